@@ -1,0 +1,76 @@
+"""What an API is: its key, its versions, its two messages, and the headers before them."""
+
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from odradek.protocol import wire
+from odradek.protocol.schema import int16, int32, message, string
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+API_VERSIONS_KEY: Final = 18
+
+
+@message
+class RequestHeader:
+    """The client id stays a plain nullable string even where the header is flexible."""
+
+    api_key: int = int16()
+    api_version: int = int16()
+    correlation_id: int = int32()
+
+
+@message
+class ClientId:
+    client_id: str | None = string(nullable=0)
+
+
+@message
+class ResponseHeader:
+    correlation_id: int = int32()
+
+
+@message
+class Tags:
+    """Nothing but a place for tagged fields."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Api(Generic[Request, Response]):
+    """One API. Versions `min_version`..`max_version` are understood, both included.
+
+    `advertised_min` is what ApiVersions says where that differs: Produce is listed from 0 although
+    0-2 are refused, because librdkafka up to 2.8 turns compression off otherwise (KAFKA-18659).
+    """
+
+    key: int
+    name: str
+    min_version: int
+    max_version: int
+    flexible_from: int
+    request: type[Request]
+    response: type[Response]
+    advertised_min: int | None = None
+
+    def is_flexible(self, version: int) -> bool:
+        return version >= self.flexible_from
+
+    def has(self, version: int) -> bool:
+        return self.min_version <= version <= self.max_version
+
+    def parse_request(self, version: int, data: wire.Buffer | wire.Cursor) -> Request:
+        return wire.parse(self.request, version, self.is_flexible(version), data)
+
+    def parse_response(self, version: int, data: wire.Buffer | wire.Cursor) -> Response:
+        return wire.parse(self.response, version, self.is_flexible(version), data)
+
+    def build_request(
+        self, version: int, request: Request, parts: wire.Parts | None = None
+    ) -> wire.Parts:
+        return wire.build(request, version, self.is_flexible(version), parts)
+
+    def build_response(
+        self, version: int, response: Response, parts: wire.Parts | None = None
+    ) -> wire.Parts:
+        return wire.build(response, version, self.is_flexible(version), parts)

@@ -1,0 +1,63 @@
+"""Every API that is served, by key."""
+
+from typing import Any, Final
+
+from odradek.protocol.api import Api
+from odradek.protocol.apis.configs import DESCRIBE_CONFIGS
+from odradek.protocol.apis.coordinator import FIND_COORDINATOR
+from odradek.protocol.apis.fetch import FETCH
+from odradek.protocol.apis.group import (
+    DELETE_GROUPS,
+    DESCRIBE_GROUPS,
+    HEARTBEAT,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    LIST_GROUPS,
+    SYNC_GROUP,
+)
+from odradek.protocol.apis.group_offsets import OFFSET_COMMIT, OFFSET_FETCH
+from odradek.protocol.apis.metadata import DESCRIBE_CLUSTER, METADATA
+from odradek.protocol.apis.offsets import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
+from odradek.protocol.apis.produce import PRODUCE
+from odradek.protocol.apis.topics import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
+from odradek.protocol.apis.txn import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    INIT_PRODUCER_ID,
+    TXN_OFFSET_COMMIT,
+    WRITE_TXN_MARKERS,
+)
+from odradek.protocol.apis.versions import API_VERSIONS
+
+_ALL: Final[tuple[Api[Any, Any], ...]] = (
+    PRODUCE,
+    FETCH,
+    LIST_OFFSETS,
+    METADATA,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    FIND_COORDINATOR,
+    JOIN_GROUP,
+    HEARTBEAT,
+    LEAVE_GROUP,
+    SYNC_GROUP,
+    DESCRIBE_GROUPS,
+    LIST_GROUPS,
+    API_VERSIONS,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    INIT_PRODUCER_ID,
+    OFFSET_FOR_LEADER_EPOCH,
+    ADD_PARTITIONS_TO_TXN,
+    ADD_OFFSETS_TO_TXN,
+    END_TXN,
+    WRITE_TXN_MARKERS,
+    TXN_OFFSET_COMMIT,
+    DESCRIBE_CONFIGS,
+    CREATE_PARTITIONS,
+    DELETE_GROUPS,
+    DESCRIBE_CLUSTER,
+)
+
+APIS: Final[dict[int, Api[Any, Any]]] = {api.key: api for api in _ALL}

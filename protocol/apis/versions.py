@@ -1,0 +1,62 @@
+"""Which APIs and features a broker serves.
+
+ApiVersions (key 18) 0-4, flexible from 3.
+"""
+
+from typing import Final
+
+from odradek.protocol.api import Api
+from odradek.protocol.schema import array, boolean, int16, int32, int64, message, string
+
+
+@message
+class ApiVersionsRequest:
+    client_software_name: str = string(default="", since=3)
+    client_software_version: str = string(default="", since=3)
+
+
+@message
+class ApiVersion:
+    api_key: int = int16()
+    min_version: int = int16()
+    max_version: int = int16()
+
+
+@message
+class SupportedFeatureKey:
+    name: str = string(since=3)
+    min_version: int = int16(since=3)
+    max_version: int = int16(since=3)
+
+
+@message
+class FinalizedFeatureKey:
+    name: str = string(since=3)
+    max_version_level: int = int16(since=3)
+    min_version_level: int = int16(since=3)
+
+
+@message
+class ApiVersionsResponse:
+    error_code: int = int16()
+    api_keys: tuple[ApiVersion, ...] = array(ApiVersion)
+    throttle_time_ms: int = int32(default=0, since=1)
+    supported_features: tuple[SupportedFeatureKey, ...] = array(
+        SupportedFeatureKey, default=(), since=3, tag=0
+    )
+    finalized_features_epoch: int = int64(default=-1, since=3, tag=1)
+    finalized_features: tuple[FinalizedFeatureKey, ...] = array(
+        FinalizedFeatureKey, default=(), since=3, tag=2
+    )
+    zk_migration_ready: bool = boolean(default=False, since=3, tag=3)
+
+
+API_VERSIONS: Final = Api(
+    key=18,
+    name="ApiVersions",
+    min_version=0,
+    max_version=4,
+    flexible_from=3,
+    request=ApiVersionsRequest,
+    response=ApiVersionsResponse,
+)

@@ -1,0 +1,159 @@
+"""How a message is declared: a frozen dataclass whose fields say their wire type and versions.
+
+    @message
+    class EndTxnResponse:
+        throttle_time_ms: int = int32(default=0)
+        error_code: int = int16()
+        producer_id: int = int64(since=5, default=-1)
+
+Every specifier takes the same options:
+
+- `since`, `until`: the first and last version that has the field on the wire (both included).
+- `nullable`: the first version in which null may be sent; without it null is an error.
+- `tag`: the number of a tagged field (KIP-482); it is sent only when it differs from its default.
+- `default`: what the field is when it is not sent. A field without one must be given.
+
+The names, types, versions and defaults are those of Kafka's published schemas, in snake case;
+`tests/protocol/test_schemas.py` compares them mechanically.
+"""
+
+import uuid as uuid_module
+from dataclasses import MISSING, dataclass, field
+from typing import Any, Final, Literal, TypeVar, dataclass_transform
+
+T = TypeVar("T")
+
+LATEST: Final = 32767
+"""`until` of a field that has not been taken away."""
+
+Kind = Literal[
+    "bool",
+    "int8",
+    "int16",
+    "uint16",
+    "int32",
+    "uint32",
+    "int64",
+    "float64",
+    "uuid",
+    "string",
+    "bytes",
+    "records",
+    "struct",
+    "array",
+]
+
+ZERO_UUID: Final = uuid_module.UUID(int=0)
+
+Records = bytes | bytearray | memoryview
+"""Record batches as they are on the wire: a view of the frame when parsed, any buffer to send."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldType:
+    """One field's wire type. `item` is what an array holds or which message a struct is."""
+
+    kind: Kind
+    item: "FieldType | type[Any] | None" = None
+    since: int = 0
+    until: int = LATEST
+    nullable: int | None = None
+    tag: int | None = None
+
+    def is_in(self, version: int) -> bool:
+        return self.since <= version <= self.until
+
+    def may_be_null(self, version: int) -> bool:
+        return self.nullable is not None and version >= self.nullable
+
+
+def _field(default: Any, kind: Kind, item: Any, options: dict[str, Any]) -> Any:
+    metadata = {"type": FieldType(kind=kind, item=item, **options)}
+    if isinstance(default, type):
+        return field(default_factory=default, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def boolean(*, default: Any = MISSING, **options: Any) -> Any:
+    return _field(default, "bool", None, options)
+
+
+def int8(*, default: Any = MISSING, **options: Any) -> Any:
+    return _field(default, "int8", None, options)
+
+
+def int16(*, default: Any = MISSING, **options: Any) -> Any:
+    return _field(default, "int16", None, options)
+
+
+def uint16(*, default: Any = MISSING, **options: Any) -> Any:
+    return _field(default, "uint16", None, options)
+
+
+def int32(*, default: Any = MISSING, **options: Any) -> Any:
+    return _field(default, "int32", None, options)
+
+
+def uint32(*, default: Any = MISSING, **options: Any) -> Any:
+    return _field(default, "uint32", None, options)
+
+
+def int64(*, default: Any = MISSING, **options: Any) -> Any:
+    return _field(default, "int64", None, options)
+
+
+def float64(*, default: Any = MISSING, **options: Any) -> Any:
+    return _field(default, "float64", None, options)
+
+
+def uuid(*, default: Any = MISSING, **options: Any) -> Any:
+    return _field(default, "uuid", None, options)
+
+
+def string(*, default: Any = MISSING, **options: Any) -> Any:
+    return _field(default, "string", None, options)
+
+
+def blob(*, default: Any = MISSING, **options: Any) -> Any:
+    """Kafka's `bytes`: short ones, copied out of the frame."""
+    return _field(default, "bytes", None, options)
+
+
+def records(*, default: Any = MISSING, **options: Any) -> Any:
+    """Record batches: a view of the frame on parsing, passed on uncopied on building."""
+    return _field(default, "records", None, options)
+
+
+def struct(item: type[Any], *, default: Any = MISSING, **options: Any) -> Any:
+    """One nested message. `default=Cls` means an instance of it with all its defaults."""
+    return _field(default, "struct", item, options)
+
+
+def array(item: type[Any] | Kind, *, default: Any = MISSING, **options: Any) -> Any:
+    """A tuple of nested messages, or of a primitive named by its kind."""
+    of = FieldType(kind=item) if isinstance(item, str) else item
+    return _field(default, "array", of, options)
+
+
+@dataclass_transform(
+    kw_only_default=True,
+    frozen_default=True,
+    field_specifiers=(
+        boolean,
+        int8,
+        int16,
+        uint16,
+        int32,
+        uint32,
+        int64,
+        float64,
+        uuid,
+        string,
+        blob,
+        records,
+        struct,
+        array,
+    ),
+)
+def message(cls: type[T]) -> type[T]:
+    return dataclass(frozen=True, slots=True, kw_only=True)(cls)

@@ -1,0 +1,378 @@
+"""How bytes look: Kafka's primitive types and messages as construct objects.
+
+The only importer of construct. `parse` and `build` are the whole of its surface. A frame is read
+through a `Cursor` over a memoryview, so that record batches stay views of the frame they came in;
+a message is built into `Parts`, so that record batches go to the socket from where they are.
+
+Bounds (a peer's lengths are never believed): a length or count is at most the bytes that remain,
+a varint has at most five bytes, a tagged field at most 128 KiB, tags ascend.
+"""
+
+import struct
+import uuid
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from functools import cache
+from typing import Any, Final, TypeVar
+
+import construct as c
+
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.schema import FieldType
+
+T = TypeVar("T")
+
+TAGGED_FIELD_MAX_BYTES: Final = 128 * 1024
+VARINT_MAX_BYTES: Final = 5
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Cursor:
+    """A place in a frame. It has what construct asks of a stream, and `view`, which copies nothing."""
+
+    __slots__ = ("data", "end", "position")
+
+    def __init__(self, data: Buffer) -> None:
+        self.data = memoryview(data)
+        self.position = 0
+        self.end = len(self.data)
+
+    @property
+    def remaining(self) -> int:
+        return self.end - self.position
+
+    def view(self, size: int) -> memoryview:
+        start = self.position
+        stop = start + size
+        if stop > self.end:
+            raise ProtocolError(f"{size} bytes are announced and {self.end - start} are left")
+        self.position = stop
+        return self.data[start:stop]
+
+    def read(self, size: int) -> bytes:
+        return bytes(self.view(size))
+
+
+class Parts:
+    """A message being built: small pieces are gathered, large ones are passed on as they are."""
+
+    __slots__ = ("done", "open")
+
+    INLINE_MAX_BYTES: Final = 4096
+
+    def __init__(self) -> None:
+        self.done: list[Buffer] = []
+        self.open = bytearray()
+
+    def write(self, data: Buffer) -> int:
+        self.open += data
+        return len(data)
+
+    def attach(self, data: Buffer) -> None:
+        if len(data) <= self.INLINE_MAX_BYTES:
+            self.open += data
+        else:
+            self.done.append(self.open)
+            self.done.append(data)
+            self.open = bytearray()
+
+    def finish(self) -> list[Buffer]:
+        return [*self.done, self.open] if self.open else self.done
+
+
+class Number(c.Construct):  # type: ignore[misc]
+    """A number of fixed width, big-endian: construct's FormatField on a cursor."""
+
+    def __init__(self, field: c.FormatField) -> None:
+        super().__init__()
+        packer = struct.Struct(field.fmtstr)
+        self.unpack_from, self.pack, self.size = packer.unpack_from, packer.pack, packer.size
+
+    def _parse(self, stream: Cursor, context: Any, path: Any) -> Any:
+        position = stream.position
+        after = position + self.size
+        if after > stream.end:
+            raise ProtocolError(f"the message ends inside a number at byte {position}")
+        stream.position = after
+        return self.unpack_from(stream.data, position)[0]
+
+    def _build(self, obj: Any, stream: Parts, context: Any, path: Any) -> Any:
+        stream.open += self.pack(obj)
+        return obj
+
+
+class Boolean(c.Construct):  # type: ignore[misc]
+    def _parse(self, stream: Cursor, context: Any, path: Any) -> bool:
+        return stream.view(1)[0] != 0
+
+    def _build(self, obj: Any, stream: Parts, context: Any, path: Any) -> Any:
+        stream.open.append(1 if obj else 0)
+        return obj
+
+
+class UnsignedVarint(c.Construct):  # type: ignore[misc]
+    """Base 128, least significant group first, at most 32 bits."""
+
+    def _parse(self, stream: Cursor, context: Any, path: Any) -> int:
+        value = 0
+        for shift in range(0, 7 * VARINT_MAX_BYTES, 7):
+            byte = stream.view(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value & 0xFFFFFFFF
+        raise ProtocolError(f"a varint has more than {VARINT_MAX_BYTES} bytes")
+
+    def _build(self, obj: Any, stream: Parts, context: Any, path: Any) -> Any:
+        value = obj
+        while value > 0x7F:
+            stream.open.append(value & 0x7F | 0x80)
+            value >>= 7
+        stream.open.append(value)
+        return obj
+
+
+class Uuid(c.Construct):  # type: ignore[misc]
+    def _parse(self, stream: Cursor, context: Any, path: Any) -> uuid.UUID:
+        return uuid.UUID(bytes=stream.read(16))
+
+    def _build(self, obj: Any, stream: Parts, context: Any, path: Any) -> Any:
+        stream.open += obj.bytes
+        return obj
+
+
+INT16: Final = Number(c.Int16sb)
+INT32: Final = Number(c.Int32sb)
+VARINT: Final = UnsignedVarint()
+BOOLEAN: Final = Boolean()
+PRIMITIVES: Final[dict[str, c.Construct]] = {
+    "bool": BOOLEAN,
+    "int8": Number(c.Int8sb),
+    "int16": INT16,
+    "uint16": Number(c.Int16ub),
+    "int32": INT32,
+    "uint32": Number(c.Int32ub),
+    "int64": Number(c.Int64sb),
+    "float64": Number(c.Float64b),
+    "uuid": Uuid(),
+}
+
+
+class Lengthed(c.Construct):  # type: ignore[misc]
+    """What follows its length: -1 is null, or in the compact form length + 1 as a varint, 0 null."""
+
+    def __init__(self, length: c.Construct, bias: int, *, nullable: bool) -> None:
+        super().__init__()
+        self.length, self.bias, self.nullable = length, bias, nullable
+
+    def parse_size(self, stream: Cursor, context: Any, path: Any) -> int | None:
+        size: int = self.length._parse(stream, context, path) - self.bias
+        if size < 0:
+            if size < -1 or not self.nullable:
+                raise ProtocolError(f"a length is {size}")
+            return None
+        if size > stream.end - stream.position:
+            raise ProtocolError(f"a length is {size} and {stream.remaining} bytes are left")
+        return size
+
+    def build_size(self, size: int | None, stream: Parts, context: Any, path: Any) -> None:
+        if size is None and not self.nullable:
+            raise TypeError("null in a field that cannot be null in this version")
+        self.length._build((-1 if size is None else size) + self.bias, stream, context, path)
+
+
+class Text(Lengthed):
+    def _parse(self, stream: Cursor, context: Any, path: Any) -> str | None:
+        size = self.parse_size(stream, context, path)
+        if size is None:
+            return None
+        try:
+            return str(stream.view(size), "utf-8")
+        except UnicodeDecodeError as error:
+            raise ProtocolError(f"a string is not UTF-8: {error.reason}") from None
+
+    def _build(self, obj: Any, stream: Parts, context: Any, path: Any) -> Any:
+        data = None if obj is None else obj.encode()
+        self.build_size(None if data is None else len(data), stream, context, path)
+        if data:
+            stream.open += data
+        return obj
+
+
+class Blob(Lengthed):
+    def _parse(self, stream: Cursor, context: Any, path: Any) -> bytes | None:
+        size = self.parse_size(stream, context, path)
+        return None if size is None else stream.read(size)
+
+    def _build(self, obj: Any, stream: Parts, context: Any, path: Any) -> Any:
+        self.build_size(None if obj is None else len(obj), stream, context, path)
+        if obj:
+            stream.attach(obj)
+        return obj
+
+
+class Records(Blob):
+    def _parse(self, stream: Cursor, context: Any, path: Any) -> memoryview | None:
+        size = self.parse_size(stream, context, path)
+        return None if size is None else stream.view(size)
+
+
+class Array(Lengthed):
+    """Items after their count. Every item takes at least a byte, so the bound on a size holds."""
+
+    def __init__(self, count: c.Construct, bias: int, item: c.Construct, *, nullable: bool) -> None:
+        super().__init__(count, bias, nullable=nullable)
+        self.item = item
+
+    def _parse(self, stream: Cursor, context: Any, path: Any) -> tuple[Any, ...] | None:
+        count = self.parse_size(stream, context, path)
+        if count is None:
+            return None
+        parse = self.item._parse
+        return tuple([parse(stream, context, path) for _ in range(count)])
+
+    def _build(self, obj: Any, stream: Parts, context: Any, path: Any) -> Any:
+        self.build_size(None if obj is None else len(obj), stream, context, path)
+        build = self.item._build
+        for item in obj or ():
+            build(item, stream, context, path)
+        return obj
+
+
+class Optional(c.Construct):  # type: ignore[misc]
+    """A struct that may be null: a byte says so, -1 or 1."""
+
+    def __init__(self, item: c.Construct) -> None:
+        super().__init__()
+        self.item = item
+
+    def _parse(self, stream: Cursor, context: Any, path: Any) -> Any:
+        if stream.view(1)[0] == 0xFF:
+            return None
+        return self.item._parse(stream, context, path)
+
+    def _build(self, obj: Any, stream: Parts, context: Any, path: Any) -> Any:
+        stream.open.append(0xFF if obj is None else 1)
+        if obj is not None:
+            self.item._build(obj, stream, context, path)
+        return obj
+
+
+class Message(c.Construct):  # type: ignore[misc]
+    """The fields of a dataclass that `version` has, then the tagged fields if it is flexible."""
+
+    def __init__(self, cls: type[Any], version: int, flexible: bool) -> None:
+        super().__init__()
+        self.cls, self.flexible = cls, flexible
+        present = [
+            (f.name, f.metadata["type"], _default_of(f))
+            for f in fields(cls)
+            if f.metadata["type"].is_in(version)
+        ]
+        self.parts = [
+            (name, field_wire(kind, version, flexible))
+            for name, kind, _ in present
+            if kind.tag is None
+        ]
+        self.tagged = {
+            kind.tag: (name, field_wire(kind, version, flexible), default)
+            for name, kind, default in sorted(present, key=lambda field: field[1].tag or 0)
+            if kind.tag is not None
+        }
+
+    def _parse(self, stream: Cursor, context: Any, path: Any) -> Any:
+        found = {name: part._parse(stream, context, path) for name, part in self.parts}
+        if self.flexible:
+            self._parse_tagged(stream, found)
+        return self.cls(**found)
+
+    def _parse_tagged(self, stream: Cursor, found: dict[str, Any]) -> None:
+        last = -1
+        for _ in range(VARINT._parse(stream, None, None)):
+            tag = VARINT._parse(stream, None, None)
+            size = VARINT._parse(stream, None, None)
+            if tag <= last:
+                raise ProtocolError(f"tag {tag} comes after tag {last}")
+            if size > TAGGED_FIELD_MAX_BYTES:
+                raise ProtocolError(f"tagged field {tag} has {size} bytes")
+            last = tag
+            content = Cursor(stream.view(size))
+            if tag in self.tagged:
+                name, part, _ = self.tagged[tag]
+                found[name] = part._parse(content, None, None)
+
+    def _build(self, obj: Any, stream: Parts, context: Any, path: Any) -> Any:
+        for name, part in self.parts:
+            part._build(getattr(obj, name), stream, context, path)
+        if self.flexible:
+            self._build_tagged(obj, stream)
+        return obj
+
+    def _build_tagged(self, obj: Any, stream: Parts) -> None:
+        sent = [
+            (tag, part, value)
+            for tag, (name, part, default) in self.tagged.items()
+            if (value := getattr(obj, name)) != default
+        ]
+        VARINT._build(len(sent), stream, None, None)
+        for tag, part, value in sent:
+            content = Parts()
+            part._build(value, content, None, None)
+            data = b"".join(content.finish())
+            VARINT._build(tag, stream, None, None)
+            VARINT._build(len(data), stream, None, None)
+            stream.open += data
+
+
+def _default_of(declared: Any) -> Any:
+    if declared.default_factory is not MISSING:
+        return declared.default_factory()
+    return declared.default
+
+
+@cache
+def message_wire(cls: type[Any], version: int, flexible: bool) -> Message:
+    """The wire format of `cls` at `version`, made once."""
+    return Message(cls, version, flexible)
+
+
+def field_wire(kind: FieldType, version: int, flexible: bool) -> c.Construct:
+    nullable = kind.may_be_null(version)
+    if kind.kind in PRIMITIVES:
+        return PRIMITIVES[kind.kind]
+    if kind.kind == "struct":
+        assert isinstance(kind.item, type)
+        inner = message_wire(kind.item, version, flexible)
+        return Optional(inner) if nullable else inner
+    bias = 1 if flexible else 0
+    if kind.kind == "array":
+        if isinstance(kind.item, FieldType):
+            item = field_wire(kind.item, version, flexible)
+        else:
+            assert kind.item is not None
+            item = message_wire(kind.item, version, flexible)
+        return Array(VARINT if flexible else INT32, bias, item, nullable=nullable)
+    if kind.kind == "string":
+        return Text(VARINT if flexible else INT16, bias, nullable=nullable)
+    lengthed: Callable[..., Lengthed] = Records if kind.kind == "records" else Blob
+    return lengthed(VARINT if flexible else INT32, bias, nullable=nullable)
+
+
+def parse(cls: type[T], version: int, flexible: bool, data: Buffer | Cursor) -> T:
+    """Read one message; bytes after it are left alone, as Kafka does.
+
+    Raises `ProtocolError` for anything that is not such a message.
+    """
+    cursor = data if isinstance(data, Cursor) else Cursor(data)
+    found: T = message_wire(cls, version, flexible)._parse(cursor, None, None)
+    return found
+
+
+def build(obj: object, version: int, flexible: bool, parts: Parts | None = None) -> Parts:
+    """Write one message behind what `parts` already has.
+
+    Raises `TypeError`, `struct.error` or `AttributeError` for values that do not fit: our mistake.
+    """
+    parts = Parts() if parts is None else parts
+    message_wire(type(obj), version, flexible)._build(obj, parts, None, None)
+    return parts
