@@ -1,0 +1,107 @@
+"""Checks of the code itself: which way imports point, where I/O may be, how long things get."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+# package -> the packages of this project that it may import
+LAYERS = {"protocol": set[str](), "client": {"protocol"}, "broker": {"protocol"}}
+# the doors between broker and client
+DOORS = {("broker/peers.py", "client"), ("broker/cli.py", "client")}
+# inside the broker, what stands lower must not import what stands higher
+BROKER_LAYERS = ("storage", "partitions", "txn", "group", "cluster", "api")
+BROKER_BELOW = {
+    "storage": {"txn", "group", "cluster", "api", "partitions"},
+    "partitions": {"txn", "group", "cluster", "api"},
+    "txn": {"group", "api"},
+    "group": {"api"},
+    "cluster": {"txn", "group", "api"},
+}
+# modules that decide but never act: no clock, no socket, no disk, no dice
+PURE = ("protocol/", "broker/txn/state.py", "broker/group/state.py", "client/txn.py")
+IMPURE = {"trio", "socket", "time", "random", "os", "pathlib", "threading"}
+# calls that only the named modules may make
+ADDRESSES = {
+    "socket": ("broker/system.py", "client/", "broker/testing.py"),
+    "threading": ("broker/storage/disk.py", "client/blocking"),
+}
+CONSTRUCT = "protocol/wire.py"
+
+FUNCTION_LINES_MAX = 70
+MODULE_LINES_MAX = 500
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for package in LAYERS:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())
+
+
+def imports(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def wrong_imports(module: str, tree: ast.Module) -> Iterator[str]:
+    package, _, rest = module.partition("/")
+    inside = rest.split("/")[0].removesuffix(".py")
+    for name in imports(tree):
+        parts = name.split(".")
+        if parts[0] == "odradek" and len(parts) > 1:
+            if parts[1] not in LAYERS[package] | {package} and (module, parts[1]) not in DOORS:
+                yield f"{module} imports {name}"
+            if package == parts[1] == "broker" and parts[2] in BROKER_BELOW.get(inside, ()):
+                yield f"{module} imports {name}"
+        if module.startswith(PURE) and parts[0] in IMPURE:
+            yield f"{module} imports {name}"
+        if parts[0] == "construct" and module != CONSTRUCT:
+            yield f"{module} imports {name}"
+        if parts[0] in ADDRESSES and not module.startswith(ADDRESSES[parts[0]]):
+            yield f"{module} imports {name}"
+
+
+def test_imports_point_one_way() -> None:
+    assert [wrong for module, tree in modules() for wrong in wrong_imports(module, tree)] == []
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("client/producer.py", "from odradek.broker import config"),
+        ("protocol/batch.py", "import time"),
+        ("broker/storage/log.py", "from odradek.broker.api import HANDLERS"),
+        ("broker/api/produce.py", "import construct"),
+        ("broker/txn/coordinator.py", "import socket"),
+    ],
+)
+def test_a_wrong_import_is_seen(module: str, line: str) -> None:
+    assert list(wrong_imports(module, ast.parse(line))) != []
+
+
+def test_nothing_grows_too_long() -> None:
+    too_long = []
+    for module, tree in modules():
+        lines = len((ROOT / module).read_text().splitlines())
+        if lines > MODULE_LINES_MAX:
+            too_long.append(f"{module} has {lines} lines")
+        for node in ast.walk(tree):
+            if isinstance(node, Function):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines > FUNCTION_LINES_MAX:
+                    too_long.append(f"{module}:{node.name} has {lines} lines")
+    assert too_long == []
+
+
+def test_no_tracked_file_names_a_path_of_one_machine() -> None:
+    scripts = [path for path in (ROOT / "scripts").iterdir() if path.is_file()]
+    for path in [*scripts, ROOT / "README.md", ROOT / "pyproject.toml"]:
+        assert "/root/" not in path.read_text(), path
