@@ -1,0 +1,75 @@
+"""What all tests share: the brokers that tests of clients run against, and who may leave them out.
+
+`bootstrap` is the address of a running broker, once ours and once a real Apache Kafka: a test that
+asks for it tests Kafka's behaviour and not our belief. The second half needs `--peers`.
+"""
+
+import os
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from tests.peers.jars import PeersMissing, require_tools
+from tests.peers.kafka import RealKafka
+
+MUST_NOT_SKIP: Final = "ODRADEK_CI"  # .ci/run sets it to 1
+# A test about a transaction's time-out should not wait for a reaper that comes every 10 s.
+BROKER_SETTINGS: Final = {
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+    "group.initial.rebalance.delay.ms": "0",
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--peers",
+        action="store_true",
+        help="also run what needs a real Apache Kafka (a JDK 17 or later and Maven)",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    with_peers = [item for item in items if item.get_closest_marker("peers") is not None]
+    if not config.getoption("--peers"):
+        config.hook.pytest_deselected(items=with_peers)
+        items[:] = [item for item in items if item not in with_peers]
+        return
+    try:
+        require_tools()
+    except PeersMissing as missing:
+        if os.environ.get(MUST_NOT_SKIP) == "1":
+            raise pytest.UsageError(f"{missing} {MUST_NOT_SKIP}=1 forbids to skip.") from None
+        for item in with_peers:
+            item.add_marker(pytest.mark.skip(reason=str(missing)))
+
+
+@pytest.fixture(scope="session")
+def odradek_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Our broker, one real process for the whole run."""
+    from odradek.broker.testing import run_broker
+
+    with run_broker(
+        data_dir=tmp_path_factory.mktemp("odradek"), config=dict(BROKER_SETTINGS)
+    ) as broker:
+        yield broker.address
+
+
+@pytest.fixture(scope="session")
+def real_kafka() -> Iterator[RealKafka]:
+    """A real Apache Kafka, one process for the whole run. Mark the test `peers`."""
+    with RealKafka(settings=BROKER_SETTINGS) as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="session", params=["odradek", pytest.param("kafka", marks=pytest.mark.peers)])
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    """Address of a running broker: every test with it runs on ours and, with --peers, on Kafka.
+
+    The brokers are shared by the whole run: use topics, groups and transactional ids of your own.
+    """
+    if request.param == "kafka":
+        kafka: RealKafka = request.getfixturevalue("real_kafka")
+        return kafka.address
+    address: str = request.getfixturevalue("odradek_address")
+    return address

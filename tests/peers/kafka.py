@@ -1,0 +1,196 @@
+"""A real Apache Kafka as a process: one node, broker and controller in one, on free loopback ports.
+
+It is the judge of behaviour: what a test says must hold here before it may be asked of us.
+"""
+
+import contextlib
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from tests.peers import jars
+
+START_TIMEOUT_SECONDS: Final = 90
+STOP_TIMEOUT_SECONDS: Final = 30
+FORMAT_TIMEOUT_SECONDS: Final = 90
+
+FIXED_SETTINGS: Final = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "num.partitions": "4",  # our default, so that a test may count partitions on both
+}
+
+
+class RealKafka:
+    """A formatted directory and, between `start()` and `stop()`, a process that serves it.
+
+    As a context manager it is formatted, started, and gone in the end with its directory if it was
+    not given one. `settings` are server.properties over those that make one node work.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path | None = None,
+        *,
+        settings: Mapping[str, str] | None = None,
+        heap: str = "1g",
+    ) -> None:
+        self._libs = jars.kafka_jars()
+        self._temporary = None
+        if data_dir is None:
+            self._temporary = tempfile.TemporaryDirectory(
+                prefix="odradek-kafka-", ignore_cleanup_errors=True
+            )
+            data_dir = Path(self._temporary.name)
+        self.data_dir = data_dir
+        self.host = "127.0.0.1"
+        self.port, controller_port = free_ports(2)
+        self.process: subprocess.Popen[bytes] | None = None
+        self._heap = heap
+        self._properties = data_dir / "server.properties"
+        self._output = data_dir / "kafka.out"
+        self._write_properties(controller_port, settings or {})
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def log_dir(self) -> Path:
+        """Where its partitions are."""
+        return self.data_dir / "logs"
+
+    def format(self) -> None:
+        """Prepare the directory, once, as Kafka wants it before its first start."""
+        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        subprocess.run(
+            self._java("kafka.tools.StorageTool")
+            + ["format", "-t", cluster_id, "-c", str(self._properties)],
+            check=True,
+            capture_output=True,
+            timeout=FORMAT_TIMEOUT_SECONDS,
+        )
+
+    def launch(self) -> None:
+        """Start the process and do not wait until it serves."""
+        with self._output.open("ab") as output:
+            self.process = subprocess.Popen(
+                [*self._java("kafka.Kafka"), str(self._properties)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    def start(self) -> None:
+        """Start the process and return when clients are served."""
+        self.launch()
+        assert self.process is not None
+        deadline = time.monotonic() + START_TIMEOUT_SECONDS
+        while not serves(self.host, self.port):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                said = self._output.read_text(errors="replace")[-4000:]
+                self.kill()
+                raise RuntimeError(f"Kafka did not start in {self.data_dir}:\n{said}")
+            time.sleep(0.05)  # between two questions, not for luck
+
+    def stop(self) -> None:
+        """End the process in good order; kill it if that takes too long."""
+        if self.process is None:
+            return
+        self.process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(STOP_TIMEOUT_SECONDS)
+        self.kill()
+
+    def kill(self) -> None:
+        """End the process as kill -9 does."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def close(self) -> None:
+        self.stop()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    def __enter__(self) -> Self:
+        try:
+            self.format()
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _write_properties(self, controller_port: int, settings: Mapping[str, str]) -> None:
+        controller = f"{self.host}:{controller_port}"
+        properties = {
+            **FIXED_SETTINGS,
+            "controller.quorum.voters": f"1@{controller}",
+            "listeners": f"PLAINTEXT://{self.address},CONTROLLER://{controller}",
+            "log.dirs": str(self.log_dir),
+            **settings,
+        }
+        lines = [f"{name}={value}\n" for name, value in properties.items()]
+        self._properties.write_text("".join(lines))
+
+    def _java(self, main_class: str) -> list[str]:
+        return ["java", f"-Xmx{self._heap}", "-cp", f"{self._libs}/*", main_class]
+
+
+def run_tool(main_class: str, *arguments: str) -> str:
+    """What one of Kafka's command line tools prints. Raises CalledProcessError if it fails."""
+    finished = subprocess.run(
+        ["java", "-Xmx512m", "-cp", f"{jars.kafka_jars()}/*", main_class, *arguments],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    return finished.stdout
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback address that nobody had a moment ago."""
+    with contextlib.ExitStack() as stack:
+        listeners = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for listener in listeners:
+            listener.bind(("127.0.0.1", 0))
+        return [listener.getsockname()[1] for listener in listeners]
+
+
+def serves(host: str, port: int) -> bool:
+    """Whether Metadata names a broker there: an open port alone is not yet a served client."""
+    metadata_v1_no_topics = struct.pack(">hhih", 3, 1, 1, -1) + struct.pack(">i", 0)
+    frame = struct.pack(">i", len(metadata_v1_no_topics)) + metadata_v1_no_topics
+    try:
+        with socket.create_connection((host, port), timeout=5) as connection:
+            connection.sendall(frame)
+            with connection.makefile("rb") as answer:
+                head = answer.read(12)  # length, correlation id, number of brokers
+    except OSError:
+        return False
+    return len(head) == 12 and struct.unpack(">iii", head)[2] > 0
