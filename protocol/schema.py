@@ -45,7 +45,10 @@ Kind = Literal[
 
 ZERO_UUID: Final = uuid_module.UUID(int=0)
 
-Records = bytes | bytearray | memoryview
+Buffer = bytes | bytearray | memoryview
+"""Bytes, wherever they are."""
+
+Records = Buffer
 """Record batches as they are on the wire: a view of the frame when parsed, any buffer to send."""
 
 

@@ -18,14 +18,13 @@ from typing import Any, Final, TypeVar
 import construct as c
 
 from odradek.protocol.errors import ProtocolError
+from odradek.protocol.schema import Buffer as Buffer
 from odradek.protocol.schema import FieldType
 
 T = TypeVar("T")
 
 TAGGED_FIELD_MAX_BYTES: Final = 128 * 1024
 VARINT_MAX_BYTES: Final = 5
-
-Buffer = bytes | bytearray | memoryview
 
 
 class Cursor:

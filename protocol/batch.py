@@ -1,0 +1,220 @@
+"""Record batches, format 2: the header, its CRC, changes in place. Hot, therefore `struct`.
+
+A batch is a header of 61 bytes and then records, which nothing here looks at (`record.py` does):
+
+     0 base offset (8)     12 leader epoch (4)   21 attributes (2)          43 producer id (8)
+     8 batch length (4)    16 magic (1)          23 last offset delta (4)   51 producer epoch (2)
+                           17 CRC (4)            27 base timestamp (8)      53 base sequence (4)
+                                                 35 max timestamp (8)       57 record count (4)
+
+The batch length counts what follows it. The CRC covers everything behind itself, so a broker may
+set base offset and leader epoch without touching it: that is what those two stand in front for.
+
+`BatchHeader` is a named tuple and not a dataclass because one is made for every batch produced,
+fetched, replicated or recovered: reading it takes 0.4 us, as a frozen dataclass it took 1.6.
+"""
+
+import struct
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.schema import Buffer
+
+MAGIC: Final = 2
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+HEADER_BYTES: Final = 61
+"""Size of a header; no batch is shorter."""
+
+LENGTH_PREFIX_BYTES: Final = 12
+"""Base offset and batch length: what the batch length does not count."""
+
+CRC_START: Final = 21
+"""Where the part begins that the CRC covers."""
+
+NO_SEQUENCE: Final = -1
+SEQUENCE_COUNT: Final = 1 << 31
+"""Sequences are 0..2^31-1 and begin again at 0."""
+
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME_BIT: Final = 0x08
+TRANSACTIONAL_BIT: Final = 0x10
+CONTROL_BIT: Final = 0x20
+
+_ATTRIBUTES_START: Final = 21
+_MAX_TIMESTAMP_START: Final = 35
+_PRODUCER_START: Final = 43
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+_UINT32: Final = struct.Struct(">I")
+_INT64: Final = struct.Struct(">q")
+_PRODUCER: Final = struct.Struct(">qhi")
+
+
+class TimestampType(IntEnum):
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+class Codec(IntEnum):
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class BatchHeader(NamedTuple):
+    """The fields of a header in the order of the wire, as they are: nothing has been checked."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        """The whole batch, header included."""
+        return LENGTH_PREFIX_BYTES + self.batch_length
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> int:
+        """0..7, of which `Codec` names 0..4."""
+        return self.attributes & CODEC_MASK
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        if self.attributes & LOG_APPEND_TIME_BIT:
+            return TimestampType.LOG_APPEND_TIME
+        return TimestampType.CREATE_TIME
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & TRANSACTIONAL_BIT != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & CONTROL_BIT != 0
+
+    @property
+    def has_producer(self) -> bool:
+        return self.producer_id >= 0
+
+    @property
+    def last_sequence(self) -> int:
+        """The last record's sequence, or -1 if the batch has none."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return add_sequence(self.base_sequence, self.last_offset_delta)
+
+
+def read_header(data: Buffer, position: int = 0) -> BatchHeader:
+    """The header at `position`, unchecked. Raises `ProtocolError` if fewer than 61 bytes follow."""
+    try:
+        return BatchHeader._make(HEADER.unpack_from(data, position))
+    except struct.error:
+        raise ProtocolError(
+            f"a record batch header has {HEADER_BYTES} bytes and {len(data) - position} are left"
+        ) from None
+
+
+def crc_is_good(batch: Buffer, header: BatchHeader) -> bool:
+    """Whether the CRC of `header` is that of `batch`, which begins with it. False if cut short."""
+    size_bytes = header.size_bytes
+    if not HEADER_BYTES <= size_bytes <= len(batch):
+        return False
+    with memoryview(batch) as view:
+        return int(crc32c(view[CRC_START:size_bytes])) == header.crc
+
+
+def iter_batches(data: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Every whole batch of `data`, as views of it; a cut-off one at the end is left out.
+
+    A fetch may end inside a batch, which is no error. Raises `ProtocolError` for a batch of another
+    format or an impossible length, behind which nothing can be found.
+    """
+    view = memoryview(data)
+    position, end = 0, len(view)
+    while end - position >= HEADER_BYTES:
+        header = BatchHeader._make(HEADER.unpack_from(view, position))
+        if header.magic != MAGIC or header.size_bytes < HEADER_BYTES:
+            raise ProtocolError(
+                f"at byte {position} there is no record batch of format {MAGIC}: "
+                f"magic {header.magic}, length {header.batch_length}"
+            )
+        following = position + header.size_bytes
+        if following > end:
+            return
+        yield header, view[position:following]
+        position = following
+
+
+def set_base_offset(
+    batch: bytearray | memoryview, base_offset: int, partition_leader_epoch: int
+) -> None:
+    """Place the batch in a log, in place. The CRC does not cover these two."""
+    _INT64.pack_into(batch, 0, base_offset)
+    _INT32.pack_into(batch, 12, partition_leader_epoch)
+
+
+def set_append_time(batch: bytearray | memoryview, timestamp_ms: int) -> None:
+    """Make `timestamp_ms` the time of every record of the batch (LogAppendTime), in place."""
+    attributes = _INT16.unpack_from(batch, _ATTRIBUTES_START)[0]
+    _INT16.pack_into(batch, _ATTRIBUTES_START, attributes | LOG_APPEND_TIME_BIT)
+    _INT64.pack_into(batch, _MAX_TIMESTAMP_START, timestamp_ms)
+    set_crc(batch)
+
+
+def set_producer(
+    batch: bytearray | memoryview,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    *,
+    is_transactional: bool,
+) -> None:
+    """Make the batch another producer's, in place: for a relay of batches encoded elsewhere."""
+    attributes = _INT16.unpack_from(batch, _ATTRIBUTES_START)[0] & ~TRANSACTIONAL_BIT
+    if is_transactional:
+        attributes |= TRANSACTIONAL_BIT
+    _INT16.pack_into(batch, _ATTRIBUTES_START, attributes)
+    _PRODUCER.pack_into(batch, _PRODUCER_START, producer_id, producer_epoch, base_sequence)
+    set_crc(batch)
+
+
+def set_crc(batch: bytearray | memoryview) -> None:
+    """Compute the CRC of a whole batch, in place."""
+    size_bytes = LENGTH_PREFIX_BYTES + _INT32.unpack_from(batch, 8)[0]
+    assert HEADER_BYTES <= size_bytes <= len(batch), (size_bytes, len(batch))
+    with memoryview(batch) as view:
+        _UINT32.pack_into(view, 17, crc32c(view[CRC_START:size_bytes]))
+
+
+def add_sequence(sequence: int, count: int) -> int:
+    """The sequence `count` after `sequence`; after 2^31-1 comes 0."""
+    return (sequence + count) % SEQUENCE_COUNT
+
+
+def is_next_sequence(last: int, following: int) -> bool:
+    """Whether a batch that begins with `following` continues one that ended with `last`."""
+    return following == add_sequence(last, 1)
