@@ -1,0 +1,83 @@
+"""Control records: the markers that say how a transaction ended in a partition.
+
+A marker is a batch of one record, with the control and the transactional bit and no sequence. Its
+key is a version and a type (0 abort, 1 commit), its value a version and the coordinator's epoch,
+by which a partition knows the marker of a coordinator that has been replaced.
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from odradek.protocol.batch import read_header
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.record import Record, decode_batch, encode_batch
+from odradek.protocol.schema import Buffer
+
+MARKER_VERSION: Final = 0
+ABORT: Final = 0
+COMMIT: Final = 1
+
+_KEY: Final = struct.Struct(">hh")
+_VALUE: Final = struct.Struct(">hi")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marker:
+    committed: bool
+    coordinator_epoch: int
+
+
+def encode_marker(
+    *,
+    committed: bool,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+    timestamp_ms: int,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+) -> bytearray:
+    """The batch that ends a producer's transaction in one partition."""
+    record = Record(
+        key=_KEY.pack(MARKER_VERSION, COMMIT if committed else ABORT),
+        value=_VALUE.pack(MARKER_VERSION, coordinator_epoch),
+        timestamp_ms=timestamp_ms,
+    )
+    return encode_batch(
+        [record],
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        is_transactional=True,
+        is_control=True,
+    )
+
+
+def read_marker(source: Buffer | Record) -> Marker | None:
+    """The marker that a control batch, or the record in it, holds; None for another kind of control.
+
+    Kafka's own replication writes other control records, which a reader passes over. A newer
+    version may have more fields behind the known ones. Raises `KafkaError` (CORRUPT_MESSAGE) for a
+    record that is too short, and for a batch whatever `decode_batch` raises.
+    """
+    record = source if isinstance(source, Record) else _only_record(source)
+    if record.key is None or len(record.key) < _KEY.size:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "a control record has no type")
+    _, kind = _KEY.unpack_from(record.key)
+    if kind not in (ABORT, COMMIT):
+        return None
+    if record.value is None or len(record.value) < _VALUE.size:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "a marker has no coordinator epoch")
+    _, coordinator_epoch = _VALUE.unpack_from(record.value)
+    return Marker(committed=kind == COMMIT, coordinator_epoch=coordinator_epoch)
+
+
+def _only_record(batch: Buffer) -> Record:
+    if not read_header(batch).is_control:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "a marker is not in a control batch")
+    records = decode_batch(batch)
+    if len(records) != 1:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a control batch has {len(records)} records")
+    return records[0]

@@ -1,0 +1,340 @@
+"""The records inside a batch: encoding for producers, decoding for consumers and coordinators.
+
+A record is its length and then attributes (a zero byte), timestamp and offset as differences from
+the batch's, key, value and headers; all numbers are varints. This is the hottest Python there is in
+a client, so it is written for the interpreter: one `join` a record, small varints from a table when
+writing and inline when reading, slices of one `bytes` object, and a named tuple for `Record`.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from odradek.protocol.batch import (
+    CONTROL_BIT,
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
+    MAGIC,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    Codec,
+    TimestampType,
+    crc_is_good,
+    read_header,
+    set_crc,
+)
+from odradek.protocol.compression import DECOMPRESSED_MAX_BYTES, compress, decompress
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.schema import Buffer
+from odradek.protocol.varint import (
+    SMALL,
+    SMALL_COUNT,
+    VARLONG_MAX_BYTES,
+    decode_varint,
+    decode_zigzag,
+    encode_varint,
+)
+
+Header = tuple[str, bytes | None]
+"""A header's key and value."""
+
+RECORD_MIN_BYTES: Final = 7
+"""Length, attributes, two deltas, two lengths and the number of headers take a byte each."""
+
+NO_TIMESTAMP: Final = -1
+
+_NULL: Final = encode_varint(-1)
+_NULL_ZIGZAG: Final = 1
+_NO_HEADERS: Final = b"\0"
+_EMPTY_HEADER: Final = bytes(HEADER_BYTES)
+
+
+class Record(NamedTuple):
+    """One record. Give the fields by name; `offset` is only known of one that was read."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...] = ()
+    timestamp_ms: int = NO_TIMESTAMP
+    offset: int = -1
+
+
+class BatchBuilder:
+    """A batch that grows record by record, each encoded as it is added.
+
+    `max_bytes` bounds the batch before compression, header included; the first record is always
+    taken, since only the broker knows what is too large.
+    """
+
+    __slots__ = ("_base_timestamp", "_max_timestamp", "_out", "count", "max_bytes")
+
+    def __init__(self, max_bytes: int = DECOMPRESSED_MAX_BYTES) -> None:
+        self.max_bytes = max_bytes
+        self.count = 0
+        self._out = bytearray(_EMPTY_HEADER)
+        self._base_timestamp = NO_TIMESTAMP
+        self._max_timestamp = NO_TIMESTAMP
+
+    @property
+    def size_bytes(self) -> int:
+        """The batch so far, header included, before compression."""
+        return len(self._out)
+
+    def add(self, record: Record) -> bool:
+        """Append `record` (its offset is not looked at), or return False if it does not fit."""
+        key, value, headers, timestamp_ms, _ = record
+        count = self.count
+        if not count:
+            self._base_timestamp = self._max_timestamp = timestamp_ms
+        delta = timestamp_ms - self._base_timestamp
+        key_bytes = -1 if key is None else len(key)
+        value_bytes = -1 if value is None else len(value)
+        body = b"".join(
+            (
+                b"\0",
+                SMALL[delta] if 0 <= delta < SMALL_COUNT else encode_varint(delta),
+                SMALL[count] if count < SMALL_COUNT else encode_varint(count),
+                SMALL[key_bytes] if 0 <= key_bytes < SMALL_COUNT else encode_varint(key_bytes),
+                key or b"",
+                SMALL[value_bytes]
+                if 0 <= value_bytes < SMALL_COUNT
+                else encode_varint(value_bytes),
+                value or b"",
+                _encode_headers(headers) if headers else _NO_HEADERS,
+            )
+        )
+        body_bytes = len(body)
+        out = self._out
+        length = SMALL[body_bytes] if body_bytes < SMALL_COUNT else encode_varint(body_bytes)
+        if count and len(out) + len(length) + body_bytes > self.max_bytes:
+            return False
+        out += length
+        out += body
+        if timestamp_ms > self._max_timestamp:
+            self._max_timestamp = timestamp_ms
+        self.count = count + 1
+        return True
+
+    def build(
+        self,
+        *,
+        base_offset: int = 0,
+        leader_epoch: int = -1,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        codec: Codec = Codec.NONE,
+        is_transactional: bool = False,
+        is_control: bool = False,
+    ) -> bytearray:
+        """The finished batch. It is the builder's own buffer, so a builder builds once.
+
+        Raises `ValueError` for a batch without records.
+        """
+        out = self._out
+        if not self.count or not out:
+            raise ValueError("a batch has at least one record and is built once")
+        if codec is not Codec.NONE:
+            with memoryview(out) as view, view[HEADER_BYTES:] as records:
+                out = bytearray(_EMPTY_HEADER) + compress(codec, records)
+        self._out = bytearray()
+        attributes = int(codec)
+        if is_transactional:
+            attributes |= TRANSACTIONAL_BIT
+        if is_control:
+            attributes |= CONTROL_BIT
+        HEADER.pack_into(
+            out,
+            0,
+            base_offset,
+            len(out) - LENGTH_PREFIX_BYTES,
+            leader_epoch,
+            MAGIC,
+            0,
+            attributes,
+            self.count - 1,
+            self._base_timestamp,
+            self._max_timestamp,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            self.count,
+        )
+        set_crc(out)
+        return out
+
+
+def encode_batch(
+    records: Iterable[Record],
+    *,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    codec: Codec = Codec.NONE,
+    is_transactional: bool = False,
+    is_control: bool = False,
+) -> bytearray:
+    """`records` as one batch of any size; the i-th has the offset `base_offset` + i.
+
+    Raises `ValueError` for a batch without records, which Kafka does not have.
+    """
+    builder = BatchBuilder(max_bytes=2**31)
+    add = builder.add
+    for record in records:
+        if not add(record):
+            raise ValueError("a batch has at most 2 GiB")
+    return builder.build(
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        codec=codec,
+        is_transactional=is_transactional,
+        is_control=is_control,
+    )
+
+
+def _encode_headers(headers: Sequence[Header]) -> bytes:
+    pieces = [encode_varint(len(headers))]
+    for key, value in headers:
+        name = key.encode()
+        pieces += (encode_varint(len(name)), name)
+        pieces += (_NULL,) if value is None else (encode_varint(len(value)), value)
+    return b"".join(pieces)
+
+
+def decode_batch(
+    batch: Buffer, *, max_bytes: int = DECOMPRESSED_MAX_BYTES, check_crc: bool = True
+) -> list[Record]:
+    """The records of the batch at the start of `batch`, with absolute offsets and timestamps.
+
+    With LogAppendTime every record has the batch's max timestamp, as Kafka's consumers see it.
+    Raises `ProtocolError` if there is not even a header, `KafkaError` for what a header announces
+    and the records do not hold: CORRUPT_MESSAGE; MESSAGE_TOO_LARGE if they would take more than
+    `max_bytes` decompressed; UNSUPPORTED_COMPRESSION_TYPE.
+    """
+    header = read_header(batch)
+    if header.magic != MAGIC or not HEADER_BYTES <= header.size_bytes <= len(batch):
+        raise _corrupt(
+            header,
+            f"magic {header.magic}, {header.size_bytes} bytes, of which {len(batch)} are here",
+        )
+    if check_crc and not crc_is_good(batch, header):
+        raise _corrupt(header, "the CRC does not match")
+    with memoryview(batch) as view, view[HEADER_BYTES : header.size_bytes] as content:
+        data = decompress(header.codec, content, max_bytes)
+    if not 0 <= header.record_count <= len(data) // RECORD_MIN_BYTES:
+        raise _corrupt(header, f"{header.record_count} records in {len(data)} bytes")
+    try:
+        records = _decode_records(header, data)
+    except (IndexError, UnicodeDecodeError) as error:
+        raise _corrupt(header, f"a record is malformed: {error}") from None
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        return [record._replace(timestamp_ms=header.max_timestamp) for record in records]
+    return records
+
+
+def _corrupt(header: BatchHeader, why: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.CORRUPT_MESSAGE, f"the batch at offset {header.base_offset} is corrupt: {why}"
+    )
+
+
+def _decode_records(header: BatchHeader, data: bytes) -> list[Record]:
+    """As long as it is because varints of one and two bytes are read in place, five a record."""
+    base_offset, base_timestamp = header.base_offset, header.base_timestamp
+    records: list[Record] = []
+    append, make = records.append, Record._make
+    position = 0
+    for _ in range(header.record_count):
+        number = data[position]
+        position += 1
+        if number > 0x7F:
+            if (more := data[position]) < 0x80:
+                number += (more << 7) - 0x80
+                position += 1
+            else:
+                number, position = decode_zigzag(data, position - 1)
+        end = position + (number >> 1 ^ -(number & 1))
+        position += 1  # the attributes: no bit of a record's has a meaning
+        number = data[position]
+        position += 1
+        if number > 0x7F:
+            if (more := data[position]) < 0x80:
+                number += (more << 7) - 0x80
+                position += 1
+            else:
+                number, position = decode_zigzag(data, position - 1, VARLONG_MAX_BYTES)
+        timestamp_ms = base_timestamp + (number >> 1 ^ -(number & 1))
+        number = data[position]
+        position += 1
+        if number > 0x7F:
+            if (more := data[position]) < 0x80:
+                number += (more << 7) - 0x80
+                position += 1
+            else:
+                number, position = decode_zigzag(data, position - 1)
+        offset = base_offset + (number >> 1 ^ -(number & 1))
+        number = data[position]
+        position += 1
+        if number > 0x7F:
+            if (more := data[position]) < 0x80:
+                number += (more << 7) - 0x80
+                position += 1
+            else:
+                number, position = decode_zigzag(data, position - 1)
+        key = value = None
+        if not number & 1:
+            key = data[position : position + (number >> 1)]
+            position += number >> 1
+        elif number != _NULL_ZIGZAG:
+            raise _corrupt(header, "a key has a negative length")
+        number = data[position]
+        position += 1
+        if number > 0x7F:
+            if (more := data[position]) < 0x80:
+                number += (more << 7) - 0x80
+                position += 1
+            else:
+                number, position = decode_zigzag(data, position - 1)
+        if not number & 1:
+            value = data[position : position + (number >> 1)]
+            position += number >> 1
+        elif number != _NULL_ZIGZAG:
+            raise _corrupt(header, "a value has a negative length")
+        headers, position = (
+            _decode_headers(data, position) if data[position] else ((), position + 1)
+        )
+        if position != end:
+            raise _corrupt(header, f"a record ends at byte {position} and not at {end}")
+        append(make((key, value, headers, timestamp_ms, offset)))
+    if position != len(data):
+        raise _corrupt(header, f"{len(data) - position} bytes follow the last record")
+    return records
+
+
+def _decode_headers(data: bytes, position: int) -> tuple[tuple[Header, ...], int]:
+    count, position = decode_varint(data, position)
+    if not 0 <= 2 * count <= len(data) - position:
+        raise IndexError(f"{count} headers")
+    headers: list[Header] = []
+    for _ in range(count):
+        key_bytes, position = decode_varint(data, position)
+        key = _slice(data, position, key_bytes)
+        position += key_bytes
+        value_bytes, position = decode_varint(data, position)
+        if value_bytes == -1:
+            headers.append((key.decode(), None))
+        else:
+            headers.append((key.decode(), _slice(data, position, value_bytes)))
+            position += value_bytes
+    return tuple(headers), position
+
+
+def _slice(data: bytes, start: int, size_bytes: int) -> bytes:
+    if not 0 <= size_bytes <= len(data) - start:
+        raise IndexError(f"{size_bytes} bytes of a header")
+    return data[start : start + size_bytes]
