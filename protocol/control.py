@@ -55,19 +55,19 @@ def encode_marker(
     )
 
 
-def read_marker(source: Buffer | Record) -> Marker | None:
-    """The marker that a control batch, or the record in it, holds; None for another kind of control.
+def read_marker(source: Buffer | Record) -> Marker:
+    """The marker that a control batch, or the one record in it, holds.
 
-    Kafka's own replication writes other control records, which a reader passes over. A newer
-    version may have more fields behind the known ones. Raises `KafkaError` (CORRUPT_MESSAGE) for a
-    record that is too short, and for a batch whatever `decode_batch` raises.
+    A newer version may have more fields behind the known ones. Raises `KafkaError`: CORRUPT_MESSAGE
+    for what is no marker (Kafka writes other control records only into its metadata topic), and for
+    a batch whatever `decode_batch` raises.
     """
     record = source if isinstance(source, Record) else _only_record(source)
     if record.key is None or len(record.key) < _KEY.size:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "a control record has no type")
     _, kind = _KEY.unpack_from(record.key)
     if kind not in (ABORT, COMMIT):
-        return None
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a control record of type {kind} is no marker")
     if record.value is None or len(record.value) < _VALUE.size:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "a marker has no coordinator epoch")
     _, coordinator_epoch = _VALUE.unpack_from(record.value)

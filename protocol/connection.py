@@ -1,0 +1,306 @@
+"""Bytes in, requests or responses out: the two ends of a connection, without the connection.
+
+`FrameReader` cuts a stream into frames; `ServerConnection` and `ClientConnection` know what is in
+them. None of them does I/O: the caller receives into `FrameReader.buffer()` and sends the buffers
+that `build_response` and `request` return.
+
+Memory: a frame is received where it stays. Small frames share a chunk of 64 KiB, each a view of its
+own part; a larger one gets a buffer of its own, at most twice as large as what has arrived of it or
+as the largest frame this connection has completed. So whoever announces 100 MiB must send them to
+make us allocate them, and whoever sends 1 MiB again and again has it copied once, by the kernel.
+"""
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from odradek.protocol import wire
+from odradek.protocol.api import API_VERSIONS_KEY, Api, Tags
+from odradek.protocol.apis import APIS
+from odradek.protocol.apis.versions import ApiVersionsRequest
+from odradek.protocol.errors import ErrorCode, ProtocolError
+from odradek.protocol.schema import Buffer
+
+RequestBody = TypeVar("RequestBody")
+ResponseBody = TypeVar("ResponseBody")
+
+LENGTH_BYTES: Final = 4
+FRAME_MAX_BYTES: Final = 100 * 1024 * 1024
+"""The largest frame a broker takes: Kafka's socket.request.max.bytes."""
+
+FRAME_MIN_BYTES: Final = 4
+"""A correlation id, the least that a response has."""
+
+CHUNK_BYTES: Final = 64 * 1024
+ROOM_MIN_BYTES: Final = 4 * 1024
+"""A chunk with less room than this is given up: a system call should bring something."""
+
+CORRELATION_ID_COUNT: Final = 1 << 31
+
+_LENGTH: Final = struct.Struct(">i")
+_CORRELATION_ID: Final = struct.Struct(">i")
+_ERROR_CODE: Final = struct.Struct(">h")
+_REQUEST_HEADER: Final = struct.Struct(">hhih")  # API key, version, correlation id, client id bytes
+
+
+class FrameReader:
+    """Cuts a stream into frames.
+
+    while (frame := reader.next_frame()) is None:
+        count = await socket.recv_into(reader.buffer())
+        reader.received(count)
+    """
+
+    __slots__ = ("_end", "_largest_bytes", "_start", "_view", "max_frame_bytes")
+
+    def __init__(self, max_frame_bytes: int = FRAME_MAX_BYTES) -> None:
+        self.max_frame_bytes = max_frame_bytes
+        self._largest_bytes = 0
+        self._view = memoryview(bytearray(CHUNK_BYTES))
+        self._start = 0  # what lies before belongs to those who got the frames
+        self._end = 0  # what lies behind has not been received
+
+    @property
+    def is_inside_frame(self) -> bool:
+        """Whether bytes of a frame are here that is not complete, once `next_frame` gave None."""
+        return self._end > self._start
+
+    def buffer(self) -> memoryview:
+        """Where to receive into: never empty. Only between `next_frame` -> None and `received`."""
+        self._make_room()
+        return self._view[self._end :]
+
+    def received(self, count: int) -> None:
+        """`count` bytes have been written to the beginning of the last `buffer()`."""
+        assert 0 <= count <= len(self._view) - self._end, (count, self._end, len(self._view))
+        self._end += count
+
+    def next_frame(self) -> memoryview | None:
+        """The next frame without its length, or None until more has been received.
+
+        The frame is writable and the reader does not touch it again. Raises `ProtocolError` for a
+        length below 4 or above `max_frame_bytes`, as soon as it is seen.
+        """
+        size_bytes = self._size_bytes()
+        if size_bytes is None or size_bytes > self._end - self._start:
+            return None
+        frame = self._view[self._start + LENGTH_BYTES : self._start + size_bytes]
+        self._start += size_bytes
+        self._largest_bytes = max(self._largest_bytes, size_bytes)
+        return frame
+
+    def _size_bytes(self) -> int | None:
+        """Size of the frame that begins at `_start`, with its length; None if that is not here."""
+        if self._end - self._start < LENGTH_BYTES:
+            return None
+        length: int = _LENGTH.unpack_from(self._view, self._start)[0]
+        if not FRAME_MIN_BYTES <= length <= self.max_frame_bytes:
+            raise ProtocolError(
+                f"a frame length of {length} is not between {FRAME_MIN_BYTES} "
+                f"and {self.max_frame_bytes}"
+            )
+        return length + LENGTH_BYTES
+
+    def _make_room(self) -> None:
+        here = self._end - self._start
+        size_bytes = self._size_bytes()
+        assert size_bytes is None or size_bytes > here, "a complete frame has not been taken"
+        capacity = len(self._view) - self._start
+        if size_bytes is None:
+            if len(self._view) - self._end < ROOM_MIN_BYTES:
+                self._move(CHUNK_BYTES)
+        elif size_bytes > capacity:
+            earned = max(CHUNK_BYTES, 2 * here, 2 * self._largest_bytes)
+            if size_bytes <= earned:
+                self._move(max(size_bytes, CHUNK_BYTES))
+            elif here == capacity:
+                self._move(earned)
+
+    def _move(self, size_bytes: int) -> None:
+        """Go on in a new buffer: frames that were handed out keep the old one alive, or nothing."""
+        here = self._end - self._start
+        view = memoryview(bytearray(size_bytes))
+        view[:here] = self._view[self._start : self._end]
+        self._view, self._start, self._end = view, 0, here
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A request as a server sees it.
+
+    `unsupported_version` is set for an ApiVersions request of a version that is not known, the one
+    request that is answered nevertheless: `version` is then 0, the body empty, and the answer is
+    UNSUPPORTED_VERSION with the list of what is.
+    """
+
+    api: Api[Any, Any]
+    version: int
+    correlation_id: int
+    client_id: str | None
+    body: Any
+    unsupported_version: int | None = None
+
+
+class ServerConnection:
+    """What requests say and how responses look. `apis` are those that are served."""
+
+    __slots__ = ("_apis",)
+
+    def __init__(self, apis: Mapping[int, Api[Any, Any]] = APIS) -> None:
+        self._apis = apis
+
+    def parse(self, frame: Buffer) -> Request:
+        """The request in a frame. Raises `ProtocolError` for whatever is none that is served."""
+        cursor = wire.Cursor(frame)
+        try:
+            key, version, correlation_id, client_id_bytes = _REQUEST_HEADER.unpack_from(cursor.data)
+        except struct.error:
+            raise ProtocolError(f"a request has only {cursor.end} bytes") from None
+        cursor.position = _REQUEST_HEADER.size
+        api = self._apis.get(key)
+        if api is None:
+            raise ProtocolError(f"no API with key {key} is served")
+        client_id = _parse_client_id(cursor, client_id_bytes)
+        if not api.has(version):
+            return _parse_unsupported(api, version, correlation_id, client_id)
+        if api.is_flexible(version):
+            _skip_tags(cursor)
+        return Request(
+            api=api,
+            version=version,
+            correlation_id=correlation_id,
+            client_id=client_id,
+            body=api.parse_request(version, cursor),
+        )
+
+    def build_response(self, request: Request, response: object) -> list[Buffer]:
+        """The frame that answers `request`, with its length. Large records are passed uncopied."""
+        parts = wire.Parts()
+        head = parts.open
+        head += bytes(LENGTH_BYTES)
+        head += _CORRELATION_ID.pack(request.correlation_id)
+        api, version = request.api, request.version
+        if _has_response_tags(api, version):
+            head.append(0)
+        return _finish(head, api.build_response(version, response, parts))
+
+
+class ClientConnection:
+    """Builds requests and knows, of every response, which request it answers."""
+
+    __slots__ = ("_client_id", "_in_flight", "_next_correlation_id")
+
+    def __init__(self, client_id: str | None) -> None:
+        self._client_id = None if client_id is None else client_id.encode()
+        self._next_correlation_id = 0
+        self._in_flight: dict[int, tuple[Api[Any, Any], int]] = {}
+
+    @property
+    def in_flight_count(self) -> int:
+        """Requests that wait for their response."""
+        return len(self._in_flight)
+
+    def request(
+        self,
+        api: Api[RequestBody, ResponseBody],
+        version: int,
+        message: RequestBody,
+        *,
+        is_answered: bool = True,
+    ) -> tuple[int, list[Buffer]]:
+        """A correlation id and the frame to send. A Produce with acks=0 is not answered."""
+        assert api.has(version), (api.name, version)
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = (correlation_id + 1) % CORRELATION_ID_COUNT
+        client_id = self._client_id
+        parts = wire.Parts()
+        head = parts.open
+        head += bytes(LENGTH_BYTES)
+        head += _REQUEST_HEADER.pack(
+            api.key, version, correlation_id, -1 if client_id is None else len(client_id)
+        )
+        head += client_id or b""
+        if api.is_flexible(version):
+            head.append(0)
+        buffers = _finish(head, api.build_request(version, message, parts))
+        if is_answered:
+            self._in_flight[correlation_id] = api, version
+        return correlation_id, buffers
+
+    def response(self, frame: Buffer) -> tuple[int, Any]:
+        """Which request a frame answers, and the message in it.
+
+        A broker that does not know the version of an ApiVersions request answers in version 0.
+        Raises `ProtocolError` for what is no response, or one that nobody waits for.
+        """
+        cursor = wire.Cursor(frame)
+        if cursor.remaining < _CORRELATION_ID.size:
+            raise ProtocolError(f"a response has only {cursor.remaining} bytes")
+        correlation_id: int = _CORRELATION_ID.unpack_from(cursor.data)[0]
+        cursor.position = _CORRELATION_ID.size
+        awaited = self._in_flight.pop(correlation_id, None)
+        if awaited is None:
+            raise ProtocolError(f"no request with correlation id {correlation_id} is in flight")
+        api, version = awaited
+        if api.key == API_VERSIONS_KEY and _is_unsupported_version(cursor):
+            version = 0
+        if _has_response_tags(api, version):
+            _skip_tags(cursor)
+        return correlation_id, api.parse_response(version, cursor)
+
+
+def _has_response_tags(api: Api[Any, Any], version: int) -> bool:
+    """Response headers are flexible where the body is, but for ApiVersions: its reader cannot know
+    yet what the other side speaks (KIP-511)."""
+    return api.is_flexible(version) and api.key != API_VERSIONS_KEY
+
+
+def _finish(head: bytearray, parts: wire.Parts) -> list[Buffer]:
+    buffers = parts.finish()
+    assert buffers[0] is head, "a frame begins with its header"
+    _LENGTH.pack_into(head, 0, sum(map(len, buffers)) - LENGTH_BYTES)
+    return buffers
+
+
+def _parse_client_id(cursor: wire.Cursor, size_bytes: int) -> str | None:
+    if size_bytes == -1:
+        return None
+    if size_bytes < 0:
+        raise ProtocolError(f"a client id has {size_bytes} bytes")
+    try:
+        return str(cursor.view(size_bytes), "utf-8")
+    except UnicodeDecodeError as error:
+        raise ProtocolError(f"a client id is not UTF-8: {error.reason}") from None
+
+
+def _parse_unsupported(
+    api: Api[Any, Any], version: int, correlation_id: int, client_id: str | None
+) -> Request:
+    if api.key != API_VERSIONS_KEY:
+        raise ProtocolError(
+            f"{api.name} is served in versions {api.min_version}-{api.max_version}, not {version}"
+        )
+    return Request(
+        api=api,
+        version=0,
+        correlation_id=correlation_id,
+        client_id=client_id,
+        body=ApiVersionsRequest(),
+        unsupported_version=version,
+    )
+
+
+def _skip_tags(cursor: wire.Cursor) -> None:
+    """Tagged fields of a header: none is defined, so nearly always there is a zero."""
+    if cursor.remaining and not cursor.data[cursor.position]:
+        cursor.position += 1
+    else:
+        wire.parse(Tags, 0, True, cursor)
+
+
+def _is_unsupported_version(cursor: wire.Cursor) -> bool:
+    if cursor.remaining < _ERROR_CODE.size:
+        return False
+    code: int = _ERROR_CODE.unpack_from(cursor.data, cursor.position)[0]
+    return code == ErrorCode.UNSUPPORTED_VERSION
