@@ -52,7 +52,7 @@ def compress(codec: Codec, data: Buffer) -> bytes:
             return _compress_snappy(data)
         case Codec.LZ4:
             compressor = cramjam.lz4.Compressor(level=LZ4_LEVEL, block_linked=False)
-            compressor.compress(data)
+            compressor.compress(bytes(data))  # it takes nothing else
             return bytes(compressor.finish())
         case Codec.ZSTD:
             return bytes(cramjam.zstd.compress(data, level=ZSTD_LEVEL))
