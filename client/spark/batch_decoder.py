@@ -1,0 +1,312 @@
+"""Record batches to Arrow columns, without a Python loop over rows but a very small one.
+
+Where a record begins is known only from the length of the one before it. Records of one size, which
+are common, are found all at once: suppose that the next thousand have the length of this one, and
+look whether each really says so. Where sizes vary, a loop reads nothing but the lengths. From there
+on everything is columns, over all batches of a fetch together, so that many small batches cost
+little more than a large one.
+
+The broker does not look at records and a producer may have written anything: sizes are checked
+before they are followed, and a batch that contradicts itself is a `KafkaError(CORRUPT_MESSAGE)`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from odradek.client.spark import varints
+from odradek.client.spark.varints import VARINT_MAX_BYTES, Bytes, Int64s
+from odradek.protocol.batch import HEADER_BYTES, BatchHeader, Codec, TimestampType
+from odradek.protocol.compression import decompress
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.schema import Buffer
+
+Batch = tuple[BatchHeader, Buffer]
+
+PADDING: Final = bytes(2 * VARINT_MAX_BYTES)
+"""Behind the last record, so that a varint that is cut off there can be read and then refused."""
+
+RECORD_MIN_BYTES: Final = 7
+"""Length, attributes, two deltas, two lengths of null, no headers."""
+
+FIRST_STRIDE: Final = 8
+STRIDE_GROWTH: Final = 4
+STRIDE_MAX: Final = 1 << 20
+BROKEN_STRIDES_MAX: Final = 8
+"""After so many strides in a row that broke at once, the records are of many sizes: walk."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodedRecords:
+    """Records as columns: numpy for numbers, Arrow for bytes.
+
+    `headers` is a `pa.ListArray` of `struct<key: string, value: binary>`, null for a record without
+    any, or None if it was not asked for.
+    """
+
+    offsets: Int64s
+    timestamps_ms: Int64s
+    timestamp_types: Int64s
+    keys: Any
+    values: Any
+    headers: Any
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+
+class _Blobs(NamedTuple):
+    """Where a column of byte strings lies: [start, end) of each, which is empty for a null."""
+
+    starts: Int64s
+    ends: Int64s
+    is_null: Any
+
+
+def decode(
+    batches: Sequence[Batch], *, start_offset: int, end_offset: int, with_headers: bool
+) -> DecodedRecords:
+    """The records of `batches` with offsets in [start_offset, end_offset), in order.
+
+    The batches are whole, their CRCs have been checked, and none is a control batch.
+    """
+    headers = [header for header, _ in batches]
+    data, heads = _find_records(batches)
+    view = np.frombuffer(data, dtype=np.uint8)
+    sizes, positions = varints.read(view, heads)
+    ends = positions + sizes
+    time_deltas, positions = varints.read(view, positions + 1)  # 1: the attributes, unused
+    offset_deltas, positions = varints.read(view, positions)
+
+    counts = [header.record_count for header in headers]
+    types = np.repeat(_int64s([header.timestamp_type for header in headers]), counts)
+    offsets = np.repeat(_int64s([header.base_offset for header in headers]), counts)
+    timestamps = np.repeat(_int64s([_base_timestamp(header) for header in headers]), counts)
+    offsets += offset_deltas
+    timestamps += time_deltas * (types == TimestampType.CREATE_TIME)
+
+    wanted = (offsets >= start_offset) & (offsets < end_offset)
+    if not wanted.all():
+        offsets, timestamps, types = offsets[wanted], timestamps[wanted], types[wanted]
+        positions, ends = positions[wanted], ends[wanted]
+    keys = _read_blobs(view, positions, ends)
+    values = _read_blobs(view, keys.ends, ends)
+    key_column, value_column = _gather(data, keys, values)
+    return DecodedRecords(
+        offsets=offsets,
+        timestamps_ms=timestamps,
+        timestamp_types=types,
+        keys=key_column,
+        values=value_column,
+        headers=_decode_headers(data, view, values.ends, ends) if with_headers else None,
+    )
+
+
+def _int64s(numbers: list[Any]) -> Int64s:
+    return np.array(numbers, dtype=np.int64)
+
+
+def _base_timestamp(header: BatchHeader) -> int:
+    is_append_time = header.timestamp_type == TimestampType.LOG_APPEND_TIME
+    return header.max_timestamp if is_append_time else header.base_timestamp
+
+
+def _corrupt(why: str) -> KafkaError:
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a record batch contradicts itself: {why}")
+
+
+def _find_records(batches: Sequence[Batch]) -> tuple[bytes, Int64s]:
+    """All records in one buffer, and where in it each one's length stands."""
+    sections = [_records_section(header, batch) for header, batch in batches]
+    data = b"".join([*sections, PADDING])
+    heads = [np.zeros(0, dtype=np.int64)]
+    position = 0
+    for (header, _), section in zip(batches, sections, strict=True):
+        end = position + len(section)
+        if not 0 <= header.record_count <= len(section) // RECORD_MIN_BYTES:
+            raise _corrupt(f"{header.record_count} records in {len(section)} bytes")
+        heads.append(_find_heads(data, position, end, header.record_count))
+        position = end
+    return data, np.concatenate(heads)
+
+
+def _records_section(header: BatchHeader, batch: Buffer) -> Buffer:
+    section = memoryview(batch)[HEADER_BYTES : header.size_bytes]
+    return decompress(header.codec, section) if header.codec != Codec.NONE else section
+
+
+def _find_heads(data: bytes, position: int, end: int, count: int) -> Int64s:
+    """Where the lengths of `count` records stand that fill [position, end) exactly."""
+    heads = np.empty(count, dtype=np.int64)
+    try:
+        found, position = _stride(data, position, end, heads)
+        if found < count:
+            heads[found:], position = _walk(data, position, count - found)
+    except IndexError:
+        raise _corrupt("its records go on behind its end") from None
+    if position != end:
+        raise _corrupt(f"its records end {position - end:+} bytes from its end")
+    return heads
+
+
+def _stride(data: bytes, position: int, end: int, heads: Int64s) -> tuple[int, int]:
+    """Fill `heads` while runs of records of one size last: how many, and where the next begins.
+
+    A length that is found where the one before it says is that record's, so a run that was guessed
+    and then seen to be one is no longer a guess.
+    """
+    view = np.frombuffer(data, dtype=np.uint8)
+    found, guess, broken = 0, FIRST_STRIDE, 0
+    while found < len(heads) and broken < BROKEN_STRIDES_MAX:
+        size, body = _read_length(data, position)
+        stride = body + size - position
+        possible = min(len(heads) - found, guess, (end - position) // stride)
+        if possible < 1:
+            raise _corrupt("its records go on behind its end")
+        candidates = position + stride * np.arange(possible)
+        same = np.ones(possible, dtype=np.bool_)
+        for place in range(body - position):
+            same &= view[candidates + place] == data[position + place]
+        run = possible if same.all() else int(np.argmin(same))
+        heads[found : found + run] = candidates[:run]
+        found, position = found + run, position + run * stride
+        broken = broken + 1 if run < min(possible, FIRST_STRIDE) else 0
+        guess = min(guess * STRIDE_GROWTH, STRIDE_MAX) if run == possible else FIRST_STRIDE
+    return found, position
+
+
+def _read_length(data: bytes, position: int) -> tuple[int, int]:
+    """A record's length and the position behind it."""
+    byte = data[position]
+    position += 1
+    zigzagged, place = byte & 0x7F, 7
+    while byte >= 0x80:
+        byte = data[position]
+        position += 1
+        zigzagged |= (byte & 0x7F) << place
+        place += 7
+    if zigzagged & 1:
+        raise _corrupt("a record has a negative length")
+    return zigzagged >> 1, position
+
+
+def _walk(data: bytes, position: int, count: int) -> tuple[list[int], int]:
+    """Where `count` lengths stand, one after the other; the hot path is lengths of 2 bytes."""
+    heads = [0] * count
+    for number in range(count):
+        heads[number] = position
+        byte = data[position]
+        if byte < 0x80:
+            zigzagged = byte
+            position += 1
+        else:
+            second = data[position + 1]
+            if second < 0x80:
+                zigzagged = (byte & 0x7F) | second << 7
+                position += 2
+            else:
+                size, position = _read_length(data, position)
+                zigzagged = size << 1
+        if zigzagged & 1:
+            raise _corrupt("a record has a negative length")
+        position += zigzagged >> 1
+    return heads, position
+
+
+def _read_blobs(view: Bytes, positions: Int64s, ends: Int64s) -> _Blobs:
+    """Byte strings whose lengths stand at `positions` and which must not reach behind `ends`."""
+    _check(positions <= ends)
+    sizes, starts = varints.read(view, positions)
+    is_null = sizes < 0
+    _check((sizes >= -1) & (sizes <= ends - starts))
+    return _Blobs(starts, starts + np.maximum(sizes, 0), is_null)
+
+
+def _check(is_inside: Any) -> None:
+    if not is_inside.all():
+        raise _corrupt("something in a record reaches behind the record's end")
+
+
+def _gather(data: bytes, *columns: _Blobs) -> list[Any]:
+    """Each column as a `pa.BinaryArray`.
+
+    An array whose boundaries are start and end of the first column's row, then of the second's, and
+    so on, covers the buffer without a copy; every second element of it is a gap. `take` then
+    collects a column's elements in C++.
+    """
+    rows = len(columns[0].starts)
+    step = 2 * len(columns)
+    boundaries = np.zeros(step * rows + 1, dtype=np.int64)
+    for number, blobs in enumerate(columns):
+        boundaries[2 * number : -1 : step] = blobs.starts
+        boundaries[2 * number + 1 : -1 : step] = blobs.ends
+    boundaries[-1] = boundaries[-2] if rows else 0
+    offsets = pa.py_buffer(varints.int32_offsets(boundaries))
+    whole = pa.Array.from_buffers(pa.binary(), step * rows, [None, offsets, pa.py_buffer(data)])
+    return [
+        whole.take(_rows(np.arange(2 * number, step * rows, step), blobs.is_null))
+        for number, blobs in enumerate(columns)
+    ]
+
+
+def _rows(rows: Int64s, is_null: Any) -> Any:
+    return pa.array(rows, mask=is_null) if is_null.any() else pa.array(rows)
+
+
+def _decode_headers(data: bytes, view: Bytes, positions: Int64s, ends: Int64s) -> Any:
+    """The headers of every record: a loop over the first, second, ... header of all records."""
+    _check(positions < ends)
+    counts, positions = varints.read(view, positions)
+    # A header has at least two lengths.
+    _check((counts >= 0) & (2 * counts <= ends - positions))
+    rows = np.flatnonzero(counts)
+    owners, keys, values = [], [], []
+    number = 0
+    positions = positions[rows]
+    while len(rows):
+        key = _read_blobs(view, positions, ends[rows])
+        value = _read_blobs(view, key.ends, ends[rows])
+        if key.is_null.any():
+            raise _corrupt("a header has no key")
+        owners.append(rows)
+        keys.append(key)
+        values.append(value)
+        number += 1
+        more = counts[rows] > number
+        rows, positions = rows[more], value.ends[more]
+    if not owners:
+        entries = pa.array([], HEADER_TYPE)
+    else:
+        order = np.argsort(np.concatenate(owners), kind="stable")
+        key_column, value_column = _gather(
+            data, _concatenate(keys, order), _concatenate(values, order)
+        )
+        entries = pa.StructArray.from_arrays(
+            [_as_text(key_column), value_column], fields=list(HEADER_TYPE)
+        )
+    boundaries = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=boundaries[1:])
+    return pa.ListArray.from_arrays(
+        pa.array(varints.int32_offsets(boundaries)),
+        entries,
+        type=pa.list_(HEADER_TYPE),
+        mask=pa.array(counts == 0),
+    )
+
+
+HEADER_TYPE: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
+
+
+def _concatenate(blobs: list[_Blobs], order: Int64s) -> _Blobs:
+    return _Blobs(*(np.concatenate(field)[order] for field in zip(*blobs, strict=True)))
+
+
+def _as_text(column: Any) -> Any:
+    """A binary column as text; what is not UTF-8 is replaced, as Java does, which needs a loop."""
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([key.decode("utf-8", "replace") for key in column.to_pylist()])

@@ -1,0 +1,89 @@
+"""Which partition a row goes to: Kafka's own answer, a column at a time.
+
+A row's own partition column wins; a key is hashed with murmur2 as every Kafka client does, so that
+rows with one key stay together whoever wrote them; a row with neither sticks to a partition for a
+while, which makes few large batches instead of many small ones.
+"""
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from odradek.client.spark.batch_encoder import binary_sizes
+from odradek.client.spark.varints import Int64s
+
+UInt32s = npt.NDArray[np.uint32]
+
+STICKY_BYTES: Final = 256 * 1024
+"""After how many bytes rows without a key move on to the next partition."""
+
+_SEED: Final = np.uint32(0x9747B28C)
+_M: Final = np.uint32(0x5BD1E995)
+_R: Final = np.uint32(24)
+_POSITIVE: Final = 0x7FFFFFFF
+
+
+def murmur2(keys: Any) -> UInt32s:
+    """Kafka's 32-bit murmur2 of every key of a `pa.BinaryArray`; a null's is that of nothing."""
+    sizes = np.maximum(binary_sizes(keys), 0)
+    _, offsets, content = keys.buffers()
+    boundaries = np.frombuffer(offsets, dtype=np.int32)[keys.offset : keys.offset + len(keys)]
+    starts = boundaries.astype(np.int64)
+    data = np.frombuffer(content, dtype=np.uint8) if content is not None else _no_bytes()
+    with np.errstate(over="ignore"):
+        hashes = np.full(len(keys), _SEED, dtype=np.uint32) ^ sizes.astype(np.uint32)
+        rows = np.flatnonzero(sizes >= 4)
+        block = 0
+        while len(rows):
+            hashes[rows] = _mix(hashes[rows], _word(data, starts[rows] + 4 * block))
+            block += 1
+            rows = rows[sizes[rows] >= 4 * (block + 1)]
+        return _finish(_mix_tail(hashes, data, starts + (sizes & ~3), sizes & 3))
+
+
+def partitions_of_keys(keys: Any, partition_count: int) -> Int64s:
+    """The partition of every key, as Kafka's default partitioner chooses it."""
+    return (murmur2(keys) & np.uint32(_POSITIVE)).astype(np.int64) % partition_count
+
+
+def sticky_partitions(sizes_bytes: Int64s, partition_count: int, first: int) -> Int64s:
+    """A partition for rows without keys: runs of `STICKY_BYTES`, beginning with `first`."""
+    before = np.cumsum(sizes_bytes) - sizes_bytes
+    return (before // STICKY_BYTES + first) % partition_count
+
+
+def _no_bytes() -> npt.NDArray[np.uint8]:
+    return np.zeros(0, dtype=np.uint8)
+
+
+def _word(data: npt.NDArray[np.uint8], positions: Int64s) -> UInt32s:
+    word = data[positions].astype(np.uint32)
+    for place in (1, 2, 3):
+        word |= data[positions + place].astype(np.uint32) << np.uint32(8 * place)
+    return word
+
+
+def _mix(hashes: UInt32s, words: UInt32s) -> UInt32s:
+    words = words * _M
+    words ^= words >> _R
+    return (hashes * _M) ^ (words * _M)
+
+
+def _mix_tail(
+    hashes: UInt32s, data: npt.NDArray[np.uint8], starts: Int64s, sizes: Int64s
+) -> UInt32s:
+    """The 1 to 3 bytes that are left behind the last whole word."""
+    for place in (2, 1, 0):
+        rows = np.flatnonzero(sizes > place)
+        hashes[rows] ^= data[starts[rows] + place].astype(np.uint32) << np.uint32(8 * place)
+    rows = np.flatnonzero(sizes)
+    hashes[rows] *= _M
+    return hashes
+
+
+def _finish(hashes: UInt32s) -> UInt32s:
+    hashes ^= hashes >> np.uint32(13)
+    hashes *= _M
+    hashes ^= hashes >> np.uint32(15)
+    return hashes
