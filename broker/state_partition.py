@@ -1,0 +1,53 @@
+"""What a coordinator needs of a partition of its state topic, and nothing more.
+
+`broker.partitions.Partition` is one; `tests/fakes/state_partition.py` is another. An append is
+synchronous, so that the records of a partition stand in the order in which they were decided;
+waiting for the disk (and, in a cluster, for the replicas) is a call of its own.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from typing import Protocol
+
+from odradek.protocol.batch import BatchHeader
+from odradek.protocol.record import Record
+
+
+class AppendedOffsets(Protocol):
+    """Where records went, both ends included."""
+
+    @property
+    def base_offset(self) -> int: ...
+
+    @property
+    def last_offset(self) -> int: ...
+
+
+class StatePartition(Protocol):
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch under which this broker leads it: the coordinator epoch of what is decided."""
+
+    def append_records(
+        self,
+        records: Sequence[Record],
+        *,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        is_transactional: bool = False,
+    ) -> AppendedOffsets:
+        """Append one batch. Raises KafkaError; then nothing of it was written."""
+
+    async def flushed(self, next_offset: int) -> None:
+        """Return when everything below `next_offset` is durable.
+
+        Raises KafkaError; then it may or may not survive.
+        """
+
+    def batches(self, from_offset: int = 0) -> AsyncGenerator[tuple[BatchHeader, memoryview], None]:
+        """Every batch that is there at the time of the call, in order."""
+
+
+class StatePartitions(Protocol):
+    def get(self, index: int) -> StatePartition:
+        """Raises KafkaError(NOT_COORDINATOR) for one that this broker does not lead."""

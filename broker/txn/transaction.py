@@ -1,0 +1,110 @@
+"""One transactional id as a value: what `__transaction_state` stores, and what is said of it."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from odradek.broker.topic_partition import TopicPartition
+
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+LAST_EPOCH: Final = 32_766
+"""The last epoch a producer gets; 32,767 is what fences it."""
+FENCED_LAST_EPOCH: Final = 32_767
+NO_TIMEOUT_MS: Final = 2**31 - 1
+"""A stored time-out that means none: a transaction in two phases (KIP-939)."""
+
+
+class State(IntEnum):
+    """The numbers are those in `__transaction_state`, where the last two are never found."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+    PREPARE_EPOCH_FENCE = 7
+
+    @property
+    def label(self) -> str:
+        """The name in Kafka's tools: PrepareCommit."""
+        return self.name.title().replace("_", "")
+
+    @property
+    def is_prepared(self) -> bool:
+        """Decided, and not every partition has its marker yet."""
+        return self in (State.PREPARE_COMMIT, State.PREPARE_ABORT)
+
+    @property
+    def may_expire(self) -> bool:
+        return self in (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerIdAndEpoch:
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientIdentity:
+    """Who sent InitProducerId: what the client calls itself, and from where."""
+
+    client_id: str
+    host: str
+
+
+class BumpCause(IntEnum):
+    """Why an older epoch is refused. The numbers are stored: never change one."""
+
+    NEW_INSTANCE = 1
+    TIMEOUT = 2
+    ADMINISTRATOR = 3
+    EXHAUSTED = 4
+    RESUMED = 5
+    """The same client asked for a fresh epoch, to go on after an error (KIP-360)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochBump:
+    """The last change of epoch that locked somebody out (a plain end of a transaction does not)."""
+
+    cause: BumpCause
+    at_ms: int
+    """Wall-clock milliseconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transaction:
+    """One transactional id, as `__transaction_state` stores it. Times are wall-clock milliseconds.
+
+    `last_producer_epoch` is the epoch before the current one as far as a client may still name it
+    in a retry, else -1.
+    """
+
+    producer_id: int
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    last_producer_epoch: int = NO_PRODUCER_EPOCH
+    previous_producer_id: int = NO_PRODUCER_ID
+    next_producer_id: int = NO_PRODUCER_ID
+    timeout_ms: int
+    state: State = State.EMPTY
+    partitions: frozenset[TopicPartition] = frozenset()
+    started_ms: int = -1
+    updated_ms: int = -1
+    transaction_version: int = 0
+    client: ClientIdentity | None = None
+    bump: EpochBump | None = None
+
+    @property
+    def is_exhausted(self) -> bool:
+        return self.producer_epoch >= LAST_EPOCH
+
+    @property
+    def told(self) -> ProducerIdAndEpoch:
+        """What the producer is told to use from now on."""
+        if self.state.is_prepared and self.next_producer_id != NO_PRODUCER_ID:
+            return ProducerIdAndEpoch(producer_id=self.next_producer_id, producer_epoch=0)
+        return ProducerIdAndEpoch(producer_id=self.producer_id, producer_epoch=self.producer_epoch)
