@@ -1,15 +1,25 @@
 """The records of the internal topics and which partition keeps what.
 
-`__transaction_state` and `__consumer_offsets` hold Kafka's own record formats: a key and a value,
-each an int16 version and then a message. Partitions are chosen as Kafka does, by the hash that Java
-gives a string.
+`__transaction_state` and `__consumer_offsets` hold Kafka's own record formats, so that its tools
+read our directory: a key and a value, each an int16 version and then a message. A key's version
+says what kind of record it is, a value's how the value is written. Kinds that are not served
+(consumer, share and streams groups use 3 and more) are read as `UnknownKey`: a log may hold them,
+and they are nobody's mistake. Partitions are chosen as Kafka does, by the hash that Java gives a
+string.
+
+What we keep beside Kafka's fields has tags from `OWN_TAGS_FROM` on; Kafka skips them as it reads.
 """
 
-from typing import Final
+import struct
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
+from odradek.protocol import wire
+from odradek.protocol.errors import ProtocolError
 from odradek.protocol.schema import (
     ZERO_UUID,
+    Buffer,
     array,
     blob,
     int8,
@@ -24,6 +34,14 @@ from odradek.protocol.schema import (
 TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
 CONSUMER_OFFSETS_TOPIC: Final = "__consumer_offsets"
 INTERNAL_TOPICS: Final = frozenset({TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC})
+
+OWN_TAGS_FROM: Final = 10_000
+"""Tagged fields of ours begin here, far from any that Kafka will ever define."""
+
+VERSION: Final = struct.Struct(">h")
+"""What stands before every key and every value."""
+
+Value = TypeVar("Value")
 
 
 @message
@@ -52,6 +70,9 @@ class TransactionLogValue:
     transaction_last_update_timestamp_ms: int = int64()
     transaction_start_timestamp_ms: int = int64()
     client_transaction_version: int = int16(default=0, since=1, tag=2)
+    epoch_bump_cause: str | None = string(default=None, since=1, nullable=1, tag=10_000)
+    client_id: str | None = string(default=None, since=1, nullable=1, tag=10_001)
+    client_host: str | None = string(default=None, since=1, nullable=1, tag=10_002)
 
 
 @message
@@ -96,6 +117,90 @@ class GroupMetadataValue:
     leader: str | None = string(nullable=0)
     current_state_timestamp: int = int64(default=-1, since=2)
     members: tuple[MemberMetadata, ...] = array(MemberMetadata)
+
+
+@message
+class UnknownKey:
+    """The key of a record of another kind; `version` is what its first two bytes say."""
+
+    version: int = int16()
+
+
+StateKey = TransactionLogKey | OffsetCommitKey | GroupMetadataKey
+KEY_VERSIONS: Final[dict[type[StateKey], int]] = {
+    TransactionLogKey: 0,
+    OffsetCommitKey: 1,
+    GroupMetadataKey: 2,
+}
+"""What is written. An OffsetCommitKey of version 0 is read as well; it looks the same."""
+
+VALUE_VERSIONS: Final[dict[type[Any], tuple[int, int, int]]] = {
+    TransactionLogValue: (1, 1, 1),
+    OffsetCommitValue: (4, 4, 3),
+    GroupMetadataValue: (4, 4, 3),
+}
+"""By value: the last version that is read, the first that is flexible, and the one that is written,
+which is the one that Kafka 4.3 writes."""
+
+_TRANSACTION_STATE_KEYS: Final[dict[int, type[TransactionLogKey]]] = {0: TransactionLogKey}
+_CONSUMER_OFFSETS_KEYS: Final[dict[int, type[OffsetCommitKey | GroupMetadataKey]]] = {
+    0: OffsetCommitKey,
+    1: OffsetCommitKey,
+    2: GroupMetadataKey,
+}
+
+
+def encode_key(key: StateKey) -> bytes:
+    return _encode(key, KEY_VERSIONS[type(key)], is_flexible=False)
+
+
+def decode_transaction_state_key(data: Buffer | None) -> TransactionLogKey | UnknownKey:
+    """The key of a record of `__transaction_state`. Raises `ProtocolError` for what is no key."""
+    return _decode_key(_TRANSACTION_STATE_KEYS, data)
+
+
+def decode_consumer_offsets_key(
+    data: Buffer | None,
+) -> OffsetCommitKey | GroupMetadataKey | UnknownKey:
+    """The key of a record of `__consumer_offsets`. Raises `ProtocolError` for what is no key."""
+    return _decode_key(_CONSUMER_OFFSETS_KEYS, data)
+
+
+def encode_value(value: object, version: int | None = None) -> bytes:
+    """A value as Kafka 4.3 writes it, or in another `version`, which may have fewer fields."""
+    _, flexible_from, written = VALUE_VERSIONS[type(value)]
+    if version is None:
+        has_topic_id = isinstance(value, OffsetCommitValue) and value.topic_id != ZERO_UUID
+        version = 4 if has_topic_id else written
+    return _encode(value, version, is_flexible=version >= flexible_from)
+
+
+def decode_value(kind: type[Value], data: Buffer) -> Value:
+    """A value of any version that Kafka 4.3 reads. Raises `ProtocolError` for anything else."""
+    last, flexible_from, _ = VALUE_VERSIONS[kind]
+    version, content = _split(data)
+    if not 0 <= version <= last:
+        raise ProtocolError(f"{kind.__name__} is known up to version {last}, this is {version}")
+    return wire.parse(kind, version, version >= flexible_from, content)
+
+
+def _decode_key(kinds: Mapping[int, type[Value]], data: Buffer | None) -> Value | UnknownKey:
+    if data is None:
+        raise ProtocolError("a record of a state topic has no key")
+    version, content = _split(data)
+    kind = kinds.get(version)
+    if kind is None:
+        return UnknownKey(version=version)
+    return wire.parse(kind, version, False, content)
+
+
+def _encode(message: object, version: int, *, is_flexible: bool) -> bytes:
+    return VERSION.pack(version) + b"".join(wire.build(message, version, is_flexible).finish())
+
+
+def _split(data: Buffer) -> tuple[int, wire.Cursor]:
+    cursor = wire.Cursor(data)
+    return int(VERSION.unpack(cursor.view(VERSION.size))[0]), cursor
 
 
 def java_hash(text: str) -> int:

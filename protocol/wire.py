@@ -28,7 +28,7 @@ VARINT_MAX_BYTES: Final = 5
 
 
 class Cursor:
-    """A place in a frame. It has what construct asks of a stream, and `view`, which copies nothing."""
+    """A place in a frame: what construct asks of a stream, and `view`, which copies nothing."""
 
     __slots__ = ("data", "end", "position")
 
@@ -158,7 +158,7 @@ PRIMITIVES: Final[dict[str, c.Construct]] = {
 
 
 class Lengthed(c.Construct):  # type: ignore[misc]
-    """What follows its length: -1 is null, or in the compact form length + 1 as a varint, 0 null."""
+    """What follows its length: -1 is null; in the compact form a varint of length + 1, 0 is null."""
 
     def __init__(self, length: c.Construct, bias: int, *, nullable: bool) -> None:
         super().__init__()
