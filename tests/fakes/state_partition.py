@@ -1,0 +1,181 @@
+"""A partition of a state topic in memory: it forgets, fails and stalls on cue.
+
+A batch that was appended is *durable* once a flush that began after it has ended. `crash` keeps
+what is durable, and as many of the other batches as the caller says, for the disk may have got them
+or not; what it returns is the partition as the next leader finds it.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+
+import trio
+
+from odradek.protocol.batch import BatchHeader, read_header
+from odradek.protocol.control import encode_marker
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.record import Record, decode_batch, encode_batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Appended:
+    base_offset: int
+    last_offset: int
+
+
+class FakeStatePartition:
+    """`append_errors` and `flush_errors` are used up one by one, the first for the next call."""
+
+    def __init__(self, index: int = 0, leader_epoch: int = 0) -> None:
+        self.index = index
+        self.leader_epoch = leader_epoch
+        self.append_errors: list[ErrorCode] = []
+        self.flush_errors: list[ErrorCode] = []
+        self.append_count = 0
+        self.flush_count = 0
+        self.end_offset = 0
+        self.durable_offset = 0
+        self.is_led = True
+        self._batches: list[tuple[BatchHeader, bytearray]] = []
+        self._gate: trio.Event | None = None
+
+    def append_records(
+        self,
+        records: Sequence[Record],
+        *,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        is_transactional: bool = False,
+    ) -> Appended:
+        return self._append(
+            encode_batch(
+                records,
+                base_offset=self.end_offset,
+                leader_epoch=self.leader_epoch,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                base_sequence=base_sequence,
+                is_transactional=is_transactional,
+            )
+        )
+
+    def append_marker(
+        self, *, committed: bool, producer_id: int, producer_epoch: int, coordinator_epoch: int
+    ) -> Appended:
+        return self._append(
+            encode_marker(
+                committed=committed,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                coordinator_epoch=coordinator_epoch,
+                timestamp_ms=0,
+                base_offset=self.end_offset,
+                leader_epoch=self.leader_epoch,
+            )
+        )
+
+    def _append(self, batch: bytearray) -> Appended:
+        self._must_lead()
+        self.append_count += 1
+        if self.append_errors:
+            raise KafkaError(self.append_errors.pop(0), "the fake was told to fail this append")
+        header = read_header(batch)
+        self._batches.append((header, batch))
+        self.end_offset = header.next_offset
+        return Appended(base_offset=header.base_offset, last_offset=header.last_offset)
+
+    async def flushed(self, next_offset: int) -> None:
+        assert 0 <= next_offset <= self.end_offset
+        self._must_lead()
+        self.flush_count += 1
+        flushing = self.end_offset
+        await trio.lowlevel.checkpoint()
+        while self._gate is not None:
+            await self._gate.wait()
+        self._must_lead()
+        if self.flush_errors:
+            raise KafkaError(self.flush_errors.pop(0), "the fake was told to fail this flush")
+        self.durable_offset = max(self.durable_offset, flushing)
+
+    async def batches(
+        self, from_offset: int = 0
+    ) -> AsyncGenerator[tuple[BatchHeader, memoryview], None]:
+        for header, batch in list(self._batches):
+            if header.next_offset <= from_offset:
+                continue
+            await trio.lowlevel.checkpoint()
+            while self._gate is not None:
+                await self._gate.wait()
+            self._must_lead()
+            yield header, memoryview(batch)
+
+    def hold(self) -> None:
+        """From now on every flush and every read waits for `release`."""
+        if self._gate is None:
+            self._gate = trio.Event()
+
+    def release(self) -> None:
+        if self._gate is not None:
+            self._gate.set()
+            self._gate = None
+
+    def crash(self, *, keep: int = 0) -> "FakeStatePartition":
+        """The power goes. `keep`: how many batches that were not flushed are there all the same."""
+        successor = FakeStatePartition(self.index, self.leader_epoch + 1)
+        for header, batch in self._batches:
+            if header.next_offset > self.durable_offset:
+                if keep == 0:
+                    break
+                keep -= 1
+            successor._batches.append((header, batch))
+            successor.end_offset = successor.durable_offset = header.next_offset
+        self.lose()
+        return successor
+
+    def hand_over(self) -> "FakeStatePartition":
+        """Another broker leads it now, and has every batch."""
+        return self.crash(keep=len(self._batches))
+
+    def lose(self) -> None:
+        """This broker does not lead it any more: calls fail, and so do those that wait."""
+        self.is_led = False
+        self.release()
+
+    def _must_lead(self) -> None:
+        if not self.is_led:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the fake has a new leader")
+
+    @property
+    def records(self) -> list[Record]:
+        """All records but the markers', durable or not."""
+        return self._decoded(self.end_offset)
+
+    @property
+    def durable_records(self) -> list[Record]:
+        return self._decoded(self.durable_offset)
+
+    def _decoded(self, end_offset: int) -> list[Record]:
+        return [
+            record
+            for header, batch in self._batches
+            if not header.is_control and header.next_offset <= end_offset
+            for record in decode_batch(batch)
+        ]
+
+    def replace_batches(self, batches: Sequence[bytearray]) -> None:
+        """Exactly these, durable: what compaction or somebody else's writing left behind."""
+        self._batches = [(read_header(batch), batch) for batch in batches]
+        self.end_offset = self._batches[-1][0].next_offset if self._batches else 0
+        self.durable_offset = self.end_offset
+
+
+class FakeStatePartitions:
+    """The partitions of one state topic; `current[index]` may be exchanged for a successor."""
+
+    def __init__(self, count: int = 1) -> None:
+        self.current = {index: FakeStatePartition(index) for index in range(count)}
+
+    def get(self, index: int) -> FakeStatePartition:
+        if index not in self.current:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, f"state partition {index} is not here")
+        return self.current[index]
