@@ -399,8 +399,8 @@ BATCH_HEADER: Final = c.Struct(
     "base_sequence" / c.Int32sb,
     "record_count" / c.Int32sb,
 )
-"""What `batch.HEADER` says with struct, field by field as construct would have it. The tests hold the
-two against each other; the benchmark shows why the path of bulk bytes takes the other one."""
+"""What `batch.HEADER` says with struct, field by field as construct would have it. The tests hold
+the two against each other; the benchmark shows why the path of bulk bytes takes the other one."""
 
 
 def parse(cls: type[T], version: int, flexible: bool, data: Buffer | Cursor) -> T:
