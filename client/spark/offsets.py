@@ -1,0 +1,200 @@
+"""Which offsets are read: planning, without asking anybody.
+
+Offsets are mappings {topic: {partition: offset}}; as JSON, in options and in Spark's checkpoint,
+partitions are strings: `{"orders":{"0":23}}`. What a micro-batch reads is decided here once, when
+its end is chosen, and is the same whenever Spark runs that batch again.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from odradek.client.types import EARLIEST, LATEST, TopicPartition
+
+Offsets = dict[TopicPartition, int]
+StartingOffsets = int | Offsets
+"""`EARLIEST`, `LATEST`, or an offset for every partition, which may be one of the two as well."""
+EndingOffsets = int | Offsets
+
+INITIAL: Final = "$initial"
+"""Where a stream's first batch began, beside its end. No topic can have this name."""
+
+
+class OffsetError(ValueError):
+    """Offsets that cannot be what is meant; the message says why."""
+
+
+class DataLossError(RuntimeError):
+    """Offsets that should be read are gone. The option failOnDataLoss turns this into going on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetRange:
+    """Offsets [start, end) of a partition: what one task reads."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+def parse_offsets(text: str, *, allowed: tuple[int, ...]) -> Offsets:
+    """Offsets in JSON. Raises `OffsetError` for negative ones that are not among `allowed`."""
+    offsets = {}
+    for topic, partitions in _json_object(text, "topics").items():
+        if not isinstance(partitions, dict):
+            raise OffsetError(f'{topic} needs partitions, as in {{"{topic}":{{"0":23}}}}')
+        for partition, offset in partitions.items():
+            if not partition.isdecimal() or not isinstance(offset, int):
+                raise OffsetError(
+                    f'"{partition}": {json.dumps(offset)} is not a partition and offset'
+                )
+            if offset < 0 and offset not in allowed:
+                names = ", ".join(f"{number} ({_WORDS[number]})" for number in allowed)
+                raise OffsetError(f"{offset} is not an offset; from 0, or {names}")
+            offsets[TopicPartition(topic, int(partition))] = offset
+    return offsets
+
+
+_WORDS: Final = {EARLIEST: "earliest", LATEST: "latest"}
+
+
+def parse_assignment(text: str) -> tuple[TopicPartition, ...]:
+    """Partitions in JSON: `{"orders":[0,1]}`. Raises `OffsetError`."""
+    assigned = []
+    for topic, partitions in _json_object(text, "topics").items():
+        if not isinstance(partitions, list) or not all(_is_partition(one) for one in partitions):
+            raise OffsetError(f'has lists of partitions, as in {{"{topic}":[0,1]}}')
+        assigned += [TopicPartition(topic, partition) for partition in partitions]
+    if not assigned:
+        raise OffsetError('has at least one partition, as in {"orders":[0,1]}')
+    return tuple(sorted(set(assigned)))
+
+
+def _is_partition(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _json_object(text: str, of: str) -> dict[str, Any]:
+    try:
+        parsed = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise OffsetError(f"is JSON ({error})") from None
+    if not isinstance(parsed, dict):
+        raise OffsetError(f"is a JSON object of {of}")
+    return parsed
+
+
+def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    """Offsets as Spark keeps them. Equal offsets make equal JSON: Spark compares the text."""
+    as_json: dict[str, dict[str, int]] = {}
+    for topic, partition in sorted(offsets):
+        as_json.setdefault(topic, {})[str(partition)] = offsets[TopicPartition(topic, partition)]
+    return as_json
+
+
+def from_json(as_json: Mapping[str, Any]) -> Offsets:
+    """The reverse of `to_json`; `INITIAL` is left out."""
+    return {
+        TopicPartition(topic, int(partition)): offset
+        for topic, partitions in as_json.items()
+        if topic != INITIAL
+        for partition, offset in partitions.items()
+    }
+
+
+def resolve(
+    wanted: int | Offsets,
+    partitions: Iterable[TopicPartition],
+    *,
+    earliest: Offsets,
+    latest: Offsets,
+    option: str,
+) -> Offsets:
+    """Real offsets for what a person asked for. Raises `OffsetError` if partitions do not match."""
+    known = sorted(partitions)
+    if isinstance(wanted, int):
+        wanted = dict.fromkeys(known, wanted)
+    missing, unknown = sorted(set(known) - set(wanted)), sorted(set(wanted) - set(known))
+    if missing or unknown:
+        problem = (
+            f"lacks {_list(missing)}" if missing else f"has {_list(unknown)}, which is not read"
+        )
+        raise OffsetError(f"{option} must name every partition that is read, and {problem}")
+    places = {EARLIEST: earliest, LATEST: latest}
+    return {
+        partition: places[offset][partition] if offset < 0 else offset
+        for partition, offset in wanted.items()
+    }
+
+
+def _list(partitions: Iterable[TopicPartition]) -> str:
+    return ", ".join(str(partition) for partition in partitions)
+
+
+def limit_rows(start: Offsets, end: Offsets, max_rows: int) -> Offsets:
+    """An end at most `max_rows` offsets from `start`, shared out in proportion to what waits.
+
+    A partition with anything to read gets at least one offset, so that a small one is not starved
+    by large ones; with more such partitions than `max_rows` the limit is exceeded by that much.
+    """
+    waiting = {partition: max(0, end[partition] - start.get(partition, 0)) for partition in end}
+    total = sum(waiting.values())
+    if total <= max_rows:
+        return end
+    return {
+        partition: end[partition]
+        if count == 0
+        else start.get(partition, 0) + max(1, max_rows * count // total)
+        for partition, count in waiting.items()
+    }
+
+
+def plan_ranges(start: Offsets, end: Offsets, *, earliest: Offsets) -> Iterator[OffsetRange | str]:
+    """What to read from `start` to `end`; a text for each thing that is lost.
+
+    A partition that is not in `start` is new and begins at 0. `earliest` is what is still there; a
+    range that begins before it is cut, and its beginning is lost.
+    """
+    for partition in sorted(start.keys() - end.keys()):
+        yield f"{partition} is gone, and with it what came after offset {start[partition]}"
+    for partition in sorted(end):
+        begin, until = start.get(partition, 0), end[partition]
+        if until < begin:
+            yield f"{partition} ends at offset {until} and was read up to {begin} before"
+            continue
+        available = earliest.get(partition)
+        if available is None:
+            if until > begin:
+                yield f"{partition} is gone, and with it offsets {begin} to {until - 1}"
+            continue
+        if available > begin and until > begin:
+            lost_until = min(available, until)
+            yield f"{partition} begins at offset {available}: {begin} to {lost_until - 1} are gone"
+            begin = lost_until
+        if until > begin:
+            yield OffsetRange(
+                topic=partition.topic, partition=partition.partition, start=begin, end=until
+            )
+
+
+def split_plan(plan: Iterable[OffsetRange | str]) -> tuple[list[OffsetRange], list[str]]:
+    """The ranges of a plan, and what it says is lost."""
+    planned = list(plan)
+    return (
+        [item for item in planned if isinstance(item, OffsetRange)],
+        [item for item in planned if isinstance(item, str)],
+    )
+
+
+def report_losses(losses: list[str]) -> None:
+    """Raises `DataLossError` if there are any."""
+    if losses:
+        raise DataLossError(
+            f"{'; '.join(losses)}. Set failOnDataLoss to false to go on with what is left."
+        )

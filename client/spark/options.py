@@ -1,0 +1,394 @@
+"""The data source's options: read, checked, and refused in one sentence if they are not served.
+
+They have the names of Spark's Kafka connector, so that changing the format's name is enough. Spark
+gives them with names in lower case; messages spell them as a person does. What the connector has
+and this source has not is refused and not ignored: a job that believes in an option must not find
+out in production.
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeVar, cast
+
+from odradek.client.config import CODECS, KIB, MIB, ConsumerOptions, ProducerOptions
+from odradek.client.spark.offsets import (
+    EndingOffsets,
+    OffsetError,
+    Offsets,
+    StartingOffsets,
+    parse_assignment,
+    parse_offsets,
+)
+from odradek.client.types import EARLIEST, LATEST
+from odradek.protocol.batch import Codec
+
+T = TypeVar("T")
+D = TypeVar("D")
+Use = Literal["batch", "stream"]
+
+PREFIX_DEFAULT: Final = "odradek-spark"
+RELAY_MAX_TASK_BYTES: Final = 32 * MIB
+RELAY_MAX_BYTES: Final = 256 * MIB
+BATCH_MAX_BYTES: Final = 1000 * KIB
+"""A little below the 1,048,588 bytes that a topic takes unless its max.message.bytes says more."""
+POLL_TIMEOUT_MS: Final = 120_000
+
+OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
+"""What Spark itself puts among the options."""
+
+READ_NAMES: Final = (
+    "assign",
+    "subscribe",
+    "subscribePattern",
+    "startingOffsets",
+    "endingOffsets",
+    "failOnDataLoss",
+    "includeHeaders",
+    "maxOffsetsPerTrigger",
+    "kafkaConsumer.pollTimeoutMs",
+)
+WRITE_NAMES: Final = (
+    "topic",
+    "includeHeaders",
+    "transactionalIdPrefix",
+    "txnAppId",
+    "txnVersion",
+    "relay.max.task.bytes",
+    "relay.max.bytes",
+)
+COMMON_KAFKA_NAMES: Final = (
+    "kafka.bootstrap.servers",
+    "kafka.client.id",
+    "kafka.request.timeout.ms",
+    "kafka.security.protocol",
+)
+READ_KAFKA_NAMES: Final = (
+    *COMMON_KAFKA_NAMES,
+    "kafka.isolation.level",
+    "kafka.fetch.max.bytes",
+    "kafka.max.partition.fetch.bytes",
+    "kafka.fetch.max.wait.ms",
+    "kafka.fetch.min.bytes",
+    "kafka.check.crcs",
+)
+WRITE_KAFKA_NAMES: Final = (
+    *COMMON_KAFKA_NAMES,
+    "kafka.acks",
+    "kafka.enable.idempotence",
+    "kafka.compression.type",
+    "kafka.max.request.size",
+    "kafka.delivery.timeout.ms",
+    "kafka.transaction.timeout.ms",
+)
+
+_BY_STARTING_OFFSETS: Final = "is not served: say where to begin and end in offsets"
+_SERIALIZERS: Final = "is not served: keys and values are bytes, and the query itself converts them"
+_NO_GROUP: Final = (
+    "is not served: the checkpoint keeps the position, and no consumer group takes part"
+)
+_COLLECTED: Final = "has no effect: rows are collected into batches up to kafka.max.request.size"
+REFUSED: Final[dict[str, str]] = {
+    "startingTimestamp": _BY_STARTING_OFFSETS,
+    "startingOffsetsByTimestamp": _BY_STARTING_OFFSETS,
+    "startingOffsetsByTimestampStrategy": _BY_STARTING_OFFSETS,
+    "endingTimestamp": _BY_STARTING_OFFSETS,
+    "endingOffsetsByTimestamp": _BY_STARTING_OFFSETS,
+    "minPartitions": "is not served: every topic partition is read by one task",
+    "maxRecordsPerPartition": "is not served: every topic partition is read by one task",
+    "minOffsetsPerTrigger": "is not served: use a trigger with an interval",
+    "maxTriggerDelay": "is not served: use a trigger with an interval",
+    "fetchOffset.numRetries": "is not served: use kafka.request.timeout.ms",
+    "fetchOffset.retryIntervalMs": "is not served: use kafka.request.timeout.ms",
+    "groupIdPrefix": _NO_GROUP,
+    "kafka.group.id": _NO_GROUP,
+    "kafka.enable.auto.commit": _NO_GROUP,
+    "kafka.auto.offset.reset": "is not served: use startingOffsets",
+    "kafka.key.deserializer": _SERIALIZERS,
+    "kafka.value.deserializer": _SERIALIZERS,
+    "kafka.key.serializer": _SERIALIZERS,
+    "kafka.value.serializer": _SERIALIZERS,
+    "kafka.interceptor.classes": "is not served: this source runs no Java classes",
+    "kafka.partitioner.class": "is not served: give the row a partition column",
+    "kafka.transactional.id": "is not served: the sink makes its own; see transactionalIdPrefix",
+    "kafka.linger.ms": _COLLECTED,
+    "kafka.batch.size": _COLLECTED,
+    "kafka.buffer.memory": "has no effect: relay.max.task.bytes bounds what a task holds",
+    "kafka.retries": "has no effect: what fails is retried until kafka.delivery.timeout.ms",
+    "kafka.max.poll.records": "has no effect: records are not handed out one by one",
+    "path": 'is not served: name topics by the option "topic", or "subscribe" to read',
+}
+
+
+class OptionError(ValueError):
+    """An option that is wrong, missing or not served; the message is one sentence for a person."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topics:
+    """Which partitions are read. Exactly one of the three is given."""
+
+    assigned: tuple[tuple[str, int], ...] | None = None
+    subscribed: tuple[str, ...] | None = None
+    pattern: re.Pattern[str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    bootstrap: str
+    topics: Topics
+    starting_offsets: StartingOffsets
+    ending_offsets: EndingOffsets = LATEST
+    fail_on_data_loss: bool = True
+    include_headers: bool = False
+    max_offsets_per_trigger: int | None = None
+    poll_timeout_ms: int = POLL_TIMEOUT_MS
+    consumer: ConsumerOptions = field(default_factory=ConsumerOptions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Application:
+    """A batch write that may run again: `version` grows, and is written at most once."""
+
+    application_id: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    bootstrap: str
+    topic: str | None = None
+    include_headers: bool = True
+    prefix: str = PREFIX_DEFAULT
+    application: Application | None = None
+    task_max_bytes: int = RELAY_MAX_TASK_BYTES
+    relay_max_bytes: int = RELAY_MAX_BYTES
+    batch_max_bytes: int = BATCH_MAX_BYTES
+    codec: Codec = Codec.NONE
+    producer: ProducerOptions = field(default_factory=ProducerOptions)
+
+
+def read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
+    """The options of a read. Raises `OptionError`."""
+    given = _Given(options, READ_NAMES + READ_KAFKA_NAMES)
+    given.check_security()
+    starting, ending = _offsets(given, use)
+    return ReadOptions(
+        bootstrap=given.bootstrap(),
+        topics=_topics(given),
+        starting_offsets=starting,
+        ending_offsets=ending,
+        fail_on_data_loss=given.get("failOnDataLoss", _boolean, True),
+        include_headers=given.get("includeHeaders", _boolean, False),
+        max_offsets_per_trigger=given.get("maxOffsetsPerTrigger", _positive, None),
+        poll_timeout_ms=given.get("kafkaConsumer.pollTimeoutMs", _positive, POLL_TIMEOUT_MS),
+        consumer=cast(
+            ConsumerOptions,
+            given.present(
+                client_id=("kafka.client.id", str),
+                request_timeout_ms=("kafka.request.timeout.ms", _positive),
+                isolation_level=("kafka.isolation.level", _isolation),
+                fetch_max_bytes=("kafka.fetch.max.bytes", _positive),
+                partition_fetch_bytes=("kafka.max.partition.fetch.bytes", _positive),
+                fetch_max_wait_ms=("kafka.fetch.max.wait.ms", _positive),
+                fetch_min_bytes=("kafka.fetch.min.bytes", _positive),
+                check_crcs=("kafka.check.crcs", _boolean),
+            ),
+        ),
+    )
+
+
+def write_options(options: Mapping[str, str], use: Use) -> WriteOptions:
+    """The options of a write. Raises `OptionError`."""
+    given = _Given(options, WRITE_NAMES + WRITE_KAFKA_NAMES)
+    given.check_security()
+    for name, values in (("kafka.acks", ("all", "-1")), ("kafka.enable.idempotence", ("true",))):
+        given.get(name, _exactly(*values), None)
+    return WriteOptions(
+        bootstrap=given.bootstrap(),
+        topic=given.get("topic", _topic_name, None),
+        include_headers=given.get("includeHeaders", _boolean, True),
+        prefix=given.get("transactionalIdPrefix", _topic_name, PREFIX_DEFAULT),
+        application=_application(given, use),
+        task_max_bytes=given.get("relay.max.task.bytes", _positive, RELAY_MAX_TASK_BYTES),
+        relay_max_bytes=given.get("relay.max.bytes", _positive, RELAY_MAX_BYTES),
+        batch_max_bytes=given.get("kafka.max.request.size", _positive, BATCH_MAX_BYTES),
+        codec=given.get("kafka.compression.type", _codec, Codec.NONE),
+        producer=cast(
+            ProducerOptions,
+            given.present(
+                client_id=("kafka.client.id", str),
+                request_timeout_ms=("kafka.request.timeout.ms", _positive),
+                delivery_timeout_ms=("kafka.delivery.timeout.ms", _positive),
+                transaction_timeout_ms=("kafka.transaction.timeout.ms", _positive),
+            ),
+        ),
+    )
+
+
+class _Given:
+    """The options as they were given; knows which there are and how they are spelt."""
+
+    def __init__(self, options: Mapping[str, str], names: tuple[str, ...]) -> None:
+        self._values = {name.lower(): value for name, value in options.items()}
+        spelling = {name.lower(): name for name in names}
+        refused = {name.lower(): name for name in REFUSED}
+        for name in sorted(self._values.keys() - spelling.keys() - OF_SPARK):
+            if name in refused:
+                raise OptionError(f"The option {refused[name]} {REFUSED[refused[name]]}.")
+            near = difflib.get_close_matches(name, spelling, n=1)
+            raise OptionError(
+                f"The option {name} is not served here: did you mean {spelling[near[0]]}?"
+                if near
+                else f"The option {name} is not served here: leave it out."
+            )
+
+    def __contains__(self, name: str) -> bool:
+        return name.lower() in self._values
+
+    def get(self, name: str, parse: Callable[[str], T], default: D) -> T | D:
+        """Raises `OptionError` if `parse` raises `ValueError`, whose text says what is allowed."""
+        if name not in self:
+            return default
+        value = self._values[name.lower()]
+        try:
+            return parse(value.strip())
+        except ValueError as error:
+            raise OptionError(f"The option {name} {error}, not {value!r}.") from None
+
+    def present(self, **names: tuple[str, Callable[[str], Any]]) -> dict[str, Any]:
+        """What was given of some options, under the names that the client has for them."""
+        return {
+            key: self.get(name, parse, None) for key, (name, parse) in names.items() if name in self
+        }
+
+    def bootstrap(self) -> str:
+        if "kafka.bootstrap.servers" not in self:
+            raise OptionError(
+                "The option kafka.bootstrap.servers is missing: give it the address of a broker, "
+                "HOST:PORT."
+            )
+        return self.get("kafka.bootstrap.servers", str, "")
+
+    def check_security(self) -> None:
+        self.get("kafka.security.protocol", _exactly("PLAINTEXT"), None)
+
+
+def _topics(given: _Given) -> Topics:
+    chosen = [name for name in ("assign", "subscribe", "subscribePattern") if name in given]
+    if len(chosen) != 1:
+        raise OptionError(
+            "Give exactly one of the options assign, subscribe and subscribePattern, "
+            f"not {' and '.join(chosen) or 'none'}."
+        )
+    return Topics(
+        assigned=given.get("assign", parse_assignment, None),
+        subscribed=given.get("subscribe", _names, None),
+        pattern=given.get("subscribePattern", _pattern, None),
+    )
+
+
+def _offsets(given: _Given, use: Use) -> tuple[StartingOffsets, EndingOffsets]:
+    if use == "stream":
+        if "endingOffsets" in given:
+            raise OptionError("The option endingOffsets belongs to batch reads: leave it out.")
+        parse = _offsets_of({"earliest": EARLIEST, "latest": LATEST}, (EARLIEST, LATEST))
+        return given.get("startingOffsets", parse, LATEST), LATEST
+    parse_start = _offsets_of({"earliest": EARLIEST}, (EARLIEST,))
+    parse_end = _offsets_of({"latest": LATEST}, (LATEST,))
+    return (
+        given.get("startingOffsets", parse_start, EARLIEST),
+        given.get("endingOffsets", parse_end, LATEST),
+    )
+
+
+def _offsets_of(words: dict[str, int], numbers: tuple[int, ...]) -> Callable[[str], int | Offsets]:
+    def parse(value: str) -> int | Offsets:
+        if value.lower() in words:
+            return words[value.lower()]
+        try:
+            return parse_offsets(value, allowed=numbers)
+        except OffsetError as error:
+            raise ValueError(
+                f"is {' or '.join(words)} here, or offsets in JSON ({error})"
+            ) from None
+
+    return parse
+
+
+def _application(given: _Given, use: Use) -> Application | None:
+    names = ("txnAppId", "txnVersion")
+    present = [name for name in names if name in given]
+    if not present:
+        return None
+    if use == "stream":
+        raise OptionError(
+            f"The option {present[0]} belongs to batch writes: a streaming query has an id and "
+            "numbered batches of its own."
+        )
+    if len(present) == 1:
+        raise OptionError("The options txnAppId and txnVersion go together: give both or none.")
+    return Application(
+        application_id=given.get("txnAppId", _topic_name, ""),
+        version=given.get("txnVersion", _not_negative, 0),
+    )
+
+
+def _boolean(value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise ValueError("is true or false")
+    return value.lower() == "true"
+
+
+def _positive(value: str) -> int:
+    if not value.isdecimal() or int(value) == 0:
+        raise ValueError("is a whole number above 0")
+    return int(value)
+
+
+def _not_negative(value: str) -> int:
+    if not value.isdecimal() or int(value) >= 1 << 63:
+        raise ValueError("is a whole number from 0 to 2^63-1")
+    return int(value)
+
+
+def _isolation(value: str) -> str:
+    if value not in ("read_committed", "read_uncommitted"):
+        raise ValueError("is read_committed or read_uncommitted")
+    return value
+
+
+def _codec(value: str) -> Codec:
+    if value not in CODECS:
+        raise ValueError(f"is one of {', '.join(CODECS)}")
+    return CODECS[value]
+
+
+def _exactly(*allowed: str) -> Callable[[str], str | None]:
+    def parse(value: str) -> str | None:
+        if value.lower() not in [word.lower() for word in allowed]:
+            raise ValueError(f"is {' or '.join(allowed)} here, for nothing else is served")
+        return value
+
+    return parse
+
+
+def _topic_name(value: str) -> str:
+    if not re.fullmatch(r"[a-zA-Z0-9._-]{1,200}", value):
+        raise ValueError("is a name of 1 to 200 of the characters a-z A-Z 0-9 . _ -")
+    return value
+
+
+def _names(value: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
+    if not names:
+        raise ValueError("is a topic, or several separated by commas")
+    return names
+
+
+def _pattern(value: str) -> re.Pattern[str]:
+    try:
+        return re.compile(value)
+    except re.error as error:
+        raise ValueError(f"is a regular expression ({error})") from None

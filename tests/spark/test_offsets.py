@@ -1,0 +1,126 @@
+"""What a batch reads is decided from numbers alone."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.client.spark.offsets import (
+    INITIAL,
+    DataLossError,
+    OffsetError,
+    OffsetRange,
+    from_json,
+    limit_rows,
+    parse_offsets,
+    plan_ranges,
+    report_losses,
+    resolve,
+    split_plan,
+    to_json,
+)
+from odradek.client.types import EARLIEST, LATEST, TopicPartition
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+A10 = TopicPartition("a", 10)
+
+
+def read(start: int, end: int, partition: TopicPartition = A0) -> OffsetRange:
+    return OffsetRange(topic=partition.topic, partition=partition.partition, start=start, end=end)
+
+
+def test_equal_offsets_make_equal_json() -> None:
+    first, second = {A10: 3, B0: 1, A1: 2}, {A1: 2, A10: 3, B0: 1}
+    text = json.dumps(to_json(first))
+    assert text == json.dumps(to_json(second)) == '{"a": {"1": 2, "10": 3}, "b": {"0": 1}}'
+    assert from_json(json.loads(text)) == first
+    assert from_json({INITIAL: {"a": {"1": 0}}} | to_json(first)) == first
+
+
+def test_offsets_in_json_are_read() -> None:
+    text = '{"a":{"0":23,"1":-2},"b":{"0":-1}}'
+    assert parse_offsets(text, allowed=(EARLIEST, LATEST)) == {A0: 23, A1: -2, B0: -1}
+    for wrong in ("x", "[]", '{"a":3}', '{"a":{"x":1}}', '{"a":{"0":"1"}}', '{"a":{"0":-3}}'):
+        with pytest.raises(OffsetError):
+            parse_offsets(wrong, allowed=(EARLIEST, LATEST))
+
+
+def test_words_become_offsets() -> None:
+    earliest, latest = {A0: 5, A1: 6}, {A0: 50, A1: 60}
+
+    def resolved(wanted: int | dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        return resolve(wanted, [A0, A1], earliest=earliest, latest=latest, option="startingOffsets")
+
+    assert resolved(EARLIEST) == earliest
+    assert resolved(LATEST) == latest
+    assert resolved({A0: 7, A1: LATEST}) == {A0: 7, A1: 60}
+    with pytest.raises(OffsetError, match=r"startingOffsets must name every .* and lacks a-1"):
+        resolved({A0: 7})
+    with pytest.raises(OffsetError, match="and has b-0, which is not read"):
+        resolved({A0: 7, A1: 1, B0: 3})
+
+
+def test_a_limit_is_shared_in_proportion_to_what_waits() -> None:
+    start, end = {A0: 0, A1: 100, B0: 7}, {A0: 900, A1: 200, B0: 7}
+    assert limit_rows(start, end, 100) == {A0: 90, A1: 110, B0: 7}
+    assert limit_rows(start, end, 1000) == end
+    assert limit_rows({A0: 0, A1: 0}, {A0: 10_000, A1: 1}, 10) == {A0: 9, A1: 1}
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 100), st.integers(0, 1 << 62)), min_size=1, max_size=20),
+    st.integers(1, 1000),
+)
+def test_a_limited_stream_always_moves_on_and_never_too_far(
+    ranges: list[tuple[int, int]], max_rows: int
+) -> None:
+    partitions = [TopicPartition("t", number) for number in range(len(ranges))]
+    start = {partition: begin for partition, (begin, _) in zip(partitions, ranges, strict=True)}
+    end = {
+        partition: begin + count
+        for partition, (begin, count) in zip(partitions, ranges, strict=True)
+    }
+    limited = limit_rows(start, end, max_rows)
+    assert all(start[one] <= limited[one] <= end[one] for one in partitions)
+    taken = sum(limited[one] - start[one] for one in partitions)
+    assert taken <= max_rows + len(partitions)
+    assert all(limited[one] > start[one] for one in partitions if end[one] > start[one])
+
+
+def test_ranges_are_what_lies_between() -> None:
+    plan = plan_ranges({A0: 3, A1: 5}, {A0: 10, A1: 5}, earliest={A0: 0, A1: 0})
+    assert list(plan) == [read(3, 10)]
+
+
+def test_a_new_partition_is_read_from_its_beginning() -> None:
+    plan = plan_ranges({A0: 3}, {A0: 3, B0: 4}, earliest={A0: 0, B0: 0})
+    assert list(plan) == [read(0, 4, B0)]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "earliest", "ranges", "loss"),
+    [
+        ({A0: 3, A1: 2}, {A0: 9}, {A0: 0}, [read(3, 9)], "a-1 is gone, .* after offset 2"),
+        ({A0: 3}, {A0: 2}, {A0: 0}, [], "a-0 ends at offset 2 and was read up to 3 before"),
+        ({A0: 3}, {A0: 9}, {A0: 5}, [read(5, 9)], "begins at offset 5: 3 to 4 are gone"),
+        ({A0: 3}, {A0: 9}, {A0: 20}, [], "a-0 begins at offset 20: 3 to 8 are gone"),
+        ({A0: 3}, {A0: 9}, {}, [], "a-0 is gone, and with it offsets 3 to 8"),
+        ({}, {A0: 9}, {A0: 5}, [read(5, 9)], "begins at offset 5: 0 to 4 are gone"),
+    ],
+)
+def test_what_is_lost_is_said_and_the_rest_is_read(
+    start: dict[TopicPartition, int],
+    end: dict[TopicPartition, int],
+    earliest: dict[TopicPartition, int],
+    ranges: list[OffsetRange],
+    loss: str,
+) -> None:
+    found, losses = split_plan(plan_ranges(start, end, earliest=earliest))
+    assert found == ranges
+    with pytest.raises(DataLossError, match=loss):
+        report_losses(losses)
+
+
+def test_no_loss_is_no_error() -> None:
+    report_losses([])

@@ -1,0 +1,168 @@
+"""Options are the connector's; what is not served is one sentence."""
+
+import pytest
+
+from odradek.client.spark.options import (
+    BATCH_MAX_BYTES,
+    OptionError,
+    read_options,
+    write_options,
+)
+from odradek.client.types import EARLIEST, LATEST, TopicPartition
+from odradek.protocol.batch import Codec
+
+READ = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "orders"}
+WRITE = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
+
+
+def as_spark_gives_them(options: dict[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in options.items()}
+
+
+def test_defaults_are_the_connectors() -> None:
+    batch = read_options(READ, "batch")
+    assert (batch.starting_offsets, batch.ending_offsets) == (EARLIEST, LATEST)
+    stream = read_options(READ, "stream")
+    assert stream.starting_offsets == LATEST
+    assert stream.fail_on_data_loss
+    assert not stream.include_headers
+    assert stream.consumer == {}
+    write = write_options(WRITE, "stream")
+    assert (write.topic, write.codec, write.batch_max_bytes) == (None, Codec.NONE, BATCH_MAX_BYTES)
+    assert write.task_max_bytes == 32 << 20
+    assert write.relay_max_bytes == 256 << 20
+
+
+def test_what_is_given_is_taken_whatever_the_case_of_its_name() -> None:
+    options = READ | {
+        "startingOffsets": '{"orders":{"0":23,"1":-2}}',
+        "failOnDataLoss": "FALSE",
+        "includeHeaders": "true",
+        "maxOffsetsPerTrigger": "500",
+        "kafka.isolation.level": "read_uncommitted",
+        "kafka.max.partition.fetch.bytes": "2000000",
+        "checkpointLocation": "somewhere",
+    }
+    parsed = read_options(as_spark_gives_them(options), "stream")
+    assert parsed == read_options(options, "stream")
+    assert parsed.starting_offsets == {
+        TopicPartition("orders", 0): 23,
+        TopicPartition("orders", 1): EARLIEST,
+    }
+    assert parsed.max_offsets_per_trigger == 500
+    assert not parsed.fail_on_data_loss
+    assert parsed.include_headers
+    assert parsed.consumer == {
+        "isolation_level": "read_uncommitted",
+        "partition_fetch_bytes": 2_000_000,
+    }
+
+
+def test_topics_are_named_in_one_of_three_ways() -> None:
+    servers = {"kafka.bootstrap.servers": "h:1"}
+    assigned = read_options(servers | {"assign": '{"b":[1,0],"a":[2]}'}, "batch")
+    assert assigned.topics.assigned == (("a", 2), ("b", 0), ("b", 1))
+    subscribed = read_options(servers | {"subscribe": "b, a,b"}, "batch")
+    assert subscribed.topics.subscribed == ("b", "a")
+    matched = read_options(servers | {"subscribePattern": "ord.*"}, "batch")
+    assert matched.topics.pattern is not None
+    assert matched.topics.pattern.fullmatch("orders")
+
+
+def test_a_write_takes_the_producers_settings() -> None:
+    parsed = write_options(
+        WRITE
+        | {
+            "topic": "out",
+            "kafka.acks": "all",
+            "kafka.compression.type": "zstd",
+            "kafka.max.request.size": "500000",
+            "kafka.transaction.timeout.ms": "10000",
+            "relay.max.task.bytes": "1000",
+            "transactionalIdPrefix": "billing",
+            "txnAppId": "nightly",
+            "txnVersion": "7",
+        },
+        "batch",
+    )
+    assert (parsed.topic, parsed.codec, parsed.batch_max_bytes) == ("out", Codec.ZSTD, 500_000)
+    assert (parsed.task_max_bytes, parsed.prefix) == (1000, "billing")
+    assert parsed.producer == {"transaction_timeout_ms": 10_000}
+    assert parsed.application is not None
+    assert (parsed.application.application_id, parsed.application.version) == ("nightly", 7)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"subscribe": "a"}, "The option kafka.bootstrap.servers is missing"),
+        (
+            {"startingOffset": "earliest"},
+            "startingoffset is not served here: did you mean startingOf",
+        ),
+        ({"zzz": "1"}, "The option zzz is not served here: leave it out."),
+        ({"startingTimestamp": "1"}, "The option startingTimestamp is not served: say where to"),
+        ({"kafka.group.id": "g"}, "The option kafka.group.id is not served: the checkpoint keeps"),
+        ({"kafka.auto.offset.reset": "latest"}, "use startingOffsets."),
+        ({"kafka.value.deserializer": "x"}, "keys and values are bytes"),
+        ({"path": "x"}, 'name topics by the option "topic"'),
+        ({"topic": "x"}, "The option topic is not served here"),
+        ({"assign": '{"a":[0]}'}, "exactly one of the options .* not assign and subscribe"),
+        ({"subscribe": " , "}, "subscribe is a topic, or several separated by commas, not ' , '"),
+        ({"startingOffsets": "latest"}, "startingOffsets is earliest here, or offsets in JSON"),
+        ({"startingOffsets": '{"a":{"0":-1}}'}, r"-1 is not an offset; from 0, or -2 \(earliest\)"),
+        ({"endingOffsets": "earliest"}, "endingOffsets is latest here"),
+        ({"endingOffsets": '{"a":{"0":-2}}'}, r"from 0, or -1 \(latest\)"),
+        ({"endingOffsets": '{"a":[0]}'}, "a needs partitions"),
+        ({"failOnDataLoss": "no"}, "failOnDataLoss is true or false, not 'no'"),
+        ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger is a whole number above 0"),
+        ({"kafka.isolation.level": "1"}, "is read_committed or read_uncommitted"),
+        ({"kafka.security.protocol": "SSL"}, "is PLAINTEXT here, for nothing else is served"),
+    ],
+)
+def test_a_wrong_option_of_a_batch_read_is_one_sentence(
+    options: dict[str, str], sentence: str
+) -> None:
+    base = {} if sentence.endswith("is missing") else READ
+    with pytest.raises(OptionError, match=sentence) as caught:
+        read_options(as_spark_gives_them(base | options), "batch")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_pattern_or_assignment_that_is_none_is_refused() -> None:
+    servers = {"kafka.bootstrap.servers": "h:1"}
+    with pytest.raises(OptionError, match="subscribePattern is a regular expression"):
+        read_options(servers | {"subscribePattern": "("}, "stream")
+    with pytest.raises(OptionError, match="assign has lists of partitions"):
+        read_options(servers | {"assign": '{"a":0}'}, "stream")
+    with pytest.raises(OptionError, match="not none"):
+        read_options(servers, "stream")
+
+
+def test_a_stream_has_no_end() -> None:
+    with pytest.raises(OptionError, match="endingOffsets belongs to batch reads"):
+        read_options(READ | {"endingOffsets": "latest"}, "stream")
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"kafka.acks": "1"}, "kafka.acks is all or -1 here"),
+        ({"kafka.enable.idempotence": "false"}, "is true here"),
+        ({"kafka.linger.ms": "5"}, "kafka.linger.ms has no effect: rows are collected"),
+        ({"kafka.transactional.id": "x"}, "the sink makes its own"),
+        ({"kafka.compression.type": "brotli"}, "is one of none, gzip, snappy, lz4, zstd"),
+        ({"topic": "a/b"}, "topic is a name of 1 to 200 of the characters"),
+        ({"txnAppId": "a"}, "txnAppId and txnVersion go together"),
+        ({"txnAppId": "a", "txnVersion": "-1"}, r"txnVersion is a whole number from 0 to 2\^63-1"),
+        ({"relay.max.bites": "1"}, "did you mean relay.max.bytes"),
+    ],
+)
+def test_a_wrong_option_of_a_write_is_one_sentence(options: dict[str, str], sentence: str) -> None:
+    with pytest.raises(OptionError, match=sentence):
+        write_options(as_spark_gives_them(WRITE | options), "batch")
+
+
+def test_application_versions_are_for_batch_writes() -> None:
+    with pytest.raises(OptionError, match="txnAppId belongs to batch writes"):
+        write_options(WRITE | {"txnAppId": "a", "txnVersion": "1"}, "stream")
