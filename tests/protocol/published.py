@@ -77,7 +77,7 @@ def snake_case(name: str) -> str:
 
 def published_shapes(declared: Sequence[Json], version: int) -> Iterator[Shape]:
     for field in declared:
-        if not has(field["versions"], version):
+        if not has(field.get("versions", field.get("taggedVersions")), version):
             continue
         kind = field["type"].removeprefix("[]")
         is_array = field["type"].startswith("[]")

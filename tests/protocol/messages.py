@@ -1,0 +1,88 @@
+"""Hypothesis strategies for every message at every version, made from the declarations."""
+
+import uuid
+from dataclasses import MISSING, fields
+from functools import cache
+from typing import Any, Final
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from odradek.protocol.api import Api
+from odradek.protocol.apis import APIS
+from odradek.protocol.schema import FieldType
+
+quick: Final = settings(derandomize=True, deadline=None, max_examples=14, database=None)
+"""The same examples in every run, few for each case: there are some three hundred cases."""
+
+# (API, version, "request" or "response"): every message that is ever on the wire.
+Case = tuple[Api[Any, Any], int, str]
+CASES: Final[tuple[Case, ...]] = tuple(
+    (api, version, side)
+    for api in APIS.values()
+    for version in range(api.min_version, api.max_version + 1)
+    for side in ("request", "response")
+)
+
+every_message = pytest.mark.parametrize(
+    ("api", "version", "side"), CASES, ids=[f"{api.name}-{v}-{side}" for api, v, side in CASES]
+)
+
+INTEGERS: Final = {
+    "int8": st.integers(-(2**7), 2**7 - 1),
+    "int16": st.integers(-(2**15), 2**15 - 1),
+    "uint16": st.integers(0, 2**16 - 1),
+    "int32": st.integers(-(2**31), 2**31 - 1),
+    "uint32": st.integers(0, 2**32 - 1),
+    "int64": st.integers(-(2**63), 2**63 - 1),
+}
+OTHERS: Final[dict[str, st.SearchStrategy[Any]]] = {
+    "bool": st.booleans(),
+    "float64": st.floats(allow_nan=False),
+    "uuid": st.binary(min_size=16, max_size=16).map(lambda data: uuid.UUID(bytes=data)),
+    "string": st.text(max_size=6),
+    "bytes": st.binary(max_size=8),
+    "records": st.binary(max_size=20) | st.just(bytes(5000)),
+}
+
+
+def message_class(api: Api[Any, Any], side: str) -> Any:
+    return api.request if side == "request" else api.response
+
+
+@cache
+def messages(cls: Any, version: int) -> st.SearchStrategy[Any]:
+    """Any `cls` that can be written at `version`; fields it lacks there have their defaults."""
+    given: dict[str, st.SearchStrategy[Any]] = {}
+    for declared in fields(cls):
+        kind: FieldType = declared.metadata["type"]
+        if not kind.is_in(version):
+            continue
+        strategy = values(kind, version)
+        if kind.tag is not None:
+            assert declared.default is not MISSING or declared.default_factory is not MISSING
+            strategy = _default(declared) | strategy
+        given[declared.name] = strategy
+    return st.builds(cls, **given)
+
+
+def values(kind: FieldType, version: int) -> st.SearchStrategy[Any]:
+    item: Any = kind.item
+    if kind.kind == "array":
+        is_primitive = isinstance(item, FieldType)
+        items = values(item, version) if is_primitive else messages(item, version)
+        strategy: st.SearchStrategy[Any] = st.lists(items, max_size=2).map(tuple)
+    elif kind.kind == "struct":
+        strategy = messages(item, version)
+    elif kind.kind in INTEGERS:
+        strategy = INTEGERS[kind.kind]
+    else:
+        strategy = OTHERS[kind.kind]
+    return st.none() | strategy if kind.may_be_null(version) else strategy
+
+
+def _default(declared: Any) -> st.SearchStrategy[Any]:
+    if declared.default_factory is not MISSING:
+        return st.builds(declared.default_factory)
+    return st.just(declared.default)
