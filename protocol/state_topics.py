@@ -73,6 +73,8 @@ class TransactionLogValue:
     epoch_bump_cause: str | None = string(default=None, since=1, nullable=1, tag=10_000)
     client_id: str | None = string(default=None, since=1, nullable=1, tag=10_001)
     client_host: str | None = string(default=None, since=1, nullable=1, tag=10_002)
+    epoch_bump_timestamp_ms: int = int64(default=-1, since=1, tag=10_003)
+    last_producer_epoch: int = int16(default=-1, since=1, tag=10_004)
 
 
 @message

@@ -1,7 +1,7 @@
 """One transactional id as a value: what `__transaction_state` stores, and what is said of it."""
 
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import Final
 
 from odradek.broker.topic_partition import TopicPartition
@@ -56,14 +56,14 @@ class ClientIdentity:
     host: str
 
 
-class BumpCause(IntEnum):
-    """Why an older epoch is refused. The numbers are stored: never change one."""
+class BumpCause(StrEnum):
+    """Why an older epoch is refused. The texts are stored: never change one."""
 
-    NEW_INSTANCE = 1
-    TIMEOUT = 2
-    ADMINISTRATOR = 3
-    EXHAUSTED = 4
-    RESUMED = 5
+    NEW_INSTANCE = "new instance"
+    TIMEOUT = "timeout"
+    ADMINISTRATOR = "administrator"
+    EXHAUSTED = "exhausted"
+    RESUMED = "resumed"
     """The same client asked for a fresh epoch, to go on after an error (KIP-360)."""
 
 

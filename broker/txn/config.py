@@ -1,0 +1,14 @@
+"""The settings of the transaction coordinator."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionConfig:
+    """Kafka's settings, with underscores for its dots, and one of ours: the longest that a request
+    waits for what is under way before it gets CONCURRENT_TRANSACTIONS."""
+
+    transaction_max_timeout_ms: int = 900_000
+    transactional_id_expiration_ms: int = 7 * 24 * 3600 * 1000
+    transaction_state_log_num_partitions: int = 50
+    transaction_concurrent_wait_ms: int = 1_000

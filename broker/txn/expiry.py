@@ -1,0 +1,100 @@
+"""What ends by itself: transactions that stay open for too long, and ids that nobody uses.
+
+Both wait for the next deadline and look at nothing else. Kafka looks at every id every 10 s
+(`transaction.abort.timed.out.transaction.cleanup.interval.ms`) and every hour; here a transaction
+is aborted when its time is over.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from typing import Final
+
+import trio
+
+from odradek.broker.env import Clock
+from odradek.broker.txn import state
+from odradek.broker.txn.ledger import RETRY_LAST_S, Ledger, insist
+from odradek.broker.txn.state import Event, Move, Request
+from odradek.broker.txn.tenure import Entry, Tenure
+from odradek.broker.txn.transaction import Transaction
+from odradek.protocol.errors import KafkaError
+
+TOMBSTONES_PER_BATCH_MAX: Final = 500
+TOMBSTONE_KEYS_MAX_BYTES: Final = 256 * 1024
+"""Far below max.message.bytes, however many ids expire at once (KAFKA-13099)."""
+
+NAMED_MAX: Final = 5
+"""How many of the ids that expired together the log line names."""
+
+log = logging.getLogger("odradek.txn")
+
+
+async def abort_timed_out(ledger: Ledger, time_out: Callable[[Entry], Awaitable[None]]) -> None:
+    """Have each transaction whose time is over aborted; again, where that raises KafkaError."""
+
+    async def abort(entry: Entry) -> None:
+        with entry.tenure.bound():
+            await insist(lambda: time_out(entry))
+
+    async with trio.open_nursery() as nursery:
+        while True:
+            for entry in await ledger.timeouts.wait():
+                nursery.start_soon(abort, entry)
+
+
+async def remove_expired(ledger: Ledger, clock: Clock) -> None:
+    """Bury the ids that were idle for transactional.id.expiration.ms."""
+    async with trio.open_nursery() as nursery:
+        while True:
+            by_tenure: dict[Tenure, list[Entry]] = {}
+            for entry in await ledger.expirations.wait():
+                by_tenure.setdefault(entry.tenure, []).append(entry)
+            for tenure, entries in by_tenure.items():
+                nursery.start_soon(_remove, ledger, clock, tenure, entries)
+
+
+async def _remove(ledger: Ledger, clock: Clock, tenure: Tenure, entries: list[Entry]) -> None:
+    with tenure.bound():
+        for batch in _batches(entries):
+            buried = [pair for entry in batch if (pair := _dead(entry, clock.wall_ms()))]
+            with suppress(KafkaError):  # the ledger has logged it
+                await ledger.bury(tenure, buried)
+                _log_removed([entry.transactional_id for entry, _ in buried])
+            for entry in batch:
+                is_there = tenure.entries.get(entry.transactional_id) is entry
+                if is_there and entry.expires_at <= trio.current_time():
+                    ledger.watch_expiration(entry, round(RETRY_LAST_S * 1000))
+
+
+def _dead(entry: Entry, now_ms: int) -> tuple[Entry, Transaction] | None:
+    """What the entry is about to be; None if it is in use after all."""
+    if entry.pending is not None or entry.expires_at > trio.current_time():
+        return None
+    request = Request(event=Event.EXPIRE, now_ms=now_ms)
+    cell = state.decide(entry.transaction, request.event, request.transaction_version)
+    assert isinstance(cell, Move), "only an idle id has an end"
+    return entry, state.step(entry.transaction, cell, request)
+
+
+def _batches(entries: list[Entry]) -> Iterator[list[Entry]]:
+    batch: list[Entry] = []
+    key_bytes = 0
+    for entry in entries:
+        size = len(entry.transactional_id.encode())
+        if batch and (
+            len(batch) == TOMBSTONES_PER_BATCH_MAX or key_bytes + size > TOMBSTONE_KEYS_MAX_BYTES
+        ):
+            yield batch
+            batch, key_bytes = [], 0
+        batch.append(entry)
+        key_bytes += size
+    if batch:
+        yield batch
+
+
+def _log_removed(names: list[str]) -> None:
+    if names:
+        more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+        named = ", ".join(map(repr, names[:NAMED_MAX]))
+        log.info("removed after transactional.id.expiration.ms without use: %s%s", named, more)

@@ -1,0 +1,269 @@
+"""Telling each partition of a decided transaction how it ended, until it has heard.
+
+A transaction *owes* a marker to every partition in it. `deliver` returns when nothing is owed any
+more. Requests go to the brokers that lead the partitions; what becomes due for one broker while
+requests to it are on their way travels together in the next (so that many small transactions share
+a flush over there), but a few may be on their way at once, so that one slow partition does not hold
+up everybody's transactions.
+
+Each delivery keeps its own account of what is owed. A transactional id has one decided transaction
+at a time, so two epochs of an id are never under way together, and one that was abandoned because
+its state partition went elsewhere only touches its own account (KAFKA-16352, KAFKA-10080).
+
+What a partition may answer (Kafka's classes):
+
+- the marker is there: no longer owed. A repeat is harmless, so an answer that was lost is asked for
+  again (KAFKA-19999).
+- INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED: a newer coordinator, or somebody who wrote
+  markers by hand, has been there. This coordinator stops; the transaction stays decided until it is
+  loaded again.
+- UNSUPPORTED_FOR_MESSAGE_FORMAT: a log that cannot have markers; it has no transactions either.
+- anything else, known or not: try again. Only a partition that does not exist any more, says the
+  metadata, is let off (KAFKA-5202); the answer alone could be a leader that has just started.
+"""
+
+import logging
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import trio
+
+from odradek.broker.topic_partition import TopicPartition
+from odradek.protocol.apis.txn import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+NO_LEADER: Final = -1
+REQUESTS_IN_FLIGHT_MAX: Final = 5
+"""To one broker."""
+MARKERS_PER_REQUEST_MAX: Final = 1_000
+"""Transactions in one request."""
+BACKOFF_FIRST_S: Final = 0.02
+BACKOFF_LAST_S: Final = 1.0
+
+LET_OFF: Final = frozenset(
+    {ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION}
+)
+STOP: Final = frozenset(
+    {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED}
+)
+
+log = logging.getLogger("odradek.txn")
+
+
+class MarkerSender(Protocol):
+    """How requests reach the leaders: to other brokers over TCP, to this one in the process."""
+
+    def leader_of(self, partition: TopicPartition) -> int | None:
+        """The id of the broker that leads it, -1 if nobody does now, None if it does not exist."""
+
+    async def send(
+        self, broker_id: int, request: WriteTxnMarkersRequest
+    ) -> WriteTxnMarkersResponse:
+        """Raises KafkaError if there was no answer."""
+
+
+class MarkersStopped(Exception):
+    """A partition knows something newer: this coordinator has nothing to say there any more."""
+
+    def __init__(self, partition: TopicPartition, code: ErrorCode) -> None:
+        super().__init__(f"{partition} answered {code.name}")
+        self.partition = partition
+        self.code = code
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Debt:
+    """One decided transaction and the partitions that it still owes a marker."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    committed: bool
+    coordinator_epoch: int
+    transaction_version: int
+    owed: set[TopicPartition]
+    stopped: MarkersStopped | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Parcel:
+    """A debt's markers for one broker, waiting to be sent or answered."""
+
+    debt: Debt
+    partitions: list[TopicPartition]
+    answered: trio.Event = field(default_factory=trio.Event)
+    is_given_up: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Queue:
+    parcels: deque[_Parcel] = field(default_factory=deque)
+    in_flight: int = 0
+
+
+class Markers:
+    def __init__(self, sender: MarkerSender) -> None:
+        self._sender = sender
+        self._queues: defaultdict[int, _Queue] = defaultdict(_Queue)
+        self._nursery: trio.Nursery | None = None
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Carry requests until cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            task_status.started()
+            await trio.sleep_forever()
+
+    async def deliver(self, debt: Debt) -> None:
+        """Return when `debt` owes nothing. Raises MarkersStopped."""
+        await self._deliver(debt, sorted(debt.owed), BACKOFF_FIRST_S)
+        if debt.stopped is not None:
+            raise debt.stopped
+        assert not debt.owed, debt
+
+    async def _deliver(
+        self, debt: Debt, partitions: list[TopicPartition], backoff_s: float
+    ) -> None:
+        while by_leader := self._route(debt, partitions):
+            if len(by_leader) > 1:
+                async with trio.open_nursery() as nursery:
+                    for leader, led in by_leader.items():
+                        nursery.start_soon(self._deliver_to, leader, debt, led, backoff_s)
+                return
+            ((leader, led),) = by_leader.items()
+            partitions = await self._try(leader, debt, led)
+            if partitions:
+                await trio.sleep(backoff_s)
+                backoff_s = min(2 * backoff_s, BACKOFF_LAST_S)
+
+    async def _deliver_to(
+        self, leader: int, debt: Debt, partitions: list[TopicPartition], backoff_s: float
+    ) -> None:
+        remaining = await self._try(leader, debt, partitions)
+        if remaining:
+            await trio.sleep(backoff_s)
+            await self._deliver(debt, remaining, min(2 * backoff_s, BACKOFF_LAST_S))
+
+    def _route(
+        self, debt: Debt, partitions: list[TopicPartition]
+    ) -> dict[int, list[TopicPartition]]:
+        """Who leads them now. One that does not exist any more is let off."""
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for partition in partitions:
+            leader = self._sender.leader_of(partition)
+            if leader is None:
+                log.info(
+                    "%s has been deleted: transaction %r owes it no marker any more",
+                    partition,
+                    debt.transactional_id,
+                )
+                debt.owed.discard(partition)
+            else:
+                by_leader.setdefault(leader, []).append(partition)
+        return by_leader
+
+    async def _try(
+        self, leader: int, debt: Debt, partitions: list[TopicPartition]
+    ) -> list[TopicPartition]:
+        """Ask once. Return what must be tried again."""
+        if leader != NO_LEADER:
+            parcel = _Parcel(debt, partitions)
+            queue = self._queues[leader]
+            queue.parcels.append(parcel)
+            if queue.in_flight < REQUESTS_IN_FLIGHT_MAX:
+                assert self._nursery is not None, "Markers.run has not been started"
+                queue.in_flight += 1
+                self._nursery.start_soon(self._carry, leader, queue)
+            try:
+                await parcel.answered.wait()
+            except trio.Cancelled:
+                parcel.is_given_up = True
+                raise
+        if debt.stopped is not None:
+            return []
+        return [partition for partition in partitions if partition in debt.owed]
+
+    async def _carry(self, leader: int, queue: _Queue) -> None:
+        """Send what waits for `leader`, request after request, until nothing does."""
+        try:
+            while parcels := _take(queue):
+                try:
+                    response = await self._sender.send(leader, _request_for(parcels))
+                except KafkaError as error:
+                    log.debug("broker %d did not answer to markers: %s", leader, error)
+                else:
+                    _settle(parcels, response)
+                for parcel in parcels:
+                    parcel.answered.set()
+        finally:
+            queue.in_flight -= 1
+
+
+def _take(queue: _Queue) -> list[_Parcel]:
+    """What goes into the next request: one parcel of a producer id, by which answers are told."""
+    taken: dict[int, _Parcel] = {}
+    left: list[_Parcel] = []
+    while queue.parcels and len(taken) < MARKERS_PER_REQUEST_MAX:
+        parcel = queue.parcels.popleft()
+        if parcel.is_given_up:
+            continue
+        if parcel.debt.producer_id in taken:
+            left.append(parcel)
+        else:
+            taken[parcel.debt.producer_id] = parcel
+    queue.parcels.extendleft(reversed(left))
+    return list(taken.values())
+
+
+def _request_for(parcels: list[_Parcel]) -> WriteTxnMarkersRequest:
+    return WriteTxnMarkersRequest(
+        markers=tuple(
+            WritableTxnMarker(
+                producer_id=parcel.debt.producer_id,
+                producer_epoch=parcel.debt.producer_epoch,
+                transaction_result=parcel.debt.committed,
+                topics=_by_topic(parcel.partitions),
+                coordinator_epoch=parcel.debt.coordinator_epoch,
+                transaction_version=parcel.debt.transaction_version,
+            )
+            for parcel in parcels
+        )
+    )
+
+
+def _by_topic(partitions: list[TopicPartition]) -> tuple[WritableTxnMarkerTopic, ...]:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    return tuple(
+        WritableTxnMarkerTopic(name=name, partition_indexes=tuple(indexes))
+        for name, indexes in topics.items()
+    )
+
+
+def _settle(parcels: list[_Parcel], response: WriteTxnMarkersResponse) -> None:
+    """Enter the answers into the accounts. What was not answered stays owed."""
+    debts = {parcel.debt.producer_id: parcel.debt for parcel in parcels}
+    for result in response.markers:
+        debt = debts.get(result.producer_id)
+        if debt is None:
+            continue
+        for topic in result.topics:
+            for answer in topic.partitions:
+                partition = TopicPartition(topic.name, answer.partition_index)
+                _enter(debt, partition, answer.error_code)
+
+
+def _enter(debt: Debt, partition: TopicPartition, code: int) -> None:
+    if code in LET_OFF:
+        debt.owed.discard(partition)
+    elif code in STOP:
+        debt.stopped = MarkersStopped(partition, ErrorCode(code))
+    else:
+        log.debug("the marker of %r for %s: error %d", debt.transactional_id, partition, code)

@@ -1,0 +1,51 @@
+"""Producer ids that nobody had before: taken from the metadata store in blocks.
+
+`/ids/producer` holds the first id of the next block, in decimal. A broker moves it by compare-and-
+swap, and that is durable before the first id of the block is handed out; what a crash leaves of a
+block is never used. So ids are unique over all brokers and all their lives.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import trio
+
+from odradek.broker.env import Compare, MetaStore
+
+PRODUCER_IDS_KEY: Final = "/ids/producer"
+BLOCK_SIZE: Final = 1_000
+
+
+class ProducerIds:
+    def __init__(self, meta: MetaStore) -> None:
+        self._meta = meta
+        self._block: Iterator[int] = iter(())
+        self._refilling = trio.Lock()
+
+    def next_nowait(self) -> int | None:
+        """The next id, or None if the block is used up: then await `refill`."""
+        return next(self._block, None)
+
+    async def next(self) -> int:
+        while (producer_id := self.next_nowait()) is None:
+            await self.refill()
+        return producer_id
+
+    async def refill(self) -> None:
+        """Return when somebody has got a new block."""
+        if self._refilling.locked():
+            async with self._refilling:
+                return
+        async with self._refilling:
+            self._block = await self._claim_block()
+
+    async def _claim_block(self) -> Iterator[int]:
+        while True:
+            found, _ = await self._meta.range(PRODUCER_IDS_KEY)
+            stored = found.get(PRODUCER_IDS_KEY)
+            first = int(stored.value) if stored else 0
+            claim = Compare(key=PRODUCER_IDS_KEY, mod_revision=stored.mod_revision if stored else 0)
+            following = first + BLOCK_SIZE
+            succeeded, _ = await self._meta.txn([claim], {PRODUCER_IDS_KEY: b"%d" % following})
+            if succeeded:
+                return iter(range(first, following))

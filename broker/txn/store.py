@@ -1,0 +1,152 @@
+"""What `__transaction_state` keeps: one record per change of a transactional id, in Kafka's format.
+
+The newest record of an id counts, and one without a value removes it. Beside Kafka's fields stand
+ours: who the producer is and why an older one was locked out, so that the explanation survives a
+restart, and the last epoch, without which a retried InitProducerId is refused after one
+(KAFKA-20357).
+"""
+
+from contextlib import aclosing
+from typing import Final
+
+import trio
+
+from odradek.broker.state_partition import StatePartition
+from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.txn.transaction import (
+    BumpCause,
+    ClientIdentity,
+    EpochBump,
+    State,
+    Transaction,
+)
+from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from odradek.protocol.record import Record, decode_batch
+from odradek.protocol.state_topics import (
+    PartitionsSchema,
+    TransactionLogKey,
+    TransactionLogValue,
+    UnknownKey,
+    decode_transaction_state_key,
+    decode_value,
+    encode_key,
+    encode_value,
+)
+
+ID_MAX_BYTES: Final = 32_767
+"""What the key's string can hold."""
+
+DECODED_PER_CHECKPOINT: Final = 500
+"""How many values are decoded between two chances for others to run, about 20 ms."""
+
+
+def encode(transactional_id: str, transaction: Transaction) -> Record:
+    client, bump = transaction.client, transaction.bump
+    is_empty = transaction.state is State.EMPTY
+    value = TransactionLogValue(
+        producer_id=transaction.producer_id,
+        previous_producer_id=transaction.previous_producer_id,
+        next_producer_id=transaction.next_producer_id,
+        producer_epoch=transaction.producer_epoch,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_status=transaction.state,
+        transaction_partitions=None if is_empty else _by_topic(transaction.partitions),
+        transaction_last_update_timestamp_ms=transaction.updated_ms,
+        transaction_start_timestamp_ms=transaction.started_ms,
+        client_transaction_version=transaction.transaction_version,
+        epoch_bump_cause=bump.cause if bump else None,
+        epoch_bump_timestamp_ms=bump.at_ms if bump else -1,
+        client_id=client.client_id if client else None,
+        client_host=client.host if client else None,
+        last_producer_epoch=transaction.last_producer_epoch,
+    )
+    return Record(
+        key=encode_key(TransactionLogKey(transactional_id=transactional_id)),
+        value=encode_value(value),
+        timestamp_ms=transaction.updated_ms,
+    )
+
+
+def tombstone(transactional_id: str, now_ms: int) -> Record:
+    key = encode_key(TransactionLogKey(transactional_id=transactional_id))
+    return Record(key=key, value=None, timestamp_ms=now_ms)
+
+
+def _by_topic(partitions: frozenset[TopicPartition]) -> tuple[PartitionsSchema, ...]:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        topics.setdefault(topic, []).append(partition)
+    return tuple(
+        PartitionsSchema(topic=topic, partition_ids=tuple(ids)) for topic, ids in topics.items()
+    )
+
+
+def decode(value: bytes) -> Transaction:
+    """Raises ProtocolError for a version, a state or bytes that are not known here."""
+    stored = decode_value(TransactionLogValue, value)
+    if stored.transaction_status not in State.__members__.values():
+        raise ProtocolError(f"a transaction has state {stored.transaction_status}")
+    return Transaction(
+        producer_id=stored.producer_id,
+        producer_epoch=stored.producer_epoch,
+        last_producer_epoch=stored.last_producer_epoch,
+        previous_producer_id=stored.previous_producer_id,
+        next_producer_id=stored.next_producer_id,
+        timeout_ms=stored.transaction_timeout_ms,
+        state=State(stored.transaction_status),
+        partitions=frozenset(
+            TopicPartition(topic.topic, partition)
+            for topic in stored.transaction_partitions or ()
+            for partition in topic.partition_ids
+        ),
+        started_ms=stored.transaction_start_timestamp_ms,
+        updated_ms=stored.transaction_last_update_timestamp_ms,
+        transaction_version=stored.client_transaction_version,
+        client=_client_of(stored),
+        bump=_bump_of(stored),
+    )
+
+
+def _client_of(stored: TransactionLogValue) -> ClientIdentity | None:
+    if stored.client_id is None or stored.client_host is None:
+        return None
+    return ClientIdentity(client_id=stored.client_id, host=stored.client_host)
+
+
+def _bump_of(stored: TransactionLogValue) -> EpochBump | None:
+    if stored.epoch_bump_cause is None:
+        return None
+    try:
+        cause = BumpCause(stored.epoch_bump_cause)
+    except ValueError:  # only a newer broker knows it
+        return None
+    return EpochBump(cause=cause, at_ms=stored.epoch_bump_timestamp_ms)
+
+
+async def load(partition: StatePartition) -> dict[str, Transaction]:
+    """Every transactional id's newest value. Only those are decoded: logs have many per id.
+
+    Raises KafkaError: what the partition raises, or CORRUPT_MESSAGE for a record that cannot be
+    read. Going on without it could bring an older decision back to life.
+    """
+    newest: dict[bytes | None, bytes] = {}
+    async with aclosing(partition.batches()) as batches:
+        async for header, batch in batches:
+            if header.is_control:
+                continue
+            for record in decode_batch(batch):
+                newest.pop(record.key, None)
+                if record.value is not None:
+                    newest[record.key] = record.value
+    found: dict[str, Transaction] = {}
+    try:
+        for count, (data, value) in enumerate(newest.items()):
+            if count % DECODED_PER_CHECKPOINT == 0:
+                await trio.lowlevel.checkpoint()
+            key = decode_transaction_state_key(data)
+            if not isinstance(key, UnknownKey):
+                found[key.transactional_id] = decode(value)
+    except ProtocolError as error:
+        message = f"a record of the transaction log cannot be read: {error}"
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, message) from error
+    return found
