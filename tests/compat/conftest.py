@@ -1,0 +1,47 @@
+"""What the tests of foreign clients share: names that nobody else uses, and topics that exist.
+
+The brokers live for the whole run (see `tests/conftest.py`), so that the suite is quick; every test
+brings topics, groups and transactional ids of its own.
+"""
+
+import uuid
+from collections.abc import Callable
+from typing import Protocol
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+DEADLINE_SECONDS = 30.0  # what a test waits for something that must happen; never for luck
+
+
+class CreateTopic(Protocol):
+    def __call__(self, *, partitions: int = 1, **config: str) -> str:
+        """Create a topic of a new name (`a_b="1"` configures `a.b`) and return its name."""
+
+
+@pytest.fixture
+def unique() -> Callable[[str], str]:
+    """A name that starts as given and that no other test has."""
+    return lambda prefix: f"{prefix}-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture(scope="session")
+def admin(bootstrap: str) -> AdminClient:
+    """The administrator that makes the tests' topics, whatever client is being tested."""
+    return AdminClient({"bootstrap.servers": bootstrap})
+
+
+@pytest.fixture
+def create_topic(admin: AdminClient, unique: Callable[[str], str]) -> CreateTopic:
+    def create(*, partitions: int = 1, **config: str) -> str:
+        topic = unique("topic")
+        asked = NewTopic(
+            topic,
+            num_partitions=partitions,
+            replication_factor=1,
+            config={name.replace("_", "."): value for name, value in config.items()},
+        )
+        admin.create_topics([asked])[topic].result(timeout=DEADLINE_SECONDS)
+        return topic
+
+    return create
