@@ -1,0 +1,102 @@
+"""What is known of a log without reading it: the file `checkpoint` in its directory.
+
+Everything before `recovery_offset` is on disk, batches and indexes, and its effect on producers is
+in here: recovery starts there. Kafka has one file with a number for every log; here it is one file
+a log, so that a deleted log takes it along, and it has the producers, so that nothing before it
+need be read again. msgpack behind a CRC-32C; written beside and renamed into place, so
+that there is always a complete one.
+"""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, field
+from typing import Any, Final
+from uuid import UUID
+
+import msgpack
+from crc32c import crc32c
+
+from odradek.broker.env import Disk
+from odradek.broker.storage.leader_epochs import EpochStart
+from odradek.broker.storage.producers import ProducerEntry, pack, unpack
+from odradek.broker.storage.segment import SegmentSummary
+
+CHECKPOINT: Final = "checkpoint"
+BESIDE: Final = "checkpoint.tmp"
+VERSION: Final = 1
+_CRC: Final = struct.Struct(">I")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """The state of a log at `recovery_offset`; the last segment is the active one."""
+
+    topic_id: UUID
+    recovery_offset: int
+    log_start_offset: int
+    segments: Sequence[SegmentSummary]
+    epochs: Sequence[EpochStart]
+    producers: Sequence[ProducerEntry] = field(compare=False)
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+    content: bytes = msgpack.packb(
+        {
+            "version": VERSION,
+            "topic_id": checkpoint.topic_id.bytes,
+            "recovery_offset": checkpoint.recovery_offset,
+            "log_start_offset": checkpoint.log_start_offset,
+            "segments": [astuple(segment) for segment in checkpoint.segments],
+            "epochs": checkpoint.epochs,
+            "producers": [pack(entry) for entry in checkpoint.producers],
+        }
+    )
+    return _CRC.pack(crc32c(content)) + content
+
+
+def decode_checkpoint(data: bytes | bytearray) -> Checkpoint | None:
+    """The checkpoint in a file's bytes, or None if it is damaged or of a newer version."""
+    if len(data) < _CRC.size or crc32c(memoryview(data)[_CRC.size :]) != _CRC.unpack_from(data)[0]:
+        return None
+    content: dict[str, Any] = msgpack.unpackb(memoryview(data)[_CRC.size :])
+    if content["version"] != VERSION:
+        return None
+    names = SegmentSummary.__slots__
+    return Checkpoint(
+        topic_id=UUID(bytes=content["topic_id"]),
+        recovery_offset=content["recovery_offset"],
+        log_start_offset=content["log_start_offset"],
+        segments=[
+            SegmentSummary(**dict(zip(names, values, strict=True)))
+            for values in content["segments"]
+        ],
+        epochs=[EpochStart(*values) for values in content["epochs"]],
+        producers=[unpack(fields) for fields in content["producers"]],
+    )
+
+
+async def read_checkpoint(disk: Disk, directory: str) -> Checkpoint | None:
+    """The checkpoint of a log, or None if there is none that can be read. Raises OSError."""
+    path = f"{directory}/{CHECKPOINT}"
+    if not disk.exists(path):
+        return None
+    file = disk.open(path)
+    try:
+        return decode_checkpoint(await file.pread(0, file.size))
+    finally:
+        file.close()
+
+
+async def write_checkpoint(disk: Disk, directory: str, checkpoint: Checkpoint) -> None:
+    """Replace the checkpoint; it is on disk afterwards. Raises OSError: then the old one stays."""
+    beside = f"{directory}/{BESIDE}"
+    if disk.exists(beside):
+        disk.remove(beside)
+    file = disk.open(beside)
+    try:
+        file.append(encode_checkpoint(checkpoint))
+        await file.fsync()
+    finally:
+        file.close()
+    disk.rename(beside, f"{directory}/{CHECKPOINT}")
+    await disk.fsync_dir(directory)

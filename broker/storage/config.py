@@ -1,0 +1,39 @@
+"""How one log is kept: Kafka's topic settings, already checked, with Kafka's defaults."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from odradek.protocol.batch import TimestampType
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+HOUR_MS: Final = 3_600_000
+DAY_MS: Final = 24 * HOUR_MS
+INT64_MAX: Final = 2**63 - 1
+
+
+class FlushPolicy(StrEnum):
+    """When an append counts: once it is on disk, or once the operating system has it."""
+
+    ACK = "ack"
+    OS = "os"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """Settings of one log. A retention of -1 means for ever."""
+
+    segment_bytes: int = 1024 * MIB
+    segment_ms: int = 7 * DAY_MS
+    segment_index_bytes: int = 10 * MIB
+    index_interval_bytes: int = 4 * KIB
+    retention_ms: int = 7 * DAY_MS
+    retention_bytes: int = -1
+    max_message_bytes: int = MIB + 12
+    message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    message_timestamp_before_max_ms: int = INT64_MAX
+    message_timestamp_after_max_ms: int = HOUR_MS
+    min_insync_replicas: int = 1
+    producer_id_expiration_ms: int = DAY_MS
+    flush: FlushPolicy = FlushPolicy.ACK

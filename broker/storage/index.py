@@ -1,0 +1,145 @@
+"""The offset index and the time index of a segment, in memory in the very bytes of their files.
+
+Both map something that ascends to a place in the segment, sparsely: one entry at most every
+index.interval.bytes. The active segment's live in memory alone and are written out at checkpoints
+and when the segment is sealed, so that an append is one write to one file: whatever is lost with
+them in a crash lies behind the checkpoint and is made again by recovery.
+
+`.index`     8 bytes an entry: last offset of a batch - base offset (4), position of that batch (4)
+`.timeindex` 12 bytes an entry: largest timestamp so far (8), last offset of its batch - base (4)
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+OFFSET_ENTRY: Final = struct.Struct(">ii")
+TIME_ENTRY: Final = struct.Struct(">qi")
+
+
+class OffsetIndex:
+    """Which batch lies where: (last offset, position), both strictly ascending."""
+
+    __slots__ = ("base_offset", "data")
+
+    ENTRY_BYTES: Final = OFFSET_ENTRY.size
+
+    def __init__(self, base_offset: int, data: bytes | bytearray = b"") -> None:
+        self.base_offset = base_offset
+        self.data = bytearray(data[: len(data) - len(data) % self.ENTRY_BYTES])
+
+    def __len__(self) -> int:
+        return len(self.data) // self.ENTRY_BYTES
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        for relative, position in OFFSET_ENTRY.iter_unpack(self.data):
+            yield self.base_offset + relative, position
+
+    def append(self, last_offset: int, position: int) -> None:
+        self.data += OFFSET_ENTRY.pack(last_offset - self.base_offset, position)
+
+    def before_offset(self, offset: int) -> int:
+        """The position of the last batch in here whose last offset is <= `offset`, or 0."""
+        relative = offset - self.base_offset
+        unpack, data = OFFSET_ENTRY.unpack_from, self.data
+        low, high = 0, len(data) >> 3
+        while low < high:
+            middle = (low + high) >> 1
+            if unpack(data, middle << 3)[0] <= relative:
+                low = middle + 1
+            else:
+                high = middle
+        return 0 if low == 0 else int(unpack(data, (low - 1) << 3)[1])
+
+    def before_position(self, position: int) -> tuple[int, int] | None:
+        """The last entry with a position <= `position`: (last offset, position)."""
+        unpack, data = OFFSET_ENTRY.unpack_from, self.data
+        low, high = 0, len(data) >> 3
+        while low < high:
+            middle = (low + high) >> 1
+            if unpack(data, middle << 3)[1] <= position:
+                low = middle + 1
+            else:
+                high = middle
+        if low == 0:
+            return None
+        relative, found = unpack(data, (low - 1) << 3)
+        return self.base_offset + relative, found
+
+    def truncate(self, offset: int) -> None:
+        """Forget every batch that has `offset` or comes after it."""
+        relative, data = offset - self.base_offset, self.data
+        size = len(data)
+        while size and OFFSET_ENTRY.unpack_from(data, size - self.ENTRY_BYTES)[0] >= relative:
+            size -= self.ENTRY_BYTES
+        del data[size:]
+
+    def is_sound(self, size_bytes: int) -> bool:
+        """Whether the entries ascend and lie in a segment of `size_bytes`."""
+        last_relative, last_position = -1, -1
+        for relative, position in OFFSET_ENTRY.iter_unpack(self.data):
+            if relative <= last_relative or not last_position < position < size_bytes:
+                return False
+            last_relative, last_position = relative, position
+        return True
+
+
+class TimeIndex:
+    """When which timestamp was first reached: (timestamp, last offset of that batch)."""
+
+    __slots__ = ("base_offset", "data")
+
+    ENTRY_BYTES: Final = TIME_ENTRY.size
+
+    def __init__(self, base_offset: int, data: bytes | bytearray = b"") -> None:
+        self.base_offset = base_offset
+        self.data = bytearray(data[: len(data) - len(data) % self.ENTRY_BYTES])
+
+    def __len__(self) -> int:
+        return len(self.data) // self.ENTRY_BYTES
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        for timestamp, relative in TIME_ENTRY.iter_unpack(self.data):
+            yield timestamp, self.base_offset + relative
+
+    @property
+    def last(self) -> tuple[int, int]:
+        """The largest timestamp in here and its offset; (-1, base offset) if there is none."""
+        if not self.data:
+            return -1, self.base_offset
+        timestamp, relative = TIME_ENTRY.unpack_from(self.data, len(self.data) - self.ENTRY_BYTES)
+        return timestamp, self.base_offset + relative
+
+    def append(self, timestamp: int, offset: int) -> None:
+        """Add an entry, unless the timestamp is no larger than the last one."""
+        if timestamp > self.last[0]:
+            self.data += TIME_ENTRY.pack(timestamp, offset - self.base_offset)
+
+    def before(self, timestamp: int) -> int:
+        """An offset from which to look for `timestamp`: every batch before it is older."""
+        unpack, data, size = TIME_ENTRY.unpack_from, self.data, self.ENTRY_BYTES
+        low, high = 0, len(data) // size
+        while low < high:
+            middle = (low + high) >> 1
+            if unpack(data, middle * size)[0] < timestamp:
+                low = middle + 1
+            else:
+                high = middle
+        return self.base_offset + (0 if low == 0 else int(unpack(data, (low - 1) * size)[1]))
+
+    def truncate(self, offset: int) -> None:
+        """Forget every entry of `offset` or later."""
+        relative, data = offset - self.base_offset, self.data
+        size = len(data)
+        while size and TIME_ENTRY.unpack_from(data, size - self.ENTRY_BYTES)[1] >= relative:
+            size -= self.ENTRY_BYTES
+        del data[size:]
+
+    def is_sound(self) -> bool:
+        """Whether timestamps and offsets ascend."""
+        last_timestamp, last_relative = -1, -1
+        for timestamp, relative in TIME_ENTRY.iter_unpack(self.data):
+            if timestamp <= last_timestamp or relative < last_relative:
+                return False
+            last_timestamp, last_relative = timestamp, relative
+        return True

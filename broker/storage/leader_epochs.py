@@ -1,0 +1,65 @@
+"""Which leader epoch began at which offset: how replicas and consumers find where logs part."""
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from operator import itemgetter
+from typing import NamedTuple
+
+UNKNOWN_EPOCH = -1
+UNKNOWN_OFFSET = -1
+
+
+class EpochStart(NamedTuple):
+    epoch: int
+    start_offset: int
+
+
+class LeaderEpochs:
+    """(epoch, start offset), both ascending."""
+
+    __slots__ = ("entries",)
+
+    def __init__(self, entries: Iterable[EpochStart] = ()) -> None:
+        self.entries = list(entries)
+
+    @property
+    def latest(self) -> int:
+        return self.entries[-1].epoch if self.entries else UNKNOWN_EPOCH
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """Note that `epoch` begins at `start_offset`, unless it is known already or older."""
+        if epoch <= self.latest:
+            return
+        # an epoch in which nothing was appended leaves no trace: the next one begins where it did
+        while self.entries and self.entries[-1].start_offset >= start_offset:
+            self.entries.pop()
+        self.entries.append(EpochStart(epoch, start_offset))
+
+    def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """The largest epoch <= `epoch` that is known, and where it ended.
+
+        (-1, -1) if `epoch` is newer than any. Kafka's OffsetForLeaderEpoch (KIP-101, KIP-279).
+        """
+        if epoch < 0 or epoch > self.latest:
+            return UNKNOWN_EPOCH, UNKNOWN_OFFSET
+        following = bisect_right(self.entries, epoch, key=itemgetter(0))
+        if following == len(self.entries):
+            return self.entries[-1].epoch, log_end_offset
+        end = self.entries[following].start_offset
+        return (self.entries[following - 1].epoch if following else epoch), end
+
+    def at(self, offset: int) -> int:
+        """The epoch in which `offset` was appended, or -1."""
+        following = bisect_right(self.entries, offset, key=itemgetter(1))
+        return self.entries[following - 1].epoch if following else UNKNOWN_EPOCH
+
+    def truncate_end(self, offset: int) -> None:
+        """Forget what began at `offset` or later."""
+        while self.entries and self.entries[-1].start_offset >= offset:
+            self.entries.pop()
+
+    def truncate_start(self, log_start_offset: int) -> None:
+        """Let the epoch that holds `log_start_offset` begin there and forget those before it."""
+        first = bisect_right(self.entries, log_start_offset, key=itemgetter(1)) - 1
+        if first >= 0:
+            self.entries[: first + 1] = [EpochStart(self.entries[first].epoch, log_start_offset)]

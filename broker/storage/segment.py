@@ -1,0 +1,367 @@
+"""One segment of a log: a file of record batches and the three indexes that belong to it.
+
+The last segment of a log is *active*: it is appended to, its file stays open and its indexes are in
+memory. The others are *sealed*: their files are opened and their indexes loaded when somebody
+reads them. Nothing here knows of transactions, producers or who may read what.
+"""
+
+import errno
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from odradek.broker.env import Buffer, Disk, File
+from odradek.broker.storage.aborted import ENTRY as ABORTED_ENTRY
+from odradek.broker.storage.aborted import AbortedIndex
+from odradek.broker.storage.config import LogConfig
+from odradek.broker.storage.files import (
+    ABORTED_INDEX,
+    LOG,
+    OFFSET_INDEX,
+    TIME_INDEX,
+    OpenFiles,
+    file_path,
+)
+from odradek.broker.storage.index import OffsetIndex, TimeIndex
+from odradek.protocol.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES
+
+INT32_MAX: Final = 2**31 - 1
+LANDMARKS_MAX: Final = 128
+WALK_BYTES: Final = 8 * 1024
+NO_TIMESTAMP: Final = -1
+
+Indexes = tuple[OffsetIndex, TimeIndex]
+
+_OFFSET_AND_LENGTH: Final = struct.Struct(">qi")
+_LAST_OFFSET_DELTA: Final = struct.Struct(">i")
+_LAST_OFFSET_DELTA_AT: Final = 23
+
+
+class DamagedSegment(Exception):
+    """Bytes that are known to have been batches are none any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentSummary:
+    """What a checkpoint keeps of a segment: enough not to read it when the log is opened."""
+
+    base_offset: int
+    next_offset: int
+    size_bytes: int
+    largest_timestamp: int
+    largest_timestamp_offset: int
+    first_timestamp: int
+    first_append_ms: int
+    bytes_since_entry: int
+    index_bytes: int
+    time_index_bytes: int
+    aborted_bytes: int
+
+
+class Segment:
+    """Batches from `base_offset` up to `next_offset`."""
+
+    __slots__ = (
+        "_bytes_since_entry",
+        "_directory",
+        "_file",
+        "_files",
+        "_landmarks",
+        "aborted",
+        "aborted_bytes",
+        "base_offset",
+        "first_append_ms",
+        "first_timestamp",
+        "index_bytes",
+        "indexes",
+        "is_deleted",
+        "is_sealed",
+        "largest_timestamp",
+        "largest_timestamp_offset",
+        "next_offset",
+        "size_bytes",
+        "time_index_bytes",
+    )
+
+    def __init__(self, files: OpenFiles, directory: str, base_offset: int) -> None:
+        self._files = files
+        self._directory = directory
+        self._file: File | None = None
+        self._bytes_since_entry = 0
+        # where batches begin that were appended lately: readers at the log's end need no index
+        self._landmarks: dict[int, int] = {}
+        self.base_offset = base_offset
+        self.next_offset = base_offset
+        self.size_bytes = 0
+        self.first_timestamp = NO_TIMESTAMP
+        self.first_append_ms = -1
+        self.largest_timestamp = NO_TIMESTAMP
+        self.largest_timestamp_offset = base_offset
+        self.is_sealed = False
+        self.is_deleted = False
+        # None while they are only in their files
+        self.indexes: Indexes | None = (OffsetIndex(base_offset), TimeIndex(base_offset))
+        self.aborted: AbortedIndex | None = AbortedIndex()
+        # how much of each index its file has
+        self.index_bytes = self.time_index_bytes = self.aborted_bytes = 0
+
+    @classmethod
+    def restored(cls, files: OpenFiles, directory: str, summary: SegmentSummary) -> "Segment":
+        """A segment as a checkpoint describes it, sealed, with no index loaded."""
+        segment = cls(files, directory, summary.base_offset)
+        segment.next_offset = summary.next_offset
+        segment.size_bytes = summary.size_bytes
+        segment.largest_timestamp = summary.largest_timestamp
+        segment.largest_timestamp_offset = summary.largest_timestamp_offset
+        segment.first_timestamp = summary.first_timestamp
+        segment.first_append_ms = summary.first_append_ms
+        segment._bytes_since_entry = summary.bytes_since_entry
+        segment.index_bytes = summary.index_bytes
+        segment.time_index_bytes = summary.time_index_bytes
+        segment.aborted_bytes = summary.aborted_bytes
+        segment.is_sealed = True
+        segment.indexes = None
+        if summary.aborted_bytes:
+            segment.aborted = None
+        return segment
+
+    def summary(self) -> SegmentSummary:
+        """What a checkpoint says, once the files of the indexes have all that is in memory."""
+        index_bytes, time_index_bytes = self.index_bytes, self.time_index_bytes
+        if self.indexes is not None:
+            index_bytes, time_index_bytes = (len(index.data) for index in self.indexes)
+        aborted = self.aborted
+        return SegmentSummary(
+            base_offset=self.base_offset,
+            next_offset=self.next_offset,
+            size_bytes=self.size_bytes,
+            largest_timestamp=self.largest_timestamp,
+            largest_timestamp_offset=self.largest_timestamp_offset,
+            first_timestamp=self.first_timestamp,
+            first_append_ms=self.first_append_ms,
+            bytes_since_entry=self._bytes_since_entry,
+            index_bytes=index_bytes,
+            time_index_bytes=time_index_bytes,
+            aborted_bytes=(
+                self.aborted_bytes if aborted is None else len(aborted.entries) * ABORTED_ENTRY.size
+            ),
+        )
+
+    def path(self, suffix: str = LOG) -> str:
+        return file_path(self._directory, self.base_offset, suffix)
+
+    @property
+    def file(self) -> File:
+        """The open file of batches. Raises OSError."""
+        if self.is_deleted:
+            raise FileNotFoundError(errno.ENOENT, "the segment was deleted", self.path())
+        if self._file is not None:
+            return self._file
+        if self.is_sealed:
+            return self._files.get(self.path())
+        self._file = self._files.disk.open(self.path())
+        return self._file
+
+    # appending
+
+    def has_room(
+        self, batch_bytes: int, timestamp: int, last_offset: int, config: LogConfig
+    ) -> bool:
+        """Whether a batch still belongs in here, or the log must roll before it."""
+        if self.size_bytes == 0:
+            return True
+        assert self.indexes is not None
+        return (
+            self.size_bytes + batch_bytes <= config.segment_bytes
+            and last_offset - self.base_offset <= INT32_MAX
+            and len(self.indexes[0].data) + OffsetIndex.ENTRY_BYTES <= config.segment_index_bytes
+            and (self.first_timestamp < 0 or timestamp - self.first_timestamp <= config.segment_ms)
+        )
+
+    def append(
+        self, batch: Buffer, base_offset: int, last_offset: int, timestamp: int, config: LogConfig
+    ) -> None:
+        """Write a batch whose offsets are already in it. Raises OSError; then nothing was added."""
+        file = self._file or self.file
+        position = file.append(batch)
+        landmarks = self._landmarks
+        if len(landmarks) >= LANDMARKS_MAX:
+            del landmarks[next(iter(landmarks))]
+        landmarks[base_offset] = position
+        self.note(position, len(batch), last_offset, timestamp, config.index_interval_bytes)
+
+    def note(
+        self, position: int, size_bytes: int, last_offset: int, timestamp: int, interval_bytes: int
+    ) -> None:
+        """Take account of the batch at `position`, which is in the file."""
+        if position == 0:
+            self.first_timestamp = timestamp
+        if timestamp > self.largest_timestamp:
+            self.largest_timestamp = timestamp
+            self.largest_timestamp_offset = last_offset
+        if self._bytes_since_entry > interval_bytes:
+            assert self.indexes is not None
+            offsets, times = self.indexes
+            offsets.append(last_offset, position)
+            times.append(self.largest_timestamp, self.largest_timestamp_offset)
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += size_bytes
+        self.size_bytes = position + size_bytes
+        self.next_offset = last_offset + 1
+
+    def seal(self) -> None:
+        """No more appends: the time index ends with the largest timestamp."""
+        assert self.indexes is not None
+        if self.largest_timestamp >= 0:
+            self.indexes[1].append(self.largest_timestamp, self.largest_timestamp_offset)
+        self.is_sealed = True
+
+    def unseal(self) -> None:
+        """Make it the active segment (again); its indexes must be loaded."""
+        assert self.indexes is not None
+        self.is_sealed = False
+        self._files.close(self.path())
+
+    def close(self) -> None:
+        """Close the file; it is opened again when it is needed."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self._files.close(self.path())
+
+    # indexes
+
+    async def load_indexes(self) -> Indexes:
+        """Offset and time index, read from their files if they are not in memory.
+
+        Raises OSError and DamagedSegment.
+        """
+        if self.indexes is None:
+            offsets = OffsetIndex(
+                self.base_offset, await self._read(OFFSET_INDEX, self.index_bytes)
+            )
+            times = TimeIndex(self.base_offset, await self._read(TIME_INDEX, self.time_index_bytes))
+            if not offsets.is_sound(self.size_bytes) or not times.is_sound():
+                raise DamagedSegment(f"the index of {self.path()} is damaged")
+            self.indexes = (offsets, times)
+        return self.indexes
+
+    async def load_aborted(self) -> AbortedIndex:
+        """The aborted transactions, read if they are not in memory. Raises as `load_indexes`."""
+        if self.aborted is None:
+            found = AbortedIndex.decode(await self._read(ABORTED_INDEX, self.aborted_bytes))
+            if found is None:
+                raise DamagedSegment(f"{self.path(ABORTED_INDEX)} is damaged")
+            self.aborted = found
+        return self.aborted
+
+    async def _read(self, suffix: str, size_bytes: int) -> bytes | bytearray:
+        if size_bytes == 0:
+            return b""
+        data = await self._files.get(self.path(suffix)).pread(0, size_bytes)
+        self._files.close(self.path(suffix))
+        if len(data) < size_bytes:
+            raise DamagedSegment(f"{self.path(suffix)} lost its end")
+        return data
+
+    def unload(self) -> None:
+        """Forget indexes that can be read again."""
+        assert self.is_sealed
+        if not self.unsaved():
+            self.indexes = None
+            if self.aborted_bytes:
+                self.aborted = None
+
+    def unsaved(self) -> list[tuple[str, int, bytes]]:
+        """What the index files lack: (suffix, where in the file, bytes)."""
+        pieces: list[tuple[str, int, bytes]] = []
+        if self.indexes is not None:
+            offsets, times = self.indexes
+            pieces.append((OFFSET_INDEX, self.index_bytes, bytes(offsets.data[self.index_bytes :])))
+            pieces.append(
+                (TIME_INDEX, self.time_index_bytes, bytes(times.data[self.time_index_bytes :]))
+            )
+        if self.aborted is not None:
+            saved = self.aborted_bytes
+            piece = self.aborted.encode(saved // ABORTED_ENTRY.size)
+            pieces.append((ABORTED_INDEX, saved, piece))
+        return [piece for piece in pieces if piece[2]]
+
+    def saved(self, summary: SegmentSummary) -> None:
+        """The files of the indexes have what they had when `summary` was made."""
+        self.index_bytes = summary.index_bytes
+        self.time_index_bytes = summary.time_index_bytes
+        self.aborted_bytes = summary.aborted_bytes
+
+    # reading
+
+    async def locate(self, offset: int) -> int:
+        """Where the first batch begins whose last offset is >= `offset`; the end if there is none.
+
+        Raises OSError and DamagedSegment.
+        """
+        if offset >= self.next_offset:
+            return self.size_bytes
+        if (landmark := self._landmarks.get(offset)) is not None:
+            return landmark
+        if offset <= self.base_offset:
+            return 0
+        offsets, _ = self.indexes or await self.load_indexes()
+        position = offsets.before_offset(offset)
+        end = self.size_bytes
+        while position < end:
+            chunk = await self.file.pread(position, min(WALK_BYTES, end - position))
+            at = 0
+            while len(chunk) - at >= HEADER_BYTES:
+                base_offset, length = _OFFSET_AND_LENGTH.unpack_from(chunk, at)
+                (delta,) = _LAST_OFFSET_DELTA.unpack_from(chunk, at + _LAST_OFFSET_DELTA_AT)
+                if base_offset + delta >= offset:
+                    return position + at
+                at += self._checked_size(length, position + at)
+            if at == 0:
+                raise DamagedSegment(f"{self.path()} ends inside a batch at byte {position}")
+            position += at
+        return end
+
+    async def batch_end(self, position: int) -> int:
+        """Where the batch at `position` ends. Raises OSError and DamagedSegment."""
+        prefix = await self.file.pread(position, LENGTH_PREFIX_BYTES)
+        if len(prefix) < LENGTH_PREFIX_BYTES:
+            raise DamagedSegment(f"{self.path()} ends inside a batch at byte {position}")
+        return position + self._checked_size(_OFFSET_AND_LENGTH.unpack(prefix)[1], position)
+
+    def _checked_size(self, batch_length: int, position: int) -> int:
+        if batch_length < HEADER_BYTES - LENGTH_PREFIX_BYTES:
+            raise DamagedSegment(f"there is no batch at byte {position} of {self.path()}")
+        return LENGTH_PREFIX_BYTES + batch_length
+
+    async def last_boundary(self, start: int, limit: int) -> tuple[int, int | None]:
+        """The end of a read of whole batches from `start` to at most `limit`, both positions.
+
+        Also an offset that everything before that end is below, if one is at hand. It is `start`
+        if not even one batch fits. Up to index.interval.bytes may be left out at the end, because
+        the index says for nothing where batches end.
+        """
+        offsets, _ = self.indexes or await self.load_indexes()
+        entry = offsets.before_position(limit)
+        if entry is not None and entry[1] > start:
+            return entry[1], entry[0]
+        position = start
+        while position < limit and (end := await self.batch_end(position)) <= limit:
+            position = end
+        return position, None
+
+    async def read(self, start: int, end: int) -> bytes | bytearray:
+        """The bytes between two positions. Raises OSError and DamagedSegment."""
+        data = await self.file.pread(start, end - start)
+        if len(data) < end - start:
+            raise DamagedSegment(f"{self.path()} lost its end")
+        return data
+
+
+def remove_segment_files(disk: Disk, directory: str, base_offset: int) -> None:
+    """Remove the index files of a segment, however many are there."""
+    for suffix in (OFFSET_INDEX, TIME_INDEX, ABORTED_INDEX):
+        path = file_path(directory, base_offset, suffix)
+        if disk.exists(path):
+            disk.remove(path)
