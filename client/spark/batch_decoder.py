@@ -25,6 +25,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.schema import Buffer
 
 Batch = tuple[BatchHeader, Buffer]
+"""A batch's header and its records section, decompressed (`records_section`)."""
 
 PADDING: Final = bytes(2 * VARINT_MAX_BYTES)
 """Behind the last record, so that a varint that is cut off there can be read and then refused."""
@@ -66,12 +67,18 @@ class _Blobs(NamedTuple):
     is_null: Any
 
 
+def records_section(header: BatchHeader, batch: Buffer) -> Buffer:
+    """What stands behind a batch's header, decompressed. Raises `KafkaError` if that fails."""
+    section = memoryview(batch)[HEADER_BYTES : header.size_bytes]
+    return decompress(header.codec, section) if header.codec != Codec.NONE else section
+
+
 def decode(
     batches: Sequence[Batch], *, start_offset: int, end_offset: int, with_headers: bool
 ) -> DecodedRecords:
     """The records of `batches` with offsets in [start_offset, end_offset), in order.
 
-    The batches are whole, their CRCs have been checked, and none is a control batch.
+    Their CRCs have been checked and none is a control batch. Raises `KafkaError(CORRUPT_MESSAGE)`.
     """
     headers = [header for header, _ in batches]
     data, heads = _find_records(batches)
@@ -120,22 +127,16 @@ def _corrupt(why: str) -> KafkaError:
 
 def _find_records(batches: Sequence[Batch]) -> tuple[bytes, Int64s]:
     """All records in one buffer, and where in it each one's length stands."""
-    sections = [_records_section(header, batch) for header, batch in batches]
-    data = b"".join([*sections, PADDING])
+    data = b"".join([*(section for _, section in batches), PADDING])
     heads = [np.zeros(0, dtype=np.int64)]
     position = 0
-    for (header, _), section in zip(batches, sections, strict=True):
+    for header, section in batches:
         end = position + len(section)
         if not 0 <= header.record_count <= len(section) // RECORD_MIN_BYTES:
             raise _corrupt(f"{header.record_count} records in {len(section)} bytes")
         heads.append(_find_heads(data, position, end, header.record_count))
         position = end
     return data, np.concatenate(heads)
-
-
-def _records_section(header: BatchHeader, batch: Buffer) -> Buffer:
-    section = memoryview(batch)[HEADER_BYTES : header.size_bytes]
-    return decompress(header.codec, section) if header.codec != Codec.NONE else section
 
 
 def _find_heads(data: bytes, position: int, end: int, count: int) -> Int64s:

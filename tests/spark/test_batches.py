@@ -12,7 +12,7 @@ from kafka.partitioner.default import murmur2 as kafka_python_murmur2
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 
 from odradek.client.spark import partitioner, varints
-from odradek.client.spark.batch_decoder import DecodedRecords, decode
+from odradek.client.spark.batch_decoder import DecodedRecords, decode, records_section
 from odradek.client.spark.batch_encoder import (
     EncodedBatch,
     RecordColumns,
@@ -52,7 +52,9 @@ def _header_dicts(headers: list[tuple[str, bytes | None]] | None) -> list[dict[s
 def decode_all(batches: list[EncodedBatch] | list[bytes], **wanted: Any) -> DecodedRecords:
     given = [batch.data if isinstance(batch, EncodedBatch) else batch for batch in batches]
     wanted = {"start_offset": 0, "end_offset": 1 << 62, "with_headers": True} | wanted
-    return decode([(read_header(batch), batch) for batch in given], **wanted)
+    parsed = [(read_header(batch), batch) for batch in given]
+    sections = [(header, records_section(header, batch)) for header, batch in parsed]
+    return decode(sections, **wanted)
 
 
 def with_base_offset(batch: bytes, base_offset: int) -> bytes:
@@ -241,8 +243,8 @@ def test_keys_go_where_other_clients_send_them(keys: list[bytes | None]) -> None
     assert partitioner.murmur2(column).tolist() == [
         kafka_python_murmur2(key or b"") for key in keys
     ]
-    assert partitioner.partitions_of_keys(column, 7).tolist() == [
-        (kafka_python_murmur2(key or b"") & 0x7FFFFFFF) % 7 for key in keys
+    assert partitioner.murmur2_positive(column).tolist() == [
+        kafka_python_murmur2(key or b"") & 0x7FFFFFFF for key in keys
     ]
 
 

@@ -1,0 +1,113 @@
+"""The columns of Spark's Kafka connector: what is read, and what a row to be written may have."""
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from odradek.client.spark.batch_decoder import DecodedRecords
+from odradek.client.spark.offsets import OffsetRange
+
+HEADERS: Final = ArrayType(
+    StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+)
+US_PER_MS: Final = 1000
+
+
+class ColumnError(ValueError):
+    """Columns that cannot be written or read; the message says which there have to be."""
+
+
+def read_schema(*, include_headers: bool) -> StructType:
+    """The columns of a read, in the connector's order."""
+    schema = (
+        StructType()
+        .add("key", BinaryType())
+        .add("value", BinaryType())
+        .add("topic", StringType())
+        .add("partition", IntegerType())
+        .add("offset", LongType())
+        .add("timestamp", TimestampType())
+        .add("timestampType", IntegerType())
+    )
+    return schema.add("headers", HEADERS) if include_headers else schema
+
+
+def check_read_schema(given: StructType, *, include_headers: bool) -> None:
+    """Raises `ColumnError` if a user's schema is not the one that there is."""
+    ours = read_schema(include_headers=include_headers)
+    if [(field.name, field.dataType) for field in given] != [
+        (field.name, field.dataType) for field in ours
+    ]:
+        raise ColumnError(
+            f"The columns of this source are always {ours.simpleString()}: leave out schema(...) "
+            "and convert key and value in the query."
+        )
+
+
+def arrow_schema(*, include_headers: bool) -> Any:
+    """The `pa.Schema` that Spark demands of what is read, to the letter."""
+    return to_arrow_schema(read_schema(include_headers=include_headers), timezone="UTC")
+
+
+def to_arrow(records: DecodedRecords, source: OffsetRange, schema: Any) -> Any:
+    """Decoded records of one partition as the `pa.RecordBatch` that Spark takes."""
+    count = len(records)
+    columns = [
+        records.keys,
+        records.values,
+        pa.repeat(pa.scalar(source.topic, pa.string()), count),
+        pa.array(np.full(count, source.partition, dtype=np.int32)),
+        pa.array(records.offsets),
+        pa.array(records.timestamps_ms * US_PER_MS).cast(schema.field("timestamp").type),
+        pa.array(records.timestamp_types.astype(np.int32)),
+    ]
+    if records.headers is not None:
+        columns.append(records.headers.cast(schema.field("headers").type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+TEXT_OR_BYTES: Final = (StringType, BinaryType)
+WRITE_COLUMNS: Final[dict[str, tuple[tuple[type[DataType], ...], str]]] = {
+    "key": (TEXT_OR_BYTES, "string or binary"),
+    "value": (TEXT_OR_BYTES, "string or binary"),
+    "topic": ((StringType,), "string"),
+    "partition": ((IntegerType,), "int"),
+}
+
+
+def check_write_schema(schema: StructType, *, has_topic_option: bool) -> None:
+    """Raises `ColumnError` for columns that no record can be made of. Others are left alone."""
+    columns = {field.name: field.dataType for field in schema}
+    if "value" not in columns:
+        raise ColumnError(
+            f"A row needs a column value (string or binary), and has {', '.join(columns)}: make "
+            "one, for example with to_json(struct(*)) AS value."
+        )
+    if not has_topic_option and "topic" not in columns:
+        raise ColumnError("No topic is given: set the option topic, or give rows a column topic.")
+    for name, (types, words) in WRITE_COLUMNS.items():
+        if name in columns and not isinstance(columns[name], types):
+            found = columns[name].simpleString()
+            raise ColumnError(f"The column {name} has to be {words}, and is {found}: cast it.")
+    if "headers" in columns and not _are_headers(columns["headers"]):
+        raise ColumnError(
+            f"The column headers has to be {HEADERS.simpleString()}, and is "
+            f"{columns['headers'].simpleString()}: rename it if it is something else."
+        )
+
+
+def _are_headers(column: DataType) -> bool:
+    return column.simpleString() == HEADERS.simpleString()

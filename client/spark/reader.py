@@ -1,0 +1,210 @@
+"""Reading: which partitions there are, how far they go, and the records of a range as Arrow.
+
+A task reads one range of one partition, offsets [start, end), that was planned on the driver. The
+end was the last stable offset then, so everything before it is decided, and a task never waits for
+a transaction. What a range has may be less than it is long: markers and aborted records have
+offsets too.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from odradek.client.blocking import Admin, Consumer
+from odradek.client.config import MIB
+from odradek.client.errors import OffsetOutOfRange
+from odradek.client.spark.batch_decoder import Batch, decode, records_section
+from odradek.client.spark.columns import arrow_schema, check_read_schema, to_arrow
+from odradek.client.spark.offsets import (
+    DataLossError,
+    OffsetRange,
+    Offsets,
+    plan_ranges,
+    report_losses,
+    resolve,
+    split_plan,
+)
+from odradek.client.spark.options import ReadOptions, Topics
+from odradek.client.types import FetchedBatch, TopicPartition
+
+CHUNK_BYTES: Final = 4 * MIB
+"""How much is decoded at once and handed to Spark as one Arrow batch: about 30,000 small rows."""
+FETCH_TIMEOUT_MS: Final = 1_000
+"""After how long without records a task asks what is the matter."""
+
+
+class RangePartition(InputPartition):
+    """One task's work."""
+
+    def __init__(self, offset_range: OffsetRange) -> None:
+        super().__init__(offset_range)
+        self.offset_range = offset_range
+
+
+class PartitionOffsets:
+    """What the broker says about partitions; holds the connections. A context manager."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._admin = Admin(options.bootstrap)
+        self._consumer = Consumer(options.bootstrap, **options.consumer)
+
+    def __enter__(self) -> "PartitionOffsets":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._admin.close()
+        self._consumer.close()
+
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions that are to be read, as they are now."""
+        return find_partitions(self._admin, self._options.topics)
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        return dict(self._consumer.beginning_offsets(list(partitions)))
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        """Up to where records are decided (the last stable offset), or stored if uncommitted."""
+        return dict(self._consumer.end_offsets(list(partitions)))
+
+
+def find_partitions(admin: Admin, topics: Topics) -> list[TopicPartition]:
+    """The partitions of the topics that were asked for; with a pattern, of those there are."""
+    if topics.assigned is not None:
+        return [TopicPartition(*assigned) for assigned in topics.assigned]
+    if topics.pattern is not None:
+        names = [name for name in admin.list_topics() if topics.pattern.fullmatch(name)]
+    else:
+        names = list(topics.subscribed or ())
+    described = admin.describe_topics(names) if names else []
+    return sorted(
+        TopicPartition(topic.name, partition.partition)
+        for topic in described
+        for partition in topic.partitions
+    )
+
+
+class BatchReader(DataSourceReader):
+    """A read from offsets to offsets, both fixed when it is planned."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        check_read_schema(schema, include_headers=options.include_headers)
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        options = self._options
+        with PartitionOffsets(options) as broker:
+            partitions = broker.partitions()
+            earliest, latest = broker.earliest(partitions), broker.latest(partitions)
+        known = {"earliest": earliest, "latest": latest}
+        start = resolve(options.starting_offsets, partitions, option="startingOffsets", **known)
+        end = resolve(options.ending_offsets, partitions, option="endingOffsets", **known)
+        return plan_tasks(options, start, end, earliest)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_partition(self._options, partition)
+
+
+def plan_tasks(
+    options: ReadOptions, start: Offsets, end: Offsets, earliest: Offsets
+) -> list[InputPartition]:
+    """A task for every range. Raises `DataLossError` for what is gone, unless that is allowed."""
+    ranges, losses = split_plan(plan_ranges(start, end, earliest=earliest))
+    if options.fail_on_data_loss:
+        report_losses(losses)
+    return [RangePartition(one) for one in ranges]
+
+
+def read_partition(options: ReadOptions, partition: InputPartition) -> Iterator[Any]:
+    """A range's records as `pa.RecordBatch`es; none for Spark's stand-in where nothing was planned."""
+    if not isinstance(partition, RangePartition):
+        return
+    wanted = partition.offset_range
+    schema = arrow_schema(include_headers=options.include_headers)
+    for chunk in chunks(fetch_range(options, wanted)):
+        records = decode(
+            chunk,
+            start_offset=wanted.start,
+            end_offset=wanted.end,
+            with_headers=options.include_headers,
+        )
+        if len(records):
+            yield to_arrow(records, wanted, schema)
+
+
+def chunks(batches: Iterable[FetchedBatch]) -> Iterator[list[Batch]]:
+    """Batches decompressed, and so many together as make an Arrow batch of a good size."""
+    chunk: list[Batch] = []
+    size_bytes = 0
+    for batch in batches:
+        section = records_section(batch.header, batch.data)
+        chunk.append((batch.header, section))
+        size_bytes += len(section)
+        if size_bytes >= CHUNK_BYTES:
+            yield chunk
+            chunk, size_bytes = [], 0
+    if chunk:
+        yield chunk
+
+
+def fetch_range(options: ReadOptions, wanted: OffsetRange) -> Iterator[FetchedBatch]:
+    """The batches that have offsets of a range; the first and the last may have others as well."""
+    partition = wanted.topic_partition
+    with Consumer(options.bootstrap, auto_offset_reset="error", **options.consumer) as consumer:
+        consumer.assign([partition])
+        position = _seek(options, consumer, wanted, wanted.start)
+        waited_ms = 0
+        while position < wanted.end:
+            try:
+                batches = consumer.fetch_batches(FETCH_TIMEOUT_MS / 1000)
+            except OffsetOutOfRange:
+                position = _seek(options, consumer, wanted, position)
+                continue
+            yield from (batch for batch in batches if batch.header.base_offset < wanted.end)
+            before, position = position, consumer.position(partition)
+            waited_ms = 0 if position > before else waited_ms + FETCH_TIMEOUT_MS
+            if waited_ms and _is_gone(options, consumer, wanted, position, waited_ms):
+                return
+
+
+def _seek(options: ReadOptions, consumer: Consumer, wanted: OffsetRange, position: int) -> int:
+    """Go to `position`, or to what is left behind it if it is gone and that is allowed."""
+    partition = wanted.topic_partition
+    earliest = consumer.beginning_offsets([partition])[partition]
+    if earliest > position:
+        if options.fail_on_data_loss:
+            until = min(earliest, wanted.end)
+            report_losses([f"{partition} lost offsets {position} to {until - 1} while it was read"])
+        position = earliest
+    consumer.seek(partition, position)
+    return position
+
+
+def _is_gone(
+    options: ReadOptions, consumer: Consumer, wanted: OffsetRange, position: int, waited_ms: int
+) -> bool:
+    """Nothing comes: whether that is because the end of the range is no longer there.
+
+    Raises `DataLossError` if so and that is not allowed, `TimeoutError` if it is there and still
+    does not come for as long as the option kafkaConsumer.pollTimeoutMs allows.
+    """
+    partition = wanted.topic_partition
+    end = consumer.end_offsets([partition])[partition]
+    if end < wanted.end:
+        if options.fail_on_data_loss:
+            raise DataLossError(
+                f"{partition} ends at offset {end} and was to be read up to {wanted.end}. "
+                "Set failOnDataLoss to false to go on with what is left."
+            )
+        return end <= position
+    if waited_ms >= options.poll_timeout_ms:
+        raise TimeoutError(
+            f"{partition} gave no record from offset {position} on for {waited_ms} ms: look at the "
+            "broker, or raise kafkaConsumer.pollTimeoutMs."
+        )
+    return False

@@ -1,0 +1,198 @@
+"""The sink's commit: the driver writes what all tasks encoded, in one transaction, exactly once.
+
+Spark runs a batch again whenever it is not sure that it was committed: after a crash anywhere in
+`commit`, and even after a clean stop of the query. What a batch wrote is no guide then: rows may be
+spread over other tasks the second time. So the transaction that writes the records also writes that
+they were written, and every commit first makes itself the only one that may:
+
+1. acquire: InitProducerId of the transactional id `<prefix>.<query>.driver`. Any other commit of
+   this query, whether on a driver that was given up or in a process that outlived its driver, is
+   fenced from here on, and an open transaction that it left is aborted.
+2. read the decision: the newest batch that was committed. If it is this one, Spark is replaying it,
+   and it is skipped. If it is newer, this driver is out of date and must stop.
+3. in one transaction: the records of all tasks, and the decision.
+
+The decision is the offset of group `<prefix>.<query>` for one partition of `<prefix>-decisions`:
+the batch's number. Kafka forgets offsets of groups without members after 7 days, and people can
+reset them, so the decision is also a record of that partition, and the newer of the two counts. The
+offset's metadata says where the record is: only what lies behind it has to be read. Where there is
+no offset the whole partition is read, at most once per query and week.
+
+The records of `<prefix>-decisions` are kept for ever (`cleanup.policy=delete`, `retention.ms=-1`):
+about 150 bytes a batch. Compaction would keep the newest of each query, which is all that is
+needed; where a broker has it, it may be switched on.
+
+A batch write without an application's id and version has nothing to be recognised by when it runs
+again; it is one transaction, all or nothing, and leaves no decision.
+"""
+
+import json
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from odradek.client.blocking import Admin, Consumer, Producer, Transaction
+from odradek.client.errors import Refused
+from odradek.client.partitioner import murmur2
+from odradek.client.spark.messages import TopicBatch
+from odradek.client.spark.options import WriteOptions
+from odradek.client.types import NewTopic, OffsetAndMetadata, TopicPartition
+from odradek.protocol.errors import ErrorCode
+
+DECISION_PARTITIONS: Final = 8
+"""Never changed: which of them has a query's decisions follows from the query's id and this."""
+DECISION_CONFIGS: Final = (("cleanup.policy", "delete"), ("retention.ms", "-1"))
+READ_TIMEOUT_S: Final = 120.0
+"""How long reading decisions may take; longer than an abandoned transaction stays open."""
+POLL_S: Final = 1.0
+UNDECIDED: Final = -1
+
+
+class StaleDriver(RuntimeError):
+    """A newer batch has been committed than the one at hand; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The newest batch of a query that was committed, and where its record is."""
+
+    batch_id: int
+    offset: int
+
+
+class Relay:
+    """Commits the batches of one query or batch write."""
+
+    def __init__(self, options: WriteOptions, write_id: str) -> None:
+        self._options = options
+        self._write_id = write_id
+        self.group_id = f"{options.prefix}.{write_id}"
+        self.transactional_id = f"{self.group_id}.driver"
+        partition = (murmur2(write_id.encode()) & 0x7FFFFFFF) % DECISION_PARTITIONS
+        self.decisions = TopicPartition(f"{options.prefix}-decisions", partition)
+
+    def commit(self, batch_id: int | None, batches: Sequence[TopicBatch]) -> bool:
+        """Write `batches` if batch `batch_id` is not yet; whether that was so.
+
+        Raises `StaleDriver`, or the client's errors; then nothing is visible, or it is and the next
+        commit of the same batch will see it.
+        """
+        with self.acquire() as producer:
+            if batch_id is not None and self.is_decided(batch_id):
+                return False
+            with producer.transaction() as transaction:
+                self.write(transaction, batches)
+                if batch_id is not None:
+                    self.decide(transaction, batch_id, batches)
+        return True
+
+    def acquire(self) -> Producer:
+        """Become the only one who may commit for this query: entering the producer does it."""
+        options = self._options
+        return Producer(
+            options.bootstrap, transactional_id=self.transactional_id, **options.producer
+        )
+
+    def is_decided(self, batch_id: int) -> bool:
+        """Whether the batch has been committed. Raises `StaleDriver` if a newer one has been."""
+        newest = self.newest_decision().batch_id
+        if newest > batch_id:
+            raise StaleDriver(
+                f"Batch {batch_id} of {self._write_id} is out of date, for batch {newest} has been "
+                "committed: another driver runs this query, or its checkpoint was set back. Stop "
+                "this one, or begin with a new checkpoint."
+            )
+        return newest == batch_id
+
+    def write(self, transaction: Transaction, batches: Iterable[TopicBatch]) -> None:
+        """Give the records to the transaction."""
+        for batch in batches:
+            transaction.send_batch(batch.topic, batch.partition, batch.data)
+
+    def decide(
+        self, transaction: Transaction, batch_id: int, batches: Sequence[TopicBatch]
+    ) -> None:
+        """Give the transaction the fact that it writes batch `batch_id`."""
+        records = sum(batch.record_count for batch in batches)
+        delivery = transaction.send(
+            self.decisions.topic,
+            json.dumps({"version": 1, "batch": batch_id, "records": records}).encode(),
+            key=self._write_id.encode(),
+            partition=self.decisions.partition,
+        )
+        metadata = json.dumps({"version": 1, "offset": delivery.result().offset})
+        offsets = {self.decisions: OffsetAndMetadata(batch_id, metadata)}
+        transaction.send_offsets(offsets, self.group_id)
+
+    def newest_decision(self) -> Decision:
+        """What was committed last, according to the group's offset or the topic's records.
+
+        To be called by whoever has acquired the query: no transaction of its own is open then.
+        """
+        with Consumer(self._options.bootstrap, group_id=self.group_id) as consumer:
+            stored = consumer.committed([self.decisions], require_stable=True)
+            decision = _stored_decision(stored.get(self.decisions))
+            if decision.batch_id != UNDECIDED:
+                end = consumer.end_offsets([self.decisions])[self.decisions]
+            else:
+                self._ensure_topic()
+                end = self._high_watermark()
+            return self._read_decisions(consumer, decision, end)
+
+    def _ensure_topic(self) -> None:
+        """Make the topic of decisions if there is none."""
+        topic = NewTopic(
+            self.decisions.topic, partitions=DECISION_PARTITIONS, configs=DECISION_CONFIGS
+        )
+        with Admin(self._options.bootstrap) as admin:
+            try:
+                admin.create_topics([topic])
+            except Refused as refused:
+                if refused.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                    raise
+
+    def _high_watermark(self) -> int:
+        """The end of what is stored, decided or not.
+
+        The records up to here are waited for where they are all that is known: another query's
+        open transaction in the same partition may stand before a decision of this one.
+        """
+        with Consumer(self._options.bootstrap, isolation_level="read_uncommitted") as consumer:
+            return consumer.end_offsets([self.decisions])[self.decisions]
+
+    def _read_decisions(self, consumer: Consumer, newest: Decision, end: int) -> Decision:
+        """The newest of `newest` and the records between it and `end`."""
+        consumer.assign([self.decisions])
+        earliest = consumer.beginning_offsets([self.decisions])[self.decisions]
+        position = max(newest.offset + 1, earliest)
+        consumer.seek(self.decisions, position)
+        give_up_at = time.monotonic() + READ_TIMEOUT_S
+        while position < end:
+            if time.monotonic() > give_up_at:
+                raise TimeoutError(
+                    f"{self.decisions} could not be read up to offset {end} within "
+                    f"{READ_TIMEOUT_S:.0f} s: an open transaction of another query is in the way, "
+                    "or the broker is slow. Start the query again."
+                )
+            for record in consumer.poll(POLL_S):
+                if record.key == self._write_id.encode():
+                    found = Decision(batch_id=_batch_of(record.value), offset=record.offset)
+                    newest = max(newest, found, key=lambda decision: decision.batch_id)
+            position = consumer.position(self.decisions)
+        return newest
+
+
+def _stored_decision(stored: OffsetAndMetadata | None) -> Decision:
+    if stored is None or stored.offset < 0:
+        return Decision(batch_id=UNDECIDED, offset=-1)
+    try:
+        offset = int(json.loads(stored.metadata)["offset"])
+    except (ValueError, KeyError, TypeError):
+        offset = -1  # a person has set the group's offset: the records decide
+    return Decision(batch_id=stored.offset, offset=offset)
+
+
+def _batch_of(value: bytes | None) -> int:
+    decided: Any = json.loads(value or b"{}")
+    return int(decided["batch"])

@@ -1,0 +1,46 @@
+"""The data source that `format("odradek")` names."""
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from odradek.client.spark.columns import read_schema
+from odradek.client.spark.options import read_options, write_options
+from odradek.client.spark.reader import BatchReader
+from odradek.client.spark.stream_reader import StreamReader
+from odradek.client.spark.writer import BatchWriter, StreamWriter
+
+
+class OdradekSource(DataSource):
+    """Reads and writes topics, as batches and as streams; writes are exactly-once.
+
+    Spark makes one of these wherever it needs one: it has the options and nothing else.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "odradek"
+
+    def schema(self) -> StructType:
+        # Whether this is for a batch or a stream is not said here, and columns do not depend on it;
+        # the rest of the options is checked where it is known.
+        include = self.options.get("includeheaders", "false").strip().lower() == "true"
+        return read_schema(include_headers=include)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return BatchReader(read_options(self.options, "batch"), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return StreamReader(read_options(self.options, "stream"), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """`overwrite` appends as well, as the connector's complete mode does: topics only grow."""
+        return BatchWriter(write_options(self.options, "batch"), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        return StreamWriter(write_options(self.options, "stream"), schema)

@@ -1,0 +1,179 @@
+"""A task's rows become record batches, sorted by topic and partition.
+
+Rows are collected to some MiB before they are sorted and encoded, because small pieces over many
+partitions would make small batches. What a task has encoded stays in memory until Spark has carried
+it to the driver, hence the limit, which is checked here where it can still be said to a person in
+terms of the task.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from odradek.client.config import MIB, system_wall_ms
+from odradek.client.spark.batch_encoder import (
+    RecordColumns,
+    RecordTooLarge,
+    binary_sizes,
+    encode,
+    encode_headers,
+)
+from odradek.client.spark.messages import TopicBatch
+from odradek.client.spark.options import WriteOptions
+from odradek.client.spark.partitioner import murmur2_positive, sticky_partitions
+from odradek.client.spark.varints import Int64s
+
+COLLECT_BYTES: Final = 8 * MIB
+COLUMNS: Final = ("key", "value", "headers", "topic", "partition")
+
+
+class TaskTooLarge(RuntimeError):
+    """A task has more to write than may be relayed; the message says what to do."""
+
+
+class WrongRow(ValueError):
+    """A row that cannot be written; the message says what is wrong with it."""
+
+
+def encode_rows(
+    batches: Iterable[Any],
+    options: WriteOptions,
+    *,
+    count_partitions: Callable[[str], int],
+    first_partition: int,
+) -> tuple[TopicBatch, ...]:
+    """All rows of `batches` (`pa.RecordBatch`es) as record batches.
+
+    `count_partitions` says how many partitions a topic has, `first_partition` with which of them
+    rows without keys begin. Raises `TaskTooLarge`, `WrongRow`.
+    """
+    counts: dict[str, int] = {}
+    encoded: list[TopicBatch] = []
+    size_bytes = 0
+    for table in collect(batches):
+        rows = Rows(table, options)
+        for topic in rows.topics:
+            if topic not in counts:
+                counts[topic] = count_partitions(topic)
+        for batch in rows.encode(counts, first_partition):
+            size_bytes += len(batch.data)
+            if size_bytes > options.task_max_bytes:
+                raise TaskTooLarge(
+                    f"This task has more than {options.task_max_bytes} bytes of encoded records "
+                    "(relay.max.task.bytes), which the driver is to write in one transaction: make "
+                    "more and smaller tasks with repartition(), read less at a time with "
+                    "maxOffsetsPerTrigger, or raise the option together with spark.driver.memory."
+                )
+            encoded.append(batch)
+    return tuple(encoded)
+
+
+def collect(batches: Iterable[Any]) -> Iterator[Any]:
+    """The columns that are written, in `pa.Table`s of about `COLLECT_BYTES` in one piece each."""
+    pending: list[Any] = []
+    size_bytes = 0
+    for batch in batches:
+        batch = batch.select([name for name in COLUMNS if name in batch.schema.names])
+        if pending and size_bytes + batch.nbytes > COLLECT_BYTES:
+            yield pa.Table.from_batches(pending).combine_chunks()
+            pending, size_bytes = [], 0
+        if batch.num_rows:
+            pending.append(batch)
+            size_bytes += batch.nbytes
+    if pending:
+        yield pa.Table.from_batches(pending).combine_chunks()
+
+
+class Rows:
+    """Some rows, on their way to their partitions."""
+
+    def __init__(self, table: Any, options: WriteOptions) -> None:
+        self._options = options
+        self._count = table.num_rows
+        columns = {name: table.column(name).chunk(0) for name in table.column_names}
+        headers = columns.get("headers") if options.include_headers else None
+        self._records = RecordColumns(
+            key=_as_binary(columns.get("key")),
+            value=_as_binary(columns["value"]),
+            headers=None if headers is None else encode_headers(headers),
+        )
+        self._partitions = columns.get("partition")
+        self._topic_of_row, self.topics = self._find_topics(columns.get("topic"))
+
+    def _find_topics(self, column: Any) -> tuple[Int64s, list[str]]:
+        """Which topic each row goes to, as an index into the list of them."""
+        if self._options.topic is not None:
+            return np.zeros(self._count, dtype=np.int64), [self._options.topic]
+        if column is None or column.null_count:
+            raise WrongRow("A row has no topic: set the option topic, or fill the column topic.")
+        encoded = pc.dictionary_encode(column)
+        indices: Int64s = encoded.indices.to_numpy().astype(np.int64)
+        return indices, encoded.dictionary.to_pylist()
+
+    def encode(self, partition_counts: dict[str, int], first: int) -> Iterator[TopicBatch]:
+        """The record batches, those of one partition in the order of the rows."""
+        counts = np.array([partition_counts[topic] for topic in self.topics], dtype=np.int64)
+        partitions = self._route(counts[self._topic_of_row], first)
+        timestamp_ms = system_wall_ms()
+        for topic, partition, records in self._split(partitions):
+            try:
+                batches = encode(
+                    records,
+                    timestamp_ms=timestamp_ms,
+                    batch_max_bytes=self._options.batch_max_bytes,
+                    codec=self._options.codec,
+                )
+            except RecordTooLarge as error:
+                raise WrongRow(
+                    f"For topic {topic}, {error}: make it smaller, or raise kafka.max.request.size "
+                    "and the topic's max.message.bytes."
+                ) from None
+            for batch in batches:
+                yield TopicBatch(
+                    topic=topic,
+                    partition=partition,
+                    record_count=batch.record_count,
+                    data=batch.data,
+                )
+
+    def _route(self, partition_counts: Int64s, first: int) -> Int64s:
+        """The partition of every row: its own, or its key's, or the one that it sticks to."""
+        sizes = np.maximum(binary_sizes(self._records.value), 0)
+        routed = sticky_partitions(sizes, partition_counts, first)
+        keys = self._records.key
+        if keys is not None and keys.null_count < self._count:
+            has_key = keys.is_valid().to_numpy(zero_copy_only=False)
+            routed = np.where(has_key, murmur2_positive(keys) % partition_counts, routed)
+        if self._partitions is not None and self._partitions.null_count < self._count:
+            given = pc.fill_null(self._partitions, 0).to_numpy().astype(np.int64)
+            is_given = self._partitions.is_valid().to_numpy(zero_copy_only=False)
+            wrong = np.flatnonzero(is_given & ((given < 0) | (given >= partition_counts)))
+            if len(wrong):
+                row = int(wrong[0])
+                raise WrongRow(
+                    f"A row goes to partition {given[row]} of topic "
+                    f"{self.topics[self._topic_of_row[row]]}, which has {partition_counts[row]}: "
+                    "correct the column partition, or leave it null to go by the key."
+                )
+            routed = np.where(is_given, given, routed)
+        return routed
+
+    def _split(self, partitions: Int64s) -> Iterator[tuple[str, int, RecordColumns]]:
+        """The records of each topic and partition."""
+        groups = (self._topic_of_row << 32) | partitions
+        records = self._records
+        if groups.min() != groups.max():
+            order = np.argsort(groups, kind="stable")
+            groups, records = groups[order], records.take(order)
+        starts = np.flatnonzero(np.diff(groups, prepend=-1))
+        for start, end in zip(starts, [*starts[1:], self._count], strict=True):
+            group = int(groups[start])
+            topic = self.topics[group >> 32]
+            yield topic, group & 0xFFFFFFFF, records.slice(int(start), int(end - start))
+
+
+def _as_binary(column: Any) -> Any:
+    return None if column is None else column.cast(pa.binary())
