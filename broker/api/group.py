@@ -1,0 +1,276 @@
+"""Membership of groups: JoinGroup, key 11, versions 0-9; Heartbeat, key 12, 0-4; LeaveGroup, key
+13, 0-5; SyncGroup, key 14, 0-5; DescribeGroups, key 15, 0-6; ListGroups, key 16, 0-5; DeleteGroups,
+key 42, 0-2.
+
+Behaviour: JoinGroup is answered when all members have joined, SyncGroup when the leader's
+assignment is on disk. A lost connection does not remove a member, its session timeout does.
+
+Versions: JoinGroup 0 has no rebalance timeout and uses the session's; 4 gives a new member only an
+id to come back with (MEMBER_ID_REQUIRED, KIP-394); 5 knows static members (KIP-345); 9 may tell a
+returning static leader to keep the assignment (KIP-814). LeaveGroup 3 names many members, before it
+was one, whose error was the answer's. SyncGroup 5 must name protocol type and name. DescribeGroups
+6 says that a group does not exist, before it was a group in state Dead.
+
+Differs from Kafka: a new group is not stored before it has an assignment; member metadata, group
+size and number of groups are bounded (`broker/group/limits.py`).
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from odradek.broker.api.context import RequestContext
+from odradek.broker.group.members import Group, Member, MemberProtocol
+from odradek.broker.group.requests import Claim, Joined, Joining, MemberIdRequiredError, Syncing
+from odradek.broker.group.state import GroupState
+from odradek.protocol.apis.group import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    MemberIdentity,
+    MemberResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC
+
+MEMBER_ID_REQUIRED_FROM: Final = 4
+NULLABLE_PROTOCOL_FROM: Final = 7
+SKIP_ASSIGNMENT_FROM: Final = 9
+MANY_LEAVE_FROM: Final = 3
+SYNC_NAMES_PROTOCOL_FROM: Final = 5
+NOT_FOUND_FROM: Final = 6
+CLASSIC: Final = "classic"
+GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+"""Everything that may be done to a group: read, delete, describe, and its configs' two."""
+NOT_ASKED: Final = -(2**31)
+
+
+async def join_group(context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
+    version = context.api_version
+    try:
+        await context.core.cluster.ensure_state_topic(CONSUMER_OFFSETS_TOPIC)
+        joined = await context.core.groups.join_group(_joining(context, request))
+    except KafkaError as error:
+        member_id = request.member_id
+        if isinstance(error, MemberIdRequiredError):
+            member_id = error.member_id
+        elif error.code is ErrorCode.GROUP_MAX_SIZE_REACHED:
+            member_id = ""
+        return JoinGroupResponse(
+            error_code=error.code,
+            protocol_name=None if version >= NULLABLE_PROTOCOL_FROM else "",
+            leader="",
+            member_id=member_id,
+            members=(),
+        )
+    return _joined_response(joined)
+
+
+def _joining(context: RequestContext, request: JoinGroupRequest) -> Joining:
+    version = context.api_version
+    return Joining(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        client_id=context.client_id,
+        client_host=f"/{context.host}",  # as Java prints an address
+        protocol_type=request.protocol_type,
+        protocols=tuple(MemberProtocol(each.name, each.metadata) for each in request.protocols),
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout_ms
+        if version
+        else request.session_timeout_ms,
+        requires_known_member_id=version >= MEMBER_ID_REQUIRED_FROM,
+        can_skip_assignment=version >= SKIP_ASSIGNMENT_FROM,
+    )
+
+
+def _joined_response(joined: Joined) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        error_code=ErrorCode.NONE,
+        generation_id=joined.generation_id,
+        protocol_type=joined.protocol_type,
+        protocol_name=joined.protocol_name,
+        leader=joined.leader_id,
+        skip_assignment=joined.skip_assignment,
+        member_id=joined.member_id,
+        members=tuple(
+            JoinGroupResponseMember(
+                member_id=each.member_id,
+                group_instance_id=each.group_instance_id,
+                metadata=each.metadata,
+            )
+            for each in joined.members
+        ),
+    )
+
+
+async def sync_group(context: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
+    names_protocol = request.protocol_type is not None and request.protocol_name is not None
+    if context.api_version >= SYNC_NAMES_PROTOCOL_FROM and not names_protocol:
+        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL, assignment=b"")
+    try:
+        synced = await context.core.groups.sync_group(
+            Syncing(
+                group_id=request.group_id,
+                claim=_claim(request),
+                protocol_type=request.protocol_type,
+                protocol_name=request.protocol_name,
+                assignments={each.member_id: each.assignment for each in request.assignments},
+            )
+        )
+    except KafkaError as error:
+        return SyncGroupResponse(error_code=error.code, assignment=b"")
+    return SyncGroupResponse(
+        error_code=ErrorCode.NONE,
+        protocol_type=synced.protocol_type,
+        protocol_name=synced.protocol_name,
+        assignment=synced.assignment,
+    )
+
+
+def _claim(request: SyncGroupRequest | HeartbeatRequest) -> Claim:
+    return Claim(
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        generation_id=request.generation_id,
+    )
+
+
+async def heartbeat(context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+    try:
+        context.core.groups.heartbeat(request.group_id, _claim(request))
+    except KafkaError as error:
+        return HeartbeatResponse(error_code=error.code)
+    return HeartbeatResponse(error_code=ErrorCode.NONE)
+
+
+async def leave_group(context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
+    is_many = context.api_version >= MANY_LEAVE_FROM
+    members = request.members if is_many else (MemberIdentity(member_id=request.member_id),)
+    leaving = [
+        Claim(member_id=each.member_id, group_instance_id=each.group_instance_id)
+        for each in members
+    ]
+    try:
+        codes = await context.core.groups.leave_group(request.group_id, leaving)
+    except KafkaError as error:
+        return LeaveGroupResponse(error_code=error.code)
+    if not is_many:
+        return LeaveGroupResponse(error_code=codes[0])
+    return LeaveGroupResponse(
+        error_code=ErrorCode.NONE,
+        members=tuple(
+            MemberResponse(
+                member_id=each.member_id,
+                group_instance_id=each.group_instance_id,
+                error_code=code,
+            )
+            for each, code in zip(members, codes, strict=True)
+        ),
+    )
+
+
+async def describe_groups(
+    context: RequestContext, request: DescribeGroupsRequest
+) -> DescribeGroupsResponse:
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    return DescribeGroupsResponse(
+        groups=tuple(_describe(context, group_id, operations) for group_id in request.groups)
+    )
+
+
+def _describe(context: RequestContext, group_id: str, operations: int) -> DescribedGroup:
+    try:
+        return _described(context.core.groups.describe_group(group_id), operations)
+    except KafkaError as error:
+        is_missing = error.code is ErrorCode.GROUP_ID_NOT_FOUND
+        is_silent = is_missing and context.api_version < NOT_FOUND_FROM
+        return DescribedGroup(
+            error_code=ErrorCode.NONE if is_silent else error.code,
+            error_message=error.message,
+            group_id=group_id,
+            group_state=GroupState.DEAD.value if is_missing else "",
+            protocol_type="",
+            protocol_data="",
+            members=(),
+            authorized_operations=operations if is_missing else NOT_ASKED,
+        )
+
+
+def _described(group: Group, operations: int) -> DescribedGroup:
+    """The protocol, and what members said in it, is only shown while that is settled."""
+    protocol = group.protocol_name if group.state is GroupState.STABLE else None
+    return DescribedGroup(
+        error_code=ErrorCode.NONE,
+        group_id=group.group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=protocol or "",
+        members=tuple(_described_member(each, protocol) for each in group.members.values()),
+        authorized_operations=operations,
+    )
+
+
+def _described_member(member: Member, protocol: str | None) -> DescribedGroupMember:
+    return DescribedGroupMember(
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        member_metadata=member.metadata(protocol),
+        member_assignment=member.assignment,
+    )
+
+
+async def list_groups(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+    try:
+        groups = context.core.groups.list_groups()
+    except KafkaError as error:
+        return ListGroupsResponse(error_code=error.code, groups=())
+    states, types = _lowered(request.states_filter), _lowered(request.types_filter)
+    return ListGroupsResponse(
+        error_code=ErrorCode.NONE,
+        groups=tuple(
+            ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type or "",
+                group_state=group.state.value,
+                group_type=CLASSIC,
+            )
+            for group in groups
+            if (not states or group.state.value.lower() in states)
+            and (not types or CLASSIC in types)
+        ),
+    )
+
+
+def _lowered(names: Iterable[str]) -> frozenset[str]:
+    return frozenset(name.lower() for name in names)
+
+
+async def delete_groups(
+    context: RequestContext, request: DeleteGroupsRequest
+) -> DeleteGroupsResponse:
+    results = await context.core.groups.delete_groups(request.groups_names)
+    return DeleteGroupsResponse(
+        results=tuple(
+            DeletableGroupResult(group_id=group_id, error_code=code)
+            for group_id, code in results.items()
+        )
+    )

@@ -1,0 +1,413 @@
+"""All groups of this broker: who asks is led to the right group, and what a group keeps is bounded.
+
+A group belongs to the partition of `__consumer_offsets` that its id hashes to, and so to the broker
+that leads it. Every operation is: check, step, append, apply once durable, answer. The checks raise
+`KafkaError` with the codes of the newest request versions; `broker/api` maps them for older ones.
+
+Differs from Kafka: an offset may only be stored for a partition that exists; fetching all offsets
+with require_stable also names partitions that have only a pending offset.
+"""
+
+import logging
+import random
+from collections.abc import Iterable, Sequence
+from typing import Final, NoReturn
+
+import trio
+
+from odradek.broker.env import Clock
+from odradek.broker.group.expiry import expired_entries
+from odradek.broker.group.limits import (
+    GROUP_ID_MAX_BYTES,
+    GROUPS_MAX,
+    MEMBER_MAX_BYTES,
+    MEMBERSHIP_MAX_BYTES,
+    NAME_MAX_CHARACTERS,
+    OFFSETS_MAX_BYTES,
+    PROTOCOLS_MAX,
+    GroupConfig,
+)
+from odradek.broker.group.live import LiveGroup
+from odradek.broker.group.members import Group
+from odradek.broker.group.rebalance import Surroundings
+from odradek.broker.group.requests import (
+    Claim,
+    Committing,
+    FetchedOffset,
+    Joined,
+    Joining,
+    OffsetToStore,
+    Synced,
+    Syncing,
+)
+from odradek.broker.group.shard import Shard
+from odradek.broker.group.state import Event, step
+from odradek.broker.group.store import (
+    NO_EXPIRY,
+    Entry,
+    GroupEntry,
+    OffsetEntry,
+    StoredOffset,
+)
+from odradek.broker.group.timers import Timers
+from odradek.broker.state_partition import StatePartitions
+from odradek.broker.topic_partition import TopicPartition
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.state_topics import state_partition
+
+log: Final = logging.getLogger(__name__)
+
+
+class GroupCoordinator:
+    def __init__(
+        self,
+        *,
+        state_partitions: StatePartitions,
+        clock: Clock,
+        rng: random.Random,
+        config: GroupConfig,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._state_partitions = state_partitions
+        self._shards: dict[int, Shard] = {}
+        self._timers = Timers()
+        self._around = Surroundings(timers=self._timers, clock=clock, rng=rng, config=config)
+
+    # the life of a coordinator
+
+    async def load(self, partition_index: int) -> None:
+        """Take over the groups of a partition of `__consumer_offsets`. Raises KafkaError."""
+        partition = self._state_partitions.get(partition_index)
+        self.unload(partition_index)
+        shard = self._shards[partition_index] = Shard(partition_index, partition, self._around)
+        try:
+            await shard.load()
+        except BaseException:
+            if self._shards.get(partition_index) is shard:
+                del self._shards[partition_index]
+            raise
+
+    def unload(self, partition_index: int) -> None:
+        """Another broker leads the partition: whoever waits is told to look for it."""
+        shard = self._shards.pop(partition_index, None)
+        if shard is not None:
+            shard.unload()
+
+    async def run(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> NoReturn:
+        """Keep the deadlines of members and rebalances, and let old offsets expire."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._timers.run)
+            task_status.started()
+            while True:
+                await trio.sleep(self._config.offsets_retention_check_interval_ms / 1000)
+                await self.expire_offsets()
+        raise AssertionError("the loop above ends only by cancellation")
+
+    def partition_for(self, group_id: str) -> int:
+        """The partition of `__consumer_offsets` that keeps `group_id`."""
+        return state_partition(group_id, self._config.offsets_topic_num_partitions)
+
+    # membership
+
+    async def join_group(self, joining: Joining) -> Joined:
+        """Raises what `LiveGroup.join` does, INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, ..."""
+        _check_named(joining.group_id)
+        config = self._config
+        low, high = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
+        if not low <= joining.session_timeout_ms <= high:
+            raise KafkaError(
+                ErrorCode.INVALID_SESSION_TIMEOUT,
+                f"a session timeout is from {low} to {high} ms, not {joining.session_timeout_ms}",
+            )
+        _check_joining(joining)
+        shard = self._shard(joining.group_id)
+        live = shard.groups.get(joining.group_id)
+        if live is not None:
+            self._check_membership(joining)
+            return await live.join(joining)
+        if joining.member_id:
+            raise _unknown_member(joining.group_id)
+        self._check_membership(joining)
+        self._check_one_more_group()
+        live = shard.group(joining.group_id)
+        try:
+            return await live.join(joining)
+        finally:
+            shard.discard_if_blank(live)
+
+    async def sync_group(self, syncing: Syncing) -> Synced:
+        return await self._live_group(syncing.group_id).sync(syncing)
+
+    def heartbeat(self, group_id: str, claim: Claim) -> None:
+        """Answers well while the group is being loaded: the member shall just go on."""
+        _check_named(group_id)
+        shard = self._shards.get(self.partition_for(group_id))
+        if shard is None or not shard.is_loading:
+            self._live_group(group_id).heartbeat(claim)
+
+    async def leave_group(self, group_id: str, leaving: Sequence[Claim]) -> list[ErrorCode]:
+        _check_named(group_id)
+        live = self._shard(group_id).groups.get(group_id)
+        if live is None:
+            return [ErrorCode.UNKNOWN_MEMBER_ID] * len(leaving)
+        return await live.leave(leaving)
+
+    def _live_group(self, group_id: str) -> LiveGroup:
+        _check_named(group_id)
+        live = self._shard(group_id).groups.get(group_id)
+        if live is None:
+            raise _unknown_member(group_id)
+        return live
+
+    # administration
+
+    def describe_group(self, group_id: str) -> Group:
+        """Raises KafkaError: GROUP_ID_NOT_FOUND, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS."""
+        live = self._shard(group_id).groups.get(group_id)
+        if live is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        return live.group
+
+    def list_groups(self) -> list[Group]:
+        """Raises COORDINATOR_LOAD_IN_PROGRESS while any partition is being read."""
+        for shard in self._shards.values():
+            shard.check_is_loaded()
+        return [live.group for shard in self._shards.values() for live in shard.groups.values()]
+
+    async def delete_groups(self, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
+        """Remove groups that have no members, with their offsets; what became of each."""
+        results: dict[str, ErrorCode] = {}
+        for group_id in dict.fromkeys(group_ids):
+            try:
+                await self._delete_group(group_id)
+                results[group_id] = ErrorCode.NONE
+            except KafkaError as error:
+                results[group_id] = error.code
+        return results
+
+    async def _delete_group(self, group_id: str) -> None:
+        step(self.describe_group(group_id).state, Event.DELETE)
+        shard = self._shard(group_id)
+        offsets = shard.offsets
+        partitions = {partition: None for partition, _ in offsets.all_stored(group_id)}
+        partitions.update(dict.fromkeys(offsets.all_unstable(group_id)))
+        tombstones: list[Entry] = [OffsetEntry(group_id, each, None) for each in partitions]
+        await shard.flushed(shard.append([*tombstones, GroupEntry(group_id, None)]))
+
+    async def forget_topic(self, topic: str) -> None:
+        """Remove every group's offsets of a topic that has been deleted. Raises KafkaError."""
+        for shard in list(self._shards.values()):
+            found = shard.offsets.partitions_of_topic(topic)
+            if found:
+                tombstones = [OffsetEntry(group_id, each, None) for group_id, each in found]
+                await shard.flushed(shard.append(tombstones))
+
+    # offsets
+
+    async def commit_offsets(self, committing: Committing) -> dict[TopicPartition, ErrorCode]:
+        """Store offsets durably; what became of each.
+
+        Raises KafkaError for all of them: GROUP_ID_NOT_FOUND if a generation of a group that is not
+        there is named, UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_INSTANCE_ID,
+        REBALANCE_IN_PROGRESS.
+        """
+        shard = self._check_commit(committing, in_transaction=False)
+        results, entries = self._entries_of(committing)
+        if entries:
+            self._check_offsets_fit(shard, entries)
+            await shard.flushed(shard.append(entries))
+        return results
+
+    async def commit_transaction_offsets(
+        self, committing: Committing, *, producer_id: int, producer_epoch: int
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Keep offsets until the producer's transaction ends, which decides on them.
+
+        The caller has made sure that the transaction is open and has the group's partition; there
+        is no checkpoint between the call and the append. Raises as `commit_offsets` does, and
+        INVALID_PRODUCER_EPOCH.
+        """
+        _check_named(committing.group_id)
+        shard = self._check_commit(committing, in_transaction=True)
+        results, entries = self._entries_of(committing)
+        if entries:
+            self._check_offsets_fit(shard, entries)
+            next_offset = shard.append_in_transaction(
+                entries, producer_id=producer_id, producer_epoch=producer_epoch
+            )
+            await shard.flushed(next_offset)
+        return results
+
+    def on_markers(
+        self, partition_index: int, *, producer_id: int, committed: bool, marker_offset: int
+    ) -> None:
+        """A marker at `marker_offset` of the partition is durable, and not yet acknowledged.
+
+        May be said again. A partition that is not loaded finds the marker in its log (KAFKA-17507).
+        """
+        shard = self._shards.get(partition_index)
+        if shard is not None:
+            shard.end_transaction(producer_id, committed=committed, marker_offset=marker_offset)
+
+    def fetch_offsets(
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition] | None,
+        *,
+        require_stable: bool,
+    ) -> dict[TopicPartition, FetchedOffset]:
+        """The stored offsets of `partitions`, or of all that the group has.
+
+        With `require_stable` a partition whose offset an open transaction may change has the error
+        UNSTABLE_OFFSET_COMMIT (KIP-447). Raises NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        offsets = self._shard(group_id).offsets
+        if partitions is None:
+            known = {partition: None for partition, _ in offsets.all_stored(group_id)}
+            if require_stable:
+                known.update(dict.fromkeys(offsets.all_unstable(group_id)))
+            partitions = known
+        fetched = {}
+        for partition in partitions:
+            stored = offsets.stored(group_id, partition)
+            if require_stable and offsets.is_unstable(group_id, partition):
+                fetched[partition] = FetchedOffset(error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
+            elif stored is None:
+                fetched[partition] = FetchedOffset()
+            else:
+                fetched[partition] = FetchedOffset(
+                    offset=stored.offset,
+                    leader_epoch=stored.leader_epoch,
+                    metadata=stored.metadata,
+                    topic_id=stored.topic_id,
+                )
+        return fetched
+
+    async def expire_offsets(self) -> None:
+        """Remove offsets nobody wants any more, and groups of which nothing is left."""
+        for shard in list(self._shards.values()):
+            await trio.lowlevel.checkpoint()
+            if shard.is_loading:
+                continue
+            now_ms = self._clock.wall_ms()
+            entries = [
+                entry
+                for live in shard.groups.values()
+                for entry in expired_entries(
+                    live.group,
+                    shard.offsets,
+                    now_ms=now_ms,
+                    retention_ms=self._config.offsets_retention_ms,
+                )
+            ]
+            try:
+                if entries:
+                    await shard.flushed(shard.append(entries))
+            except KafkaError as error:
+                log.warning("expired offsets were not removed, which is tried again: %s", error)
+
+    def _check_commit(self, committing: Committing, *, in_transaction: bool) -> Shard:
+        shard = self._shard(committing.group_id)
+        live = shard.groups.get(committing.group_id)
+        if live is not None:
+            live.check_commit(committing.claim, in_transaction=in_transaction)
+        elif committing.claim.generation_id >= 0:
+            raise KafkaError(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"Group {committing.group_id} not found."
+            )
+        else:
+            self._check_one_more_group()
+        return shard
+
+    def _entries_of(
+        self, committing: Committing
+    ) -> tuple[dict[TopicPartition, ErrorCode], list[OffsetEntry]]:
+        now_ms = self._clock.wall_ms()
+        limit = self._config.offset_metadata_max_bytes
+        results: dict[TopicPartition, ErrorCode] = {}
+        entries = []
+        for partition, asked in committing.offsets.items():
+            if len(asked.metadata.encode("utf-16-le")) // 2 > limit:  # as Java counts
+                results[partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                continue
+            results[partition] = ErrorCode.NONE
+            stored = _stored_of(asked, now_ms)
+            entries.append(OffsetEntry(committing.group_id, partition, stored))
+        return results, entries
+
+    # bounds
+
+    def _shard(self, group_id: str) -> Shard:
+        if len(group_id.encode()) > GROUP_ID_MAX_BYTES:
+            raise KafkaError(
+                ErrorCode.INVALID_GROUP_ID, f"a group id has up to {GROUP_ID_MAX_BYTES} bytes"
+            )
+        index = self.partition_for(group_id)
+        shard = self._shards.get(index)
+        if shard is None:
+            raise KafkaError(
+                ErrorCode.NOT_COORDINATOR, f"partition {index} of __consumer_offsets is not here"
+            )
+        shard.check_is_loaded()
+        return shard
+
+    def _check_one_more_group(self) -> None:
+        if sum(len(shard.groups) for shard in self._shards.values()) >= GROUPS_MAX:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"there are {GROUPS_MAX} groups already")
+
+    def _check_membership(self, joining: Joining) -> None:
+        taken = sum(shard.membership_bytes for shard in self._shards.values())
+        if not joining.member_id and taken > MEMBERSHIP_MAX_BYTES:
+            raise KafkaError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"the members of all groups take {taken} bytes, the most there may be",
+            )
+
+    def _check_offsets_fit(self, shard: Shard, entries: Sequence[OffsetEntry]) -> None:
+        """What replaces a stored offset is let through, so that consumers in their stride go on."""
+        taken = sum(each.offsets.size_bytes for each in self._shards.values())
+        if taken > OFFSETS_MAX_BYTES and any(
+            shard.offsets.stored(entry.group_id, entry.partition) is None for entry in entries
+        ):
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION, f"offsets take {taken} bytes, the most there may be"
+            )
+
+
+def _stored_of(asked: OffsetToStore, now_ms: int) -> StoredOffset:
+    return StoredOffset(
+        offset=asked.offset,
+        leader_epoch=asked.leader_epoch,
+        metadata=asked.metadata,
+        commit_timestamp_ms=now_ms,
+        expire_timestamp_ms=NO_EXPIRY if asked.retention_ms < 0 else now_ms + asked.retention_ms,
+        topic_id=asked.topic_id,
+    )
+
+
+def _unknown_member(group_id: str) -> KafkaError:
+    return KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {group_id!r}")
+
+
+def _check_named(group_id: str) -> None:
+    if not group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+
+
+def _check_joining(joining: Joining) -> None:
+    """What is kept in memory and on disk for each member has a limit."""
+    names = [joining.protocol_type, joining.group_instance_id or ""]
+    names += [each.name for each in joining.protocols]
+    metadata_bytes = sum(len(each.metadata) for each in joining.protocols)
+    if len(joining.protocols) > PROTOCOLS_MAX:
+        problem = f"{len(joining.protocols)} protocols, of at most {PROTOCOLS_MAX}"
+    elif metadata_bytes > MEMBER_MAX_BYTES:
+        problem = f"{metadata_bytes} bytes of metadata, of at most {MEMBER_MAX_BYTES}"
+    elif any(len(name) > NAME_MAX_CHARACTERS for name in names):
+        problem = f"a name of more than {NAME_MAX_CHARACTERS} characters"
+    else:
+        return
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"a member of {joining.group_id!r} has {problem}")

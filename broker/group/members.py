@@ -1,0 +1,224 @@
+"""One group as a value: its members, their votes, its leader, its generation.
+
+Immutable. Every method that changes something returns a new value, so that whoever looks at a group
+sees all of a change or nothing. A member that comes late in `members` joined late; nothing here
+depends on the order of a set.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
+
+from odradek.broker.group.state import GroupState
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+NO_MEMBERS: Final[Mapping[str, "Member"]] = MappingProxyType({})
+MEMBER_BASE_BYTES: Final = 512
+"""What a member is counted as, besides its metadata and assignment, where memory is bounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberProtocol:
+    """A way to assign partitions that a member supports, with its subscription in it."""
+
+    name: str
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: tuple[MemberProtocol, ...]
+    """In the member's order of preference."""
+    assignment: bytes = b""
+
+    @property
+    def is_static(self) -> bool:
+        return self.group_instance_id is not None
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """Its subscription under `protocol`, empty if it does not know that one."""
+        return next((each.metadata for each in self.protocols if each.name == protocol), b"")
+
+    @property
+    def size_bytes(self) -> int:
+        metadata = sum(len(each.metadata) for each in self.protocols)
+        return MEMBER_BASE_BYTES + metadata + len(self.assignment)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    group_id: str
+    state: GroupState = GroupState.EMPTY
+    state_since_ms: int = -1
+    """Wall clock. The offsets of a group without members expire from here on."""
+    generation_id: int = 0
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader_id: str | None = None
+    members: Mapping[str, Member] = NO_MEMBERS
+    joined: frozenset[str] = frozenset()
+    """Members that have sent JoinGroup for the next generation and wait for its answer."""
+    unsynced: frozenset[str] = frozenset()
+    """Members of this generation that have not yet asked for their assignment."""
+    promised: frozenset[str] = frozenset()
+    """Member ids that were given out with MEMBER_ID_REQUIRED and have not joined yet."""
+
+    @property
+    def size_bytes(self) -> int:
+        promised = MEMBER_BASE_BYTES * len(self.promised)
+        return promised + sum(member.size_bytes for member in self.members.values())
+
+    @property
+    def have_all_joined(self) -> bool:
+        return len(self.joined) == len(self.members) and not self.promised
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest that any member asked for."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def member_id_of(self, group_instance_id: str) -> str | None:
+        return next(
+            (
+                member.member_id
+                for member in self.members.values()
+                if member.group_instance_id == group_instance_id
+            ),
+            None,
+        )
+
+    def check_member(self, member_id: str, group_instance_id: str | None) -> None:
+        """Raises FENCED_INSTANCE_ID if another has that instance id now, or UNKNOWN_MEMBER_ID."""
+        member = self.members.get(member_id)
+        if group_instance_id is not None and (
+            member is None or member.group_instance_id != group_instance_id
+        ):
+            holder = self.member_id_of(group_instance_id)
+            if holder is not None:
+                raise KafkaError(
+                    ErrorCode.FENCED_INSTANCE_ID,
+                    f"{group_instance_id!r} is now the member {holder!r} of {self.group_id!r}",
+                )
+            member = None
+        if member is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                f"{self.group_id!r} has no member {member_id!r} ({group_instance_id!r})",
+            )
+
+    def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
+        """Whether somebody with these protocols may join: one must be common to all members."""
+        if self.state is GroupState.EMPTY:
+            return bool(protocol_type) and any(True for _ in names)
+        return protocol_type == self.protocol_type and any(
+            all(any(own.name == name for own in member.protocols) for member in self._all)
+            for name in names
+        )
+
+    def selected_protocol(self) -> str:
+        """The protocol with the most votes among those that every member supports.
+
+        A member votes for the first of its own that is a candidate. Between equals the one that got
+        its first vote from the oldest member wins.
+        """
+        assert self.members, self
+        votes: dict[str, int] = {}
+        candidates = set.intersection(*({p.name for p in member.protocols} for member in self._all))
+        for member in self._all:
+            vote = next(each.name for each in member.protocols if each.name in candidates)
+            votes[vote] = votes.get(vote, 0) + 1
+        return max(votes, key=votes.__getitem__)
+
+    @property
+    def _all(self) -> Iterable[Member]:
+        return self.members.values()
+
+    # what a change makes of it
+
+    def in_state(self, state: GroupState, now_ms: int) -> "Group":
+        return replace(self, state=state, state_since_ms=now_ms)
+
+    def with_promised(self, member_id: str) -> "Group":
+        return replace(self, promised=self.promised | {member_id})
+
+    def with_joined(self, member: Member, protocol_type: str) -> "Group":
+        """A new member, or what a known one says now; either waits for the next generation."""
+        return replace(
+            self,
+            protocol_type=self.protocol_type if self.members else protocol_type,
+            leader_id=self.leader_id or member.member_id,
+            members={**self.members, member.member_id: member},
+            joined=self.joined | {member.member_id},
+            promised=self.promised - {member.member_id},
+        )
+
+    def with_replaced(self, old_id: str, member: Member) -> "Group":
+        """A static member's new self in the place of the old one. It is not waited for yet."""
+        members = {
+            member.member_id if member_id == old_id else member_id: (
+                member if member_id == old_id else each
+            )
+            for member_id, each in self.members.items()
+        }
+        unsynced = {member.member_id} if old_id in self.unsynced else set()
+        return replace(
+            self,
+            leader_id=member.member_id if self.leader_id == old_id else self.leader_id,
+            members=members,
+            joined=self.joined - {old_id},
+            unsynced=(self.unsynced - {old_id}) | unsynced,
+        )
+
+    def with_joining(self, member_id: str) -> "Group":
+        return replace(self, joined=self.joined | {member_id})
+
+    def without(self, gone: Iterable[str]) -> "Group":
+        """Without these members and promised ids. If the leader goes, the oldest member leads."""
+        leaving = frozenset(gone)
+        members = {key: member for key, member in self.members.items() if key not in leaving}
+        leader_id = self.leader_id if self.leader_id in members else next(iter(members), None)
+        return replace(
+            self,
+            leader_id=leader_id,
+            members=members,
+            joined=self.joined - leaving,
+            unsynced=self.unsynced - leaving,
+            promised=self.promised - leaving,
+        )
+
+    def with_leader_that_joined(self) -> "Group":
+        """With a leader that has joined again, if any member has."""
+        if self.leader_id in self.joined:
+            return self
+        leader_id = next((each for each in self.members if each in self.joined), self.leader_id)
+        return replace(self, leader_id=leader_id)
+
+    def with_next_generation(self, state: GroupState, now_ms: int) -> "Group":
+        """The generation that begins with the members there are, none of whom has synced."""
+        return replace(
+            self,
+            state=state,
+            state_since_ms=now_ms,
+            generation_id=self.generation_id + 1,
+            protocol_name=self.selected_protocol() if self.members else None,
+            joined=frozenset(),
+            unsynced=frozenset(self.members),
+        )
+
+    def with_synced(self, member_id: str) -> "Group":
+        return replace(self, unsynced=self.unsynced - {member_id})
+
+    def with_assignment(self, assignment: Mapping[str, bytes]) -> "Group":
+        """With what each member got; one that `assignment` does not name got nothing."""
+        members = {
+            member_id: replace(member, assignment=assignment.get(member_id, b""))
+            for member_id, member in self.members.items()
+        }
+        return replace(self, members=members)

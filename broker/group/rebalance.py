@@ -1,0 +1,339 @@
+"""The two phases of a rebalance: who waits for an answer, and until when.
+
+`Rebalancing` holds one group's value, the requests that wait, and its deadlines, and does what the
+table (`state.py`) says must be done. Everything here is synchronous: a change, and the answers that
+follow from it, are one piece. What members ask is decided in `live.py`.
+"""
+
+import logging
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, Generic, Protocol, TypeVar
+
+import trio
+
+from odradek.broker.env import Clock
+from odradek.broker.group.limits import GroupConfig
+from odradek.broker.group.members import Group
+from odradek.broker.group.requests import Joined, JoinedMember, Synced
+from odradek.broker.group.state import Do, Event, Go, GroupState, step
+from odradek.broker.group.timers import Timers
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+log: Final = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+REBALANCE_TIMEOUT_MIN_MS: Final = 1_000
+"""Members may ask for less, but a group that waits for nobody would only go round in circles."""
+
+
+@dataclass(slots=True)
+class Reply(Generic[T]):
+    """An answer that somebody waits for."""
+
+    _done: trio.Event = field(default_factory=trio.Event)
+    _value: T | None = None
+    _error: KafkaError | None = None
+
+    def settle(self, value: T) -> None:
+        self._value = value
+        self._done.set()
+
+    def fail(self, error: KafkaError) -> None:
+        self._error = error
+        self._done.set()
+
+    async def wait(self) -> T:
+        await self._done.wait()
+        if self._error is not None:
+            raise self._error
+        assert self._value is not None
+        return self._value
+
+
+class Journal(Protocol):
+    """Where a group is stored."""
+
+    membership_bytes: int
+    """What all its groups take in memory."""
+
+    def write_group(self, group: Group) -> int:
+        """Append its record; the offset after it. Raises KafkaError, then nothing was written."""
+
+    async def flushed(self, next_offset: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What all groups of a broker share."""
+
+    timers: Timers
+    clock: Clock
+    rng: random.Random
+    config: GroupConfig
+
+
+class Rebalancing:
+    def __init__(self, group: Group, journal: Journal, around: Surroundings) -> None:
+        self._group = group
+        self.written = 0
+        """The offset after the group's newest record, 0 if it has none yet."""
+        self._journal = journal
+        self._around = around
+        self._timers = around.timers
+        self._joins: dict[str, Reply[Joined]] = {}
+        self._syncs: dict[str, Reply[Synced]] = {}
+        self._newcomers: set[str] = set()
+        """Members that wait for their first generation: these may time out while they wait."""
+        self._is_first_rebalance = False
+        self._has_newcomer = False
+        """Whether somebody joined while the first rebalance was being delayed."""
+
+    @property
+    def group(self) -> Group:
+        return self._group
+
+    @group.setter
+    def group(self, group: Group) -> None:
+        before, self._group = self._group, group
+        if group.members is not before.members or group.promised != before.promised:
+            self._journal.membership_bytes += group.size_bytes - before.size_bytes
+
+    # the two phases
+
+    def _do(self, go: Go | None) -> None:
+        if go is None:
+            return
+        match go.do:
+            case Do.DELAY_FIRST_REBALANCE:
+                self._delay_first_rebalance()
+            case Do.REBALANCE:
+                self._rebalance()
+            case Do.END_JOIN_PHASE_IF_ALL_JOINED:
+                if self.group.have_all_joined and not self._is_first_rebalance:
+                    self._end_join_phase()
+            case Do.ANSWER_JOINS:
+                self._answer_joins()
+            case Do.STORE_EMPTY:
+                self._store_empty()
+            case Do.ANSWER_SYNCS:
+                self._answer_syncs()
+            case Do.NOTHING:
+                pass
+            case _:
+                raise AssertionError(f"{go} is done by who asked for it")
+
+    def _enter(self, state: GroupState) -> None:
+        self.group = self.group.in_state(state, self._around.clock.wall_ms())
+
+    def _delay_first_rebalance(self) -> None:
+        delay_ms = self._around.config.group_initial_rebalance_delay_ms
+        remaining_ms = max(self.group.rebalance_timeout_ms - delay_ms, 0)
+        self._is_first_rebalance, self._has_newcomer = True, False
+        self._enter(GroupState.PREPARING_REBALANCE)
+        if delay_ms:
+            self._wait_for_newcomers(delay_ms, remaining_ms)
+        else:
+            self._end_join_phase()
+
+    def _wait_for_newcomers(self, delay_ms: int, remaining_ms: int) -> None:
+        """While members keep coming the delay is repeated, up to the rebalance timeout."""
+
+        def waited() -> None:
+            if self._has_newcomer and remaining_ms:
+                self._has_newcomer = False
+                next_ms = min(delay_ms, remaining_ms)
+                self._wait_for_newcomers(next_ms, remaining_ms - next_ms)
+            else:
+                self._end_join_phase()
+
+        self._timers.schedule(("join", self.group.group_id), delay_ms, waited)
+
+    def _rebalance(self) -> None:
+        if self.group.state is GroupState.COMPLETING_REBALANCE:
+            self._send_syncs_back(refusal(ErrorCode.REBALANCE_IN_PROGRESS, self.group))
+            self.group = self.group.with_assignment({})
+        self._timers.cancel(("sync", self.group.group_id))
+        self._enter(GroupState.PREPARING_REBALANCE)
+        if self.group.have_all_joined:
+            self._end_join_phase()
+        else:
+            self._wait_for_joins()
+
+    def _wait_for_joins(self) -> None:
+        timeout_ms = max(self.group.rebalance_timeout_ms, REBALANCE_TIMEOUT_MIN_MS)
+        self._timers.schedule(("join", self.group.group_id), timeout_ms, self._end_join_phase)
+
+    def _end_join_phase(self) -> None:
+        """Give up dynamic members that have not joined again; static ones may take their time."""
+        self._timers.cancel(("join", self.group.group_id))
+        group = self.group
+        late = [
+            member.member_id
+            for member in group.members.values()
+            if member.member_id not in group.joined and not member.is_static
+        ]
+        self._remove(late)
+        self.group = self.group.with_leader_that_joined()
+        if self.group.members and not self.group.joined:
+            self._wait_for_joins()  # until the sessions of the static members that are left end
+            return
+        self._is_first_rebalance = False
+        event = Event.JOIN_PHASE_OVER if self.group.members else Event.NOBODY_LEFT
+        go = step(self.group.state, event)
+        if go is not None:
+            self.group = self.group.with_next_generation(go.state, self._around.clock.wall_ms())
+            self._do(go)
+
+    def _answer_joins(self) -> None:
+        group = self.group
+        log.info(
+            "group %r: generation %d with %d members",
+            group.group_id,
+            group.generation_id,
+            len(group.members),
+        )
+        for member_id, member in group.members.items():
+            reply = self._joins.pop(member_id, None)
+            if reply is not None:
+                reply.settle(self._joined(member_id))
+            self._expect_heartbeat(member_id, member.session_timeout_ms)
+        self._newcomers.clear()
+        self._timers.schedule(
+            ("sync", group.group_id),
+            max(group.rebalance_timeout_ms, REBALANCE_TIMEOUT_MIN_MS),
+            self._end_sync_phase,
+        )
+
+    def _end_sync_phase(self) -> None:
+        """Give up members that got a generation and did not ask for their assignment."""
+        late = [member_id for member_id in self.group.members if member_id in self.group.unsynced]
+        if late:
+            self._remove(late)
+            self._do(step(self.group.state, Event.SYNC_PHASE_TIMEOUT))
+
+    def _answer_syncs(self) -> None:
+        self._enter(GroupState.STABLE)
+        for member_id, member in self.group.members.items():
+            reply = self._syncs.pop(member_id, None)
+            if reply is not None:
+                reply.settle(self._synced(member_id))
+                # a session that ended while the answer was being waited for was let pass
+                self._expect_heartbeat(member_id, member.session_timeout_ms)
+
+    def _send_syncs_back(self, error: KafkaError) -> None:
+        for member_id, reply in list(self._syncs.items()):
+            reply.fail(error)
+            self._expect_heartbeat(member_id, self.group.members[member_id].session_timeout_ms)
+        self._syncs.clear()
+
+    def _store_empty(self) -> None:
+        log.info("group %r: empty", self.group.group_id)
+        try:
+            self.written = self._journal.write_group(self.group)
+        except KafkaError as error:
+            # After a restart the members would be back, until their sessions end.
+            log.warning("group %r: empty, which was not stored: %s", self.group.group_id, error)
+
+    # sessions
+
+    def _expect_heartbeat(self, member_id: str, within_ms: int) -> None:
+        key = ("session", self.group.group_id, member_id)
+        self._timers.schedule(key, within_ms, lambda: self._session_ended(member_id))
+
+    def _extend_session(self, member_id: str) -> None:
+        if member_id not in self._newcomers:
+            self._expect_heartbeat(member_id, self.group.members[member_id].session_timeout_ms)
+
+    def _session_ended(self, member_id: str) -> None:
+        group = self.group
+        is_waiting = member_id in group.joined or member_id in self._syncs
+        if member_id in group.members and is_waiting and member_id not in self._newcomers:
+            return
+        if member_id in group.members or member_id in group.promised:
+            log.info("group %r: no heartbeat from %r", group.group_id, member_id)
+            self._remove([member_id])
+            was_member = member_id in group.members
+            if was_member or self.group.state is GroupState.PREPARING_REBALANCE:
+                self._do(step(self.group.state, Event.REMOVE))
+
+    def _remove(self, member_ids: Sequence[str]) -> None:
+        for member_id in member_ids:
+            self._give_up(member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+        self.group = self.group.without(member_ids)
+
+    def _give_up(self, member_id: str, code: ErrorCode) -> None:
+        """Answer whatever waits under this id with `code`, and end its session."""
+        self._timers.cancel(("session", self.group.group_id, member_id))
+        self._newcomers.discard(member_id)
+        for reply in (self._joins.pop(member_id, None), self._syncs.pop(member_id, None)):
+            if reply is not None:
+                reply.fail(refusal(code, self.group))
+
+    # answers
+
+    def _wait_for_join(self, member_id: str) -> Reply[Joined]:
+        """Whoever else waits under this id is a request that its client has given up."""
+        previous = self._joins.pop(member_id, None)
+        if previous is not None:
+            previous.fail(refusal(ErrorCode.REBALANCE_IN_PROGRESS, self.group))
+        reply = self._joins[member_id] = Reply()
+        return reply
+
+    def _wait_for_sync(self, member_id: str) -> Reply[Synced]:
+        previous = self._syncs.pop(member_id, None)
+        if previous is not None:
+            previous.fail(refusal(ErrorCode.REBALANCE_IN_PROGRESS, self.group))
+        reply = self._syncs[member_id] = Reply()
+        return reply
+
+    def _synced(self, member_id: str) -> Synced:
+        return Synced(
+            protocol_type=self.group.protocol_type,
+            protocol_name=self.group.protocol_name,
+            assignment=self.group.members[member_id].assignment,
+        )
+
+    def _joined(self, member_id: str, *, skip_assignment: bool = False) -> Joined:
+        group = self.group
+        members: tuple[JoinedMember, ...] = ()
+        if member_id == group.leader_id:
+            members = tuple(
+                JoinedMember(
+                    member_id=each.member_id,
+                    group_instance_id=each.group_instance_id,
+                    metadata=each.metadata(group.protocol_name),
+                )
+                for each in group.members.values()
+            )
+        return Joined(
+            generation_id=group.generation_id,
+            protocol_type=group.protocol_type,
+            protocol_name=group.protocol_name,
+            leader_id=group.leader_id or "",
+            member_id=member_id,
+            members=members,
+            skip_assignment=skip_assignment,
+        )
+
+    # beginning and end
+
+    def resume(self) -> None:
+        """After a load: the members have a session's time to be heard of again."""
+        for member_id, member in self.group.members.items():
+            self._expect_heartbeat(member_id, member.session_timeout_ms)
+
+    def close(self, event: Event) -> None:
+        """Deleted, expired or handed over: answer whoever waits and forget the deadlines."""
+        step(self.group.state, event)
+        for member_id in [*self.group.members, *self.group.promised]:
+            self._give_up(member_id, ErrorCode.NOT_COORDINATOR)
+        self._timers.cancel(("join", self.group.group_id))
+        self._timers.cancel(("sync", self.group.group_id))
+        self._enter(GroupState.DEAD)
+
+
+def refusal(code: ErrorCode, group: Group) -> KafkaError:
+    return KafkaError(code, f"group {group.group_id!r} is {group.state.value}")

@@ -1,0 +1,114 @@
+"""What group members ask and are told, without the wire's versions."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from odradek.broker.group.members import MemberProtocol
+from odradek.broker.topic_partition import TopicPartition
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.schema import ZERO_UUID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Who somebody says to be: checked against the group before anything else is done."""
+
+    member_id: str = ""
+    group_instance_id: str | None = None
+    generation_id: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joining:
+    """JoinGroup. `member_id` is empty for somebody who has none yet."""
+
+    group_id: str
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    protocol_type: str
+    protocols: tuple[MemberProtocol, ...]
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    requires_known_member_id: bool
+    """Whether a new member gets only an id at first and must come back with it (KIP-394)."""
+    can_skip_assignment: bool
+    """Whether a leader understands that it shall not assign (KIP-814)."""
+
+
+class MemberIdRequiredError(KafkaError):
+    """MEMBER_ID_REQUIRED, with the id to come back with."""
+
+    def __init__(self, member_id: str) -> None:
+        super().__init__(ErrorCode.MEMBER_ID_REQUIRED, f"join again as {member_id!r}")
+        self.member_id = member_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinedMember:
+    member_id: str
+    group_instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """The answer to JoinGroup. Only the leader is told who the `members` are."""
+
+    generation_id: int
+    protocol_type: str | None
+    protocol_name: str | None
+    leader_id: str
+    member_id: str
+    members: tuple[JoinedMember, ...] = ()
+    skip_assignment: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Syncing:
+    """SyncGroup. `assignments` is empty but for the leader's."""
+
+    group_id: str
+    claim: Claim
+    protocol_type: str | None
+    protocol_name: str | None
+    assignments: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Synced:
+    protocol_type: str | None
+    protocol_name: str | None
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetToStore:
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    retention_ms: int = -1
+    """How long to keep it; -1 for the broker's `offsets.retention.minutes`."""
+    topic_id: UUID = ZERO_UUID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchedOffset:
+    """A stored offset; -1 if there is none. `error` is NONE or UNSTABLE_OFFSET_COMMIT."""
+
+    offset: int = -1
+    leader_epoch: int = -1
+    metadata: str = ""
+    topic_id: UUID = ZERO_UUID
+    error: ErrorCode = ErrorCode.NONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committing:
+    """Offsets to store for a group, and who says so."""
+
+    group_id: str
+    claim: Claim
+    offsets: Mapping[TopicPartition, OffsetToStore]

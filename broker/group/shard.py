@@ -1,0 +1,239 @@
+"""The groups of one partition of `__consumer_offsets`, and the way their records are written.
+
+Records are appended in the order in which they were decided and take effect, in that order, when
+they are durable: what is not on disk yet is in `_unapplied`. Only offsets inside a transaction are
+noted at once, as pending: nobody sees them before their marker, and a marker that overtook them
+would leave them pending for ever. Loading reads the log from its start and applies the same records
+in the same order, so what a restart finds is what was there.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import aclosing, contextmanager
+from typing import Final, TypeVar
+
+import trio
+
+from odradek.broker.group.limits import BATCH_MAX_BYTES
+from odradek.broker.group.live import LiveGroup
+from odradek.broker.group.members import Group
+from odradek.broker.group.offsets import Offsets
+from odradek.broker.group.rebalance import Surroundings
+from odradek.broker.group.state import Event, GroupState
+from odradek.broker.group.store import Entry, GroupEntry, OffsetEntry, read_entry, write_entry
+from odradek.broker.state_partition import StatePartition
+from odradek.protocol.batch import BatchHeader
+from odradek.protocol.control import read_marker
+from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from odradek.protocol.record import Record, decode_batch
+
+log: Final = logging.getLogger(__name__)
+
+E = TypeVar("E", Entry, OffsetEntry)
+
+LOG_ERRORS: Final[dict[ErrorCode, ErrorCode]] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+}
+
+
+class Shard:
+    def __init__(self, index: int, partition: StatePartition, around: Surroundings) -> None:
+        self.index = index
+        self.groups: dict[str, LiveGroup] = {}
+        self.offsets = Offsets()
+        self.membership_bytes = 0
+        self.is_loading = True
+        self._partition = partition
+        self._around = around
+        self._unapplied: deque[tuple[int, Entry]] = deque()
+        """Records that wait for the disk, by log offset."""
+        self._markers: list[tuple[int, bool, int]] = []
+        """Markers that were written while the log was being read."""
+
+    def group(self, group_id: str) -> LiveGroup:
+        """The group, made without members if it is not there."""
+        group = self.groups.get(group_id)
+        if group is None:
+            now_ms = self._around.clock.wall_ms()
+            group = self._revive(Group(group_id=group_id, state_since_ms=now_ms))
+        return group
+
+    def _revive(self, group: Group) -> LiveGroup:
+        live = self.groups[group.group_id] = LiveGroup(group, self, self._around)
+        return live
+
+    # writing
+
+    def write_group(self, group: Group) -> int:
+        return self.append([GroupEntry(group.group_id, group)])
+
+    def append(self, entries: Iterable[Entry]) -> int:
+        """Append records that take effect once they are durable; the offset after the last.
+
+        Raises KafkaError; then the entries from some point on were not written.
+        """
+        next_offset = 0
+        for chunk, records in self._batches(entries):
+            with _as_the_coordinator_says():
+                appended = self._partition.append_records(records)
+            for place, entry in enumerate(chunk):
+                self._unapplied.append((appended.base_offset + place, entry))
+            next_offset = appended.last_offset + 1
+        return next_offset
+
+    def append_in_transaction(
+        self, entries: Iterable[OffsetEntry], *, producer_id: int, producer_epoch: int
+    ) -> int:
+        """Append offsets that a marker decides on. Raises KafkaError, as INVALID_PRODUCER_EPOCH."""
+        next_offset = 0
+        for chunk, records in self._batches(entries):
+            with _as_the_coordinator_says():
+                appended = self._partition.append_records(
+                    records,
+                    producer_id=producer_id,
+                    producer_epoch=producer_epoch,
+                    is_transactional=True,
+                )
+            for place, entry in enumerate(chunk):
+                self.group(entry.group_id)
+                self.offsets.add_pending(producer_id, entry, appended.base_offset + place)
+            next_offset = appended.last_offset + 1
+        return next_offset
+
+    def _batches(self, entries: Iterable[E]) -> Iterator[tuple[list[E], list[Record]]]:
+        """Batches of a bounded size: an expiry may remove any number of offsets (KAFKA-13099)."""
+        now_ms = self._around.clock.wall_ms()
+        chunk: list[E] = []
+        records: list[Record] = []
+        size_bytes = 0
+        for entry in entries:
+            record = write_entry(entry, now_ms)
+            size_bytes += len(record.key or b"") + len(record.value or b"")
+            if records and size_bytes > BATCH_MAX_BYTES:
+                yield chunk, records
+                chunk, records, size_bytes = [], [], 0
+            chunk.append(entry)
+            records.append(record)
+        if records:
+            yield chunk, records
+
+    async def flushed(self, next_offset: int) -> None:
+        """Wait until what is below `next_offset` is durable, and see to it that it is visible."""
+        with _as_the_coordinator_says():
+            await self._partition.flushed(next_offset)
+        self._apply_below(next_offset)
+
+    def end_transaction(self, producer_id: int, *, committed: bool, marker_offset: int) -> None:
+        """A marker is durable: what the producer has pending before it is stored or vanishes."""
+        if self.is_loading:
+            self._markers.append((producer_id, committed, marker_offset))
+            return
+        self._apply_below(marker_offset)
+        self.offsets.end_transaction(producer_id, committed=committed, marker_offset=marker_offset)
+
+    def _apply_below(self, next_offset: int) -> None:
+        while self._unapplied and self._unapplied[0][0] < next_offset:
+            log_offset, entry = self._unapplied.popleft()
+            if isinstance(entry, OffsetEntry):
+                self._apply_offset(entry, log_offset)
+            elif entry.group is None:
+                self._bury(entry.group_id, log_offset)
+
+    def _apply_offset(self, entry: OffsetEntry, log_offset: int) -> None:
+        if entry.stored is not None:
+            self.group(entry.group_id)
+        self.offsets.apply(entry, log_offset)
+
+    def discard_if_blank(self, live: LiveGroup) -> None:
+        """Forget a group that somebody asked for and was refused."""
+        group = live.group
+        has_members = bool(group.members or group.promised)
+        is_blank = group.state is GroupState.EMPTY and not has_members and not live.written
+        is_here = self.groups.get(group.group_id) is live
+        if is_here and is_blank and not self.offsets.has_any(group.group_id):
+            del self.groups[group.group_id]
+
+    def _bury(self, group_id: str, log_offset: int) -> None:
+        """Forget a group, unless somebody has come to life in it since its end was written."""
+        group = self.groups.get(group_id)
+        if group is None or group.group.state is not GroupState.EMPTY:
+            return
+        if group.written <= log_offset and not self.offsets.has_any(group_id):
+            group.close(Event.EXPIRE)
+            del self.groups[group_id]
+
+    # reading
+
+    async def load(self) -> None:
+        """Read the whole partition. Raises KafkaError if it cannot be read."""
+        started = trio.current_time()
+        found: dict[str, tuple[Group | None, int]] = {}
+        async with aclosing(self._partition.batches()) as batches:
+            async for header, batch in batches:
+                self._replay(header, batch, found)
+        for group, next_offset in found.values():
+            if group is not None:
+                live = self._revive(group)
+                live.written = next_offset
+                live.resume()
+        for group_id in self.offsets.group_ids():
+            self.group(group_id)
+        for producer_id, committed, marker_offset in self._markers:
+            self.offsets.end_transaction(
+                producer_id, committed=committed, marker_offset=marker_offset
+            )
+        self.is_loading = False
+        seconds = trio.current_time() - started
+        if self.groups:
+            log.info("partition %d: %d groups in %.2f s", self.index, len(self.groups), seconds)
+
+    def _replay(
+        self, header: BatchHeader, batch: memoryview, found: dict[str, tuple[Group | None, int]]
+    ) -> None:
+        if header.is_control:
+            committed = read_marker(batch).committed
+            self.offsets.end_transaction(
+                header.producer_id, committed=committed, marker_offset=header.base_offset
+            )
+            return
+        for record in decode_batch(batch):
+            try:
+                entry = read_entry(record)
+            except ProtocolError as error:
+                log.error("partition %d, offset %d: %s", self.index, record.offset, error)
+                continue
+            if isinstance(entry, GroupEntry):
+                found[entry.group_id] = (entry.group, record.offset + 1)
+            elif entry is not None and header.is_transactional:
+                self.offsets.add_pending(header.producer_id, entry, record.offset)
+            elif entry is not None:
+                self.offsets.apply(entry, record.offset)
+
+    def unload(self) -> None:
+        for group in self.groups.values():
+            group.close(Event.UNLOAD)
+        self.groups.clear()
+
+    def check_is_loaded(self) -> None:
+        if self.is_loading:
+            raise KafkaError(
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+                f"partition {self.index} of __consumer_offsets is being read",
+            )
+
+
+@contextmanager
+def _as_the_coordinator_says() -> Iterator[None]:
+    """What goes wrong with the log, in the words that a group's members understand."""
+    try:
+        yield
+    except KafkaError as error:
+        raise KafkaError(LOG_ERRORS.get(error.code, error.code), error.message) from error

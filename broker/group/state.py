@@ -1,0 +1,214 @@
+"""The states of a classic consumer group and what each event does in each of them.
+
+A group goes round in a circle. Whatever changes its membership opens the *join phase*: every
+member has to send JoinGroup again, and gets no answer until all have. Then the generation is raised
+by one, the answers go out, and the *sync phase* begins: the leader, which got everybody's
+subscriptions, sends the assignment in its SyncGroup, and when that is on disk every waiting
+SyncGroup is answered.
+
+             first member joins            all have joined, or the time is over
+    Empty ----------------------> PreparingRebalance ---------------------> CompletingRebalance
+      ^                                ^  |  ^  ^                                    |   |
+      |      nobody is left            |  |  |  +---- a member joins or goes --------+   |
+      +--------------------------------+--+  |                                           |
+      |                                      +---- a member joins or goes ---- Stable <--+
+      v  deleted, expired, handed over                            the leader's assignment is stored
+    Dead
+
+`TABLE` is the whole of it: every event in every state is either refused with an error code, or
+leads to a state together with one thing that must now be done (`Do`). `NEVER` stands for events
+that the broker itself raises, and never in that state: reaching one is our bug, not a client's.
+The members and their votes are in `members.py`, what members ask in `live.py`, waiting and time in
+`rebalance.py`.
+
+Kafka's names of the states, as DescribeGroups and ListGroups show them, are the enum's values.
+"""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+
+class GroupState(Enum):
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class Event(Enum):
+    """What can happen to a group."""
+
+    ADD = auto()
+    """A member that was not there joins."""
+    REJOIN = auto()
+    """A follower joins again and nothing about it has changed."""
+    REJOIN_AS_LEADER = auto()
+    """The leader joins again: it wants to hand out a new assignment."""
+    UPDATE = auto()
+    """A member joins again and supports other protocols, or says something else in them."""
+    REPLACE = auto()
+    """A static member comes back under a new member id; the selected protocol stays (KIP-345)."""
+    REPLACE_AND_RESELECT = auto()
+    """A static member comes back and another protocol would now be selected."""
+    REMOVE = auto()
+    """A member left, or its session timed out."""
+    JOIN_PHASE_OVER = auto()
+    """All members have joined again, or those that have not were given up."""
+    NOBODY_LEFT = auto()
+    """The join phase is over and there is no member."""
+    SYNC = auto()
+    """A follower asks for its assignment."""
+    SYNC_AS_LEADER = auto()
+    """The leader brings everybody's assignment."""
+    ASSIGNMENT_STORED = auto()
+    ASSIGNMENT_NOT_STORED = auto()
+    SYNC_PHASE_TIMEOUT = auto()
+    """Members have got their generation and did not ask for an assignment in time."""
+    HEARTBEAT = auto()
+    COMMIT = auto()
+    """A member stores offsets."""
+    COMMIT_AS_STRANGER = auto()
+    """Somebody who names neither member nor generation stores offsets."""
+    COMMIT_IN_TRANSACTION = auto()
+    COMMIT_IN_TRANSACTION_AS_STRANGER = auto()
+    DELETE = auto()
+    """An administrator deletes the group."""
+    EXPIRE = auto()
+    """No member and no offset is left."""
+    UNLOAD = auto()
+    """This broker is no longer the group's coordinator."""
+
+
+class Do(Enum):
+    """What must be done after a step, apart from being in the new state."""
+
+    NOTHING = auto()
+    DELAY_FIRST_REBALANCE = auto()
+    """Wait `group.initial.rebalance.delay.ms` for more members before the first generation."""
+    REBALANCE = auto()
+    """Send waiting SyncGroups back, then wait for everybody to join again."""
+    END_JOIN_PHASE_IF_ALL_JOINED = auto()
+    ANSWER_GENERATION = auto()
+    """Answer JoinGroup at once with the generation that there is."""
+    STORE_MEMBER = auto()
+    """Store the group with the static member's new id, then answer with the same generation."""
+    ANSWER_JOINS = auto()
+    STORE_EMPTY = auto()
+    """Store that the group has no members any more."""
+    WAIT_FOR_ASSIGNMENT = auto()
+    STORE_ASSIGNMENT = auto()
+    ANSWER_SYNCS = auto()
+    ANSWER_ASSIGNMENT = auto()
+    STORE_TOMBSTONES = auto()
+    SEND_AWAY = auto()
+    """Answer whoever waits with NOT_COORDINATOR."""
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """The event is allowed: the state that follows, and what to do."""
+
+    state: GroupState
+    do: Do = Do.NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    code: ErrorCode
+
+
+class Never(Enum):
+    """An event that cannot come in this state."""
+
+    NEVER = auto()
+
+
+class Late(Enum):
+    """An event of the broker's own that was overtaken by another: nothing happens."""
+
+    LATE = auto()
+
+
+Cell = Go | Refuse | Never | Late
+Row = tuple[Cell, Cell, Cell, Cell, Cell]
+
+NEVER: Final = Never.NEVER
+LATE: Final = Late.LATE
+
+EMPTY, PREPARING, COMPLETING, STABLE, DEAD = GroupState
+
+UNKNOWN: Final = Refuse(ErrorCode.UNKNOWN_MEMBER_ID)
+REJOIN: Final = Refuse(ErrorCode.REBALANCE_IN_PROGRESS)
+GONE: Final = Refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+NOT_EMPTY: Final = Refuse(ErrorCode.NON_EMPTY_GROUP)
+NOT_FOUND: Final = Refuse(ErrorCode.GROUP_ID_NOT_FOUND)
+
+REBALANCE: Final = Go(PREPARING, Do.REBALANCE)
+ONE_MORE: Final = Go(PREPARING, Do.END_JOIN_PHASE_IF_ALL_JOINED)
+FIRST: Final = Go(PREPARING, Do.DELAY_FIRST_REBALANCE)
+SAME: Final = Go(STABLE, Do.ANSWER_GENERATION)
+AGAIN: Final = Go(COMPLETING, Do.ANSWER_GENERATION)
+STAY_E: Final = Go(EMPTY)
+STAY_P: Final = Go(PREPARING)
+STAY_C: Final = Go(COMPLETING)
+STAY_S: Final = Go(STABLE)
+KEEP: Final = Go(STABLE, Do.STORE_MEMBER)
+NEXT: Final = Go(COMPLETING, Do.ANSWER_JOINS)
+NO_ONE: Final = Go(EMPTY, Do.STORE_EMPTY)
+WAIT: Final = Go(COMPLETING, Do.WAIT_FOR_ASSIGNMENT)
+ASSIGN: Final = Go(COMPLETING, Do.STORE_ASSIGNMENT)
+ASSIGNED: Final = Go(STABLE, Do.ANSWER_SYNCS)
+ASSIGNMENT: Final = Go(STABLE, Do.ANSWER_ASSIGNMENT)
+BURY: Final = Go(DEAD, Do.STORE_TOMBSTONES)
+SEND_AWAY: Final = Go(DEAD, Do.SEND_AWAY)
+STAY_D: Final = Go(DEAD)
+
+# fmt: off
+_ROWS: Final[dict[Event, Row]] = {
+    #                                      Empty      Preparing  Completing Stable      Dead
+    Event.ADD:                            (FIRST,     ONE_MORE,  REBALANCE, REBALANCE,  GONE),
+    Event.REJOIN:                         (UNKNOWN,   ONE_MORE,  AGAIN,     SAME,       GONE),
+    Event.REJOIN_AS_LEADER:               (UNKNOWN,   ONE_MORE,  AGAIN,     REBALANCE,  GONE),
+    Event.UPDATE:                         (UNKNOWN,   ONE_MORE,  REBALANCE, REBALANCE,  GONE),
+    Event.REPLACE:                        (UNKNOWN,   ONE_MORE,  REBALANCE, KEEP,       GONE),
+    Event.REPLACE_AND_RESELECT:           (UNKNOWN,   ONE_MORE,  REBALANCE, REBALANCE,  GONE),
+    Event.REMOVE:                         (STAY_E,    ONE_MORE,  REBALANCE, REBALANCE,  LATE),
+    Event.JOIN_PHASE_OVER:                (NEVER,     NEXT,      NEVER,     NEVER,      LATE),
+    Event.NOBODY_LEFT:                    (NEVER,     NO_ONE,    NEVER,     NEVER,      LATE),
+    Event.SYNC:                           (UNKNOWN,   REJOIN,    WAIT,      ASSIGNMENT, GONE),
+    Event.SYNC_AS_LEADER:                 (UNKNOWN,   REJOIN,    ASSIGN,    ASSIGNMENT, GONE),
+    Event.ASSIGNMENT_STORED:              (LATE,      LATE,      ASSIGNED,  LATE,       LATE),
+    Event.ASSIGNMENT_NOT_STORED:          (LATE,      LATE,      REBALANCE, LATE,       LATE),
+    Event.SYNC_PHASE_TIMEOUT:             (LATE,      LATE,      REBALANCE, REBALANCE,  LATE),
+    Event.HEARTBEAT:                      (UNKNOWN,   REJOIN,    STAY_C,    STAY_S,     GONE),
+    Event.COMMIT:                         (UNKNOWN,   STAY_P,    REJOIN,    STAY_S,     GONE),
+    Event.COMMIT_AS_STRANGER:             (STAY_E,    UNKNOWN,   UNKNOWN,   UNKNOWN,    GONE),
+    Event.COMMIT_IN_TRANSACTION:          (UNKNOWN,   STAY_P,    STAY_C,    STAY_S,     GONE),
+    Event.COMMIT_IN_TRANSACTION_AS_STRANGER:
+                                          (STAY_E,    STAY_P,    STAY_C,    STAY_S,     GONE),
+    Event.DELETE:                         (BURY,      NOT_EMPTY, NOT_EMPTY, NOT_EMPTY,  NOT_FOUND),
+    Event.EXPIRE:                         (BURY,      LATE,      LATE,      LATE,       LATE),
+    Event.UNLOAD:                         (SEND_AWAY, SEND_AWAY, SEND_AWAY, SEND_AWAY,  STAY_D),
+}
+# fmt: on
+TABLE: Final = {
+    (state, event): cell
+    for event, row in _ROWS.items()
+    for state, cell in zip(GroupState, row, strict=True)
+}
+
+
+def step(state: GroupState, event: Event) -> Go | None:
+    """What follows from `event` in `state`; None if it came too late to matter.
+
+    Raises KafkaError with the cell's code if it is refused. Pure: nothing is changed.
+    """
+    cell = TABLE[state, event]
+    if isinstance(cell, Refuse):
+        raise KafkaError(cell.code, f"the group is {state.value}")
+    assert cell is not NEVER, (state, event)
+    return cell if isinstance(cell, Go) else None

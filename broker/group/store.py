@@ -1,0 +1,210 @@
+"""What `__consumer_offsets` keeps: Kafka's records of offsets and of groups, and back.
+
+An offset is a record of its own: value version 4, or 1 if the client asked for an expiry time
+(OffsetCommit 2-4). A classic group is one record with all its members: value version 3. These are
+the versions that Kafka 4.3 writes; all older ones are read. A value of null removes what was there.
+Records of other kinds (Kafka's other group protocols) are passed over.
+"""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+from uuid import UUID
+
+from odradek.broker.group.members import Group, Member, MemberProtocol
+from odradek.broker.group.state import GroupState
+from odradek.broker.topic_partition import TopicPartition
+from odradek.protocol import wire
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.record import Record
+from odradek.protocol.schema import ZERO_UUID, array, int16, message
+from odradek.protocol.state_topics import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberMetadata,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    UnknownKey,
+    decode_consumer_offsets_key,
+    decode_value,
+    encode_key,
+    encode_value,
+)
+
+OFFSET_VERSION: Final = 4
+OFFSET_VERSION_THAT_EXPIRES: Final = 1
+GROUP_VERSION: Final = 3
+NO_EXPIRY: Final = -1
+
+CONSUMER: Final = "consumer"
+"""The protocol type of groups whose members' metadata says which topics they read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredOffset:
+    """An offset as a group has stored it. Times are wall-clock milliseconds."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    commit_timestamp_ms: int = -1
+    expire_timestamp_ms: int = NO_EXPIRY
+    topic_id: UUID = ZERO_UUID
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetEntry:
+    """The offset of one partition for one group; None removes it."""
+
+    group_id: str
+    partition: TopicPartition
+    stored: StoredOffset | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEntry:
+    """A group with its members; None removes it."""
+
+    group_id: str
+    group: Group | None
+
+
+Entry = OffsetEntry | GroupEntry
+
+
+def write_entry(entry: Entry, now_ms: int) -> Record:
+    """The record that keeps `entry`."""
+    value: bytes | None
+    if isinstance(entry, OffsetEntry):
+        topic, partition = entry.partition
+        key = encode_key(OffsetCommitKey(group=entry.group_id, topic=topic, partition=partition))
+        value = None if entry.stored is None else _write_offset(entry.stored)
+    else:
+        key = encode_key(GroupMetadataKey(group=entry.group_id))
+        value = None if entry.group is None else _write_group(entry.group)
+    return Record(key=key, value=value, timestamp_ms=now_ms)
+
+
+def read_entry(record: Record) -> Entry | None:
+    """What `record` keeps, or None if it is of a kind that is not served here.
+
+    Raises ProtocolError for a record that is damaged or from the future.
+    """
+    key = decode_consumer_offsets_key(record.key)
+    if isinstance(key, UnknownKey):
+        return None
+    if isinstance(key, OffsetCommitKey):
+        stored = None if record.value is None else _read_offset(record.value)
+        return OffsetEntry(key.group, TopicPartition(key.topic, key.partition), stored)
+    group = None if record.value is None else _read_group(key.group, record.value)
+    return GroupEntry(key.group, group)
+
+
+def _write_offset(stored: StoredOffset) -> bytes:
+    expires = stored.expire_timestamp_ms != NO_EXPIRY
+    return encode_value(
+        OffsetCommitValue(
+            offset=stored.offset,
+            leader_epoch=stored.leader_epoch,
+            metadata=stored.metadata,
+            commit_timestamp=stored.commit_timestamp_ms,
+            expire_timestamp=stored.expire_timestamp_ms,
+            topic_id=stored.topic_id,
+        ),
+        OFFSET_VERSION_THAT_EXPIRES if expires else OFFSET_VERSION,
+    )
+
+
+def _read_offset(data: bytes) -> StoredOffset:
+    value = decode_value(OffsetCommitValue, data)
+    return StoredOffset(
+        offset=value.offset,
+        leader_epoch=value.leader_epoch,
+        metadata=value.metadata,
+        commit_timestamp_ms=value.commit_timestamp,
+        expire_timestamp_ms=value.expire_timestamp,
+        topic_id=value.topic_id,
+    )
+
+
+def _write_group(group: Group) -> bytes:
+    members = tuple(
+        MemberMetadata(
+            member_id=member.member_id,
+            group_instance_id=member.group_instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            rebalance_timeout=member.rebalance_timeout_ms,
+            session_timeout=member.session_timeout_ms,
+            subscription=member.metadata(group.protocol_name),
+            assignment=member.assignment,
+        )
+        for member in group.members.values()
+    )
+    return encode_value(
+        GroupMetadataValue(
+            protocol_type=group.protocol_type or "",
+            generation=group.generation_id,
+            protocol=group.protocol_name,
+            leader=group.leader_id,
+            current_state_timestamp=group.state_since_ms,
+            members=members,
+        ),
+        GROUP_VERSION,
+    )
+
+
+def _read_group(group_id: str, data: bytes) -> Group:
+    """Only the protocol that was selected is stored, so that is all that is known of a member."""
+    value = decode_value(GroupMetadataValue, data)
+    members = {each.member_id: _read_member(each, value.protocol) for each in value.members}
+    return Group(
+        group_id=group_id,
+        state=GroupState.STABLE if members else GroupState.EMPTY,
+        state_since_ms=value.current_state_timestamp,
+        generation_id=value.generation,
+        protocol_type=value.protocol_type or None,
+        protocol_name=value.protocol,
+        leader_id=value.leader,
+        members=MappingProxyType(members),
+    )
+
+
+def _read_member(value: MemberMetadata, protocol: str | None) -> Member:
+    return Member(
+        member_id=value.member_id,
+        group_instance_id=value.group_instance_id,
+        client_id=value.client_id,
+        client_host=value.client_host,
+        # version 0 had no rebalance timeout of its own
+        rebalance_timeout_ms=value.session_timeout
+        if value.rebalance_timeout < 0
+        else value.rebalance_timeout,
+        session_timeout_ms=value.session_timeout,
+        protocols=(MemberProtocol(protocol or "", value.subscription),),
+        assignment=value.assignment,
+    )
+
+
+@message
+class ConsumerSubscription:
+    """The beginning of a consumer's metadata, the same in all its versions."""
+
+    version: int = int16()
+    topics: tuple[str, ...] = array("string")
+
+
+def subscribed_topics(group: Group) -> frozenset[str] | None:
+    """The topics that the members read; None if that cannot be known."""
+    if group.protocol_type != CONSUMER:
+        return None
+    try:
+        return frozenset(
+            topic
+            for member in group.members.values()
+            for topic in wire.parse(
+                ConsumerSubscription, 0, False, member.metadata(group.protocol_name)
+            ).topics
+        )
+    except ProtocolError:
+        return None
