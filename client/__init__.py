@@ -1,0 +1,73 @@
+"""A thin client for Odradek and any other Kafka-compatible broker, on trio.
+
+`Producer` (with `producer.transaction()`), `Consumer` and `Admin` are async context managers;
+`odradek.client.blocking` has the same names for programs without an event loop.
+"""
+
+from odradek.client.accumulator import Delivery
+from odradek.client.admin import Admin
+from odradek.client.consumer import Consumer
+from odradek.client.errors import (
+    Aborted,
+    BufferFull,
+    Closed,
+    Disconnected,
+    Fatal,
+    Fenced,
+    OdradekError,
+    OffsetOutOfRange,
+    Refused,
+    Retriable,
+    TimedOut,
+)
+from odradek.client.producer import Producer
+from odradek.client.transaction import Transaction
+from odradek.client.types import (
+    BrokerDescription,
+    ClusterDescription,
+    ConfigEntry,
+    ConsumerRecord,
+    FetchedBatch,
+    GroupMetadata,
+    Header,
+    NewTopic,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    PartitionDescription,
+    RecordMetadata,
+    TopicDescription,
+    TopicPartition,
+)
+
+__all__ = [
+    "Aborted",
+    "Admin",
+    "BrokerDescription",
+    "BufferFull",
+    "Closed",
+    "ClusterDescription",
+    "ConfigEntry",
+    "Consumer",
+    "ConsumerRecord",
+    "Delivery",
+    "Disconnected",
+    "Fatal",
+    "Fenced",
+    "FetchedBatch",
+    "GroupMetadata",
+    "Header",
+    "NewTopic",
+    "OdradekError",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "OffsetOutOfRange",
+    "PartitionDescription",
+    "Producer",
+    "RecordMetadata",
+    "Refused",
+    "Retriable",
+    "TimedOut",
+    "TopicDescription",
+    "TopicPartition",
+    "Transaction",
+]

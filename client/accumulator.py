@@ -1,0 +1,448 @@
+"""Records on their way: batches per partition, in order, until each is acknowledged or has failed.
+
+A batch goes through its partition's queue once:
+
+    open (takes records) -> ready (full) -> in flight -> done
+                                   ^            |
+                                   '-- again <--'   the attempt failed and is worth repeating
+
+Order and sequences. A batch gets its sequence when it is first sent and keeps it when it is sent
+again, so that the broker recognises one it already has. While a batch waits in `again`, nothing newer
+of that partition is sent, and it is sent alone: so records stay in order and no repeated batch can
+overtake another. A broker says OUT_OF_ORDER_SEQUENCE_NUMBER to whatever comes behind a batch that it
+has not got. For a batch with others before it that means "later". For the first one it means that
+an earlier one is lost for good (it timed out, or was refused), and it is proof that this one was not
+stored either: so it and all behind it may get new sequences under a new epoch, and no record is
+written twice (`restart`).
+
+A partition takes a new producer id or epoch only when nothing of the old one is under way.
+
+No buffer is used twice: a batch's bytes are its own from the first record until nobody refers to
+them any more (a pool of buffers once sent records to topics they were not meant for,
+CVE-2026-35554), and new sequences are written into a copy.
+"""
+
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import Any, Final, NamedTuple
+
+import trio
+
+from odradek.client.config import MAX_IN_FLIGHT
+from odradek.client.errors import OdradekError, Refused
+from odradek.client.types import Header, RecordMetadata, TopicPartition
+from odradek.protocol.batch import (
+    HEADER_BYTES,
+    MAGIC,
+    Codec,
+    add_sequence,
+    crc_is_good,
+    read_header,
+    set_base_offset,
+    set_producer,
+)
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.record import BatchBuilder, Record
+
+OnDelivery = Callable[[RecordMetadata | None, OdradekError | None], None]
+
+
+class ProducerIdentity(NamedTuple):
+    producer_id: int
+    epoch: int
+
+
+NO_PRODUCER: Final = ProducerIdentity(-1, -1)
+
+
+class Batch:
+    """Records of one partition that are sent together."""
+
+    __slots__ = (
+        "_callbacks",
+        "_done",
+        "base_offset",
+        "base_sequence",
+        "builder",
+        "count",
+        "deadline",
+        "encoded",
+        "error",
+        "is_done",
+        "is_observed",
+        "is_sequenced",
+        "log_append_time_ms",
+        "opened_at",
+        "order",
+        "queue",
+        "reserved_bytes",
+    )
+
+    def __init__(
+        self,
+        queue: "PartitionQueue",
+        builder: BatchBuilder | None,
+        opened_at: float,
+        deadline: float,
+    ) -> None:
+        self.queue = queue
+        self.builder = builder
+        self.encoded: bytearray | None = None
+        self.opened_at = opened_at
+        self.deadline = deadline
+        self.count = 0
+        self.reserved_bytes = 0
+        self.order = -1
+        self.base_sequence = -1
+        self.is_sequenced = False
+        self.base_offset = -1
+        self.log_append_time_ms = -1
+        self.error: OdradekError | None = None
+        self.is_done = False
+        self.is_observed = False
+        self._done: trio.Event | None = None
+        self._callbacks: list[tuple[int, int, OnDelivery]] | None = None
+
+    def __repr__(self) -> str:
+        return f"<{self.count} records for {self.queue.name}, sequence {self.base_sequence}>"
+
+    def call_back(self, index: int, timestamp_ms: int, on_delivery: OnDelivery) -> None:
+        self.is_observed = True
+        if self._callbacks is None:
+            self._callbacks = []
+        self._callbacks.append((index, timestamp_ms, on_delivery))
+
+    async def wait(self) -> None:
+        if not self.is_done:
+            if self._done is None:
+                self._done = trio.Event()
+            await self._done.wait()
+
+    def metadata(self, index: int, timestamp_ms: int) -> RecordMetadata:
+        offset = self.base_offset + index if self.base_offset >= 0 else -1
+        if self.log_append_time_ms >= 0:
+            timestamp_ms = self.log_append_time_ms
+        topic, partition = self.queue.name
+        return RecordMetadata(topic, partition, offset, timestamp_ms)
+
+    def settle(self, error: OdradekError | None) -> None:
+        """Tell everybody how it went, once."""
+        assert not self.is_done, self
+        self.error = error
+        self.is_done = True
+        if self._done is not None:
+            self._done.set()
+        for index, timestamp_ms, on_delivery in self._callbacks or ():
+            on_delivery(None if error else self.metadata(index, timestamp_ms), error)
+        self._callbacks = None
+
+    def seal(
+        self, identity: ProducerIdentity, base_sequence: int, codec: Codec, is_transactional: bool
+    ) -> None:
+        """Encode it, or give it new sequences in a copy of what was sent before."""
+        self.base_sequence = base_sequence
+        self.is_sequenced = identity.producer_id >= 0
+        if self.builder is not None:
+            self.encoded = self.builder.build(
+                producer_id=identity.producer_id,
+                producer_epoch=identity.epoch,
+                base_sequence=base_sequence,
+                codec=codec,
+                is_transactional=is_transactional,
+            )
+            self.builder = None
+            return
+        assert self.encoded is not None, self
+        self.encoded = bytearray(self.encoded)
+        set_producer(
+            self.encoded,
+            identity.producer_id,
+            identity.epoch,
+            base_sequence,
+            is_transactional=is_transactional,
+        )
+
+
+class Delivery:
+    """The answer to one record: await it for its `RecordMetadata`, or for what went wrong."""
+
+    __slots__ = ("_batch", "_index", "_timestamp_ms")
+
+    def __init__(self, batch: Batch, index: int, timestamp_ms: int) -> None:
+        self._batch = batch
+        self._index = index
+        self._timestamp_ms = timestamp_ms
+
+    def __repr__(self) -> str:
+        state = "done" if self._batch.is_done else "under way"
+        return f"<Delivery to {self._batch.queue.name}, {state}>"
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> RecordMetadata:
+        await self._batch.wait()
+        return self.result_nowait()
+
+    @property
+    def is_done(self) -> bool:
+        return self._batch.is_done
+
+    def result_nowait(self) -> RecordMetadata:
+        """What awaiting it gives, once it is done."""
+        batch = self._batch
+        assert batch.is_done, "the record has not been acknowledged yet"
+        batch.is_observed = True
+        if batch.error is not None:
+            raise batch.error.copy()
+        return batch.metadata(self._index, self._timestamp_ms)
+
+
+class PartitionQueue:
+    """One partition's batches. It decides what may be sent next, and knows no clock or network."""
+
+    __slots__ = (
+        "_next_order",
+        "again",
+        "attempts",
+        "identity",
+        "in_flight",
+        "is_restarting",
+        "name",
+        "next_sequence",
+        "not_before",
+        "open",
+        "ready",
+    )
+
+    def __init__(self, name: TopicPartition) -> None:
+        self.name = name
+        self.open: Batch | None = None
+        self.ready: deque[Batch] = deque()
+        self.in_flight: list[Batch] = []
+        self.again: list[Batch] = []
+        self.identity = NO_PRODUCER
+        self.next_sequence = 0
+        self.is_restarting = False
+        self.not_before = float("-inf")
+        self.attempts = 0
+        self._next_order = 0
+
+    @property
+    def has_unsent(self) -> bool:
+        return self.open is not None or bool(self.ready) or bool(self.again)
+
+    def is_first(self, batch: Batch) -> bool:
+        """Whether no batch sent before this one is still without its answer."""
+        return all(other.order >= batch.order for other in (*self.in_flight, *self.again))
+
+    def take(
+        self,
+        identity: ProducerIdentity,
+        codec: Codec,
+        *,
+        is_transactional: bool,
+        open_since: float,
+    ) -> Batch | None:
+        """The next batch to send, sealed and in flight from now on; None if there is none yet.
+
+        `open_since`: an open batch is taken if it was opened then or before.
+        """
+        if self.again:
+            return self._take_again(identity, codec, is_transactional)
+        if len(self.in_flight) >= MAX_IN_FLIGHT:
+            return None
+        if identity != self.identity:
+            if self.in_flight:
+                return None
+            self.identity = identity
+            self.next_sequence = 0
+        if self.ready:
+            batch = self.ready.popleft()
+        elif self.open is not None and self.open.opened_at <= open_since:
+            batch, self.open = self.open, None
+        else:
+            return None
+        self.is_restarting = False
+        batch.order = self._next_order
+        self._next_order += 1
+        self._seal(batch, codec, is_transactional)
+        self.in_flight.append(batch)
+        return batch
+
+    def _seal(self, batch: Batch, codec: Codec, is_transactional: bool) -> None:
+        sequence = self.next_sequence if self.identity.producer_id >= 0 else -1
+        batch.seal(self.identity, sequence, codec, is_transactional)
+        self.next_sequence = add_sequence(self.next_sequence, batch.count)
+
+    def _take_again(
+        self, identity: ProducerIdentity, codec: Codec, is_transactional: bool
+    ) -> Batch | None:
+        if self.in_flight:
+            return None
+        if self.is_restarting:
+            if identity == self.identity:
+                return None  # the new epoch is not there yet
+            self.is_restarting = False
+            self.identity = identity
+            self.next_sequence = 0
+            for batch in self.again:
+                self._seal(batch, codec, is_transactional)
+        batch = self.again.pop(0)
+        self.in_flight.append(batch)
+        return batch
+
+    def answered(self, batch: Batch) -> None:
+        """It is not in flight any more."""
+        self.in_flight.remove(batch)
+
+    def put_back(self, batch: Batch) -> None:
+        """Send it again, before everything that was sent after it."""
+        self.again.append(batch)
+        self.again.sort(key=lambda one: one.order)
+
+    def restart(self) -> None:
+        """Wait for a new identity and number what is unanswered anew."""
+        self.is_restarting = True
+
+    def discard(self, batch: Batch) -> None:
+        """Forget a batch that was given up; one in flight stays until it is answered."""
+        if batch is self.open:
+            self.open = None
+        elif batch in self.again:
+            self.again.remove(batch)
+        elif batch in self.ready:
+            self.ready.remove(batch)
+
+
+class Accumulator:
+    """All queues of a producer, and how much memory they take."""
+
+    def __init__(self, *, batch_bytes: int, buffer_bytes: int, delivery_timeout: float) -> None:
+        self.queues: dict[TopicPartition, PartitionQueue] = {}
+        self.active: dict[TopicPartition, PartitionQueue] = {}
+        """Those that have something to send."""
+        self.incomplete: dict[Batch, None] = {}
+        """Batches without an outcome, the oldest first."""
+        self.buffered_bytes = 0
+        self._batch_bytes = batch_bytes
+        self._buffer_bytes = buffer_bytes
+        self._delivery_timeout = delivery_timeout
+        self._changed: trio.Event | None = None
+        self._failed: Batch | None = None
+
+    @property
+    def has_room(self) -> bool:
+        return self.buffered_bytes < self._buffer_bytes
+
+    def queue(self, topic: str, partition: int) -> PartitionQueue:
+        queue = self.queues.get((topic, partition))  # type: ignore[call-overload]
+        if queue is None:
+            name = TopicPartition(topic, partition)
+            queue = self.queues[name] = PartitionQueue(name)
+        found: PartitionQueue = queue
+        return found
+
+    def append(
+        self,
+        queue: PartitionQueue,
+        key: bytes | None,
+        value: bytes | None,
+        headers: tuple[Header, ...],
+        timestamp_ms: int,
+        size_bytes: int,
+    ) -> tuple[Batch, bool]:
+        """Put a record into the queue's open batch; the batch, and whether it is a new one."""
+        record = Record(key, value, headers, timestamp_ms)
+        batch = queue.open
+        is_new = batch is None or not batch.builder.add(record)  # type: ignore[union-attr]
+        if is_new:
+            batch = self._open(queue)
+            batch.builder.add(record)  # type: ignore[union-attr]
+        assert batch is not None
+        batch.count += 1
+        batch.reserved_bytes += size_bytes
+        self.buffered_bytes += size_bytes
+        return batch, is_new
+
+    def _open(self, queue: PartitionQueue) -> Batch:
+        now = trio.current_time()
+        if queue.open is not None:
+            queue.ready.append(queue.open)
+        batch = Batch(queue, BatchBuilder(self._batch_bytes), now, now + self._delivery_timeout)
+        queue.open = batch
+        self.incomplete[batch] = None
+        self.active[queue.name] = queue
+        return batch
+
+    def append_encoded(self, queue: PartitionQueue, encoded: bytearray) -> Batch:
+        """Queue a batch that somebody else encoded, behind what is there.
+
+        Raises `Refused` if it is not one whole, sound batch of records.
+        """
+        count = _count_of(encoded)
+        if queue.open is not None:
+            queue.ready.append(queue.open)
+            queue.open = None
+        set_base_offset(encoded, 0, -1)
+        now = trio.current_time()
+        batch = Batch(queue, None, now, now + self._delivery_timeout)
+        batch.encoded = encoded
+        batch.count = count
+        batch.reserved_bytes = len(encoded)
+        self.buffered_bytes += len(encoded)
+        queue.ready.append(batch)
+        self.incomplete[batch] = None
+        self.active[queue.name] = queue
+        return batch
+
+    def settle(self, batch: Batch, error: OdradekError | None) -> None:
+        """The outcome of a batch."""
+        self.buffered_bytes -= batch.reserved_bytes
+        del self.incomplete[batch]
+        batch.settle(error)
+        if error is not None and not batch.is_observed and self._failed is None:
+            self._failed = batch
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
+
+    def give_up(self, batch: Batch, error: OdradekError) -> None:
+        """Fail a batch wherever it is."""
+        batch.queue.discard(batch)
+        if not batch.queue.has_unsent:
+            self.active.pop(batch.queue.name, None)
+        self.settle(batch, error)
+
+    def take_unseen_error(self) -> OdradekError | None:
+        """The first failure since the last call that nobody has been told of."""
+        failed, self._failed = self._failed, None
+        if failed is None or failed.is_observed or failed.error is None:
+            return None
+        return failed.error.copy()
+
+    async def changed(self) -> None:
+        """Until some batch has its outcome."""
+        if self._changed is None:
+            self._changed = trio.Event()
+        await self._changed.wait()
+
+
+def _count_of(encoded: bytearray) -> int:
+    """How many records an encoded batch has."""
+    try:
+        header = read_header(encoded)
+    except ProtocolError as error:
+        raise Refused(f"send_batch takes one encoded record batch: {error}") from None
+    if header.magic != MAGIC or header.size_bytes != len(encoded):
+        raise Refused(
+            f"send_batch takes one whole record batch of format 2: this one says magic "
+            f"{header.magic} and {header.size_bytes} bytes, and has {len(encoded)}"
+        )
+    if not crc_is_good(encoded, header):
+        raise Refused("send_batch: the batch's CRC does not match, so it has been damaged")
+    if header.is_control or header.record_count < 1 or len(encoded) <= HEADER_BYTES:
+        raise Refused("send_batch takes a batch of at least one record, not a control batch")
+    if header.last_offset_delta != header.record_count - 1:
+        raise Refused("send_batch: the batch's offsets do not count its records from 0")
+    return header.record_count

@@ -1,0 +1,219 @@
+"""The options of producers, consumers and admins, with their defaults and what is allowed.
+
+Each dataclass checks its own values, so that a wrong one is a sentence when the object is made and
+not a surprise when it is used. The typed dictionaries repeat the names for those who pass options
+on: the blocking classes and their callers keep the types that way.
+
+Where time, chance and the network come from are options too: a simulation replaces them.
+"""
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, Protocol, TypedDict
+
+from odradek.client.connection import Connect, connect_tcp
+from odradek.protocol.batch import Codec
+
+Isolation = Literal["read_committed", "read_uncommitted"]
+OffsetReset = Literal["earliest", "latest", "error"]
+Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+Acks = Literal["all", -1, 0, 1]
+
+CODECS: Final[dict[str, Codec]] = {
+    "none": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+MAX_IN_FLIGHT: Final = 5
+"""Requests under way per connection: as many batches as a broker can recognise as repeated."""
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+
+class Partitioner(Protocol):
+    """Which partition a record without a given one goes to."""
+
+    def __call__(self, topic: str, key: bytes | None, partition_count: int) -> int: ...
+
+
+def system_wall_ms() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+def parse_bootstrap(bootstrap: str | Sequence[str]) -> tuple[tuple[str, int], ...]:
+    """`"host:port"`, several separated by commas, or a sequence of them; IPv6 in brackets."""
+    addresses = bootstrap.split(",") if isinstance(bootstrap, str) else list(bootstrap)
+    return tuple(_parse_address(address.strip()) for address in addresses)
+
+
+def _parse_address(address: str) -> tuple[str, int]:
+    host, separator, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not separator or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError(f"a broker's address is HOST:PORT, and {address!r} is not")
+    return host, int(port)
+
+
+def _at_least(minimum: float, **values: float) -> None:
+    for name, value in values.items():
+        if value < minimum:
+            raise ValueError(f"{name} is at least {minimum}, and {value} was given")
+
+
+def _one_of(allowed: Sequence[object], **values: object) -> None:
+    for name, value in values.items():
+        if value not in allowed:
+            known = ", ".join(repr(one) for one in allowed)
+            raise ValueError(f"{name} is one of {known}, and {value!r} was given")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig:
+    """What every client has. Times are in milliseconds."""
+
+    client_id: str = "odradek"
+    request_timeout_ms: int = 30_000
+    """How long one request may wait for its answer; then the connection is given up."""
+    retry_backoff_ms: float = 20
+    retry_backoff_max_ms: float = 1_000
+    metadata_max_age_ms: int = 300_000
+    max_block_ms: int = 60_000
+    """How long a call may retry before it raises TimedOut, where it has no timeout of its own."""
+    connect: Connect = connect_tcp
+    wall_ms: Callable[[], int] = system_wall_ms
+    rng: random.Random = field(default_factory=random.Random)
+
+    def __post_init__(self) -> None:
+        _at_least(
+            1,
+            request_timeout_ms=self.request_timeout_ms,
+            retry_backoff_ms=self.retry_backoff_ms,
+            retry_backoff_max_ms=self.retry_backoff_max_ms,
+            metadata_max_age_ms=self.metadata_max_age_ms,
+            max_block_ms=self.max_block_ms,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerConfig(ClientConfig):
+    transactional_id: str | None = None
+    acks: Acks = "all"
+    idempotent: bool | None = None
+    """None: where acks="all" allows it."""
+    linger_ms: float = 0
+    """How long a record waits for others to share its batch; what is being sent collects anyway."""
+    batch_bytes: int = 64 * KIB
+    request_bytes: int = 1 * MIB
+    compression: Compression = "none"
+    buffer_bytes: int = 32 * MIB
+    """Records that wait for their acknowledgement; beyond it `send` waits."""
+    delivery_timeout_ms: int = 120_000
+    transaction_timeout_ms: int = 60_000
+    partitioner: Partitioner | None = None
+
+    def __post_init__(self) -> None:
+        ClientConfig.__post_init__(self)
+        _one_of(("all", -1, 0, 1), acks=self.acks)
+        _one_of(tuple(CODECS), compression=self.compression)
+        _at_least(0, linger_ms=self.linger_ms)
+        _at_least(
+            1,
+            delivery_timeout_ms=self.delivery_timeout_ms,
+            transaction_timeout_ms=self.transaction_timeout_ms,
+        )
+        _at_least(KIB, batch_bytes=self.batch_bytes, request_bytes=self.request_bytes)
+        _at_least(self.batch_bytes, buffer_bytes=self.buffer_bytes)
+        if self.transactional_id == "":
+            raise ValueError("transactional_id is a name of at least one character, or None")
+        if not self.waits_for_all and (self.idempotent or self.transactional_id is not None):
+            raise ValueError('idempotence and transactions need acks="all"')
+        if self.transactional_id is not None and self.idempotent is False:
+            raise ValueError("a transactional producer is idempotent: leave idempotent out")
+
+    @property
+    def waits_for_all(self) -> bool:
+        return self.acks in ("all", -1)
+
+    @property
+    def is_idempotent(self) -> bool:
+        return self.waits_for_all if self.idempotent is None else self.idempotent
+
+    @property
+    def acks_number(self) -> int:
+        return -1 if self.acks == "all" else self.acks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerConfig(ClientConfig):
+    group_id: str | None = None
+    """Whose stored offsets are used; the consumer does not become a member of the group."""
+    isolation_level: Isolation = "read_committed"
+    auto_offset_reset: OffsetReset = "earliest"
+    fetch_max_bytes: int = 16 * MIB
+    partition_fetch_bytes: int = 1 * MIB
+    fetch_max_wait_ms: int = 500
+    fetch_min_bytes: int = 1
+    max_poll_records: int = 5_000
+    prefetch_bytes: int = 32 * MIB
+    """What may lie fetched and unread; a fetch under way may add `fetch_max_bytes` a broker."""
+    check_crcs: bool = True
+
+    def __post_init__(self) -> None:
+        ClientConfig.__post_init__(self)
+        _one_of(("read_committed", "read_uncommitted"), isolation_level=self.isolation_level)
+        _one_of(("earliest", "latest", "error"), auto_offset_reset=self.auto_offset_reset)
+        _at_least(0, fetch_max_wait_ms=self.fetch_max_wait_ms, fetch_min_bytes=self.fetch_min_bytes)
+        _at_least(
+            1,
+            fetch_max_bytes=self.fetch_max_bytes,
+            partition_fetch_bytes=self.partition_fetch_bytes,
+            max_poll_records=self.max_poll_records,
+            prefetch_bytes=self.prefetch_bytes,
+        )
+        if self.fetch_max_wait_ms >= self.request_timeout_ms:
+            raise ValueError("fetch_max_wait_ms must be less than request_timeout_ms")
+
+
+class ClientOptions(TypedDict, total=False):
+    client_id: str
+    request_timeout_ms: int
+    retry_backoff_ms: float
+    retry_backoff_max_ms: float
+    metadata_max_age_ms: int
+    max_block_ms: int
+    connect: Connect
+    wall_ms: Callable[[], int]
+    rng: random.Random
+
+
+class ProducerOptions(ClientOptions, total=False):
+    transactional_id: str | None
+    acks: Acks
+    idempotent: bool | None
+    linger_ms: float
+    batch_bytes: int
+    request_bytes: int
+    compression: Compression
+    buffer_bytes: int
+    delivery_timeout_ms: int
+    transaction_timeout_ms: int
+    partitioner: Partitioner | None
+
+
+class ConsumerOptions(ClientOptions, total=False):
+    group_id: str | None
+    isolation_level: Isolation
+    auto_offset_reset: OffsetReset
+    fetch_max_bytes: int
+    partition_fetch_bytes: int
+    fetch_max_wait_ms: int
+    fetch_min_bytes: int
+    max_poll_records: int
+    prefetch_bytes: int
+    check_crcs: bool

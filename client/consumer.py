@@ -1,0 +1,377 @@
+"""The consumer: records of assigned partitions, in order, from wherever it is told.
+
+It belongs to no group: its program says which partitions it reads (`assign`). With a `group_id` it
+begins where that group stored its offsets, and can store them; a transactional program stores them
+with `Transaction.send_offsets` instead.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Self, TypeVar, Unpack
+
+import trio
+
+from odradek.client.cluster import Cluster
+from odradek.client.config import ConsumerConfig, ConsumerOptions
+from odradek.client.errors import Closed, OdradekError, Refused
+from odradek.client.fetcher import Assigned, Fetcher
+from odradek.client.offsets import commit_offsets, fetch_committed, list_offsets
+from odradek.client.transaction import with_metadata
+from odradek.client.types import (
+    EARLIEST,
+    LATEST,
+    ConsumerRecord,
+    FetchedBatch,
+    GroupMetadata,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    TopicPartition,
+)
+
+T = TypeVar("T")
+
+
+class Consumer:
+    """Reads committed records (or, with `isolation_level="read_uncommitted"`, all of them).
+
+    async with Consumer("127.0.0.1:9092") as consumer:
+        consumer.assign([("flights", 0)])
+        async for record in consumer:
+            ...
+    """
+
+    def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ConsumerOptions]) -> None:
+        self._config = config = ConsumerConfig(**options)
+        self._cluster = Cluster(bootstrap, config)
+        self._fetcher = Fetcher(self._cluster, config)
+        self._run: list[ConsumerRecord] = []
+        self._run_index = 0
+        self._run_of: Assigned | None = None
+
+    def __repr__(self) -> str:
+        places = ", ".join(f"{one.name}@{one.position}" for one in self._assigned.values())
+        return f"<Consumer of {places or 'nothing'}, {self._config.isolation_level}>"
+
+    @property
+    def _assigned(self) -> dict[TopicPartition, Assigned]:
+        return self._fetcher.assigned
+
+    async def __aenter__(self) -> Self:
+        await self._cluster.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._cluster.__aexit__(None, None, None)
+
+    # What is read
+
+    def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Read these partitions and no others. Those that were read before keep their position."""
+        self._drop_run()
+        before = self._assigned
+        self._fetcher.assigned = {}
+        for topic, partition in partitions:
+            name = TopicPartition(topic, partition)
+            self._fetcher.assigned[name] = before.get(name) or Assigned(
+                name, self._config.partition_fetch_bytes
+            )
+        self._fetcher.take_back()
+
+    def assignment(self) -> list[TopicPartition]:
+        return list(self._assigned)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Hand out nothing of these (none given: of all) until they are resumed."""
+        for one in self._some(partitions):
+            one.is_paused = True
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        for one in self._some(partitions):
+            one.is_paused = False
+        self._fetcher.take_back()
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on reading a partition from an offset."""
+        if offset < 0:
+            raise Refused(f"an offset is at least 0, and {offset} was given; see seek_to_beginning")
+        one = self._get(partition)
+        self._drop_run()
+        if one.position != offset or one.error is not None:
+            one.move(offset)
+            self._fetcher.take_back()
+
+    async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Go to the first offset of these partitions, or of all. Raises `TimedOut`, `Refused`."""
+        await self._seek_to(EARLIEST, partitions)
+
+    async def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Go to where the next record will be: under read_committed, the last stable offset."""
+        await self._seek_to(LATEST, partitions)
+
+    async def _seek_to(self, place: int, partitions: Iterable[TopicPartition]) -> None:
+        wanted = self._some(partitions)
+        found = await self._list_offsets({one.name: place for one in wanted})
+        for one in wanted:
+            self.seek(one.name, found[one.name].offset)
+
+    async def position(self, partition: TopicPartition) -> int:
+        """The offset that is read next. Raises `OffsetOutOfRange`, `TimedOut`, `Refused`."""
+        one = self._get(partition)
+        if one.position is None:
+            await self._fetcher.resolve([one])
+        else:
+            await trio.lowlevel.checkpoint()
+        assert one.position is not None, one.name
+        return one.position
+
+    def _get(self, partition: tuple[str, int]) -> Assigned:
+        name = TopicPartition(*partition)
+        if name not in self._assigned:
+            raise Refused(f"{name} is not assigned: assign it first")
+        return self._assigned[name]
+
+    def _some(self, partitions: Iterable[tuple[str, int]]) -> list[Assigned]:
+        named = [self._get(partition) for partition in partitions]
+        return named or list(self._assigned.values())
+
+    # Reading
+
+    async def poll(
+        self, timeout_ms: float = 500, max_records: int | None = None
+    ) -> list[ConsumerRecord]:
+        """Records as soon as there are some, or [] after `timeout_ms`.
+
+        At most `max_records` (default `max_poll_records`), in order within each partition. Raises
+        `OffsetOutOfRange`, `Refused` for a damaged batch or a partition that is not there.
+        """
+        count = self._config.max_poll_records if max_records is None else max_records
+        if self._run_index < len(self._run):
+            return self._rest_of_run(count)
+        return await self._wait_for(timeout_ms, lambda: self._take(count), lambda _: False)
+
+    async def fetch_batches(
+        self, timeout_ms: float = 500, max_bytes: int | None = None
+    ) -> list[FetchedBatch]:
+        """Whole record batches, as they are stored, as soon as there are some.
+
+        At most `max_bytes` of them, but at least one. Returns early, maybe with [], when a position
+        moved because something invisible was skipped. Raises as `poll`.
+        """
+        limit = self._config.fetch_max_bytes if max_bytes is None else max_bytes
+        self._drop_run()
+        return await self._wait_for(timeout_ms, lambda: self._take_batches(limit), bool)
+
+    def __aiter__(self) -> Self:
+        """Records for ever. `position` and `commit` follow what was handed out."""
+        return self
+
+    async def __anext__(self) -> ConsumerRecord:
+        index = self._run_index
+        if index >= len(self._run):
+            await self._wait_for(None, self._take_run, lambda _: False)
+            index = 0
+        record = self._run[index]
+        self._run_index = index + 1
+        if self._run_of is not None:
+            self._run_of.position = record.offset + 1
+        return record
+
+    async def _wait_for(
+        self,
+        timeout_ms: float | None,
+        take: Callable[[], list[T]],
+        returns_empty: Callable[[bool], bool],
+    ) -> list[T]:
+        """What `take` gives, as soon as it gives something or the time is over."""
+        if self._cluster.is_closed:
+            raise Closed("the consumer is closed: make a new one")
+        if not self._assigned:
+            raise Refused("no partition is assigned: call assign first")
+        self._fetcher.start()
+        # Others get their turn also where there is always something to read.
+        await trio.lowlevel.checkpoint()
+        limit = float("inf") if timeout_ms is None else timeout_ms / 1000
+        with trio.move_on_after(limit):
+            while True:
+                self._fetcher.expect()
+                moved = self._skip_read()
+                taken = take()
+                if taken or returns_empty(moved):
+                    self._fetcher.start()
+                    return taken
+                self._raise_error()
+                await self._fetcher.arrived()
+        return []
+
+    def _skip_read(self) -> bool:
+        return any([one.skip_read() for one in self._readers()])
+
+    def _readers(self) -> list[Assigned]:
+        return [one for one in self._assigned.values() if not one.is_paused]
+
+    def _raise_error(self) -> None:
+        for one in self._readers():
+            if one.error is not None:
+                error, one.error = one.error, None
+                raise error
+
+    def _take(self, count: int) -> list[ConsumerRecord]:
+        taken: list[ConsumerRecord] = []
+        for one in self._readers():
+            while one.fetched and len(taken) < count:
+                taken += self._take_from(one, count - len(taken), taken)
+            if len(taken) >= count:
+                self._put_last(one)
+                break
+        return taken
+
+    def _take_from(
+        self, one: Assigned, count: int, before: Sequence[object] = ()
+    ) -> list[ConsumerRecord]:
+        """Some records of a partition; its position is behind them."""
+        assert one.position is not None, one.name
+        fetched = one.fetched[0]
+        try:
+            records = fetched.take(one.position, count, self._config.check_crcs)
+        except OdradekError:
+            if before:
+                return []
+            raise
+        if records:
+            one.position = records[-1].offset + 1
+        one.skip_read()
+        return records
+
+    def _put_last(self, one: Assigned) -> None:
+        """The others come first the next time."""
+        self._assigned[one.name] = self._assigned.pop(one.name)
+
+    def _take_batches(self, max_bytes: int) -> list[FetchedBatch]:
+        taken: list[FetchedBatch] = []
+        size_bytes = 0
+        for one in self._readers():
+            while one.fetched and one.position is not None:
+                batch = one.fetched[0].take_batch(one.position, self._config.check_crcs)
+                if batch is not None:
+                    one.position = batch.header.next_offset
+                    taken.append(batch)
+                    size_bytes += len(batch.data)
+                one.skip_read()
+                if size_bytes >= max_bytes:
+                    self._put_last(one)
+                    return taken
+        return taken
+
+    def _take_run(self) -> list[ConsumerRecord]:
+        """Records of one partition for the iteration, whose position is moved one by one."""
+        self._drop_run()
+        for one in self._readers():
+            if one.fetched and one.position is not None:
+                fetched = one.fetched[0]
+                self._run = fetched.take(
+                    one.position, self._config.max_poll_records, self._config.check_crcs
+                )
+                self._run_of = one
+                self._put_last(one)
+                if self._run:
+                    return self._run
+                one.skip_read()
+        return []
+
+    def _rest_of_run(self, count: int) -> list[ConsumerRecord]:
+        rest = self._run[self._run_index : self._run_index + count]
+        self._run_index += len(rest)
+        if self._run_of is not None:
+            self._run_of.position = rest[-1].offset + 1
+            if self._run_index >= len(self._run):
+                self._run_of.skip_read()
+        return rest
+
+    def _drop_run(self) -> None:
+        """Forget records that were taken for an iteration and not handed out: fetch them again."""
+        one, is_left = self._run_of, self._run_index < len(self._run)
+        self._run, self._run_index, self._run_of = [], 0, None
+        if one is not None and is_left and one.position is not None:
+            one.move(one.position)
+
+    # Offsets
+
+    async def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None
+    ) -> None:
+        """Store the group's offsets; without `offsets`, the positions of all partitions.
+
+        Raises `Refused` without a group_id, `TimedOut`.
+        """
+        group_id = self._group()
+        if offsets is None:
+            offsets = {
+                one.name: one.position
+                for one in self._assigned.values()
+                if one.position is not None
+            }
+        await commit_offsets(self._cluster, GroupMetadata(group_id), with_metadata(offsets))
+
+    async def committed(
+        self, partitions: Iterable[TopicPartition], *, require_stable: bool | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What the group has stored; a partition without a stored offset is left out.
+
+        With `require_stable` (default: under read_committed) waits for open transactions that
+        store offsets of the group. Raises `TimedOut`, `Refused`.
+        """
+        if require_stable is None:
+            require_stable = self._config.isolation_level == "read_committed"
+        wanted = [TopicPartition(*one) for one in partitions]
+        return await fetch_committed(
+            self._cluster, self._group(), wanted, require_stable=require_stable
+        )
+
+    def _group(self) -> str:
+        if self._config.group_id is None:
+            raise Refused("stored offsets belong to a group: give the consumer a group_id")
+        return self._config.group_id
+
+    async def offsets_for_times(
+        self, timestamps_ms: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record at or after a time, per partition; None if there is none."""
+        found = await self._list_offsets(timestamps_ms)
+        return {name: one if one.offset >= 0 else None for name, one in found.items()}
+
+    async def beginning_offsets(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """The first offset that each partition still has."""
+        found = await self._list_offsets({one: EARLIEST for one in partitions})
+        return {name: one.offset for name, one in found.items()}
+
+    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Behind the last readable record: the last stable offset under read_committed."""
+        found = await self._list_offsets({one: LATEST for one in partitions})
+        return {name: one.offset for name, one in found.items()}
+
+    async def _list_offsets(
+        self, spec: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        named = {TopicPartition(*partition): place for partition, place in spec.items()}
+        return await list_offsets(self._cluster, named, self._config.isolation_level)
+
+    async def partitions_for(self, topic: str) -> list[int]:
+        """The numbers of a topic's partitions. Raises `TimedOut` if there is no such topic."""
+        return list((await self._cluster.topic(topic)).partitions)
+
+    async def topics(self) -> list[str]:
+        """The names of all topics but the internal ones."""
+
+        async def attempt() -> list[str]:
+            await self._cluster.refresh(None)
+            known = self._cluster.topics.values()
+            return sorted(topic.name for topic in known if not topic.is_internal)
+
+        return await self._cluster.retrying("listing the topics", attempt)

@@ -1,0 +1,235 @@
+"""Offsets asked of brokers: where partitions begin and end, and what groups have stored.
+
+Consumers and admins share these. All of them retry until their time is over.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import trio
+
+from odradek.client.cluster import COORDINATOR_MOVED, GROUP, LEADER_MOVED, Cluster
+from odradek.client.config import Isolation
+from odradek.client.errors import OdradekError
+from odradek.client.types import (
+    GroupMetadata,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    TopicPartition,
+)
+from odradek.protocol.apis.group_offsets import (
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+from odradek.protocol.apis.offsets import (
+    LIST_OFFSETS,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+
+CONSUMER: Final = -1
+"""The replica id of whoever is none."""
+WITH_NAMES: Final = 9
+"""From version 10 on OffsetCommit and OffsetFetch say topics by id."""
+
+ISOLATION: Final[Mapping[Isolation, int]] = {"read_uncommitted": 0, "read_committed": 1}
+
+Partitions = Iterable[TopicPartition]
+
+
+async def list_offsets(
+    cluster: Cluster,
+    spec: Mapping[TopicPartition, int],
+    isolation_level: Isolation,
+    *,
+    timeout_ms: float | None = None,
+) -> dict[TopicPartition, OffsetAndTimestamp]:
+    """The first offset at or after a timestamp, or for EARLIEST, LATEST, MAX_TIMESTAMP, that one.
+
+    LATEST is the last stable offset under read_committed. Offset -1: no record is that young.
+    """
+    found: dict[TopicPartition, OffsetAndTimestamp] = {}
+
+    async def attempt() -> None:
+        missing = [partition for partition in spec if partition not in found]
+        by_node = await cluster.leaders(missing)
+        errors: list[OdradekError] = []
+
+        async def ask(node_id: int, partitions: list[TopicPartition]) -> None:
+            try:
+                found.update(
+                    await _ask_leader(
+                        cluster, node_id, {one: spec[one] for one in partitions}, isolation_level
+                    )
+                )
+            except OdradekError as error:
+                errors.append(error)
+
+        async with trio.open_nursery() as nursery:
+            for node_id, partitions in by_node.items():
+                nursery.start_soon(ask, node_id, partitions)
+        if errors:
+            cluster.forget_leaders()
+            raise errors[0]
+
+    if spec:
+        await cluster.retrying("looking up offsets", attempt, timeout_ms=timeout_ms)
+    return {partition: found[partition] for partition in spec}
+
+
+async def _ask_leader(
+    cluster: Cluster,
+    node_id: int,
+    spec: Mapping[TopicPartition, int],
+    isolation_level: Isolation,
+) -> dict[TopicPartition, OffsetAndTimestamp]:
+    by_topic: dict[str, list[ListOffsetsPartition]] = {}
+    for (topic, partition), timestamp in spec.items():
+        by_topic.setdefault(topic, []).append(
+            ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
+        )
+    request = ListOffsetsRequest(
+        replica_id=CONSUMER,
+        isolation_level=ISOLATION[isolation_level],
+        topics=tuple(
+            ListOffsetsTopic(name=name, partitions=tuple(partitions))
+            for name, partitions in by_topic.items()
+        ),
+        timeout_ms=cluster.config.request_timeout_ms,
+    )
+    answer = await cluster.ask(node_id, LIST_OFFSETS, request)
+    found: dict[TopicPartition, OffsetAndTimestamp] = {}
+    for topic_answer in answer.topics:
+        for one in topic_answer.partitions:
+            name = TopicPartition(topic_answer.name, one.partition_index)
+            if one.error_code in LEADER_MOVED:
+                cluster.forget_leaders()
+            cluster.check(one.error_code, f"looking up an offset of {name}")
+            found[name] = OffsetAndTimestamp(one.offset, one.timestamp, one.leader_epoch)
+    return found
+
+
+async def commit_offsets(
+    cluster: Cluster,
+    group: GroupMetadata,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+) -> None:
+    """Store a group's offsets. Raises `Refused`, `TimedOut`."""
+    doing = f"storing offsets of the group {group.group_id!r}"
+    by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
+    for (topic, partition), stored in offsets.items():
+        by_topic.setdefault(topic, []).append(
+            OffsetCommitRequestPartition(
+                partition_index=partition,
+                committed_offset=stored.offset,
+                committed_leader_epoch=stored.leader_epoch,
+                committed_metadata=stored.metadata,
+            )
+        )
+    request = OffsetCommitRequest(
+        group_id=group.group_id,
+        generation_id_or_member_epoch=group.generation_id,
+        member_id=group.member_id,
+        group_instance_id=group.group_instance_id,
+        topics=tuple(
+            OffsetCommitRequestTopic(name=name, partitions=tuple(partitions))
+            for name, partitions in by_topic.items()
+        ),
+    )
+
+    async def attempt() -> None:
+        answer = await cluster.ask_coordinator(
+            GROUP, group.group_id, OFFSET_COMMIT, request, at_most=WITH_NAMES
+        )
+        for topic_answer in answer.topics:
+            for one in topic_answer.partitions:
+                _check_group(cluster, group.group_id, one.error_code, doing)
+
+    if offsets:
+        await cluster.retrying(doing, attempt)
+
+
+def _check_group(cluster: Cluster, group_id: str, number: int, doing: str) -> None:
+    if number in COORDINATOR_MOVED:
+        cluster.forget_coordinator(GROUP, group_id)
+    cluster.check(number, doing)
+
+
+async def fetch_committed(
+    cluster: Cluster,
+    group_id: str,
+    partitions: Partitions | None,
+    *,
+    require_stable: bool,
+    timeout_ms: float | None = None,
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What the group has stored, of these partitions or (None) of all. Without an offset: left out.
+
+    With `require_stable`, waits while a transaction that stores offsets of the group is open, and
+    raises `TimedOut` if it does not end in time.
+    """
+    doing = f"reading stored offsets of the group {group_id!r}"
+    by_topic: dict[str, list[int]] | None = None
+    if partitions is not None:
+        by_topic = {}
+        for topic, partition in partitions:
+            by_topic.setdefault(topic, []).append(partition)
+        if not by_topic:
+            return {}
+    request = _fetch_request(group_id, by_topic, require_stable)
+
+    async def attempt() -> dict[TopicPartition, OffsetAndMetadata]:
+        answer = await cluster.ask_coordinator(
+            GROUP, group_id, OFFSET_FETCH, request, at_most=WITH_NAMES
+        )
+        return _stored_in(cluster, group_id, answer, doing)
+
+    return await cluster.retrying(doing, attempt, timeout_ms=timeout_ms)
+
+
+def _fetch_request(
+    group_id: str, by_topic: Mapping[str, list[int]] | None, require_stable: bool
+) -> OffsetFetchRequest:
+    """One request in both of its shapes: which fields are sent, its version decides."""
+    alone = several = None
+    if by_topic is not None:
+        alone = tuple(
+            OffsetFetchRequestTopic(name=name, partition_indexes=tuple(indexes))
+            for name, indexes in by_topic.items()
+        )
+        several = tuple(
+            OffsetFetchRequestTopics(name=name, partition_indexes=tuple(indexes))
+            for name, indexes in by_topic.items()
+        )
+    return OffsetFetchRequest(
+        group_id=group_id,
+        topics=alone,
+        groups=(OffsetFetchRequestGroup(group_id=group_id, topics=several),),
+        require_stable=require_stable,
+    )
+
+
+def _stored_in(
+    cluster: Cluster, group_id: str, answer: OffsetFetchResponse, doing: str
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    _check_group(cluster, group_id, answer.error_code, doing)
+    stored: dict[TopicPartition, OffsetAndMetadata] = {}
+    for group in answer.groups:
+        _check_group(cluster, group_id, group.error_code, doing)
+    for topic in (*answer.topics, *(topic for group in answer.groups for topic in group.topics)):
+        for one in topic.partitions:
+            _check_group(cluster, group_id, one.error_code, doing)
+            if one.committed_offset >= 0:
+                stored[TopicPartition(topic.name, one.partition_index)] = OffsetAndMetadata(
+                    one.committed_offset, one.metadata or "", one.committed_leader_epoch
+                )
+    return stored

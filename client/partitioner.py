@@ -1,0 +1,67 @@
+"""Which partition a record goes to: by key as every Kafka client does it, without a key in runs.
+
+A key's partition is `murmur2(key) & 0x7fffffff % count`, so that all clients agree. Records without a
+key stay with one partition until a batch's worth was sent there, and then move on to another at
+random (KIP-794): that makes large batches, and evenly filled partitions over time.
+"""
+
+import random
+import struct
+from typing import Final
+
+_SEED: Final = 0x9747B28C
+_M: Final = 0x5BD1E995
+_MASK: Final = 0xFFFFFFFF
+HASHES_KEPT: Final = 10_000
+"""Keys repeat, and hashing one takes longer than encoding its record."""
+
+
+def murmur2(key: bytes) -> int:
+    """Kafka's variant of MurmurHash2, as an unsigned 32-bit number."""
+    size = len(key)
+    value = (_SEED ^ size) & _MASK
+    words = size >> 2
+    for word in struct.unpack_from(f"<{words}I", key):
+        word = word * _M & _MASK
+        value = (value * _M & _MASK) ^ ((word ^ word >> 24) * _M & _MASK)
+    rest = size & 3
+    if rest:
+        value ^= int.from_bytes(key[size - rest :], "little")
+        value = value * _M & _MASK
+    value ^= value >> 13
+    value = value * _M & _MASK
+    return value ^ value >> 15
+
+
+class DefaultPartitioner:
+    """Kafka's own choice. One per producer: it remembers where the records without key go."""
+
+    def __init__(self, rng: random.Random, run_bytes: int) -> None:
+        self._rng = rng
+        self._run_bytes = run_bytes
+        self._hashes: dict[bytes, int] = {}
+        self._sticky: dict[str, tuple[int, int]] = {}
+
+    def of_key(self, key: bytes, partition_count: int) -> int:
+        hashed = self._hashes.get(key)
+        if hashed is None:
+            if len(self._hashes) >= HASHES_KEPT:
+                self._hashes.clear()
+            hashed = self._hashes[key] = murmur2(key) & 0x7FFFFFFF
+        return hashed % partition_count
+
+    def without_key(self, topic: str, size_bytes: int, partition_count: int) -> int:
+        """The partition of the run that a record of this size joins."""
+        partition, left = self._sticky.get(topic, (-1, 0))
+        if left <= 0 or partition >= partition_count:
+            partition = self._next(partition, partition_count)
+            left = self._run_bytes
+        self._sticky[topic] = (partition, left - size_bytes)
+        return partition
+
+    def _next(self, before: int, partition_count: int) -> int:
+        """Any other than the last one, where there is a choice."""
+        if not 0 <= before < partition_count or partition_count == 1:
+            return self._rng.randrange(partition_count)
+        chosen = self._rng.randrange(partition_count - 1)
+        return chosen + 1 if chosen >= before else chosen

@@ -1,0 +1,325 @@
+"""The producer: records in, deliveries out.
+
+`send` puts a record into the batch that is open for its partition and returns; it waits only if the
+topic is not known yet or the buffer is full. It gives other tasks their turn once a batch's worth,
+not once a record: a turn costs more than encoding ten records.
+"""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Final, Self, Unpack
+
+import trio
+
+from odradek.client.accumulator import Accumulator, Delivery, OnDelivery
+from odradek.client.cluster import Cluster, Topic
+from odradek.client.config import ProducerConfig, ProducerOptions
+from odradek.client.errors import BufferFull, Closed, Refused, TimedOut
+from odradek.client.partitioner import DefaultPartitioner
+from odradek.client.sender import Sender
+from odradek.client.transaction import ABORT_GRACE_S, Transaction
+from odradek.client.transaction_control import TransactionControl
+from odradek.client.txn import State
+from odradek.client.types import Header, TopicPartition
+from odradek.protocol.errors import ErrorCode
+
+RECORD_OVERHEAD_BYTES: Final = 24
+"""What a record is reckoned to take beside its key and value; seldom too little."""
+HEADER_OVERHEAD_BYTES: Final = 12
+
+
+class Producer:
+    """Sends records, exactly once each as far as the broker can tell (idempotent by default).
+
+        async with Producer("127.0.0.1:9092") as producer:
+            delivery = await producer.send("flights", b"UA 1545", key=b"N14228")
+            metadata = await delivery
+
+    With a `transactional_id`, records are sent in `producer.transaction()`; entering the producer
+    then fences whoever used that id before. A clean exit sends what is left, and raises if a record
+    was not stored and nobody asked about it; an exit by an exception drops what is not sent yet.
+    """
+
+    def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ProducerOptions]) -> None:
+        self._config = config = ProducerConfig(**options)
+        self._cluster = Cluster(bootstrap, config)
+        self._accumulator = Accumulator(
+            batch_bytes=config.batch_bytes,
+            buffer_bytes=config.buffer_bytes,
+            delivery_timeout=config.delivery_timeout_ms / 1000,
+        )
+        self._sender = Sender(self._cluster, config, self._accumulator)
+        self._partitioner = DefaultPartitioner(config.rng, config.batch_bytes)
+        self._custom_partitioner = config.partitioner
+        self._wall_ms = config.wall_ms
+        self._yield_after_bytes = 0
+        self._control: TransactionControl | None = None
+        if config.transactional_id is not None:
+            self._control = TransactionControl(
+                self._cluster, config, self._accumulator, self._sender
+            )
+            self._sender.gate = self._control
+
+    def __repr__(self) -> str:
+        name = f" {self.transactional_id!r}" if self.transactional_id else ""
+        waiting = self._accumulator.buffered_bytes
+        return f"<Producer{name}: id {self.producer_id}, {waiting} bytes to be acknowledged>"
+
+    async def __aenter__(self) -> Self:
+        await self._cluster.__aenter__()
+        self._cluster.spawn(self._sender.run)
+        if self._control is not None:
+            try:
+                await self._control.initialise()
+            except BaseException:
+                await self._cluster.__aexit__(None, None, None)
+                raise
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if self._control is not None:
+                await self._end_open_transaction(self._control)
+            elif exc is None:
+                await self.flush()
+        finally:
+            await self._close()
+
+    async def _end_open_transaction(self, control: TransactionControl) -> None:
+        """One that was left open, or is being ended in the background."""
+        with trio.move_on_after(ABORT_GRACE_S):
+            await control.finish()
+
+    async def _close(self) -> None:
+        self._sender.drop(Closed("the producer was closed before the record was sent"))
+        await self._cluster.__aexit__(None, None, None)
+        for batch in list(self._accumulator.incomplete):
+            self._accumulator.give_up(batch, Closed("the producer was closed: it may be stored"))
+
+    @property
+    def transactional_id(self) -> str | None:
+        return self._config.transactional_id
+
+    @property
+    def producer_id(self) -> int:
+        """-1 as long as none was needed."""
+        return self._sender.identity.producer_id
+
+    @property
+    def producer_epoch(self) -> int:
+        return self._sender.identity.epoch
+
+    @property
+    def transaction_version(self) -> int:
+        """1 or 2: the generation of the transaction protocol that the broker has decided for."""
+        return self._control.transaction_version if self._control is not None else 1
+
+    def transaction(self) -> Transaction:
+        """A transaction, to be used with `async with`. Raises `Refused` without transactional id."""
+        if self._control is None:
+            raise Refused(
+                "transactions need a transactional_id: give the producer a name that no other "
+                "running producer has, and that stays the same when it is started again"
+            )
+        return Transaction(self, self._control)
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[Header] = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery:
+        """Give a record to the producer; await the result to know where it was stored.
+
+        `timestamp_ms` is now if left out; `value=None` is a tombstone in a compacted topic.
+        `on_delivery` is called with metadata or with an error, in the client's own task: it must
+        be quick and not raise. Raises `Refused` for what cannot be sent, `TimedOut` if there was
+        no room, or the topic did not appear, within `max_block_ms`.
+        """
+        if self._yield_after_bytes <= 0:
+            await self._give_way()
+        delivery = self.send_nowait(
+            topic,
+            value,
+            key=key,
+            headers=headers,
+            partition=partition,
+            timestamp_ms=timestamp_ms,
+            on_delivery=on_delivery,
+        )
+        if delivery is not None:
+            return delivery
+        return await self._send_when_possible(
+            topic, value, key, headers, partition, timestamp_ms, on_delivery
+        )
+
+    def send_nowait(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[Header] = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery | None:
+        """As `send`, but None where that would wait (`prepare` is the waiting alone)."""
+        control = self._control
+        if control is not None and control.state is not State.OPEN:
+            control.check_sending()
+        known = self._cluster.topics.get(topic)
+        accumulator = self._accumulator
+        if known is None or not accumulator.has_room or not known.partitions:
+            return None
+        size_bytes = RECORD_OVERHEAD_BYTES + (len(value) if value else 0) + (len(key) if key else 0)
+        if headers:
+            headers = tuple(headers)
+            size_bytes += _headers_bytes(headers)
+        else:
+            headers = ()
+        if partition is None:
+            partition = self._choose(topic, key, size_bytes, len(known.partitions))
+        elif partition not in known.partitions:
+            raise self._cluster.no_leader(TopicPartition(topic, partition))
+        if timestamp_ms is None:
+            timestamp_ms = self._wall_ms()
+        batch, is_new = accumulator.append(
+            accumulator.queue(topic, partition),
+            key,
+            value,
+            headers,
+            timestamp_ms,
+            size_bytes,
+        )
+        self._yield_after_bytes -= size_bytes
+        if is_new:
+            self._sender.wake()
+        index = batch.count - 1
+        if on_delivery is not None:
+            batch.call_back(index, timestamp_ms, on_delivery)
+        return Delivery(batch, index, timestamp_ms)
+
+    async def send_batch(
+        self, topic: str, partition: int, batch: bytes | bytearray | memoryview
+    ) -> Delivery:
+        """Send one record batch that is encoded already (format 2, any codec).
+
+        It is copied once; producer id, epoch, sequence and CRC become this producer's. The delivery
+        gives the first record's offset. Raises `Refused` if it is not one whole, sound batch.
+        """
+        if self._control is not None:
+            self._control.check_sending()
+        await self.prepare(topic)
+        known = await self._cluster.topic(topic)
+        if partition not in known.partitions:
+            raise self._cluster.no_leader(TopicPartition(topic, partition))
+        queue = self._accumulator.queue(topic, partition)
+        queued = self._accumulator.append_encoded(queue, bytearray(batch))
+        self._sender.wake()
+        return Delivery(queued, 0, -1)
+
+    async def flush(self, timeout_ms: float | None = None) -> None:
+        """Wait until everything sent so far is acknowledged.
+
+        Raises the first failure that nobody has seen yet, or `TimedOut` after `timeout_ms`
+        (without it, `delivery_timeout_ms` is the limit).
+        """
+        waiting = list(self._accumulator.incomplete)
+        self._sender.start_flush()
+        try:
+            with trio.move_on_after(timeout_ms / 1000 if timeout_ms is not None else float("inf")):
+                for batch in waiting:
+                    await batch.wait()
+        finally:
+            self._sender.end_flush()
+        error = self._accumulator.take_unseen_error()
+        if error is not None:
+            raise error
+        late = sum(1 for batch in waiting if not batch.is_done)
+        if late:
+            raise TimedOut(f"{late} batches were not acknowledged within {timeout_ms} ms")
+
+    async def partitions_for(self, topic: str) -> int:
+        """How many partitions the topic has. Raises `TimedOut` if there is no such topic."""
+        return len((await self._topic(topic)).partitions)
+
+    async def prepare(self, topic: str) -> None:
+        """Wait until a record for `topic` can be taken.
+
+        Raises `BufferFull` if there was no room within `max_block_ms`, `TimedOut`, `Refused`.
+        """
+        await self._topic(topic)
+        with trio.move_on_after(self._config.max_block_ms / 1000):
+            while not self._accumulator.has_room:
+                self._sender.wake()
+                await self._accumulator.changed()
+            return
+        raise BufferFull(
+            f"{self._accumulator.buffered_bytes} bytes wait for their acknowledgement, and none "
+            f"came within {self._config.max_block_ms} ms; see whether the broker is alive, or "
+            f"raise buffer_bytes"
+        )
+
+    async def _topic(self, topic: str) -> Topic:
+        return await self._cluster.topic(topic, auto_create=True)
+
+    async def _give_way(self) -> None:
+        self._yield_after_bytes = self._config.batch_bytes
+        await trio.lowlevel.checkpoint()
+
+    async def _send_when_possible(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Sequence[Header],
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: OnDelivery | None,
+    ) -> Delivery:
+        if self._cluster.is_closed:
+            raise Closed("the producer is closed: make a new one")
+        while True:
+            await self.prepare(topic)
+            delivery = self.send_nowait(
+                topic,
+                value,
+                key=key,
+                headers=headers,
+                partition=partition,
+                timestamp_ms=timestamp_ms,
+                on_delivery=on_delivery,
+            )
+            if delivery is not None:
+                return delivery
+
+    def _choose(self, topic: str, key: bytes | None, size_bytes: int, count: int) -> int:
+        if self._custom_partitioner is not None:
+            chosen = self._custom_partitioner(topic, key, count)
+            if not 0 <= chosen < count:
+                raise Refused(
+                    f"the partitioner chose partition {chosen} of {topic!r}, which has 0 to "
+                    f"{count - 1}",
+                    code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                )
+            return chosen
+        if key is not None:
+            return self._partitioner.of_key(key, count)
+        return self._partitioner.without_key(topic, size_bytes, count)
+
+
+def _headers_bytes(headers: Sequence[Header]) -> int:
+    return sum(
+        HEADER_OVERHEAD_BYTES + len(name) + (len(value) if value else 0) for name, value in headers
+    )

@@ -1,0 +1,217 @@
+"""A transaction as a block: it commits on a clean exit and aborts on an exception.
+
+The user's exception is what leaves the block, whatever happens to the abort; what happened to it is
+noted on the exception. A commit that fails aborts what is left, and raises why it failed.
+"""
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+import trio
+
+from odradek.client.accumulator import Delivery, OnDelivery
+from odradek.client.errors import Aborted, Fatal, OdradekError, Refused
+from odradek.client.transaction_control import TransactionControl
+from odradek.client.txn import State
+from odradek.client.types import GroupMetadata, Header, OffsetAndMetadata, TopicPartition
+
+ABORT_GRACE_S: Final = 5.0
+"""How long the way out of a failed block waits for the abort; it goes on behind it."""
+CANCELLED_GRACE_S: Final = 0.5
+"""The same for a block that was cancelled, where the way out should be quick."""
+
+
+class SendsRecords(Protocol):
+    """What a transaction asks of its producer."""
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[Header] = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery: ...
+
+    async def send_batch(
+        self, topic: str, partition: int, batch: bytes | bytearray | memoryview
+    ) -> Delivery: ...
+
+    async def flush(self, timeout_ms: float | None = None) -> None: ...
+
+
+class Transaction:
+    """What `producer.transaction()` gives: use it with `async with`."""
+
+    def __init__(self, sending: SendsRecords, control: TransactionControl) -> None:
+        self._sending = sending
+        self._control = control
+        self._number = 0
+        self._outcome = ""
+        self._records = 0
+
+    def __repr__(self) -> str:
+        control = self._control
+        groups = f", offsets of {', '.join(control.groups)}" if control.groups else ""
+        details = (
+            f", {self._records} records, {len(control.partitions)} partitions{groups}"
+            if self._is_current
+            else ""
+        )
+        name = f"{control.transactional_id!r} number {self._number}"
+        return f"<Transaction of {name}: {self.state}{details}>"
+
+    @property
+    def _is_current(self) -> bool:
+        return self._number == self._control.number and not self._outcome
+
+    @property
+    def state(self) -> str:
+        """In words: open, committing, committed, aborted, to be aborted, failed ..."""
+        if self._outcome:
+            return self._outcome
+        return self._control.state.value if self._number else "not begun"
+
+    async def __aenter__(self) -> Self:
+        if self._number:
+            raise Refused("a transaction is used once: ask producer.transaction() for another one")
+        await self._control.begin()
+        self._number = self._control.number
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._outcome:
+            return
+        if exc is None:
+            await self.commit()
+        else:
+            await self._abort_because(exc)
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[Header] = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery:
+        """As `Producer.send`, within this transaction."""
+        self._check_open()
+        self._records += 1
+        return await self._sending.send(
+            topic,
+            value,
+            key=key,
+            headers=headers,
+            partition=partition,
+            timestamp_ms=timestamp_ms,
+            on_delivery=on_delivery,
+        )
+
+    async def send_batch(
+        self, topic: str, partition: int, batch: bytes | bytearray | memoryview
+    ) -> Delivery:
+        """As `Producer.send_batch`, within this transaction."""
+        self._check_open()
+        self._records += 1
+        return await self._sending.send_batch(topic, partition, batch)
+
+    async def send_offsets(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        group: str | GroupMetadata,
+    ) -> None:
+        """Store a group's offsets with the transaction: the next offset to read, per partition.
+
+        Raises `Aborted` if the group has moved on, `Fatal`, `TimedOut`.
+        """
+        self._check_open()
+        if not offsets:
+            return
+        whose = GroupMetadata(group) if isinstance(group, str) else group
+        await self._control.send_offsets(with_metadata(offsets), whose)
+
+    async def flush(self) -> None:
+        """Wait until everything sent so far is stored. Raises the first failure."""
+        self._check_open()
+        await self._sending.flush()
+
+    async def commit(self) -> None:
+        """Commit now; the block then ends without doing more.
+
+        Raises `Aborted` after aborting, if it could not be committed; `Fatal`.
+        """
+        self._check_current()
+        try:
+            await self._control.end(committed=True)
+        except Fatal:
+            self._outcome = "failed"
+            raise
+        except Aborted as error:
+            self._outcome = "aborted"
+            await self._abort_because(error)
+            raise
+        except OdradekError as error:
+            # Something of it was refused for good, so it is to be aborted.
+            await self._abort_because(error)
+            self._outcome = "aborted"
+            raise
+        self._outcome = "committed"
+
+    async def abort(self) -> None:
+        """Abort now; the block then ends without doing more. Raises `Fatal`, `Fenced`."""
+        self._check_current()
+        self._outcome = "aborted"
+        await self._control.end(committed=False)
+
+    async def _abort_because(self, exc: BaseException) -> None:
+        """Abort, without letting anything that happens to the abort hide `exc`."""
+        control = self._control
+        if control.state is State.FAILED:
+            if control.cause is not None and control.cause is not exc:
+                exc.add_note(f"The transaction was not aborted by this producer: {control.cause}")
+            self._outcome = "failed"
+            return
+        grace = CANCELLED_GRACE_S if isinstance(exc, trio.Cancelled) else ABORT_GRACE_S
+        self._outcome = "aborted"
+        with trio.move_on_after(grace, shield=True) as scope:
+            try:
+                await control.end(committed=False)
+            except OdradekError as error:
+                exc.add_note(f"Aborting the transaction failed as well: {error}")
+        if scope.cancelled_caught:
+            exc.add_note(
+                f"The abort has not been confirmed within {grace} s; it is still being tried, and "
+                f"the broker aborts the transaction by itself when its time is over."
+            )
+
+    def _check_open(self) -> None:
+        if self._control.state is not State.OPEN or not self._is_current:
+            self._check_current()
+            self._control.check_sending()
+
+    def _check_current(self) -> None:
+        if not self._is_current:
+            raise Refused(f"the transaction is {self.state}: begin another one for more")
+
+
+def with_metadata(
+    offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Plain offsets become `OffsetAndMetadata`."""
+    return {
+        TopicPartition(*partition): OffsetAndMetadata(stored) if isinstance(stored, int) else stored
+        for partition, stored in offsets.items()
+    }

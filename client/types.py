@@ -1,0 +1,129 @@
+"""The small values that pass between a user and the client.
+
+Records are named tuples and not dataclasses: one is made for every record consumed, and making a
+frozen dataclass of eight fields takes longer than decoding the record did.
+"""
+
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from odradek.protocol.batch import BatchHeader
+
+Header = tuple[str, bytes | None]
+"""A record's header: its name and its value."""
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class OffsetAndMetadata(NamedTuple):
+    """What a group has stored for a partition: the next offset to read, and a note of its own."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+class OffsetAndTimestamp(NamedTuple):
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int = -1
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record was stored. The offset is -1 with acks=0, where nobody knows."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+class ConsumerRecord(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    timestamp_type: int
+    """0: the producer's time; 1: when the broker appended it."""
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+
+
+class FetchedBatch(NamedTuple):
+    """A record batch as it was stored: committed, no control batch, its CRC checked.
+
+    `data` is the whole batch, header included, still compressed. Records with offsets below
+    `start_offset` were read before and are to be skipped.
+    """
+
+    topic: str
+    partition: int
+    header: BatchHeader
+    data: memoryview
+    start_offset: int
+
+
+class GroupMetadata(NamedTuple):
+    """Who stores offsets: a group, and its member if it has members."""
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
+class NewTopic(NamedTuple):
+    """A topic to be made. -1 leaves a number to the broker."""
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    configs: tuple[tuple[str, str], ...] = ()
+
+
+class PartitionDescription(NamedTuple):
+    partition: int
+    leader: int
+    """Node id, or -1 while there is none."""
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+class TopicDescription(NamedTuple):
+    name: str
+    topic_id: UUID
+    is_internal: bool
+    partitions: tuple[PartitionDescription, ...]
+
+
+class ConfigEntry(NamedTuple):
+    value: str | None
+    is_default: bool
+    is_read_only: bool
+    is_sensitive: bool
+
+
+class BrokerDescription(NamedTuple):
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class ClusterDescription(NamedTuple):
+    cluster_id: str
+    controller_id: int
+    brokers: tuple[BrokerDescription, ...]
+
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+MAX_TIMESTAMP: Final = -3
