@@ -33,8 +33,8 @@ class File(Protocol):
 
     def write_at(self, offset: int, data: Buffer) -> None: ...
 
-    async def pread(self, offset: int, size: int) -> bytes:
-        """Up to `size` bytes, fewer only at the end of the file."""
+    async def pread(self, offset: int, size: int) -> bytes | bytearray:
+        """Up to `size` bytes, fewer only at the end of the file; the caller's alone."""
 
     async def truncate(self, size: int) -> None: ...
 
@@ -56,19 +56,25 @@ class Disk(Protocol):
 
     def exists(self, path: str) -> bool: ...
 
+    def size(self, path: str) -> int:
+        """Bytes in a file, without opening it."""
+
     def listdir(self, path: str) -> list[str]:
         """Names, sorted."""
 
     def mkdir(self, path: str) -> None:
         """Parents too; no error if it is there."""
 
-    def rename(self, source: str, target: str) -> None: ...
+    def rename(self, source: str, target: str) -> None:
+        """Give `source` the name `target`; what had that name before is gone."""
 
     def remove(self, path: str) -> None: ...
 
-    async def rmtree(self, path: str) -> None: ...
+    async def rmtree(self, path: str) -> None:
+        """Remove a directory and all in it, or a file so large that removing it takes long."""
 
-    async def fsync_dir(self, path: str) -> None: ...
+    async def fsync_dir(self, path: str) -> None:
+        """Return when the names in a directory are on disk: what was made, renamed, removed."""
 
     def lock(self, path: str) -> Lock:
         """Take an exclusive lock that the operating system ends with the process.
@@ -148,6 +154,10 @@ class MetaStore(Protocol):
         """
 
 
+def _went_on(_point: str) -> None:
+    """Nothing happens at a fault point unless somebody asked for it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Env:
     clock: Clock
@@ -157,3 +167,5 @@ class Env:
     rng: random.Random
     offload: Callable[[Callable[[], T]], Awaitable[T]]  # type: ignore[valid-type]
     """Run a pure function that takes long: in a thread, or inline under simulation."""
+    reached: Callable[[str], None] = _went_on
+    """Called with the name of a fault point: a place where a test may want the broker to die."""

@@ -1,0 +1,64 @@
+"""Between the wire and the core: one handler per API, which translates and nothing else."""
+
+from types import MappingProxyType
+from typing import Final
+
+from odradek.broker.api.configs import describe_configs
+from odradek.broker.api.context import Handler
+from odradek.broker.api.coordinator import find_coordinator
+from odradek.broker.api.fetch import fetch
+from odradek.broker.api.group import (
+    delete_groups,
+    describe_groups,
+    heartbeat,
+    join_group,
+    leave_group,
+    list_groups,
+    sync_group,
+)
+from odradek.broker.api.group_offsets import offset_commit, offset_fetch, txn_offset_commit
+from odradek.broker.api.markers import write_txn_markers
+from odradek.broker.api.metadata import describe_cluster, metadata
+from odradek.broker.api.offsets import list_offsets, offset_for_leader_epoch
+from odradek.broker.api.produce import produce
+from odradek.broker.api.topics import create_partitions, create_topics, delete_topics
+from odradek.broker.api.txn import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    end_txn,
+    init_producer_id,
+)
+from odradek.broker.api.versions import api_versions
+
+HANDLERS: Final[MappingProxyType[int, Handler]] = MappingProxyType(
+    {
+        0: produce,
+        1: fetch,
+        2: list_offsets,
+        3: metadata,
+        8: offset_commit,
+        9: offset_fetch,
+        10: find_coordinator,
+        11: join_group,
+        12: heartbeat,
+        13: leave_group,
+        14: sync_group,
+        15: describe_groups,
+        16: list_groups,
+        18: api_versions,
+        19: create_topics,
+        20: delete_topics,
+        22: init_producer_id,
+        23: offset_for_leader_epoch,
+        24: add_partitions_to_txn,
+        25: add_offsets_to_txn,
+        26: end_txn,
+        27: write_txn_markers,
+        28: txn_offset_commit,
+        32: describe_configs,
+        37: create_partitions,
+        42: delete_groups,
+        60: describe_cluster,
+    }
+)
+"""The handler of each API, by its key."""

@@ -1,0 +1,166 @@
+"""DescribeConfigs, key 32, versions 1-4.
+
+Behaviour: the settings of topics and of this broker, each with where its value comes from. A null
+list of names asks for all; a name that does not exist is left out.
+
+Versions: 3 adds each setting's type and, if asked for, its documentation.
+
+Differs from Kafka: settings are those that Odradek has. The broker's cannot be changed while it
+runs, so all are read-only; the cluster-wide default (resource name "") has none.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from enum import IntEnum
+
+from odradek.broker.api.context import RequestContext
+from odradek.broker.cluster.image import TopicImage
+from odradek.broker.cluster.new_topic import check_name
+from odradek.broker.config import BrokerConfig, broker_settings
+from odradek.broker.settings import Setting, text_of
+from odradek.broker.topic_config import TOPIC_SETTINGS, has_broker_value, topic_value
+from odradek.protocol.apis.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+
+class ResourceType(IntEnum):
+    TOPIC = 2
+    BROKER = 4
+
+
+class ConfigSource(IntEnum):
+    TOPIC = 1
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+async def describe_configs(
+    context: RequestContext, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(
+        results=tuple(_describe(context, request, resource) for resource in request.resources)
+    )
+
+
+def _describe(
+    context: RequestContext, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+) -> DescribeConfigsResult:
+    code, message = ErrorCode.NONE, None
+    found: Sequence[DescribeConfigsResourceResult] = ()
+    try:
+        found = _configs_of(context, resource)
+    except KafkaError as error:
+        code, message = error.code, error.message
+    names = resource.configuration_keys
+    return DescribeConfigsResult(
+        error_code=code,
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=tuple(
+            config if request.include_synonyms else _without_synonyms(config)
+            for config in found
+            if names is None or config.name in names
+        ),
+    )
+
+
+def _configs_of(
+    context: RequestContext, resource: DescribeConfigsResource
+) -> Sequence[DescribeConfigsResourceResult]:
+    name, core = resource.resource_name, context.core
+    if resource.resource_type == ResourceType.TOPIC:
+        topic = core.cluster.image.topics.get(name)
+        if topic is None:
+            check_name(name)
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name!r}.")
+        return topic_configs(topic, core.config)
+    if resource.resource_type == ResourceType.BROKER:
+        if name == "":
+            return ()
+        if name != str(core.config.node_id):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"This is broker {core.config.node_id}; ask broker {name!r} itself.",
+            )
+        return broker_configs(core.config)
+    raise KafkaError(
+        ErrorCode.INVALID_REQUEST, f"Resources of type {resource.resource_type} have no settings."
+    )
+
+
+def topic_configs(
+    topic: TopicImage, broker: BrokerConfig
+) -> tuple[DescribeConfigsResourceResult, ...]:
+    """Every setting of a topic as it is in force."""
+    return tuple(_topic_config(topic, name, broker) for name in TOPIC_SETTINGS)
+
+
+def _topic_config(
+    topic: TopicImage, name: str, broker: BrokerConfig
+) -> DescribeConfigsResourceResult:
+    known = TOPIC_SETTINGS[name]
+    synonyms = []
+    if name in topic.configs:
+        synonyms.append((name, topic.configs[name], ConfigSource.TOPIC))
+    if known.broker_name is not None:
+        if has_broker_value(name, broker):
+            inherited = text_of(topic_value(name, {}, broker))
+            synonyms.append((known.broker_name, inherited, ConfigSource.STATIC_BROKER))
+        default = text_of(broker_settings()[known.broker_name].default)
+        synonyms.append((known.broker_name, default, ConfigSource.DEFAULT))
+    source = synonyms[0][2] if synonyms else ConfigSource.DEFAULT
+    value = text_of(topic_value(name, topic.configs, broker))
+    return _result(name, value, source, known.setting, synonyms, read_only=False)
+
+
+def broker_configs(broker: BrokerConfig) -> tuple[DescribeConfigsResourceResult, ...]:
+    """Every setting of the broker as it is in force."""
+    return tuple(
+        _broker_config(name, setting, broker) for name, setting in broker_settings().items()
+    )
+
+
+def _broker_config(
+    name: str, setting: Setting, broker: BrokerConfig
+) -> DescribeConfigsResourceResult:
+    value = getattr(broker, name.replace(".", "_"))
+    synonyms = [(name, text_of(setting.default), ConfigSource.DEFAULT)]
+    if value != setting.default:
+        synonyms.insert(0, (name, text_of(value), ConfigSource.STATIC_BROKER))
+    return _result(name, text_of(value), synonyms[0][2], setting, synonyms, read_only=True)
+
+
+def _result(
+    name: str,
+    value: str,
+    source: ConfigSource,
+    setting: Setting,
+    synonyms: Sequence[tuple[str, str, ConfigSource]],
+    *,
+    read_only: bool,
+) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=name,
+        value=value,
+        read_only=read_only,
+        config_source=source,
+        is_sensitive=False,
+        synonyms=tuple(
+            DescribeConfigsSynonym(name=name, value=value, source=source)
+            for name, value, source in synonyms
+        ),
+        config_type=setting.type,
+        documentation=setting.documentation or None,
+    )
+
+
+def _without_synonyms(config: DescribeConfigsResourceResult) -> DescribeConfigsResourceResult:
+    return replace(config, synonyms=())

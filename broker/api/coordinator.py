@@ -1,0 +1,71 @@
+"""FindCoordinator, key 10, versions 0-6.
+
+Behaviour: which broker coordinates a group or a transactional id. The state topic is made on the
+first question, and its coordinators are loaded before the answer.
+
+Versions: 1 adds the kind of key (0 group, 1 transactional id); 4 takes many keys and answers each
+with an error of its own; 6 knows share groups, which are not served: INVALID_REQUEST.
+
+Differs from Kafka: there is one broker, so the answer never changes, and InitProducerId works
+without having asked.
+"""
+
+from typing import Final
+
+from odradek.broker.api.context import RequestContext
+from odradek.protocol.apis.coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+
+STATE_TOPICS: Final = {0: CONSUMER_OFFSETS_TOPIC, 1: TRANSACTION_STATE_TOPIC}
+NOBODY: Final = -1
+
+
+async def find_coordinator(
+    context: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse:
+    if context.api_version >= 4:
+        found = [
+            await _coordinator(context, key, request.key_type) for key in request.coordinator_keys
+        ]
+        return FindCoordinatorResponse(coordinators=tuple(found))
+    one = await _coordinator(context, request.key, request.key_type)
+    return FindCoordinatorResponse(
+        error_code=one.error_code,
+        error_message=one.error_message,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
+    )
+
+
+async def _coordinator(context: RequestContext, key: str, key_type: int) -> Coordinator:
+    try:
+        topic = STATE_TOPICS.get(key_type)
+        if topic is None:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Nothing with keys of type {key_type} is coordinated."
+            )
+        await context.core.cluster.ensure_state_topic(topic)
+    except KafkaError as error:
+        return Coordinator(
+            key=key,
+            node_id=NOBODY,
+            host="",
+            port=NOBODY,
+            error_code=error.code,
+            error_message=error.message,
+        )
+    here = context.core.cluster.this_broker
+    return Coordinator(
+        key=key,
+        node_id=here.node_id,
+        host=here.host,
+        port=here.port,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+    )

@@ -1,0 +1,222 @@
+"""Fetch, key 1, versions 4-18.
+
+Behaviour: record batches from each partition's offset on, as they lie in the files, up to the high
+watermark, or to the last stable offset for read_committed with the aborted transactions in between,
+sorted by their first offset. The first batch found is given whole even if it is larger than every
+limit, so that a reader always gets on. With less than `min_bytes` there the answer waits, at most
+`max_wait_ms`; errors do not wait.
+
+High watermark, last stable offset, records and aborted transactions of a partition are one reading:
+nothing is read twice (KAFKA-9807).
+
+Versions: 7 has sessions, of which none are kept: the answer's session id is 0, and to go on with a
+session is FETCH_SESSION_ID_NOT_FOUND. 9 checks the leader epoch; 12 says from which epoch the last
+record was, and a log that went another way answers where it parted (KIP-595). 13 names topics by
+id.
+
+Differs from Kafka: a follower's fetch (replica id >= 0) is TOPIC_AUTHORIZATION_FAILED, as replicas
+come with the cluster. An isolation level other than 0 and 1 is INVALID_REQUEST. An answer has at
+most `fetch.max.bytes`, 55 MiB unless set otherwise, but for one batch that is larger.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+
+from odradek.broker.api.context import RequestContext
+from odradek.broker.api.offsets import NOT_SAID, READ_COMMITTED, check_leader_epoch
+from odradek.broker.partitions import Partition
+from odradek.protocol.apis.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+FULL_FETCH_EPOCHS: Final = frozenset({-1, 0})
+"""Session epochs that do not go on with a session: 0 would like a new one, -1 wants none."""
+ISOLATION_LEVELS: Final = frozenset({0, READ_COMMITTED})
+PARTITIONS_BETWEEN_YIELDS: Final = 64
+NONE_YET: Final = -1
+
+
+@dataclass(slots=True)
+class Reading:
+    """What is asked of one partition."""
+
+    topic_number: int
+    wanted: FetchPartition
+    partition: Partition | None = None
+    error: KafkaError | None = None
+
+
+async def fetch(context: RequestContext, request: FetchRequest) -> FetchResponse:
+    if request.session_epoch not in FULL_FETCH_EPOCHS:
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=())
+    if request.isolation_level not in ISOLATION_LEVELS:
+        return FetchResponse(error_code=ErrorCode.INVALID_REQUEST, responses=())
+    readings = list(_readings(context, request))
+    found = await _poll(context, request, readings)
+    by_topic: list[list[PartitionData]] = [[] for _ in request.topics]
+    for reading, data in zip(readings, found, strict=True):
+        by_topic[reading.topic_number].append(data)
+    return FetchResponse(
+        responses=tuple(
+            FetchableTopicResponse(
+                topic=topic.topic, topic_id=topic.topic_id, partitions=tuple(partitions)
+            )
+            for topic, partitions in zip(request.topics, by_topic, strict=True)
+        )
+    )
+
+
+def _readings(context: RequestContext, request: FetchRequest) -> Iterator[Reading]:
+    is_follower = request.replica_id >= 0 or request.replica_state.replica_id >= 0
+    for number, topic in enumerate(request.topics):
+        name, unknown = topic.topic, None
+        if context.api_version >= 13:
+            found = context.core.cluster.image.topic_by_id(topic.topic_id)
+            if found is None:
+                unknown = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+            else:
+                name = found.name
+        if is_follower:
+            unknown = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        for wanted in topic.partitions:
+            reading = Reading(number, wanted, error=unknown)
+            if unknown is None:
+                _look_up(context, reading, name)
+            yield reading
+
+
+def _look_up(context: RequestContext, reading: Reading, topic: str) -> None:
+    try:
+        reading.partition = context.core.partitions.get(topic, reading.wanted.partition)
+        check_leader_epoch(reading.partition, reading.wanted.current_leader_epoch)
+    except KafkaError as error:
+        reading.error = error
+
+
+async def _poll(
+    context: RequestContext, request: FetchRequest, readings: Sequence[Reading]
+) -> list[PartitionData]:
+    """Read, and wait for more while there is too little."""
+    max_bytes = max(0, min(request.max_bytes, context.core.config.fetch_max_bytes))
+    min_bytes = min(request.min_bytes, max_bytes)
+    deadline = trio.current_time() + max(0, request.max_wait_ms) / 1000
+    while True:
+        with context.core.partitions.watch(
+            [reading.partition for reading in readings if reading.partition is not None]
+        ) as news:
+            found, size_bytes, is_final = await _read_all(request, readings, max_bytes)
+            if is_final or size_bytes >= min_bytes or trio.current_time() >= deadline:
+                return found
+            with trio.move_on_at(deadline):
+                await news.wait()
+
+
+async def _read_all(
+    request: FetchRequest, readings: Sequence[Reading], max_bytes: int
+) -> tuple[list[PartitionData], int, bool]:
+    """One pass over all partitions: what was found, its size, and whether waiting is no use."""
+    found = []
+    total_bytes, is_final = 0, not readings
+    for number, reading in enumerate(readings):
+        if number % PARTITIONS_BETWEEN_YIELDS == PARTITIONS_BETWEEN_YIELDS - 1:
+            await trio.lowlevel.checkpoint()
+        data = await _read(request, reading, max_bytes - total_bytes, is_first=not total_bytes)
+        total_bytes += len(data.records or b"")
+        is_final = is_final or data.error_code != 0 or data.diverging_epoch.epoch != NONE_YET
+        found.append(data)
+    return found, total_bytes, is_final
+
+
+async def _read(
+    request: FetchRequest, reading: Reading, room_bytes: int, *, is_first: bool
+) -> PartitionData:
+    wanted, partition = reading.wanted, reading.partition
+    try:
+        if reading.error is not None:
+            raise reading.error
+        assert partition is not None
+        parted = _where_it_parted(partition, wanted)
+        if parted is not None:
+            return _diverged(partition, wanted, parted)
+        read = await partition.read(
+            wanted.fetch_offset,
+            max(0, min(wanted.partition_max_bytes, room_bytes)),
+            read_committed=request.isolation_level == READ_COMMITTED,
+            min_one=is_first,
+        )
+    except KafkaError as error:
+        return _failed(partition, wanted, error)
+    return PartitionData(
+        partition_index=wanted.partition,
+        error_code=ErrorCode.NONE,
+        high_watermark=read.high_watermark,
+        last_stable_offset=read.last_stable_offset,
+        log_start_offset=read.log_start_offset,
+        aborted_transactions=_aborted(request, read.aborted),
+        records=read.records,
+    )
+
+
+def _aborted(
+    request: FetchRequest, aborted: Sequence[tuple[int, int]]
+) -> tuple[AbortedTransaction, ...] | None:
+    """Null for a reader that does not care."""
+    if request.isolation_level != READ_COMMITTED:
+        return None
+    return tuple(
+        AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
+        for producer_id, first_offset in aborted
+    )
+
+
+def _where_it_parted(partition: Partition, wanted: FetchPartition) -> EpochEndOffset | None:
+    """Where this log and the reader's went different ways, if they did."""
+    if wanted.last_fetched_epoch == NOT_SAID:
+        return None
+    epoch, end_offset = partition.offset_for_leader_epoch(wanted.last_fetched_epoch)
+    if epoch == NOT_SAID or end_offset == NOT_SAID:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, "That leader epoch is not known here.")
+    if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
+        return EpochEndOffset(epoch=epoch, end_offset=end_offset)
+    return None
+
+
+def _diverged(
+    partition: Partition, wanted: FetchPartition, parted: EpochEndOffset
+) -> PartitionData:
+    return PartitionData(
+        partition_index=wanted.partition,
+        error_code=ErrorCode.NONE,
+        high_watermark=partition.high_watermark,
+        last_stable_offset=partition.last_stable_offset,
+        log_start_offset=partition.log_start_offset,
+        diverging_epoch=parted,
+        aborted_transactions=None,
+        records=b"",
+    )
+
+
+def _failed(
+    partition: Partition | None, wanted: FetchPartition, error: KafkaError
+) -> PartitionData:
+    """Clients reset their position by the log's start, so it is told where it is known."""
+    is_known = partition is not None and error.code is ErrorCode.OFFSET_OUT_OF_RANGE
+    return PartitionData(
+        partition_index=wanted.partition,
+        error_code=error.code,
+        high_watermark=partition.high_watermark if partition and is_known else NOT_SAID,
+        last_stable_offset=partition.last_stable_offset if partition and is_known else NOT_SAID,
+        log_start_offset=partition.log_start_offset if partition and is_known else NOT_SAID,
+        aborted_transactions=None,
+        records=b"",
+    )

@@ -1,0 +1,127 @@
+"""WriteTxnMarkers, key 27, versions 1-2.
+
+Behaviour: appends a marker to each partition named, waits until all of them are on disk, lets the
+group coordinator apply or forget the offsets of the transaction, and only then acknowledges
+(KAFKA-17507): what a commit promises is visible once its markers are acknowledged. A repeated
+marker is harmless and acknowledged again (KAFKA-19999).
+
+Versions: 2 says the transaction version of the marker, which decides how its epoch is compared
+(KIP-1228).
+
+Differs from Kafka: open to everybody, as there is no authoriser; Kafka asks for the right to alter
+the cluster. Administrators' tools end hanging transactions with it, with a coordinator epoch of -1.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from odradek.broker.api.context import RequestContext
+from odradek.broker.partitions import Appended, Partition
+from odradek.broker.topic_partition import TopicPartition
+from odradek.protocol.apis.txn import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC
+
+BETWEEN_MARKERS: Final = "between-markers"
+
+
+@dataclass(slots=True)
+class Write:
+    """One marker for one partition, and what became of it."""
+
+    marker: WritableTxnMarker
+    where: TopicPartition
+    partition: Partition | None = None
+    appended: Appended | None = None
+    code: ErrorCode = ErrorCode.NONE
+
+
+async def write_txn_markers(
+    context: RequestContext, request: WriteTxnMarkersRequest
+) -> WriteTxnMarkersResponse:
+    writes = [list(_writes(marker)) for marker in request.markers]
+    flat = [write for of_marker in writes for write in of_marker]
+    for number, write in enumerate(flat):
+        if number:
+            context.core.reached(BETWEEN_MARKERS)
+        _append(context, write)
+    for write in flat:
+        await _finish(context, write)
+    return WriteTxnMarkersResponse(
+        markers=tuple(
+            _result(marker, of_marker)
+            for marker, of_marker in zip(request.markers, writes, strict=True)
+        )
+    )
+
+
+def _writes(marker: WritableTxnMarker) -> Iterator[Write]:
+    for topic in marker.topics:
+        for index in topic.partition_indexes:
+            yield Write(marker, TopicPartition(topic.name, index))
+
+
+def _append(context: RequestContext, write: Write) -> None:
+    marker = write.marker
+    try:
+        write.partition = context.core.partitions.get(*write.where)
+        write.appended = write.partition.append_marker(
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            coordinator_epoch=marker.coordinator_epoch,
+            committed=marker.transaction_result,
+            transaction_version=marker.transaction_version,
+        )
+    except KafkaError as error:
+        write.code = error.code
+
+
+async def _finish(context: RequestContext, write: Write) -> None:
+    """Wait until a marker counts, and apply it. A repeat waits for what is there."""
+    partition = write.partition
+    if partition is None or write.code is not ErrorCode.NONE:
+        return
+    if write.appended is None:
+        marker_offset = next_offset = partition.log_end_offset
+    else:
+        marker_offset, next_offset = write.appended.base_offset, write.appended.last_offset + 1
+    try:
+        await partition.flushed(next_offset)
+    except KafkaError as error:
+        write.code = error.code
+        return
+    if write.where.topic == CONSUMER_OFFSETS_TOPIC:
+        context.core.groups.on_markers(
+            write.where.partition,
+            producer_id=write.marker.producer_id,
+            committed=write.marker.transaction_result,
+            marker_offset=marker_offset,
+        )
+
+
+def _result(marker: WritableTxnMarker, writes: list[Write]) -> WritableTxnMarkerResult:
+    codes = {write.where: write.code for write in writes}
+    return WritableTxnMarkerResult(
+        producer_id=marker.producer_id,
+        topics=tuple(
+            WritableTxnMarkerTopicResult(
+                name=topic.name,
+                partitions=tuple(
+                    WritableTxnMarkerPartitionResult(
+                        partition_index=index,
+                        error_code=codes[TopicPartition(topic.name, index)],
+                    )
+                    for index in topic.partition_indexes
+                ),
+            )
+            for topic in marker.topics
+        ),
+    )

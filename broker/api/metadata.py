@@ -1,0 +1,143 @@
+"""Metadata, key 3, versions 0-13; DescribeCluster, key 60, versions 0-2.
+
+Behaviour: brokers, topics, partitions and their leaders, as of one image of the cluster. A topic
+that is asked for by name and not there is made with `num.partitions` partitions, if the broker's
+`auto.create.topics.enable` and the request allow it, and is in the same answer. Null asks for every
+topic, an empty list for none (in version 0 it is the empty list that asks for all).
+
+Versions: 4 lets the client forbid auto-creation; 10 brings topic ids; 12 looks topics up by id: an
+unknown id is UNKNOWN_TOPIC_ID; 13 has an error of its own for the whole answer.
+
+Differs from Kafka: a topic just made is told at once, with its leader, instead of
+LEADER_NOT_AVAILABLE first. Authorised operations are not computed: there is no authoriser. A topic
+with a null name and no id is INVALID_REQUEST for that topic, where Kafka answers
+UNKNOWN_SERVER_ERROR.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from odradek.broker.api.context import RequestContext
+from odradek.broker.cluster.image import BrokerImage, ClusterImage, TopicImage
+from odradek.broker.cluster.new_topic import check_name
+from odradek.protocol.apis.metadata import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.schema import ZERO_UUID
+
+BROKERS: Final = 1
+"""The endpoint type of DescribeCluster that we have; 2 would be controllers."""
+
+
+async def metadata(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+    wants_all = request.topics is None or (context.api_version == 0 and not request.topics)
+    if wants_all:
+        topics = tuple(map(_topic, context.core.cluster.image.topics.values()))
+    else:
+        found = [await _wanted(context, request, wanted) for wanted in request.topics or ()]
+        topics = tuple(found)
+    image = context.core.cluster.image
+    return MetadataResponse(
+        brokers=tuple(
+            MetadataResponseBroker(node_id=b.node_id, host=b.host, port=b.port)
+            for b in image.brokers
+        ),
+        cluster_id=image.cluster_id,
+        controller_id=image.controller_id,
+        topics=topics,
+    )
+
+
+async def _wanted(
+    context: RequestContext, request: MetadataRequest, wanted: MetadataRequestTopic
+) -> MetadataResponseTopic:
+    cluster = context.core.cluster
+    if wanted.topic_id != ZERO_UUID:
+        by_id = cluster.image.topic_by_id(wanted.topic_id)
+        if by_id is None:
+            return _refused(wanted, ErrorCode.UNKNOWN_TOPIC_ID)
+        return _topic(by_id)
+    if wanted.name is None:
+        return _refused(wanted, ErrorCode.INVALID_REQUEST)
+    topic = cluster.image.topics.get(wanted.name)
+    if topic is None:
+        may_create = context.core.config.auto_create_topics_enable
+        try:
+            if not (may_create and request.allow_auto_topic_creation):
+                check_name(wanted.name)
+                return _refused(wanted, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            topic = await cluster.ensure_topic(wanted.name)
+        except KafkaError as error:
+            return _refused(wanted, error.code)
+    return _topic(topic)
+
+
+def _refused(wanted: MetadataRequestTopic, code: ErrorCode) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=code, name=wanted.name, topic_id=wanted.topic_id, partitions=()
+    )
+
+
+def _topic(topic: TopicImage) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=tuple(
+            MetadataResponsePartition(
+                error_code=ErrorCode.NONE,
+                partition_index=index,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=partition.replicas,
+                isr_nodes=partition.isr,
+            )
+            for index, partition in enumerate(topic.partitions)
+        ),
+    )
+
+
+async def describe_cluster(
+    context: RequestContext, request: DescribeClusterRequest
+) -> DescribeClusterResponse:
+    image = context.core.cluster.image
+    if request.endpoint_type != BROKERS:
+        return _no_such_endpoints(image, request)
+    return DescribeClusterResponse(
+        error_code=ErrorCode.NONE,
+        cluster_id=image.cluster_id,
+        controller_id=image.controller_id,
+        brokers=_cluster_brokers(image.brokers),
+    )
+
+
+def _no_such_endpoints(
+    image: ClusterImage, request: DescribeClusterRequest
+) -> DescribeClusterResponse:
+    code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+    if request.endpoint_type == 2:
+        code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
+    return DescribeClusterResponse(
+        error_code=code,
+        error_message=f"This is a broker; it has no endpoints of type {request.endpoint_type}.",
+        cluster_id=image.cluster_id,
+        endpoint_type=request.endpoint_type,
+        brokers=(),
+    )
+
+
+def _cluster_brokers(brokers: Iterable[BrokerImage]) -> tuple[DescribeClusterBroker, ...]:
+    return tuple(
+        DescribeClusterBroker(broker_id=broker.node_id, host=broker.host, port=broker.port)
+        for broker in brokers
+    )

@@ -1,0 +1,181 @@
+"""ListOffsets, key 2, versions 1-11; OffsetForLeaderEpoch, key 23, versions 2-4.
+
+Behaviour: the first offset at or after a timestamp, or one of the places that negative timestamps
+stand for: -1 the end (for read_committed: the last stable offset), -2 the beginning, -3 the record
+with the largest timestamp, -4 the beginning of what is on this broker (the same here), -5 and -6
+places in tiered storage, which there is none of: offset -1. OffsetForLeaderEpoch says where a
+leader epoch ended, so that a client can tell whether it read what has been truncated since.
+
+Versions: 2 has the isolation level; 4 checks the leader epoch the client believes in (74, 75); -3
+came with 7, -4 with 8, -5 with 9, -6 with 11: before, and for other negative timestamps,
+UNSUPPORTED_VERSION for the partition.
+
+Differs from Kafka: nothing past the last stable offset is found under read_committed, and the end
+is never told below the log's start.
+"""
+
+from collections import Counter
+from enum import IntEnum
+from typing import Final
+
+from odradek.broker.api.context import RequestContext
+from odradek.broker.partitions import Partition
+from odradek.protocol.apis.offsets import (
+    EpochEndOffset,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+READ_COMMITTED: Final = 1
+NOT_SAID: Final = -1
+
+
+class Place(IntEnum):
+    """What a negative timestamp asks for."""
+
+    LATEST = -1
+    EARLIEST = -2
+    MAX_TIMESTAMP = -3
+    EARLIEST_LOCAL = -4
+    LATEST_TIERED = -5
+    EARLIEST_PENDING_UPLOAD = -6
+
+
+SINCE: Final = {
+    Place.LATEST: 0,
+    Place.EARLIEST: 0,
+    Place.MAX_TIMESTAMP: 7,
+    Place.EARLIEST_LOCAL: 8,
+    Place.LATEST_TIERED: 9,
+    Place.EARLIEST_PENDING_UPLOAD: 11,
+}
+
+
+async def list_offsets(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    count = Counter((t.name, p.partition_index) for t in request.topics for p in t.partitions)
+    topics = []
+    for topic in request.topics:
+        found = [
+            await _list_offset(
+                context,
+                request,
+                topic.name,
+                wanted,
+                is_repeated=count[topic.name, wanted.partition_index] > 1,
+            )
+            for wanted in topic.partitions
+        ]
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(found)))
+    return ListOffsetsResponse(topics=tuple(topics))
+
+
+async def _list_offset(
+    context: RequestContext,
+    request: ListOffsetsRequest,
+    topic: str,
+    wanted: ListOffsetsPartition,
+    *,
+    is_repeated: bool,
+) -> ListOffsetsPartitionResponse:
+    index = wanted.partition_index
+    try:
+        if is_repeated:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "The request names the partition twice.")
+        _check_timestamp(wanted.timestamp, context.api_version)
+        partition = context.core.partitions.get(topic, index)
+        check_leader_epoch(partition, wanted.current_leader_epoch)
+        read_committed = request.isolation_level == READ_COMMITTED
+        timestamp, offset = await _find(partition, wanted.timestamp, read_committed=read_committed)
+    except KafkaError as error:
+        return ListOffsetsPartitionResponse(partition_index=index, error_code=error.code)
+    epoch = NOT_SAID if offset == NOT_SAID else partition.leader_epoch_at(offset)
+    return ListOffsetsPartitionResponse(
+        partition_index=index,
+        error_code=ErrorCode.NONE,
+        timestamp=timestamp,
+        offset=offset,
+        leader_epoch=epoch,
+    )
+
+
+def _check_timestamp(timestamp: int, version: int) -> None:
+    if timestamp < 0 and (timestamp not in SINCE or version < SINCE[Place(timestamp)]):
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION, f"Timestamp {timestamp} is not known in {version}."
+        )
+
+
+async def _find(partition: Partition, timestamp: int, *, read_committed: bool) -> tuple[int, int]:
+    """Timestamp and offset; -1 for what there is none of."""
+    end = partition.last_stable_offset if read_committed else partition.high_watermark
+    start = partition.log_start_offset
+    if timestamp == Place.LATEST:
+        return NOT_SAID, max(start, end)
+    if timestamp in (Place.EARLIEST, Place.EARLIEST_LOCAL):
+        return NOT_SAID, start
+    if timestamp in (Place.LATEST_TIERED, Place.EARLIEST_PENDING_UPLOAD):
+        return NOT_SAID, NOT_SAID
+    if timestamp == Place.MAX_TIMESTAMP:
+        found = await partition.max_timestamp()
+    else:
+        found = await partition.offset_for_timestamp(timestamp)
+    if found is None or found.offset >= end:
+        return NOT_SAID, NOT_SAID
+    return found.timestamp_ms, found.offset
+
+
+def check_leader_epoch(partition: Partition, believed: int) -> None:
+    """FENCED_LEADER_EPOCH for a client that is behind, UNKNOWN_LEADER_EPOCH for one ahead of us."""
+    if believed == NOT_SAID:
+        return
+    if believed < partition.leader_epoch:
+        raise KafkaError(
+            ErrorCode.FENCED_LEADER_EPOCH,
+            f"The leader epoch is {partition.leader_epoch}; {believed} is over.",
+        )
+    if believed > partition.leader_epoch:
+        raise KafkaError(
+            ErrorCode.UNKNOWN_LEADER_EPOCH,
+            f"The leader epoch here is {partition.leader_epoch}, not {believed} yet.",
+        )
+
+
+async def offset_for_leader_epoch(
+    context: RequestContext, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=tuple(
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=tuple(
+                    _epoch_end(context, topic.topic, wanted) for wanted in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+    )
+
+
+def _epoch_end(
+    context: RequestContext, topic: str, wanted: OffsetForLeaderPartition
+) -> EpochEndOffset:
+    try:
+        partition = context.core.partitions.get(topic, wanted.partition)
+        check_leader_epoch(partition, wanted.current_leader_epoch)
+    except KafkaError as error:
+        return EpochEndOffset(partition=wanted.partition, error_code=error.code)
+    epoch, end_offset = partition.offset_for_leader_epoch(wanted.leader_epoch)
+    return EpochEndOffset(
+        partition=wanted.partition,
+        error_code=ErrorCode.NONE,
+        leader_epoch=epoch,
+        end_offset=end_offset,
+    )

@@ -1,0 +1,206 @@
+"""Produce, key 0, versions 3-13 (listed from 0: KAFKA-18659).
+
+Behaviour: appends one record batch to each partition named, in order, and answers each for itself.
+With acks=-1 the answer waits until everything is on disk (`log.flush=ack`), while the connection
+takes its next request. acks=0 has no answer; an error then closes the connection, as there is no
+other way to tell.
+
+A transactional batch must belong to a transaction that its coordinator knows (KIP-890). The first
+of a producer in a partition is checked: up to version 11 that the client has added the partition;
+from version 12 on (transaction version 2) the partition is added for it, which waits for the
+completion of the transaction before, if need be. Check and append happen without a pause between
+them, so that no marker can come between (KAFKA-14884).
+
+Versions: 8 has a sentence for an error; 11 knows TRANSACTION_ABORTABLE, older ones are told
+INVALID_TXN_STATE; 12 adds partitions implicitly; 13 names topics by id. PRODUCER_FENCED is never
+answered: a producer is told INVALID_PRODUCER_EPOCH.
+
+Differs from Kafka: null or empty records are INVALID_RECORD, where Kafka does not answer at all.
+Records are not looked into: their number and contents are what the batch header says.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+
+from odradek.broker.api.context import Deferred, RequestContext
+from odradek.broker.api.transactional import admit, transaction_version_of_produce
+from odradek.broker.partitions import Appended, Partition
+from odradek.broker.topic_partition import TopicPartition
+from odradek.protocol.apis.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from odradek.protocol.batch import HEADER_BYTES, BatchHeader, Codec, read_header
+from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from odradek.protocol.state_topics import INTERNAL_TOPICS
+
+ACKS: Final = frozenset({-1, 0, 1})
+ADMIN_CLIENT: Final = "__admin_client"
+"""The client id with which Kafka's own tools may write to internal topics."""
+NO_OFFSET: Final = -1
+
+
+@dataclass(slots=True)
+class Batch:
+    """What a request has for one partition, and what became of it."""
+
+    topic: str
+    index: int
+    records: memoryview
+    header: BatchHeader | None = None
+    partition: Partition | None = None
+    appended: Appended | None = None
+    error: KafkaError | None = None
+
+
+async def produce(
+    context: RequestContext, request: ProduceRequest
+) -> ProduceResponse | Deferred | None:
+    batches = [list(_batches(context, topic)) for topic in request.topic_data]
+    flat = [batch for of_topic in batches for batch in of_topic]
+    try:
+        _check(context, request, flat)
+        await admit(context, request, [b for b in flat if b.error is None])
+    except KafkaError as error:
+        for batch in flat:
+            batch.error = batch.error or error
+    for batch in flat:
+        if batch.error is None:
+            _append(context, request, batch)
+
+    if request.acks == 0:
+        _close_on_error(flat)
+        return None
+    if request.acks == 1 or not any(batch.appended for batch in flat):
+        return _response(request, batches)
+
+    async def finish() -> ProduceResponse:
+        await _wait_until_durable(flat, request.timeout_ms)
+        return _response(request, batches)
+
+    return Deferred(finish)
+
+
+def _batches(context: RequestContext, asked: TopicProduceData) -> Iterable[Batch]:
+    name, error = asked.name, None
+    if context.api_version >= 13:
+        topic = context.core.cluster.image.topic_by_id(asked.topic_id)
+        if topic is None:
+            error = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"No topic has id {asked.topic_id}.")
+        else:
+            name = topic.name
+    if name in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT:
+        error = KafkaError(
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{name} is internal; the broker writes it."
+        )
+    for data in asked.partition_data:
+        records = memoryview(b"") if data.records is None else memoryview(data.records)
+        batch = Batch(topic=name, index=data.index, records=records, error=error)
+        if error is None:
+            _look_up(context, batch)
+        yield batch
+
+
+def _look_up(context: RequestContext, batch: Batch) -> None:
+    try:
+        batch.partition = context.core.partitions.get(batch.topic, batch.index)
+        if len(batch.records) < HEADER_BYTES:
+            raise KafkaError(ErrorCode.INVALID_RECORD, "There is no record batch.")
+        batch.header = read_header(batch.records)
+        if context.api_version < 7 and batch.header.codec == Codec.ZSTD:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later."
+            )
+    except KafkaError as error:
+        batch.error = error
+
+
+def _check(context: RequestContext, request: ProduceRequest, batches: Sequence[Batch]) -> None:
+    """Refuse the whole request."""
+    if request.acks not in ACKS:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUIRED_ACKS, f"acks is 0, 1 or -1 (all), not {request.acks}."
+        )
+    has_transactional = any(b.header is not None and b.header.is_transactional for b in batches)
+    if has_transactional and request.transactional_id is None:
+        raise KafkaError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "A transactional batch came without a transactional id.",
+        )
+
+
+def _append(context: RequestContext, request: ProduceRequest, batch: Batch) -> None:
+    assert batch.partition is not None
+    try:
+        batch.appended = batch.partition.append_from_client(
+            batch.records,
+            transaction_version=transaction_version_of_produce(context.api_version),
+        )
+    except KafkaError as error:
+        batch.error = error
+
+
+async def _wait_until_durable(batches: Sequence[Batch], timeout_ms: int) -> None:
+    waiting = [batch for batch in batches if batch.appended is not None]
+    with trio.move_on_after(max(timeout_ms, 0) / 1000):
+        while waiting:
+            await _wait_until_on_disk(waiting[0])
+            waiting.pop(0)
+    for batch in waiting:
+        batch.error = KafkaError(
+            ErrorCode.REQUEST_TIMED_OUT,
+            f"Not on disk within {timeout_ms} ms; it may still get there.",
+        )
+
+
+async def _wait_until_on_disk(batch: Batch) -> None:
+    assert batch.partition is not None
+    assert batch.appended is not None
+    try:
+        await batch.partition.flushed(batch.appended.last_offset + 1)
+    except KafkaError as error:
+        batch.error = error
+
+
+def _close_on_error(batches: Iterable[Batch]) -> None:
+    for batch in batches:
+        if batch.error is not None:
+            where = TopicPartition(batch.topic, batch.index)
+            raise ProtocolError(f"records for {where} with acks=0 were refused: {batch.error}")
+
+
+def _response(request: ProduceRequest, batches: Sequence[Sequence[Batch]]) -> ProduceResponse:
+    return ProduceResponse(
+        responses=tuple(
+            TopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=tuple(map(_partition_response, of_topic)),
+            )
+            for topic, of_topic in zip(request.topic_data, batches, strict=True)
+        )
+    )
+
+
+def _partition_response(batch: Batch) -> PartitionProduceResponse:
+    if batch.error is not None:
+        return PartitionProduceResponse(
+            index=batch.index,
+            error_code=batch.error.code,
+            base_offset=NO_OFFSET,
+            error_message=batch.error.message or None,
+        )
+    assert batch.appended is not None
+    return PartitionProduceResponse(
+        index=batch.index,
+        error_code=ErrorCode.NONE,
+        base_offset=batch.appended.base_offset,
+        log_append_time_ms=batch.appended.log_append_time_ms,
+        log_start_offset=batch.appended.log_start_offset,
+    )

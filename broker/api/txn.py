@@ -1,0 +1,210 @@
+"""InitProducerId, key 22, versions 0-5; AddPartitionsToTxn, key 24, versions 0-5; AddOffsetsToTxn,
+key 25, versions 0-4; EndTxn, key 26, versions 0-5.
+
+Behaviour: asks the transaction coordinator and answers its refusals in the codes of the version.
+EndTxn is answered when the decision is on disk; the markers follow.
+
+Versions: PRODUCER_FENCED is known from InitProducerId 4 and from 2 of the others, before it was
+INVALID_PRODUCER_EPOCH; TRANSACTION_ABORTABLE from InitProducerId 5, AddPartitionsToTxn 5,
+AddOffsetsToTxn 4, EndTxn 4. InitProducerId 3 says who the client believes to be (KIP-360).
+AddPartitionsToTxn 4 has many transactions and may only ask (VerifyOnly). EndTxn 5 means transaction
+version 2 and answers with the next producer id and epoch.
+
+Differs from Kafka: InitProducerId makes the state topic itself. AddPartitionsToTxn 4 and 5, which
+brokers send, are open to everybody, as there is no authoriser yet.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from odradek.broker.api.context import RequestContext
+from odradek.broker.api.transactional import code_for
+from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.txn.transaction import ClientIdentity, ProducerIdAndEpoch
+from odradek.protocol.apis.txn import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.state_topics import (
+    CONSUMER_OFFSETS_TOPIC,
+    INTERNAL_TOPICS,
+    TRANSACTION_STATE_TOPIC,
+)
+
+NO_PRODUCER: Final = -1
+BATCHED_FROM: Final = 4
+"""AddPartitionsToTxn from this version on comes from brokers."""
+VERSION_2_FROM: Final = 5
+"""EndTxn from this version on comes from clients of transaction version 2."""
+
+
+async def init_producer_id(
+    context: RequestContext, request: InitProducerIdRequest
+) -> InitProducerIdResponse:
+    try:
+        if request.transactional_id is not None:
+            await context.core.cluster.ensure_state_topic(TRANSACTION_STATE_TOPIC)
+        producer = await context.core.transactions.init_producer_id(
+            transactional_id=request.transactional_id,
+            timeout_ms=request.transaction_timeout_ms,
+            expected=_expected(request),
+            client=ClientIdentity(client_id=context.client_id, host=context.host),
+        )
+    except KafkaError as error:
+        code = code_for(error, context.api_version, fenced_from=4, abortable_from=5)
+        return InitProducerIdResponse(error_code=code, producer_epoch=NO_PRODUCER)
+    return InitProducerIdResponse(
+        error_code=ErrorCode.NONE,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+    )
+
+
+def _expected(request: InitProducerIdRequest) -> ProducerIdAndEpoch | None:
+    """Which producer the client believes to be (KIP-360)."""
+    has_id = request.producer_id != NO_PRODUCER
+    if has_id != (request.producer_epoch != NO_PRODUCER):
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, "A producer id and its epoch come together or not at all."
+        )
+    return _producer(request) if has_id else None
+
+
+def _producer(
+    request: InitProducerIdRequest
+    | AddPartitionsToTxnTransaction
+    | AddOffsetsToTxnRequest
+    | EndTxnRequest,
+) -> ProducerIdAndEpoch:
+    return ProducerIdAndEpoch(
+        producer_id=request.producer_id, producer_epoch=request.producer_epoch
+    )
+
+
+async def add_partitions_to_txn(
+    context: RequestContext, request: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnResponse:
+    if context.api_version >= BATCHED_FROM:
+        found = [await _add_partitions(context, wanted) for wanted in request.transactions]
+        return AddPartitionsToTxnResponse(
+            results_by_transaction=tuple(
+                AddPartitionsToTxnResult(
+                    transactional_id=wanted.transactional_id,
+                    topic_results=_topic_results(wanted.topics, codes),
+                )
+                for wanted, codes in zip(request.transactions, found, strict=True)
+            )
+        )
+    wanted = AddPartitionsToTxnTransaction(
+        transactional_id=request.v3_and_below_transactional_id,
+        producer_id=request.v3_and_below_producer_id,
+        producer_epoch=request.v3_and_below_producer_epoch,
+        topics=request.v3_and_below_topics,
+    )
+    codes = await _add_partitions(context, wanted)
+    return AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=_topic_results(wanted.topics, codes)
+    )
+
+
+Codes = Mapping[TopicPartition, ErrorCode]
+
+
+async def _add_partitions(context: RequestContext, wanted: AddPartitionsToTxnTransaction) -> Codes:
+    partitions = [
+        TopicPartition(topic.name, index) for topic in wanted.topics for index in topic.partitions
+    ]
+    refused = {p: code for p in partitions if (code := _refusal(context, p)) is not None}
+    if refused:
+        return {p: refused.get(p, ErrorCode.OPERATION_NOT_ATTEMPTED) for p in partitions}
+    producer = _producer(wanted)
+    try:
+        if wanted.verify_only:
+            return context.core.transactions.verify(
+                transactional_id=wanted.transactional_id, producer=producer, partitions=partitions
+            )
+        await context.core.transactions.add_partitions(
+            transactional_id=wanted.transactional_id,
+            producer=producer,
+            partitions=partitions,
+            transaction_version=2 if context.api_version >= BATCHED_FROM else 0,
+        )
+    except KafkaError as error:
+        code = code_for(error, context.api_version, fenced_from=2, abortable_from=5)
+        return dict.fromkeys(partitions, code)
+    return dict.fromkeys(partitions, ErrorCode.NONE)
+
+
+def _refusal(context: RequestContext, partition: TopicPartition) -> ErrorCode | None:
+    """Internal topics take part in transactions only through AddOffsetsToTxn."""
+    if partition.topic in INTERNAL_TOPICS and context.api_version < BATCHED_FROM:
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if not context.core.cluster.image.has_partition(partition.topic, partition.partition):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return None
+
+
+def _topic_results(
+    topics: Iterable[AddPartitionsToTxnTopic], codes: Codes
+) -> tuple[AddPartitionsToTxnTopicResult, ...]:
+    return tuple(
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=tuple(
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=index,
+                    partition_error_code=codes[TopicPartition(topic.name, index)],
+                )
+                for index in topic.partitions
+            ),
+        )
+        for topic in topics
+    )
+
+
+async def add_offsets_to_txn(
+    context: RequestContext, request: AddOffsetsToTxnRequest
+) -> AddOffsetsToTxnResponse:
+    code = ErrorCode.NONE
+    try:
+        await context.core.cluster.ensure_state_topic(CONSUMER_OFFSETS_TOPIC)
+        index = context.core.groups.partition_for(request.group_id)
+        await context.core.transactions.add_partitions(
+            transactional_id=request.transactional_id,
+            producer=_producer(request),
+            partitions=[TopicPartition(CONSUMER_OFFSETS_TOPIC, index)],
+            transaction_version=0,
+        )
+    except KafkaError as error:
+        code = code_for(error, context.api_version, fenced_from=2, abortable_from=4)
+    return AddOffsetsToTxnResponse(error_code=code)
+
+
+async def end_txn(context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
+    try:
+        producer = await context.core.transactions.end_transaction(
+            transactional_id=request.transactional_id,
+            producer=_producer(request),
+            committed=request.committed,
+            transaction_version=2 if context.api_version >= VERSION_2_FROM else 0,
+        )
+    except KafkaError as error:
+        code = code_for(error, context.api_version, fenced_from=2, abortable_from=4)
+        return EndTxnResponse(error_code=code)
+    return EndTxnResponse(
+        error_code=ErrorCode.NONE,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+    )

@@ -1,0 +1,83 @@
+"""ApiVersions, key 18, versions 0-4.
+
+Behaviour: lists every API that is served with its versions, and the features. A version of the
+request that is not known is answered in the format of version 0 with UNSUPPORTED_VERSION and the
+list all the same, so that a newer client can try again; the connection stays.
+
+Versions: 3 adds the client's software name and version, whose form is checked (INVALID_REQUEST),
+and features. 4 may tell of a feature whose lowest version is 0; 3 must leave it out, because older
+Java clients fail on it (KAFKA-17492), but may say that it is finalised.
+
+Differs from Kafka: the only features are `transaction.version` 2 (KIP-890) and `metadata.version`,
+which says whose rules are followed, not that a quorum of Kafka's keeps the metadata.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+from odradek.broker.api.context import RequestContext
+from odradek.protocol.api import Api
+from odradek.protocol.apis import APIS
+from odradek.protocol.apis.versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+from odradek.protocol.errors import ErrorCode
+
+SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
+FEATURES_EPOCH: Final = 0
+METADATA_VERSION: Final = 30
+"""The level that Kafka 4.3 finalises."""
+
+SUPPORTED: Final = (
+    SupportedFeatureKey(name="metadata.version", min_version=7, max_version=METADATA_VERSION),
+    SupportedFeatureKey(name="transaction.version", min_version=0, max_version=2),
+)
+FINALIZED: Final = (
+    FinalizedFeatureKey(
+        name="metadata.version",
+        min_version_level=METADATA_VERSION,
+        max_version_level=METADATA_VERSION,
+    ),
+    FinalizedFeatureKey(name="transaction.version", min_version_level=2, max_version_level=2),
+)
+
+
+async def api_versions(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    if not context.is_version_known:
+        return ApiVersionsResponse(
+            error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=listed(APIS.values())
+        )
+    if context.api_version >= 3 and not _is_software(request):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=())
+    lowest = 0 if context.api_version >= 4 else 1
+    return ApiVersionsResponse(
+        error_code=ErrorCode.NONE,
+        api_keys=listed(APIS.values()),
+        supported_features=tuple(f for f in SUPPORTED if f.min_version >= lowest),
+        finalized_features_epoch=FEATURES_EPOCH,
+        finalized_features=FINALIZED,
+    )
+
+
+def listed(apis: Iterable[Api[Any, Any]]) -> tuple[ApiVersion, ...]:
+    """What is said about each API: sorted by key."""
+    return tuple(
+        ApiVersion(
+            api_key=api.key,
+            min_version=api.min_version if api.advertised_min is None else api.advertised_min,
+            max_version=api.max_version,
+        )
+        for api in sorted(apis, key=lambda api: api.key)
+    )
+
+
+def _is_software(request: ApiVersionsRequest) -> bool:
+    return all(
+        SOFTWARE_NAME.fullmatch(text)
+        for text in (request.client_software_name, request.client_software_version)
+    )

@@ -1,0 +1,221 @@
+"""One broker, put together: which parts there are, in which order they start and stop.
+
+Start: metadata store -> image -> logs (recovered) -> lead of every partition -> coordinators ->
+listener. Coordinators load their state partitions while clients are already served; whose state is
+not there yet is told so and tries again.
+
+Stop, in the reverse order: nobody new is served, what is under way is answered, coordinators end,
+logs are flushed and marked as closed cleanly.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+
+from odradek.broker.api import HANDLERS
+from odradek.broker.api.context import Core
+from odradek.broker.cluster.controller import Controller, load_image
+from odradek.broker.cluster.image import BrokerImage
+from odradek.broker.config import MINUTE_MS, BrokerConfig
+from odradek.broker.env import Env
+from odradek.broker.group.coordinator import GroupCoordinator
+from odradek.broker.group.limits import GroupConfig
+from odradek.broker.partitions import Partition, Partitions
+from odradek.broker.peers import InProcessPeer
+from odradek.broker.server import Server
+from odradek.broker.topic_logs import TopicLogs
+from odradek.broker.txn.config import TransactionConfig
+from odradek.broker.txn.coordinator import TransactionCoordinator
+from odradek.broker.txn.producer_ids import ProducerIds
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.state_topics import (
+    CONSUMER_OFFSETS_TOPIC,
+    INTERNAL_TOPICS,
+    TRANSACTION_STATE_TOPIC,
+)
+
+CONNECTIONS_MAX: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """What a broker has to say when it serves."""
+
+    host: str
+    port: int
+    partition_count: int
+    recovered: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where to listen, and what to tell clients if that is not it."""
+
+    host: str
+    port: int
+    advertised_host: str | None = None
+    advertised_port: int | None = None
+
+
+class StateTopic:
+    """The partitions of one state topic, as its coordinator sees them."""
+
+    def __init__(self, partitions: Partitions, topic: str) -> None:
+        self._partitions = partitions
+        self._topic = topic
+
+    def get(self, index: int) -> Partition:
+        try:
+            return self._partitions.get(self._topic, index)
+        except KafkaError as error:
+            raise KafkaError(
+                ErrorCode.NOT_COORDINATOR, f"{self._topic}-{index} is not led by this broker."
+            ) from error
+
+
+async def serve(
+    env: Env,
+    config: BrokerConfig,
+    *,
+    directory: str,
+    address: Address,
+    started: Callable[[Started], None],
+    stop: trio.Event,
+    connections_max: int = CONNECTIONS_MAX,
+) -> None:
+    """Run a broker until `stop` is set.
+
+    Raises OSError if the address or the directory cannot be had.
+    """
+    began = trio.current_time()
+    here = BrokerImage(node_id=config.node_id, host="", port=0)
+    image = await load_image(env.meta, here=here, rng=env.rng)
+    partitions = Partitions(disk=env.disk, directory=directory, clock=env.clock)
+    logs = TopicLogs(partitions, config)
+    cluster = Controller(meta=env.meta, config=config, rng=env.rng, logs=logs, image=image)
+    await cluster.elect()
+    partition_count = await logs.open_all(cluster.image)
+    core = _core(env, config, cluster, partitions)
+    server = Server(
+        network=env.net,
+        core=core,
+        handlers=HANDLERS,
+        config=config,
+        connections_max=connections_max,
+    )
+
+    def listening(host: str, port: int) -> None:
+        cluster.advertise(address.advertised_host or host, address.advertised_port or port)
+        started(
+            Started(
+                host=host,
+                port=port,
+                partition_count=partition_count,
+                recovered=partitions.recovered,
+                seconds=trio.current_time() - began,
+            )
+        )
+
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(partitions.run)
+            await nursery.start(core.transactions.run)
+            await nursery.start(core.groups.run)
+            nursery.start_soon(_load_coordinators, core)
+
+            async def listen() -> None:
+                await server.serve(address.host, address.port, started=listening)
+
+            nursery.start_soon(listen)
+            await stop.wait()
+            await server.drain()
+            nursery.cancel_scope.cancel()
+    finally:
+        with trio.CancelScope(shield=True):
+            await partitions.close()
+
+
+def _core(env: Env, config: BrokerConfig, cluster: Controller, partitions: Partitions) -> Core:
+    peer = InProcessPeer(lambda: core)
+    transactions = TransactionCoordinator(
+        state_partitions=StateTopic(partitions, TRANSACTION_STATE_TOPIC),
+        producer_ids=ProducerIds(env.meta),
+        markers=peer,
+        clock=env.clock,
+        config=_transaction_config(
+            config,
+            _partition_count(
+                cluster, TRANSACTION_STATE_TOPIC, config.transaction_state_log_num_partitions
+            ),
+        ),
+    )
+    groups = GroupCoordinator(
+        state_partitions=StateTopic(partitions, CONSUMER_OFFSETS_TOPIC),
+        clock=env.clock,
+        rng=env.rng,
+        config=_group_config(
+            config,
+            _partition_count(cluster, CONSUMER_OFFSETS_TOPIC, config.offsets_topic_num_partitions),
+        ),
+    )
+    core = Core(
+        config=config,
+        clock=env.clock,
+        cluster=cluster,
+        partitions=partitions,
+        transactions=transactions,
+        groups=groups,
+        reached=env.reached,
+    )
+
+    async def load(topic: str, index: int) -> None:
+        await _load_coordinator(core, topic, index)
+
+    cluster.on_lead(load)
+    return core
+
+
+async def _load_coordinators(core: Core) -> None:
+    for name in sorted(INTERNAL_TOPICS):
+        topic = core.cluster.image.topics.get(name)
+        if topic is not None:
+            for index in range(len(topic.partitions)):
+                await _load_coordinator(core, name, index)
+
+
+async def _load_coordinator(core: Core, topic: str, index: int) -> None:
+    if topic == TRANSACTION_STATE_TOPIC:
+        await core.transactions.load(index)
+    else:
+        await core.groups.load(index)
+
+
+def _partition_count(cluster: Controller, topic: str, configured: int) -> int:
+    """A state topic that is there keeps the number it was made with: ids are hashed over it."""
+    found = cluster.image.topics.get(topic)
+    return configured if found is None else len(found.partitions)
+
+
+def _transaction_config(config: BrokerConfig, partition_count: int) -> TransactionConfig:
+    return TransactionConfig(
+        transaction_max_timeout_ms=config.transaction_max_timeout_ms,
+        transactional_id_expiration_ms=config.transactional_id_expiration_ms,
+        transaction_state_log_num_partitions=partition_count,
+        transaction_concurrent_wait_ms=config.transaction_concurrent_wait_ms,
+    )
+
+
+def _group_config(config: BrokerConfig, partition_count: int) -> GroupConfig:
+    return GroupConfig(
+        group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+        group_min_session_timeout_ms=config.group_min_session_timeout_ms,
+        group_max_session_timeout_ms=config.group_max_session_timeout_ms,
+        group_max_size=config.group_max_size,
+        offset_metadata_max_bytes=config.offset_metadata_max_bytes,
+        offsets_retention_ms=config.offsets_retention_minutes * MINUTE_MS,
+        offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
+        offsets_topic_num_partitions=partition_count,
+    )

@@ -1,0 +1,296 @@
+"""Makes, grows and removes topics: the only writer of the cluster's image.
+
+Every change goes: check (refusals as `KafkaError`) -> logs on disk -> metadata store -> image. The
+store's transaction is the moment at which a topic exists. A crash before it leaves directories that
+belong to no topic, and they are removed when a topic of that name is made; a crash while a deleted
+topic's directories go leaves the same. So a topic never finds the records of a namesake.
+
+State topics are made when somebody first needs them, with one replica and their own settings, and
+their coordinators are loaded before anyone hears that they exist.
+
+On start this broker takes the lead of every partition in a new leader epoch, as an election would
+give it: coordinators fence with it what an earlier run of the broker may still have under way.
+"""
+
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Final, Protocol
+from uuid import UUID
+
+import trio
+
+from odradek.broker.cluster.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from odradek.broker.cluster.new_topic import (
+    NewTopic,
+    check_growth,
+    check_name,
+    check_replicas,
+    planned_partition_count,
+)
+from odradek.broker.cluster.store import (
+    CLUSTER,
+    PARTITIONS,
+    TOPICS,
+    pack,
+    pack_partition,
+    partition_key,
+    read_topics,
+    topic_deletes,
+    topic_key,
+    topic_puts,
+    unpack,
+)
+from odradek.broker.config import BrokerConfig
+from odradek.broker.env import Compare, MetaStore
+from odradek.broker.topic_config import check_topic_configs, state_topic_configs
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.state_topics import INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
+
+BASE64_URL: Final = str.maketrans("+/", "-_")
+
+
+Loader = Callable[[str, int], Awaitable[None]]
+"""Loads the coordinator of one partition of a state topic."""
+
+
+class TopicLogs(Protocol):
+    """What keeps the records of topics on this broker."""
+
+    async def create(self, topic: TopicImage, indexes: Sequence[int]) -> None:
+        """Make empty logs for some partitions; what a namesake left behind goes.
+
+        Raises KafkaError KAFKA_STORAGE_ERROR; then none of them is there.
+        """
+
+    async def delete(self, topic: TopicImage) -> None:
+        """Remove the logs of a topic."""
+
+
+class Controller:
+    """The cluster as this broker knows it (`image`) and the changes it can make to it."""
+
+    def __init__(
+        self,
+        *,
+        meta: MetaStore,
+        config: BrokerConfig,
+        rng: random.Random,
+        logs: TopicLogs,
+        image: ClusterImage,
+    ) -> None:
+        self.image = image
+        self._meta = meta
+        self._config = config
+        self._rng = rng
+        self._logs = logs
+        self._load: Loader | None = None
+        self._changing = trio.Lock()
+
+    @property
+    def node_id(self) -> int:
+        return self._config.node_id
+
+    @property
+    def this_broker(self) -> BrokerImage:
+        return self.image.broker(self.node_id)
+
+    def advertise(self, host: str, port: int) -> None:
+        """Say where clients reach this broker."""
+        here = BrokerImage(node_id=self.node_id, host=host, port=port)
+        self.image = replace(self.image, brokers=(here,))
+
+    def on_lead(self, load: Loader) -> None:
+        """Say what loads the coordinator of a partition of a new state topic."""
+        self._load = load
+
+    async def elect(self) -> None:
+        """Take the lead of every partition, in a new leader epoch."""
+        async with self._changing:
+            topics = [
+                replace(topic, partitions=tuple(map(_elected, topic.partitions)))
+                for topic in self.image.topics.values()
+            ]
+            puts: dict[str, bytes | None] = {
+                partition_key(topic.name, index): pack_partition(partition)
+                for topic in topics
+                for index, partition in enumerate(topic.partitions)
+            }
+            if puts:
+                await self._meta.txn((), puts)
+                self.image = self.image.with_topics(topics)
+
+    async def create_topic(self, wanted: NewTopic, *, validate_only: bool = False) -> TopicImage:
+        """Make a topic. Raises KafkaError: its name, numbers or settings cannot be, or the disk."""
+        check_name(wanted.name)
+        if wanted.name in INTERNAL_TOPICS:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"{wanted.name} is internal; the broker makes it when it is needed.",
+            )
+        async with self._changing:
+            if wanted.name in self.image.topics:
+                raise KafkaError(
+                    ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {wanted.name} is there already."
+                )
+            topic = self._planned(wanted)
+            if not validate_only:
+                await self._make(topic)
+            return topic
+
+    async def ensure_topic(self, name: str) -> TopicImage:
+        """Make a topic with the defaults if it is not there: what auto-creation does."""
+        if name in INTERNAL_TOPICS:
+            return await self.ensure_state_topic(name)
+        found = self.image.topics.get(name)
+        if found is not None:
+            return found
+        try:
+            return await self.create_topic(NewTopic(name=name))
+        except KafkaError as error:
+            if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:  # somebody was quicker
+                return self.image.topics[name]
+            raise
+
+    async def ensure_state_topic(self, name: str) -> TopicImage:
+        """Make an internal topic if it is not there; its coordinators are loaded on return."""
+        found = self.image.topics.get(name)
+        if found is not None:
+            return found
+        async with self._changing:
+            found = self.image.topics.get(name)
+            if found is None:
+                found = self._state_topic(name)
+                await self._make(found)
+            return found
+
+    async def create_partitions(
+        self,
+        name: str,
+        total_count: int,
+        replicas: Sequence[tuple[int, ...]] | None = None,
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Grow a topic to `total_count` partitions. Raises KafkaError."""
+        async with self._changing:
+            topic = self._existing(name)
+            have = len(topic.partitions)
+            if name in INTERNAL_TOPICS:
+                raise KafkaError(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION,
+                    f"{name} is internal: its partitions are found by a hash over their number.",
+                )
+            check_growth(name, have, total_count, None if replicas is None else len(replicas))
+            for brokers in replicas or ():
+                check_replicas(brokers, self._broker_ids())
+            if validate_only:
+                return
+            added = self._partitions(total_count - have)
+            grown = replace(topic, partitions=topic.partitions + added)
+            await self._logs.create(grown, range(have, total_count))
+            puts: dict[str, bytes | None] = {
+                partition_key(name, have + number): pack_partition(partition)
+                for number, partition in enumerate(added)
+            }
+            await self._meta.txn((), puts)
+            self.image = self.image.with_topics([grown])
+
+    async def delete_topic(self, name: str) -> TopicImage:
+        """Remove a topic and its records for good; what it was. Raises KafkaError."""
+        if not self._config.delete_topic_enable:
+            raise KafkaError(
+                ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false on this broker."
+            )
+        if name in INTERNAL_TOPICS:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"{name} is internal; without it no transaction and no group would be known.",
+            )
+        async with self._changing:
+            topic = self._existing(name)
+            await self._meta.txn((), topic_deletes(topic))
+            self.image = self.image.without_topic(name)
+            await self._logs.delete(topic)
+            return topic
+
+    def _existing(self, name: str) -> TopicImage:
+        topic = self.image.topics.get(name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name!r}.")
+        return topic
+
+    def _planned(self, wanted: NewTopic) -> TopicImage:
+        count = planned_partition_count(
+            wanted, default=self._config.num_partitions, brokers=self._broker_ids()
+        )
+        return TopicImage(
+            name=wanted.name,
+            topic_id=self._new_uuid(),
+            configs=check_topic_configs(wanted.configs),
+            partitions=self._partitions(count),
+        )
+
+    def _state_topic(self, name: str) -> TopicImage:
+        if name == TRANSACTION_STATE_TOPIC:
+            count = self._config.transaction_state_log_num_partitions
+        else:
+            count = self._config.offsets_topic_num_partitions
+        return TopicImage(
+            name=name,
+            topic_id=self._new_uuid(),
+            configs=state_topic_configs(name, self._config),
+            partitions=self._partitions(count),
+        )
+
+    async def _make(self, topic: TopicImage) -> None:
+        indexes = range(len(topic.partitions))
+        await self._logs.create(topic, indexes)
+        absent = Compare(key=topic_key(topic.name), mod_revision=0)
+        try:
+            is_new, _ = await self._meta.txn([absent], topic_puts(topic))
+        except KafkaError:
+            await self._logs.delete(topic)
+            raise
+        assert is_new, f"{topic.name} is in the store and not in the image"
+        if topic.is_internal and self._load is not None:
+            for index in indexes:
+                await self._load(topic.name, index)
+        self.image = self.image.with_topics([topic])
+
+    def _partitions(self, count: int) -> tuple[PartitionImage, ...]:
+        here = (self.node_id,)
+        partition = PartitionImage(leader=self.node_id, leader_epoch=0, replicas=here, isr=here)
+        return (partition,) * count
+
+    def _broker_ids(self) -> list[int]:
+        return [broker.node_id for broker in self.image.brokers]
+
+    def _new_uuid(self) -> UUID:
+        return UUID(int=self._rng.getrandbits(128), version=4)
+
+
+async def load_image(meta: MetaStore, *, here: BrokerImage, rng: random.Random) -> ClusterImage:
+    """The cluster as the store has it, with this broker in it; a new store gets a cluster id."""
+    found, _ = await meta.range(CLUSTER)
+    if CLUSTER in found:
+        cluster_id = unpack(found[CLUSTER].value)["id"]
+    else:
+        cluster_id = _new_cluster_id(rng)
+        await meta.txn([Compare(key=CLUSTER, mod_revision=0)], {CLUSTER: pack({"id": cluster_id})})
+    topics, _ = await meta.range(TOPICS)
+    partitions, _ = await meta.range(PARTITIONS)
+    image = ClusterImage(cluster_id=cluster_id, controller_id=here.node_id, brokers=(here,))
+    return image.with_topics(read_topics(topics, partitions))
+
+
+def _new_cluster_id(rng: random.Random) -> str:
+    """22 characters of base64, as Kafka's tools expect."""
+    import base64
+
+    data = rng.getrandbits(128).to_bytes(16, "big")
+    return base64.b64encode(data).decode().rstrip("=").translate(BASE64_URL)
+
+
+def _elected(partition: PartitionImage) -> PartitionImage:
+    return replace(partition, leader_epoch=partition.leader_epoch + 1)

@@ -1,0 +1,71 @@
+"""The cluster at one moment, immutable: who reads it never sees half of a change."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from uuid import UUID
+
+from odradek.protocol.state_topics import INTERNAL_TOPICS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerImage:
+    node_id: int
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionImage:
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicImage:
+    name: str
+    topic_id: UUID
+    configs: Mapping[str, str]
+    partitions: tuple[PartitionImage, ...]
+
+    @property
+    def is_internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterImage:
+    cluster_id: str
+    controller_id: int
+    brokers: tuple[BrokerImage, ...]
+    topics: Mapping[str, TopicImage] = field(default_factory=dict)
+    names: Mapping[UUID, str] = field(default_factory=dict)
+
+    def broker(self, node_id: int) -> BrokerImage:
+        return next(broker for broker in self.brokers if broker.node_id == node_id)
+
+    def topic_by_id(self, topic_id: UUID) -> TopicImage | None:
+        name = self.names.get(topic_id)
+        return None if name is None else self.topics[name]
+
+    def has_partition(self, topic: str, index: int) -> bool:
+        found = self.topics.get(topic)
+        return found is not None and 0 <= index < len(found.partitions)
+
+    def with_topics(self, added: Iterable[TopicImage]) -> "ClusterImage":
+        """This image with topics added or replaced. The order of names is alphabetical."""
+        topics = {**self.topics, **{topic.name: topic for topic in added}}
+        return self._with(topics)
+
+    def without_topic(self, name: str) -> "ClusterImage":
+        return self._with({key: topic for key, topic in self.topics.items() if key != name})
+
+    def _with(self, topics: Mapping[str, TopicImage]) -> "ClusterImage":
+        ordered = {name: topics[name] for name in sorted(topics)}
+        return replace(
+            self,
+            topics=MappingProxyType(ordered),
+            names=MappingProxyType({topic.topic_id: name for name, topic in ordered.items()}),
+        )

@@ -1,0 +1,170 @@
+"""The broker's settings: Kafka's property names, Kafka's defaults, and a few of our own.
+
+A setting stands here only if something reads it. What Kafka has and we do not (thread counts,
+say) is refused like a misspelling: a setting that is silently without effect is a lie.
+
+Differs from Kafka: `num.partitions` is 4; state topics have one replica, as there is one broker;
+`group.initial.rebalance.delay.ms` is 0, as in Kafka's own quick start; a group has at most 1,000
+members. Ours are `log.flush` (`ack` or `os`: whether an answer waits for the disk),
+`connections.max.frame.ms` (how long a request may take to arrive) and
+`transaction.concurrent.wait.ms` (how long CONCURRENT_TRANSACTIONS is held back).
+"""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from odradek.broker.settings import (
+    ConfigError,
+    Setting,
+    Value,
+    boolean,
+    int32,
+    int64,
+    settings_of,
+    string,
+    unknown_name,
+)
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+SECOND_MS: Final = 1000
+MINUTE_MS: Final = 60 * SECOND_MS
+HOUR_MS: Final = 60 * MINUTE_MS
+DAY_MS: Final = 24 * HOUR_MS
+ONE_BROKER: Final = "there is one broker"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """Every setting of `odradek serve`, already checked. Make it with `from_properties`."""
+
+    # who and where
+    node_id: int = int32(1, low=0)
+    listeners: str = string("")
+    advertised_listeners: str = string("")
+    log_dirs: str = string("")
+
+    # topics
+    num_partitions: int = int32(4, low=1, high=10_000)
+    auto_create_topics_enable: bool = boolean(True)
+    delete_topic_enable: bool = boolean(True)
+    default_replication_factor: int = int32(1, low=1, high=1, why=ONE_BROKER)
+    min_insync_replicas: int = int32(1, low=1)
+
+    # logs
+    log_flush: str = string("ack", choices=("ack", "os"))
+    log_segment_bytes: int = int32(1024 * MIB, low=16 * KIB)
+    log_roll_ms: int = int64(7 * DAY_MS, low=1)
+    log_retention_ms: int = int64(7 * DAY_MS, low=-1)
+    log_retention_bytes: int = int64(-1, low=-1)
+    log_retention_check_interval_ms: int = int64(5 * MINUTE_MS, low=1)
+    log_index_interval_bytes: int = int32(4 * KIB, low=0)
+    log_index_size_max_bytes: int = int32(10 * MIB, low=4)
+    log_message_timestamp_type: str = string("CreateTime", choices=("CreateTime", "LogAppendTime"))
+    log_message_timestamp_before_max_ms: int = int64(2**63 - 1, low=0)
+    log_message_timestamp_after_max_ms: int = int64(HOUR_MS, low=0)
+    message_max_bytes: int = int32(MIB + 12, low=0)
+    producer_id_expiration_ms: int = int32(DAY_MS, low=1)
+    producer_id_expiration_check_interval_ms: int = int32(10 * MINUTE_MS, low=1)
+
+    # connections
+    socket_request_max_bytes: int = int32(100 * MIB, low=1)
+    connections_max_idle_ms: int = int64(10 * MINUTE_MS, low=1)
+    connections_max_frame_ms: int = int64(30 * SECOND_MS, low=1)
+    max_connections: int = int32(2**31 - 1, low=0)
+    queued_max_request_bytes: int = int64(256 * MIB, low=1)
+    fetch_max_bytes: int = int32(55 * MIB, low=1024, high=64 * MIB)
+
+    # transactions
+    transaction_max_timeout_ms: int = int32(15 * MINUTE_MS, low=1)
+    transactional_id_expiration_ms: int = int32(7 * DAY_MS, low=1)
+    transaction_concurrent_wait_ms: int = int32(SECOND_MS, low=0)
+    transaction_partition_verification_enable: bool = boolean(True)
+    transaction_state_log_num_partitions: int = int32(50, low=1)
+    transaction_state_log_segment_bytes: int = int32(100 * MIB, low=16 * KIB)
+    transaction_state_log_replication_factor: int = int32(1, low=1, high=1, why=ONE_BROKER)
+    transaction_state_log_min_isr: int = int32(1, low=1, high=1, why=ONE_BROKER)
+
+    # groups
+    offsets_topic_num_partitions: int = int32(50, low=1)
+    offsets_topic_segment_bytes: int = int32(100 * MIB, low=16 * KIB)
+    offsets_topic_replication_factor: int = int32(1, low=1, high=1, why=ONE_BROKER)
+    offsets_retention_minutes: int = int32(7 * 24 * 60, low=1)
+    offsets_retention_check_interval_ms: int = int64(10 * MINUTE_MS, low=1)
+    offset_metadata_max_bytes: int = int32(4096, low=0)
+    group_initial_rebalance_delay_ms: int = int32(0, low=0)
+    group_min_session_timeout_ms: int = int32(6 * SECOND_MS, low=1)
+    group_max_session_timeout_ms: int = int32(30 * MINUTE_MS, low=1)
+    group_max_size: int = int32(1000, low=1)
+
+
+# Kafka's coarser spellings of the same settings: name -> (setting, milliseconds in one of them)
+COARSER: Final[dict[str, tuple[str, int]]] = {
+    "log.retention.minutes": ("log.retention.ms", MINUTE_MS),
+    "log.retention.hours": ("log.retention.ms", HOUR_MS),
+    "log.roll.hours": ("log.roll.ms", HOUR_MS),
+}
+RENAMED: Final[dict[str, str]] = {"log.dir": "log.dirs", "broker.id": "node.id"}
+
+
+@functools.cache
+def broker_settings() -> dict[str, Setting]:
+    """The broker's settings by Kafka's name."""
+    return settings_of(BrokerConfig)
+
+
+def from_properties(properties: Mapping[str, str]) -> BrokerConfig:
+    """A configuration out of names and texts. Raises `ConfigError` with one sentence."""
+    values: dict[str, Value] = {}
+    settings = broker_settings()
+    for given, text in properties.items():
+        name = RENAMED.get(given, given)
+        if name in COARSER:
+            name, factor = COARSER[name]
+            text = _in_milliseconds(given, text, factor)
+        if name not in settings:
+            known = [*settings, *COARSER, *RENAMED]
+            raise ConfigError(unknown_name(given, known, of="the broker"))
+        values[name.replace(".", "_")] = settings[name].parse(given, text)
+    config = BrokerConfig(**values)  # type: ignore[arg-type]
+    _check_together(config)
+    return config
+
+
+def _in_milliseconds(name: str, text: str, factor: int) -> str:
+    try:
+        value = int(text)
+    except ValueError:
+        raise ConfigError(f"{name} is a whole number, not {text!r}.") from None
+    return str(value if value < 0 else value * factor)
+
+
+def _check_together(config: BrokerConfig) -> None:
+    if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
+        raise ConfigError(
+            "group.min.session.timeout.ms cannot be more than group.max.session.timeout.ms."
+        )
+    if config.socket_request_max_bytes > config.queued_max_request_bytes:
+        raise ConfigError(
+            "socket.request.max.bytes cannot be more than queued.max.request.bytes: "
+            "a request of that size would never be read."
+        )
+
+
+def read_properties(text: str, *, source: str) -> dict[str, str]:
+    """The `name=value` lines of a properties file; `#` and `!` begin a comment.
+
+    Raises `ConfigError` naming the line that is neither.
+    """
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.strip()
+        if not line or line[0] in "#!":
+            continue
+        name, equals, value = line.partition("=")
+        if not equals or not name.strip():
+            raise ConfigError(f"{source}, line {number}: {line!r} is not name=value.")
+        found[name.strip()] = value.strip()
+    return found

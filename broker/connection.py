@@ -1,0 +1,259 @@
+"""One client's connection: its requests in order, its answers in the same order.
+
+Two tasks. The reader takes a frame, parses it and calls the handler; an answer that is ready with
+none before it goes out at once, from the same task. An answer that still waits (a `Deferred`: the
+records are appended and not yet on disk) goes to the writer, and the reader takes the next request
+meanwhile. At most `ANSWERS_PENDING_MAX` are under way; then the reader stops reading, and TCP makes
+the client wait. So a client that sends and never reads costs a bounded amount of memory.
+
+Time limits are plain attributes that the server's watch looks at (`is_overdue`), because a cancel
+scope for every request costs more than parsing it:
+
+- a frame that has begun must be complete `frame_seconds` later, whatever trickles in meanwhile;
+- without a request or an answer being read by the client for `idle_seconds` the connection ends.
+
+What ends a connection: the end of the stream (answers under way are still sent), bytes that are not
+the protocol (one log line says why), a limit, a bug of ours (a traceback; others do not notice).
+"""
+
+import logging
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import trio
+
+from odradek.broker.api.context import Core, Deferred, Handler, RequestContext
+from odradek.broker.env import Connection
+from odradek.protocol.apis.fetch import FETCH
+from odradek.protocol.connection import FrameReader, Request, ServerConnection
+from odradek.protocol.errors import ProtocolError
+
+LOGGER: Final = logging.getLogger(__name__)
+
+ANSWERS_PENDING_MAX: Final = 5
+STEPS_BETWEEN_YIELDS: Final = 16
+"""Reads and requests that one connection may do without letting others run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a connection may ask for."""
+
+    frame_max_bytes: int
+    frame_seconds: float
+    idle_seconds: float
+
+
+class RequestMemory:
+    """How many bytes of requests all connections hold; above the limit nobody reads."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.used_bytes = 0
+        self._room = trio.lowlevel.ParkingLot()
+
+    def take(self, count: int) -> None:
+        self.used_bytes += count
+
+    def give_back(self, count: int) -> None:
+        self.used_bytes -= count
+        if self.used_bytes < self.limit_bytes and self._room:
+            self._room.unpark_all()
+
+    async def room(self) -> None:
+        while self.used_bytes >= self.limit_bytes:
+            await self._room.park()
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A request whose answer is not sent yet; `size_bytes` is the memory that it holds."""
+
+    request: Request
+    answer: Any
+    size_bytes: int
+
+
+class ClientConnection:
+    """Serves one connection. `run` returns when it has ended and raises nothing."""
+
+    def __init__(
+        self,
+        stream: Connection,
+        *,
+        core: Core,
+        handlers: Mapping[int, Handler],
+        limits: Limits,
+        memory: RequestMemory,
+    ) -> None:
+        self.peer = stream.peer
+        self._stream = stream
+        self._core = core
+        self._handlers = handlers
+        self._limits = limits
+        self._memory = memory
+        self._frames = FrameReader(limits.frame_max_bytes)
+        self._protocol = ServerConnection()
+        self._host = stream.peer.rpartition(":")[0]
+        self._whole = trio.CancelScope()
+        self._reading = trio.CancelScope()
+        self._to_writer, self._from_reader = trio.open_memory_channel[Pending](
+            ANSWERS_PENDING_MAX - 1
+        )
+        self._pending_count = 0
+        self._held_bytes = 0
+        self._steps = 0
+        self._is_stopping = False
+        self._is_waiting = False
+        self._serving_key: int | None = None
+        self._read_deadline = math.inf
+        self._write_deadline = math.inf
+
+    async def run(self) -> None:
+        try:
+            with self._whole:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._write_deferred)
+                    with self._reading:
+                        await self._read_requests()
+                    self._to_writer.close()
+        except* ProtocolError as group:
+            LOGGER.info("connection of %s closed: %s", self.peer, _first(group))
+        except* trio.BrokenResourceError:
+            LOGGER.debug("connection of %s was reset", self.peer)
+        except* _OurBug:
+            pass  # its traceback is in the log
+        finally:
+            self._memory.give_back(self._held_bytes)
+            self._held_bytes = 0
+
+    def stop(self) -> None:
+        """Take no further request; what has been asked is still answered.
+
+        A long poll is cut short: reading has no effect that could be lost.
+        """
+        self._is_stopping = True
+        if self._is_waiting or self._serving_key == FETCH.key:
+            self._reading.cancel()
+
+    def abandon(self) -> None:
+        """End now, answered or not."""
+        self._whole.cancel()
+
+    def is_overdue(self, now: float) -> bool:
+        return now > self._read_deadline or now > self._write_deadline
+
+    def close_overdue(self) -> None:
+        """End because of a time limit, with one log line that says which."""
+        if self._write_deadline < math.inf:
+            why = "the client does not read its answers"
+        elif self._frames.is_inside_frame:
+            why = f"a request was not complete after {self._limits.frame_seconds:g} s"
+        else:
+            why = f"nothing was asked for {self._limits.idle_seconds:g} s"
+        LOGGER.info("connection of %s closed: %s", self.peer, why)
+        self._whole.cancel()
+
+    async def _read_requests(self) -> None:
+        while not self._is_stopping:
+            frame = self._frames.next_frame()
+            if frame is not None:
+                await self._serve(frame)
+            elif not await self._receive():
+                return
+            self._steps += 1
+            if self._steps % STEPS_BETWEEN_YIELDS == 0:
+                await trio.lowlevel.checkpoint()
+
+    async def _receive(self) -> bool:
+        """Read what is there; False at the end of the stream."""
+        if self._memory.used_bytes >= self._memory.limit_bytes:
+            await self._memory.room()
+        was_inside_frame = self._frames.is_inside_frame
+        if not was_inside_frame:
+            self._read_deadline = trio.current_time() + self._limits.idle_seconds
+        self._is_waiting = not was_inside_frame
+        count = await self._stream.receive_into(self._frames.buffer())
+        self._is_waiting = False
+        if count == 0:
+            return False
+        self._frames.received(count)
+        self._memory.take(count)
+        self._held_bytes += count
+        if not was_inside_frame:
+            self._read_deadline = trio.current_time() + self._limits.frame_seconds
+        return True
+
+    async def _serve(self, frame: memoryview) -> None:
+        self._read_deadline = math.inf
+        size_bytes = len(frame) + 4
+        request = self._protocol.parse(frame)
+        self._serving_key = request.api.key
+        context = RequestContext(
+            core=self._core,
+            api_version=request.version,
+            client_id=request.client_id or "",
+            host=self._host,
+            is_version_known=request.unsupported_version is None,
+        )
+        answer = await self._guarded(
+            request, lambda: self._handlers[request.api.key](context, request.body)
+        )
+        self._serving_key = None
+        if answer is None:
+            self._release(size_bytes)
+        elif self._pending_count or isinstance(answer, Deferred):
+            self._pending_count += 1
+            await self._to_writer.send(Pending(request, answer, size_bytes))
+        else:
+            await self._send(request, answer, size_bytes)
+        if self._frames.is_inside_frame:
+            self._read_deadline = trio.current_time() + self._limits.frame_seconds
+
+    async def _write_deferred(self) -> None:
+        async for pending in self._from_reader:
+            answer = pending.answer
+            if isinstance(answer, Deferred):
+                answer = await self._guarded(pending.request, answer.finish)
+            await self._send(pending.request, answer, pending.size_bytes)
+            self._pending_count -= 1
+
+    async def _guarded(self, request: Request, call: Callable[[], Any]) -> Any:
+        """Run a handler; whatever it raises that is no fault of the client is our bug."""
+        try:
+            return await call()
+        except ProtocolError:
+            raise
+        except Exception as error:
+            LOGGER.exception(
+                "a bug in the broker: %s v%d of client %r at %s failed; its connection is closed",
+                request.api.name,
+                request.version,
+                request.client_id,
+                self.peer,
+            )
+            raise _OurBug from error
+
+    async def _send(self, request: Request, answer: Any, size_bytes: int) -> None:
+        parts = self._protocol.build_response(request, answer)
+        self._write_deadline = trio.current_time() + self._limits.idle_seconds
+        await self._stream.send_all(parts)
+        self._write_deadline = math.inf
+        self._release(size_bytes)
+
+    def _release(self, size_bytes: int) -> None:
+        self._held_bytes -= size_bytes
+        self._memory.give_back(size_bytes)
+
+
+class _OurBug(Exception):
+    """Has been logged with its traceback; it only ends the connection."""
+
+
+def _first(group: BaseExceptionGroup[ProtocolError]) -> str:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error)

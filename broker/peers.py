@@ -1,0 +1,47 @@
+"""How a broker reaches brokers: today itself, without a socket.
+
+Whatever one broker asks of another goes as a request to that broker's handler. To itself it hands
+the very same request object, so that nothing above knows whether a cluster is one process or many.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from odradek.broker.api.context import Core, RequestContext
+from odradek.broker.api.markers import write_txn_markers
+from odradek.broker.topic_partition import TopicPartition
+from odradek.protocol.apis.txn import (
+    WRITE_TXN_MARKERS,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+CLIENT_ID: Final = "broker"
+HOST: Final = "in-process"
+
+
+class InProcessPeer:
+    """This broker as its own peer. `core` is asked for when a request comes: it is made later."""
+
+    def __init__(self, core: Callable[[], Core]) -> None:
+        self._core = core
+
+    def leader_of(self, partition: TopicPartition) -> int | None:
+        """The broker that leads a partition, None if it does not exist."""
+        topic = self._core().cluster.image.topics.get(partition.topic)
+        if topic is None or not 0 <= partition.partition < len(topic.partitions):
+            return None
+        return topic.partitions[partition.partition].leader
+
+    async def send(
+        self, broker_id: int, request: WriteTxnMarkersRequest
+    ) -> WriteTxnMarkersResponse:
+        """Let the leader write markers."""
+        assert broker_id == self._core().config.node_id, broker_id
+        context = RequestContext(
+            core=self._core(),
+            api_version=WRITE_TXN_MARKERS.max_version,
+            client_id=CLIENT_ID,
+            host=HOST,
+        )
+        return await write_txn_markers(context, request)

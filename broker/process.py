@@ -1,0 +1,160 @@
+"""A broker as an operating system process: directory, lock, signals, log, and the start-up line."""
+
+import contextlib
+import logging
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from odradek.broker.broker import Address, Started, serve
+from odradek.broker.cluster.store_embedded import DamagedStore, EmbeddedStore
+from odradek.broker.config import BrokerConfig
+from odradek.broker.storage.disk import SystemDisk
+from odradek.broker.system import is_loopback, raise_file_limit, system_env
+
+LOGGER: Final = logging.getLogger(__name__)
+
+LOCK_FILE: Final = ".lock"
+FILES_OF_A_CONNECTION: Final = 2
+"""Of the open files that a process may have, every second may be a connection."""
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+class CannotServe(Exception):
+    """Why no broker runs: one sentence for a person."""
+
+
+def run(
+    config: BrokerConfig,
+    directory: Path | None,
+    listen: tuple[str, int],
+    advertise: tuple[str, int] | None,
+) -> None:
+    """Run a broker until a signal stops it. No directory: one that goes away.
+
+    Raises `CannotServe`.
+    """
+    logging.basicConfig(
+        level=logging.INFO,
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
+    )
+    address = Address(
+        host=listen[0],
+        port=listen[1],
+        advertised_host=advertise[0] if advertise else None,
+        advertised_port=advertise[1] if advertise else None,
+    )
+    connections_max = raise_file_limit() // FILES_OF_A_CONNECTION
+    with _data_directory(directory) as data, _lock(data):
+        trio.run(_main, config, data, directory is None, address, connections_max)
+
+
+@contextlib.contextmanager
+def _data_directory(directory: Path | None) -> Iterator[Path]:
+    if directory is None:
+        made = Path(tempfile.mkdtemp(prefix="odradek-"))
+        try:
+            yield made
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+        return
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CannotServe(
+            f"The data directory {directory} cannot be made: {error.strerror}."
+        ) from None
+    yield directory
+
+
+@contextlib.contextmanager
+def _lock(directory: Path) -> Iterator[None]:
+    try:
+        lock = SystemDisk().lock(f"{directory}/{LOCK_FILE}")
+    except BlockingIOError:
+        raise CannotServe(
+            f"Another broker uses {directory}; stop it, or choose another --data-dir."
+        ) from None
+    except OSError as error:
+        raise CannotServe(
+            f"The data directory {directory} cannot be written: {error.strerror}."
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+async def _main(
+    config: BrokerConfig, directory: Path, is_ephemeral: bool, address: Address, connections: int
+) -> None:
+    disk = SystemDisk()
+    try:
+        meta = await EmbeddedStore.open(disk, str(directory))
+    except (DamagedStore, OSError) as error:
+        raise CannotServe(f"The data directory {directory} cannot be used: {error}") from None
+    stop = trio.Event()
+
+    def started(what: Started) -> None:
+        _say_started(what, config, directory, is_ephemeral)
+
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(_wait_for_signal, stop)
+            await serve(
+                system_env(disk, meta),
+                config,
+                directory=str(directory),
+                address=address,
+                started=started,
+                stop=stop,
+                connections_max=connections,
+            )
+            nursery.cancel_scope.cancel()
+    except* OSError as group:
+        raise CannotServe(_cannot_listen(address, group)) from None
+    finally:
+        meta.close()
+
+
+async def _wait_for_signal(
+    stop: trio.Event, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    with trio.open_signal_receiver(*STOP_SIGNALS) as signals:
+        task_status.started()
+        async for number in signals:
+            LOGGER.info("stopping, as %s asks for it", signal.Signals(number).name)
+            stop.set()
+
+
+def _say_started(what: Started, config: BrokerConfig, directory: Path, is_ephemeral: bool) -> None:
+    shown = f"[{what.host}]" if ":" in what.host else what.host
+    data = f"{directory} (goes away)" if is_ephemeral else str(directory)
+    print(
+        f"odradek serves {shown}:{what.port}, data in {data}, log.flush={config.log_flush}, "
+        f"{what.recovered} in {what.seconds:.2f} s",
+        flush=True,
+    )
+    if not is_loopback(what.host):
+        LOGGER.warning(
+            "there is no authentication: whoever reaches %s:%d may read and write everything",
+            shown,
+            what.port,
+        )
+
+
+def _cannot_listen(address: Address, group: BaseExceptionGroup[OSError]) -> str:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return (
+        f"{address.host}:{address.port} cannot be listened on: {reason}; choose another --listen."
+    )

@@ -1,0 +1,102 @@
+"""The broker's door: listens, gives every connection its task, watches their time limits."""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import trio
+
+from odradek.broker.api.context import Core, Handler
+from odradek.broker.config import BrokerConfig
+from odradek.broker.connection import ClientConnection, Limits, RequestMemory
+from odradek.broker.env import Connection, Network
+
+LOGGER: Final = logging.getLogger(__name__)
+
+WATCH_SECONDS: Final = 1.0
+GRACE_SECONDS: Final = 1.0
+"""How long a stopping broker waits for answers that are under way."""
+
+
+class Server:
+    """Serves every connection of one listener with the same handlers."""
+
+    def __init__(
+        self,
+        *,
+        network: Network,
+        core: Core,
+        handlers: Mapping[int, Handler],
+        config: BrokerConfig,
+        connections_max: int,
+    ) -> None:
+        self._network = network
+        self._core = core
+        self._handlers = handlers
+        self._limits = Limits(
+            frame_max_bytes=config.socket_request_max_bytes,
+            frame_seconds=config.connections_max_frame_ms / 1000,
+            idle_seconds=config.connections_max_idle_ms / 1000,
+        )
+        self._memory = RequestMemory(config.queued_max_request_bytes)
+        self._connections_max = min(connections_max, config.max_connections)
+        self._connections: dict[int, ClientConnection] = {}
+        self._count = 0
+        self._is_stopping = False
+        self._last_gone = trio.Event()
+
+    async def serve(self, host: str, port: int, *, started: Callable[[str, int], None]) -> None:
+        """Serve until cancelled. Raises OSError if the address cannot be had."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._watch)
+            await self._network.listen(host, port, self._serve_one, started=started)
+
+    async def drain(self) -> None:
+        """Take nothing new, let what is under way be answered, then end every connection."""
+        self._is_stopping = True
+        for connection in list(self._connections.values()):
+            connection.stop()
+        if self._connections:
+            with trio.move_on_after(GRACE_SECONDS):
+                await self._last_gone.wait()
+        for connection in list(self._connections.values()):
+            connection.abandon()
+
+    async def _serve_one(self, stream: Connection) -> None:
+        if self._is_stopping:
+            return
+        if len(self._connections) >= self._connections_max:
+            LOGGER.warning(
+                "connection of %s refused: %d are open, which is the limit; raise max.connections "
+                "or the limit of open files (ulimit -n)",
+                stream.peer,
+                len(self._connections),
+            )
+            return
+        connection = ClientConnection(
+            stream,
+            core=self._core,
+            handlers=self._handlers,
+            limits=self._limits,
+            memory=self._memory,
+        )
+        self._count += 1
+        number = self._count
+        self._connections[number] = connection
+        try:
+            await connection.run()
+        finally:
+            del self._connections[number]
+            if self._is_stopping and not self._connections:
+                self._last_gone.set()
+
+    async def _watch(self) -> None:
+        """End the connections that are over a time limit, at most a tick late."""
+        shortest = min(self._limits.frame_seconds, self._limits.idle_seconds)
+        tick = min(WATCH_SECONDS, shortest / 4)
+        while True:
+            await trio.sleep(tick)
+            now = trio.current_time()
+            overdue = [c for c in self._connections.values() if c.is_overdue(now)]
+            for connection in overdue:
+                connection.close_overdue()

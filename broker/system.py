@@ -1,0 +1,239 @@
+"""The real Env: the operating system's clock, sockets, files and randomness.
+
+A connection is a bare non-blocking socket. It is tried first and waited for only when it would
+block, so that a request that is already there costs one system call and no turn of trio's loop; who
+calls in a loop yields now and then (`connection.py` does). Reading goes into the caller's buffer,
+writing gathers the caller's parts: the bytes of a record batch are not copied here.
+"""
+
+import functools
+import ipaddress
+import logging
+import os
+import random
+import signal
+import socket
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import islice
+from typing import Final, TypeVar
+
+import trio
+
+from odradek.broker.env import Buffer, Connection, Env, MetaStore
+from odradek.broker.storage.disk import SystemDisk
+
+T = TypeVar("T")
+
+LOGGER: Final = logging.getLogger(__name__)
+BACKLOG: Final = 1024
+PARTS_MAX: Final = 512
+"""Buffers in one sendmsg; the system's own limit is 1,024."""
+ACCEPT_PAUSE_SECONDS: Final = 0.1
+OPEN_FILES_MAX: Final = 65_536
+KILL_AT: Final = "ODRADEK_KILL_AT"
+CONNECT_TIMEOUT_SECONDS: Final = 10.0
+
+
+class SystemClock:
+    """The wall clock."""
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+
+class SocketConnection:
+    """A `Connection` over a TCP socket."""
+
+    __slots__ = ("_socket", "peer")
+
+    def __init__(self, sock: socket.socket, peer: str) -> None:
+        self._socket = sock
+        self.peer = peer
+
+    async def receive_into(self, buffer: memoryview) -> int:
+        while True:
+            try:
+                return self._socket.recv_into(buffer)
+            except BlockingIOError:
+                await trio.lowlevel.wait_readable(self._socket)
+            except OSError as error:
+                raise trio.BrokenResourceError(error.strerror) from error
+
+    async def send_all(self, parts: Sequence[Buffer]) -> None:
+        waiting = [memoryview(part) for part in parts if len(part)]
+        while waiting:
+            try:
+                sent = self._socket.sendmsg(islice(waiting, PARTS_MAX))
+            except BlockingIOError:
+                await trio.lowlevel.wait_writable(self._socket)
+                continue
+            except OSError as error:
+                raise trio.BrokenResourceError(error.strerror) from error
+            waiting = _without_first(waiting, sent)
+
+    async def aclose(self) -> None:
+        if self._socket.fileno() >= 0:
+            trio.lowlevel.notify_closing(self._socket)
+            self._socket.close()
+
+
+def _without_first(parts: list[memoryview], count: int) -> list[memoryview]:
+    """What is left of `parts` after their first `count` bytes."""
+    for index, part in enumerate(parts):
+        if count < len(part):
+            return [part[count:], *parts[index + 1 :]]
+        count -= len(part)
+    return []
+
+
+class SystemNetwork:
+    """A `Network` of TCP sockets."""
+
+    async def connect(self, host: str, port: int) -> Connection:
+        with trio.fail_after(CONNECT_TIMEOUT_SECONDS):
+            stream = await trio.open_tcp_stream(host, port)
+        sock = socket.socket(fileno=stream.socket.detach())
+        return _connection(sock)
+
+    async def listen(
+        self,
+        host: str,
+        port: int,
+        handler: Callable[[Connection], Awaitable[None]],
+        *,
+        started: Callable[[str, int], None],
+    ) -> None:
+        listeners = await _open_listeners(host, port)
+        address = listeners[0].getsockname()
+        started(address[0], address[1])
+        async with trio.open_nursery() as nursery:
+            for listener in listeners:
+                nursery.start_soon(_accept, listener, handler, nursery)
+
+
+async def _open_listeners(host: str, port: int) -> list[socket.socket]:
+    """A listening socket for every address of `host`. Raises OSError."""
+    found = await trio.socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    listeners: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            if listeners and port == 0:  # the same port on every address
+                address = (address[0], listeners[0].getsockname()[1], *address[2:])
+            listener = socket.socket(family, kind, protocol)
+            listeners.append(listener)
+            listener.setblocking(False)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listener.bind(address)
+            listener.listen(BACKLOG)
+    except OSError:
+        for listener in listeners:
+            listener.close()
+        raise
+    return listeners
+
+
+async def _accept(
+    listener: socket.socket,
+    handler: Callable[[Connection], Awaitable[None]],
+    nursery: trio.Nursery,
+) -> None:
+    try:
+        while True:
+            try:
+                sock, _ = listener.accept()
+            except BlockingIOError:
+                await trio.lowlevel.wait_readable(listener)
+            except ConnectionAbortedError:
+                continue
+            except OSError as error:  # out of file handles, say: those who are here go on
+                LOGGER.warning("no connection can be accepted: %s", error.strerror)
+                await trio.sleep(ACCEPT_PAUSE_SECONDS)
+            else:
+                nursery.start_soon(_serve, sock, handler)
+                await trio.lowlevel.checkpoint()
+    finally:
+        trio.lowlevel.notify_closing(listener)
+        listener.close()
+
+
+async def _serve(sock: socket.socket, handler: Callable[[Connection], Awaitable[None]]) -> None:
+    try:
+        connection = _connection(sock)
+    except OSError:  # gone before it was served
+        sock.close()
+        return
+    try:
+        await handler(connection)
+    finally:
+        await connection.aclose()
+
+
+def _connection(sock: socket.socket) -> SocketConnection:
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    host, port = sock.getpeername()[:2]
+    return SocketConnection(sock, f"{host}:{port}")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address. A name counts if it is `localhost`."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def raise_file_limit() -> int:
+    """Let this process open as many files and sockets as it may; how many that are."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES_MAX)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+        except (OSError, ValueError):  # some systems refuse although they said otherwise
+            LOGGER.debug("the limit of open files stays at %d", soft)
+    return OPEN_FILES_MAX if soft == resource.RLIM_INFINITY else soft
+
+
+def fault_points(wish: str) -> Callable[[str], None]:
+    """What `Env.reached` does for `ODRADEK_KILL_AT=name:N`: die when it is there the Nth time.
+
+    For tests of what a sudden death leaves behind: SIGKILL, so nothing is tidied up.
+    """
+    name, _, count = wish.partition(":")
+    left = {name: int(count or 1)}
+
+    def reached(point: str) -> None:
+        if point in left:
+            left[point] -= 1
+            if left[point] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    return reached
+
+
+async def _in_thread(function: Callable[[], T]) -> T:
+    return await trio.to_thread.run_sync(function)
+
+
+def system_env(disk: SystemDisk, meta: MetaStore) -> Env:
+    """The Env of a broker that runs for real."""
+    make = functools.partial(
+        Env,
+        clock=SystemClock(),
+        net=SystemNetwork(),
+        disk=disk,
+        meta=meta,
+        rng=random.SystemRandom(),
+        offload=_in_thread,
+    )
+    wish = os.environ.get(KILL_AT)
+    return make(reached=fault_points(wish)) if wish else make()

@@ -1,0 +1,131 @@
+"""The settings of a topic: Kafka's names, what each falls back to, and what is refused.
+
+A setting is here if it is honoured, or if its one possible value is what happens anyway; tools
+send such values (`cleanup.policy=delete`). Everything else is refused in words, so that nobody
+believes in a setting that does nothing. `cleanup.policy=compact` comes with the log cleaner.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from odradek.broker.config import DAY_MS, HOUR_MS, KIB, MIB, BrokerConfig, broker_settings
+from odradek.broker.settings import (
+    ConfigError,
+    ConfigType,
+    Setting,
+    Value,
+    text_of,
+    unknown_name,
+)
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC
+
+_NO_CLEANER: Final = "compaction is not built yet"
+_NO_RECOMPRESSION: Final = "the broker keeps the bytes that the producer sent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSetting:
+    """A setting of a topic and the broker's setting that it falls back to, if there is one."""
+
+    setting: Setting
+    broker_name: str | None = None
+
+
+def _int32(default: int, broker_name: str | None, **bounds: Any) -> TopicSetting:
+    made = Setting(type=ConfigType.INT, default=default, **bounds)
+    return TopicSetting(setting=made, broker_name=broker_name)
+
+
+def _int64(default: int, broker_name: str | None, **bounds: Any) -> TopicSetting:
+    made = Setting(type=ConfigType.LONG, default=default, **bounds)
+    return TopicSetting(setting=made, broker_name=broker_name)
+
+
+def _text(default: str, broker_name: str | None, *choices: str, why: str = "") -> TopicSetting:
+    made = Setting(type=ConfigType.STRING, default=default, choices=choices, why=why)
+    return TopicSetting(setting=made, broker_name=broker_name)
+
+
+def _only(default: bool, why: str) -> TopicSetting:
+    made = Setting(type=ConfigType.BOOLEAN, default=default, choices=(text_of(default),), why=why)
+    return TopicSetting(setting=made)
+
+
+TOPIC_SETTINGS: Final[dict[str, TopicSetting]] = {
+    "cleanup.policy": _text("delete", None, "delete", why=_NO_CLEANER),
+    "compression.type": _text("producer", None, "producer", why=_NO_RECOMPRESSION),
+    "index.interval.bytes": _int32(4 * KIB, "log.index.interval.bytes", low=0),
+    "max.message.bytes": _int32(MIB + 12, "message.max.bytes", low=0),
+    "message.timestamp.after.max.ms": _int64(HOUR_MS, "log.message.timestamp.after.max.ms", low=0),
+    "message.timestamp.before.max.ms": _int64(
+        2**63 - 1, "log.message.timestamp.before.max.ms", low=0
+    ),
+    "message.timestamp.type": _text(
+        "CreateTime", "log.message.timestamp.type", "CreateTime", "LogAppendTime"
+    ),
+    "min.insync.replicas": _int32(1, "min.insync.replicas", low=1),
+    "preallocate": _only(False, "segments grow as they are written"),
+    "retention.bytes": _int64(-1, "log.retention.bytes", low=-1),
+    "retention.ms": _int64(7 * DAY_MS, "log.retention.ms", low=-1),
+    "segment.bytes": _int32(1024 * MIB, "log.segment.bytes", low=16 * KIB),
+    "segment.index.bytes": _int32(10 * MIB, "log.index.size.max.bytes", low=4),
+    "segment.jitter.ms": _int64(0, None, low=0, high=0, why="segments roll without jitter"),
+    "segment.ms": _int64(7 * DAY_MS, "log.roll.ms", low=1),
+    "unclean.leader.election.enable": _only(False, "it would lose committed transactions"),
+}
+
+
+def check_topic_configs(configs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
+    """The settings of a new topic, checked.
+
+    Raises `KafkaError` INVALID_CONFIG with a sentence.
+    """
+    checked: dict[str, str] = {}
+    for name, text in configs:
+        if name not in TOPIC_SETTINGS:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, unknown_name(name, TOPIC_SETTINGS, of="a topic")
+            )
+        if text is None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} has no value.")
+        try:
+            TOPIC_SETTINGS[name].setting.parse(name, text)
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+        checked[name] = text.strip()
+    return checked
+
+
+def topic_value(name: str, configs: Mapping[str, str], broker: BrokerConfig) -> Value:
+    """What a topic's setting is: its own, or what it falls back to."""
+    setting = TOPIC_SETTINGS[name]
+    if name in configs:
+        return setting.setting.parse(name, configs[name])
+    if setting.broker_name is not None:
+        value: Value = getattr(broker, setting.broker_name.replace(".", "_"))
+        return value
+    return setting.setting.default
+
+
+def has_broker_value(name: str, broker: BrokerConfig) -> bool:
+    """Whether the broker was told something other than the default for this topic setting."""
+    broker_name = TOPIC_SETTINGS[name].broker_name
+    if broker_name is None:
+        return False
+    value: Value = getattr(broker, broker_name.replace(".", "_"))
+    return value != broker_settings()[broker_name].default
+
+
+def state_topic_configs(topic: str, broker: BrokerConfig) -> dict[str, str]:
+    """The settings of an internal topic: nothing of it is ever too old."""
+    if topic == TRANSACTION_STATE_TOPIC:
+        segment_bytes = broker.transaction_state_log_segment_bytes
+    else:
+        segment_bytes = broker.offsets_topic_segment_bytes
+    return {
+        "retention.bytes": "-1",
+        "retention.ms": "-1",
+        "segment.bytes": text_of(segment_bytes),
+    }
