@@ -1,0 +1,281 @@
+"""A coordinator with everything around it faked: the state partition, the markers, the clock.
+
+All ids live in `__transaction_state-0`. Time is trio's (let the test use `autojump_clock`).
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+import pytest
+import trio
+import trio.testing
+
+from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.txn.config import TransactionConfig
+from odradek.broker.txn.coordinator import TransactionCoordinator
+from odradek.broker.txn.producer_ids import PRODUCER_IDS_KEY, ProducerIds
+from odradek.broker.txn.store import decode, encode
+from odradek.broker.txn.transaction import ClientIdentity, ProducerIdAndEpoch, State, Transaction
+from odradek.protocol.apis.txn import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.record import Record, encode_batch
+from odradek.protocol.state_topics import TransactionLogKey, decode_transaction_state_key
+from tests.fakes.meta_store import FakeMetaStore
+from tests.fakes.state_partition import FakeStatePartition, FakeStatePartitions
+
+START_MS: Final = 1_700_000_000_000
+ID: Final = "refunds-2"
+CLIENT: Final = ClientIdentity(client_id="worker-7", host="127.0.0.1")
+OTHER: Final = ClientIdentity(client_id="worker-8", host="10.0.0.8")
+P0, P1, P2 = (TopicPartition("refunds", index) for index in range(3))
+
+
+def producer(producer_id: int, producer_epoch: int) -> ProducerIdAndEpoch:
+    return ProducerIdAndEpoch(producer_id=producer_id, producer_epoch=producer_epoch)
+
+
+class TrioClock:
+    """Wall-clock time that goes with trio's, `skew_ms` off."""
+
+    skew_ms = 0
+
+    def wall_ms(self) -> int:
+        return START_MS + self.skew_ms + round(trio.current_time() * 1000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marker:
+    partition: TopicPartition
+    producer_id: int
+    producer_epoch: int
+    committed: bool
+    coordinator_epoch: int
+    transaction_version: int
+
+
+@dataclass
+class FakeMarkers:
+    """Leaders of all partitions. `answer` says what a marker gets; NONE means it was written."""
+
+    answer: Callable[[Marker], ErrorCode] = lambda marker: ErrorCode.NONE
+    leaders: dict[TopicPartition, int] = field(default_factory=dict)
+    deleted: set[TopicPartition] = field(default_factory=set)
+    written: list[Marker] = field(default_factory=list)
+    asked: list[Marker] = field(default_factory=list)
+    requests: list[tuple[int, WriteTxnMarkersRequest]] = field(default_factory=list)
+    lost_requests: int = 0
+    lost_answers: int = 0
+    delay_s: Callable[[int], float] = lambda broker_id: 0.0
+    gate: trio.Event | None = None
+
+    def hold(self) -> None:
+        self.gate = trio.Event()
+
+    def release(self) -> None:
+        if self.gate is not None:
+            self.gate.set()
+            self.gate = None
+
+    def leader_of(self, partition: TopicPartition) -> int | None:
+        return None if partition in self.deleted else self.leaders.get(partition, 1)
+
+    async def send(
+        self, broker_id: int, request: WriteTxnMarkersRequest
+    ) -> WriteTxnMarkersResponse:
+        self.requests.append((broker_id, request))
+        await trio.sleep(self.delay_s(broker_id))
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.lost_requests:
+            self.lost_requests -= 1
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "the request was lost")
+        response = self._response(request)
+        if self.lost_answers:
+            self.lost_answers -= 1
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "the answer was lost")
+        return response
+
+    def _response(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        results = []
+        for asked in request.markers:
+            topics = []
+            for topic in asked.topics:
+                answers = []
+                for index in topic.partition_indexes:
+                    marker = Marker(
+                        partition=TopicPartition(topic.name, index),
+                        producer_id=asked.producer_id,
+                        producer_epoch=asked.producer_epoch,
+                        committed=asked.transaction_result,
+                        coordinator_epoch=asked.coordinator_epoch,
+                        transaction_version=asked.transaction_version,
+                    )
+                    self.asked.append(marker)
+                    code = self.answer(marker)
+                    if code is ErrorCode.NONE:
+                        self.written.append(marker)
+                    answers.append(
+                        WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
+                    )
+                topics.append(
+                    WritableTxnMarkerTopicResult(name=topic.name, partitions=tuple(answers))
+                )
+            results.append(
+                WritableTxnMarkerResult(producer_id=asked.producer_id, topics=tuple(topics))
+            )
+        return WriteTxnMarkersResponse(markers=tuple(results))
+
+
+class World:
+    def __init__(self, nursery: trio.Nursery, config: TransactionConfig | None = None) -> None:
+        self.nursery = nursery
+        self.config = config or TransactionConfig(transaction_state_log_num_partitions=1)
+        self.clock = TrioClock()
+        self.meta = FakeMetaStore()
+        self.meta.put({PRODUCER_IDS_KEY: b"1000"})
+        self.partitions = FakeStatePartitions()
+        self.markers = FakeMarkers()
+        self._stop: trio.CancelScope | None = None
+
+    @property
+    def log(self) -> FakeStatePartition:
+        return self.partitions.current[0]
+
+    async def start(self) -> TransactionCoordinator:
+        await self.start_unloaded()
+        await self.coordinator.load(0)
+        return self.coordinator
+
+    async def start_unloaded(self) -> None:
+        self.coordinator = TransactionCoordinator(
+            state_partitions=self.partitions,
+            producer_ids=ProducerIds(self.meta),
+            markers=self.markers,
+            clock=self.clock,
+            config=self.config,
+        )
+        self._stop = await self.nursery.start(self._run)
+
+    async def _run(self, task_status: trio.TaskStatus[trio.CancelScope]) -> None:
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self.coordinator.run)
+                task_status.started(scope)
+
+    def stop(self) -> None:
+        assert self._stop is not None
+        self._stop.cancel()
+
+    async def crash(self, *, keep: int = 0) -> TransactionCoordinator:
+        """Power off and on. `keep`: how many unflushed records are there all the same."""
+        self.partitions.current[0] = self.log.crash(keep=keep)
+        self.stop()
+        await trio.testing.wait_all_tasks_blocked()
+        return await self.start()
+
+    async def plant(self, transaction: Transaction, transactional_id: str = ID) -> None:
+        """Start with this in the log."""
+        batch = encode_batch([encode(transactional_id, transaction)])
+        self.log.replace_batches([batch])
+        await self.start()
+
+    # Requests in few words
+
+    async def init(
+        self,
+        expected: ProducerIdAndEpoch | None = None,
+        *,
+        transactional_id: str | None = ID,
+        timeout_ms: int = 60_000,
+        client: ClientIdentity = CLIENT,
+    ) -> ProducerIdAndEpoch:
+        return await self.coordinator.init_producer_id(
+            transactional_id=transactional_id,
+            timeout_ms=timeout_ms,
+            expected=expected,
+            client=client,
+        )
+
+    async def add(
+        self,
+        who: ProducerIdAndEpoch,
+        *partitions: TopicPartition,
+        version: int = 2,
+        transactional_id: str = ID,
+        max_wait_ms: int | None = None,
+    ) -> None:
+        await self.coordinator.add_partitions(
+            transactional_id=transactional_id,
+            producer=who,
+            partitions=partitions,
+            transaction_version=version,
+            max_wait_ms=max_wait_ms,
+        )
+
+    async def commit(
+        self, who: ProducerIdAndEpoch, version: int = 2, transactional_id: str = ID
+    ) -> ProducerIdAndEpoch:
+        return await self.coordinator.end_transaction(
+            transactional_id=transactional_id,
+            producer=who,
+            committed=True,
+            transaction_version=version,
+        )
+
+    async def abort(
+        self, who: ProducerIdAndEpoch, version: int = 2, transactional_id: str = ID
+    ) -> ProducerIdAndEpoch:
+        return await self.coordinator.end_transaction(
+            transactional_id=transactional_id,
+            producer=who,
+            committed=False,
+            transaction_version=version,
+        )
+
+    # What is to be seen
+
+    @property
+    def transaction(self) -> Transaction:
+        return self.coordinator.describe(ID).transaction
+
+    @property
+    def state(self) -> State:
+        return self.transaction.state
+
+    async def settled(self) -> State:
+        """The state when nothing moves any more without time passing."""
+        await trio.testing.wait_all_tasks_blocked()
+        return self.state
+
+    def history(self, transactional_id: str = ID) -> list[Transaction | None]:
+        """Every record of the id in the log; None is a tombstone."""
+        return [
+            None if record.value is None else decode(record.value)
+            for record in self.log.records
+            if _id_of(record) == transactional_id
+        ]
+
+    def states(self) -> list[State]:
+        return [transaction.state for transaction in self.history() if transaction]
+
+
+def _id_of(record: Record) -> str:
+    key = decode_transaction_state_key(record.key)
+    assert isinstance(key, TransactionLogKey)
+    return key.transactional_id
+
+
+@contextmanager
+def refused(code: ErrorCode) -> Iterator[None]:
+    """The block must raise KafkaError with this code."""
+    with pytest.raises(KafkaError) as raised:
+        yield
+    assert raised.value.code is code, raised.value
