@@ -3,7 +3,8 @@
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 from confluent_kafka import (
     Consumer,
@@ -17,9 +18,36 @@ from confluent_kafka import (
 from tests.compat.conftest import DEADLINE_SECONDS
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    """A record that was read, or whose storing was acknowledged."""
+
+    partition: int
+    offset: int  # -1 if nobody told it
+    key: bytes | None
+    value: bytes | None
+    headers: Any  # a list of (name, value), or None
+    timestamp: tuple[int, int]  # its kind, and milliseconds
+
+    @classmethod
+    def of(cls, message: "Message[bytes, bytes]") -> Self:
+        partition, offset = message.partition(), message.offset()
+        return cls(
+            partition=-1 if partition is None else partition,
+            offset=-1 if offset is None else offset,
+            key=message.key(),
+            value=message.value(),
+            headers=message.headers(),
+            timestamp=message.timestamp(),
+        )
+
+
 def producer(bootstrap: str, **settings: Any) -> Producer:
     """An idempotent producer that does not wait to fill batches. `a_b=1` sets `a.b`."""
-    return Producer(_settings(bootstrap, {"enable_idempotence": True, "linger_ms": 0, **settings}))
+    named = _settings(bootstrap, {"enable_idempotence": True, "linger_ms": 0, **settings})
+    # Without a callback of ours a fatal error makes flush() fail with a SystemError; the error
+    # itself reaches the test by the delivery or the next call.
+    return Producer({**named, "error_cb": lambda error: None})
 
 
 def transactional(bootstrap: str, transactional_id: str, **settings: Any) -> Producer:
@@ -49,15 +77,15 @@ def consumer(bootstrap: str, group: str = "nobody", **settings: Any) -> Iterator
 
 def deliver(
     sender: Producer, topic: str, values: Iterable[bytes | None], **arguments: Any
-) -> list[Message]:
+) -> list[Received]:
     """Produce the values, wait for all their answers, return them in order. Raises on an error."""
-    answers: list[Message] = []
+    answers: list[Received] = []
     errors: list[KafkaError] = []
 
-    def answered(error: KafkaError | None, message: Message) -> None:
+    def answered(error: KafkaError | None, message: "Message[bytes, bytes]") -> None:
         if error is not None:
             errors.append(error)
-        answers.append(message)
+        answers.append(Received.of(message))
 
     for value in values:
         sender.produce(topic, value=value, on_delivery=answered, **arguments)
@@ -75,9 +103,9 @@ def read(
     count: int,
     partitions: int = 1,
     isolation_level: str = "read_committed",
-) -> list[Message]:
+) -> list[Received]:
     """At least `count` records, and all that can be read after them: one too many shows as well."""
-    messages: list[Message] = []
+    messages: list[Received] = []
     next_offsets = dict.fromkeys(range(partitions), 0)
     deadline = time.monotonic() + DEADLINE_SECONDS
     with consumer(
@@ -93,10 +121,10 @@ def read(
             for message in receiver.consume(1000, timeout=0.05):
                 error = message.error()
                 if error is None:
-                    messages.append(message)
-                    next_offsets[message.partition()] = message.offset() + 1
+                    messages.append(Received.of(message))
+                    next_offsets[messages[-1].partition] = messages[-1].offset + 1
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    ended.add(message.partition())
+                    ended.add(Received.of(message).partition)
                 else:
                     raise KafkaException(error)
             return ended
@@ -111,12 +139,26 @@ def read(
     return messages
 
 
-def values(messages: Iterable[Message]) -> list[bytes | None]:
-    return [message.value() for message in messages]
+def values(messages: Iterable[Received]) -> list[bytes]:
+    """The values of records none of which is null."""
+    found = []
+    for message in messages:
+        assert message.value is not None
+        found.append(message.value)
+    return found
+
+
+def next_record(receiver: Consumer) -> Received:
+    """The next record, waited for."""
+    message = receiver.poll(DEADLINE_SECONDS)
+    assert message is not None, "no record came"
+    if message.error() is not None:
+        raise KafkaException(message.error())
+    return Received.of(message)
 
 
 def poll_until(
-    done: Callable[[], bool], *receivers: Consumer, collect: list[Message] | None = None
+    done: Callable[[], bool], *receivers: Consumer, collect: list[Received] | None = None
 ) -> None:
     """Poll the consumers in turn until `done()`: that is how members of a group make progress."""
     deadline = time.monotonic() + DEADLINE_SECONDS
@@ -129,7 +171,7 @@ def poll_until(
             if message.error() is not None:
                 raise KafkaException(message.error())
             if collect is not None:
-                collect.append(message)
+                collect.append(Received.of(message))
 
 
 def _settings(bootstrap: str, settings: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from tests.compat.confluent import consumer, deliver, poll_until, producer, values
+from tests.compat.confluent import Received, consumer, deliver, poll_until, producer, values
 from tests.compat.conftest import DEADLINE_SECONDS, CreateTopic
 
 
@@ -24,7 +24,7 @@ def test_two_members_share_the_partitions_and_one_takes_over(
             second.subscribe([topic])
             poll_until(lambda: _sizes(first, second) == [2, 2], first, second)
             deliver(producer(bootstrap), topic, sent)
-            received = []
+            received: list[Received] = []
             poll_until(lambda: len(received) >= 200, first, second, collect=received)
         poll_until(lambda: len(first.assignment()) == 4, first)
 
@@ -98,12 +98,12 @@ def test_a_group_goes_on_where_it_stored_its_offset(
 ) -> None:
     topic, group = create_topic(), unique("group")
     deliver(producer(bootstrap), topic, [b"%d" % number for number in range(10)])
-    received = []
+    received: list[Received] = []
 
     with consumer(bootstrap, group) as first:
         first.subscribe([topic])
         poll_until(lambda: len(received) == 5, first, collect=received)
-        first.commit(message=received[-1], asynchronous=False)
+        first.commit(offsets=[TopicPartition(topic, 0, 5)], asynchronous=False)
     with consumer(bootstrap, group) as second:
         second.subscribe([topic])
         poll_until(lambda: len(received) == 10, second, collect=received)

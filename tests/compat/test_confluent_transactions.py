@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from tests.compat.confluent import (
+    Received,
     consumer,
     deliver,
     poll_until,
@@ -30,7 +31,7 @@ def test_a_committed_transaction_is_read_on_all_its_partitions(
 
     messages = read(bootstrap, topic, count=3, partitions=3)
     assert sorted(values(messages)) == [b"0", b"1", b"2"]
-    assert {message.offset() for message in messages} == {0}
+    assert {message.offset for message in messages} == {0}
 
 
 def test_an_aborted_transaction_is_read_only_by_read_uncommitted(
@@ -48,7 +49,7 @@ def test_an_aborted_transaction_is_read_only_by_read_uncommitted(
 
     committed = read(bootstrap, topic, count=1)
     everything = read(bootstrap, topic, count=2, isolation_level="read_uncommitted")
-    assert [(message.offset(), message.value()) for message in committed] == [(2, b"committed")]
+    assert [(message.offset, message.value) for message in committed] == [(2, b"committed")]
     assert values(everything) == [b"aborted", b"committed"]
 
 
@@ -87,7 +88,7 @@ def test_transactions_one_after_the_other_keep_only_what_was_committed(
     kept = [b"%d" % number for number in range(20) if number % 3 != 0]
     messages = read(bootstrap, topic, count=2 * len(kept), partitions=2)
     for partition in range(2):
-        assert [m.value() for m in messages if m.partition() == partition] == kept
+        assert [m.value for m in messages if m.partition == partition] == kept
 
 
 def test_a_zombie_is_fenced_and_its_open_transaction_aborted(
@@ -152,7 +153,7 @@ def test_offsets_become_those_of_the_group_with_the_transaction(
     source, target, group = create_topic(), create_topic(), unique("group")
     deliver(producer(bootstrap), source, [b"%d" % number for number in range(10)])
     sender = transactional(bootstrap, unique("txn"))
-    received = []
+    received: list[Received] = []
 
     with consumer(bootstrap, group) as receiver:
         receiver.subscribe([source])

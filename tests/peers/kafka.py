@@ -35,6 +35,10 @@ FIXED_SETTINGS: Final = {
 }
 
 
+class DidNotStart(Exception):
+    """The process ended or did not serve in time; the text is the end of what it said."""
+
+
 class RealKafka:
     """A formatted directory and, between `start()` and `stop()`, a process that serves it.
 
@@ -58,12 +62,13 @@ class RealKafka:
             data_dir = Path(self._temporary.name)
         self.data_dir = data_dir
         self.host = "127.0.0.1"
-        self.port, controller_port = free_ports(2)
+        self.port = 0
         self.process: subprocess.Popen[bytes] | None = None
         self._heap = heap
+        self._settings = dict(settings or {})
         self._properties = data_dir / "server.properties"
         self._output = data_dir / "kafka.out"
-        self._write_properties(controller_port, settings or {})
+        self._choose_ports()
 
     @property
     def address(self) -> str:
@@ -77,9 +82,9 @@ class RealKafka:
     def format(self) -> None:
         """Prepare the directory, once, as Kafka wants it before its first start."""
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        tool = self._java("kafka.tools.StorageTool")
         subprocess.run(
-            self._java("kafka.tools.StorageTool")
-            + ["format", "-t", cluster_id, "-c", str(self._properties)],
+            [*tool, "format", "-t", cluster_id, "-c", str(self._properties)],
             check=True,
             capture_output=True,
             timeout=FORMAT_TIMEOUT_SECONDS,
@@ -104,7 +109,7 @@ class RealKafka:
             if self.process.poll() is not None or time.monotonic() > deadline:
                 said = self._output.read_text(errors="replace")[-4000:]
                 self.kill()
-                raise RuntimeError(f"Kafka did not start in {self.data_dir}:\n{said}")
+                raise DidNotStart(f"Kafka did not start in {self.data_dir}:\n{said}")
             time.sleep(0.05)  # between two questions, not for luck
 
     def stop(self) -> None:
@@ -131,7 +136,7 @@ class RealKafka:
     def __enter__(self) -> Self:
         try:
             self.format()
-            self.start()
+            self._start_on_ports_that_are_still_free()
         except BaseException:
             self.close()
             raise
@@ -145,14 +150,26 @@ class RealKafka:
     ) -> None:
         self.close()
 
-    def _write_properties(self, controller_port: int, settings: Mapping[str, str]) -> None:
+    def _start_on_ports_that_are_still_free(self) -> None:
+        for _ in range(2):
+            try:
+                return self.start()
+            except DidNotStart as error:  # somebody else took the port meanwhile
+                if "Address already in use" not in str(error):
+                    raise
+                self._output.unlink()
+                self._choose_ports()
+        self.start()
+
+    def _choose_ports(self) -> None:
+        self.port, controller_port = free_ports(2)
         controller = f"{self.host}:{controller_port}"
         properties = {
             **FIXED_SETTINGS,
             "controller.quorum.voters": f"1@{controller}",
             "listeners": f"PLAINTEXT://{self.address},CONTROLLER://{controller}",
             "log.dirs": str(self.log_dir),
-            **settings,
+            **self._settings,
         }
         lines = [f"{name}={value}\n" for name, value in properties.items()]
         self._properties.write_text("".join(lines))
