@@ -179,9 +179,17 @@ RETRIABLE: Final = frozenset(
         ErrorCode.INCONSISTENT_TOPIC_ID,
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
         ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.LISTENER_NOT_FOUND,
+        ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+        ErrorCode.ELECTION_NOT_NEEDED,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+        ErrorCode.SHARE_SESSION_NOT_FOUND,
+        ErrorCode.INVALID_SHARE_SESSION_EPOCH,
+        ErrorCode.SHARE_SESSION_LIMIT_REACHED,
     }
 )
-"""Errors after which the same request may succeed later, as in Kafka's RetriableException."""
+"""Errors after which the same request may succeed later: all of Kafka's RetriableException."""
 
 
 class KafkaError(Exception):
