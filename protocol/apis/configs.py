@@ -1,6 +1,8 @@
 """Settings of topics and brokers.
 
-DescribeConfigs (key 32) 1-4, flexible from 4.
+DescribeConfigs (key 32), versions 1-4, flexible from 4.
+
+- 3: the kind of value a setting has, and its documentation for those who ask for it.
 """
 
 from typing import Final

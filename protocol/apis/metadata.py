@@ -1,7 +1,17 @@
 """Brokers, topics and their leaders.
 
-Metadata (key 3) 0-13, flexible from 9
-DescribeCluster (key 60) 0-2, flexible from 0.
+Metadata (key 3), versions 0-13, flexible from 9.
+
+- 0: no topics named means all; from 1 on null means all and none means none.
+- 4: the client may forbid that asking for a topic makes it (before, it always may).
+- 5: offline replicas; 7: leader epochs; 8: what the client may do with topics, and up to 10 with
+  the cluster, which DescribeCluster says since.
+- 10: topic ids. From 12 on a topic may be asked for by its id, with a null name.
+- 13: an error of the whole request.
+
+DescribeCluster (key 60), versions 0-2, flexible from 0.
+
+- 1: brokers or controllers are asked for; 2: fenced brokers as well.
 """
 
 from typing import Final

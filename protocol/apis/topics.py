@@ -1,8 +1,18 @@
 """Making, growing and removing topics.
 
-CreateTopics (key 19) 2-7, flexible from 5
-DeleteTopics (key 20) 1-6, flexible from 4
-CreatePartitions (key 37) 0-3, flexible from 2.
+CreateTopics (key 19), versions 2-7, flexible from 5.
+
+- 5: the answer says with which partitions, replication and settings a topic was made.
+- 6: THROTTLING_QUOTA_EXCEEDED is possible; 7: the answer has the topic's id.
+
+DeleteTopics (key 20), versions 1-6, flexible from 4.
+
+- 5: a message beside the error code, and THROTTLING_QUOTA_EXCEEDED.
+- 6: by name or by id; before, by name only and in another field.
+
+CreatePartitions (key 37), versions 0-3, flexible from 2.
+
+- 3: THROTTLING_QUOTA_EXCEEDED is possible.
 """
 
 from typing import Final

@@ -1,6 +1,13 @@
-"""Which APIs and features a broker serves.
+"""Which APIs and features a broker serves: the first thing a client asks.
 
-ApiVersions (key 18) 0-4, flexible from 3.
+ApiVersions (key 18), versions 0-4, flexible from 3.
+
+- Every answer has a header of version 0, flexible or not: its reader cannot know yet what the other
+  side speaks. A request of an unknown version is answered in version 0 with UNSUPPORTED_VERSION and
+  the list (KIP-511); `connection.py` does both.
+- 3: the client says its software's name and version; the answer has features.
+- 4: a supported feature may begin at level 0. In an answer of version 3 such a feature is left out,
+  because older Java clients take a 0 for an error (KAFKA-17011, KAFKA-17492).
 """
 
 from typing import Final
