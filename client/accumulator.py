@@ -7,13 +7,13 @@ A batch goes through its partition's queue once:
                                    '-- again <--'   the attempt failed and is worth repeating
 
 Order and sequences. A batch gets its sequence when it is first sent and keeps it when it is sent
-again, so that the broker recognises one it already has. While a batch waits in `again`, nothing newer
-of that partition is sent, and it is sent alone: so records stay in order and no repeated batch can
-overtake another. A broker says OUT_OF_ORDER_SEQUENCE_NUMBER to whatever comes behind a batch that it
-has not got. For a batch with others before it that means "later". For the first one it means that
-an earlier one is lost for good (it timed out, or was refused), and it is proof that this one was not
-stored either: so it and all behind it may get new sequences under a new epoch, and no record is
-written twice (`restart`).
+again, so that the broker recognises one it already has. While a batch waits in `again`, nothing
+newer of that partition is sent, and it is sent alone: so records stay in order and no repeated
+batch can overtake another. A broker says OUT_OF_ORDER_SEQUENCE_NUMBER to whatever comes behind a
+batch that it has not got. For a batch with others before it that means "later". For the first one
+it means that an earlier one is lost for good (it timed out, or was refused), and it is proof that
+this one was not stored either: so it and all behind it may get new sequences under a new epoch,
+and no record is written twice (`restart`).
 
 A partition takes a new producer id or epoch only when nothing of the old one is under way.
 
@@ -184,6 +184,10 @@ class Delivery:
         await self._batch.wait()
         return self.result_nowait()
 
+    async def wait(self) -> None:
+        """Until it is done, however it went."""
+        await self._batch.wait()
+
     @property
     def is_done(self) -> bool:
         return self._batch.is_done
@@ -330,6 +334,7 @@ class Accumulator:
         self._delivery_timeout = delivery_timeout
         self._changed: trio.Event | None = None
         self._failed: Batch | None = None
+        self._lost: OdradekError | None = None
 
     @property
     def has_room(self) -> bool:
@@ -414,9 +419,16 @@ class Accumulator:
             self.active.pop(batch.queue.name, None)
         self.settle(batch, error)
 
+    def note_error(self, error: OdradekError) -> None:
+        """A record failed before it was in any batch."""
+        self._lost = self._lost or error
+
     def take_unseen_error(self) -> OdradekError | None:
         """The first failure since the last call that nobody has been told of."""
         failed, self._failed = self._failed, None
+        lost, self._lost = self._lost, None
+        if lost is not None:
+            return lost.copy()
         if failed is None or failed.is_observed or failed.error is None:
             return None
         return failed.error.copy()

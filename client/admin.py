@@ -243,7 +243,7 @@ class Admin:
         *,
         require_stable: bool = True,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What a group has stored, of these partitions or of all. Raises as `Consumer.committed`."""
+        """What a group has stored, of these partitions or of all; see `Consumer.committed`."""
         wanted = None if partitions is None else [TopicPartition(*one) for one in partitions]
         return await fetch_committed(self._cluster, group_id, wanted, require_stable=require_stable)
 

@@ -1,7 +1,7 @@
 """The brokers: who they are, who leads what, and one connection to each, made when it is needed.
 
-Everything that runs behind a user's back (connections, metadata, sending, fetching) lives in the one
-nursery of a `Cluster`, so it ends with it. Producers, consumers and admins each own one.
+Everything that runs behind a user's back (connections, metadata, sending, fetching) lives in the
+one nursery of a `Cluster`, so it ends with it. Producers, consumers and admins each own one.
 
 A call that may be repeated is written as an attempt: it raises `Retriable` when it is worth trying
 again, and `retrying` repeats it with a growing, jittered pause until its time is over.
@@ -296,7 +296,7 @@ class Cluster:
                 attempt.set()
         except OSError as error:
             link.error = Disconnected(
-                f"no connection to {host}:{port} ({error.strerror or error}); "
+                f"no connection to {host}:{port} ({_first_cause(error)}); "
                 f"see whether a broker listens there"
             )
         finally:
@@ -442,8 +442,8 @@ class Cluster:
         topic = self.topics.get(partition.topic)
         if topic is not None and partition.partition not in topic.partitions:
             return Refused(
-                f"the topic {partition.topic!r} has the partitions 0 to {len(topic.partitions) - 1}, "
-                f"and {partition.partition} is not one of them.",
+                f"the topic {partition.topic!r} has the partitions 0 to "
+                f"{len(topic.partitions) - 1}, and {partition.partition} is not one of them",
                 code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             )
         return Retriable(f"{partition} has no leader", code=ErrorCode.LEADER_NOT_AVAILABLE)
@@ -499,3 +499,10 @@ class Cluster:
 
 def is_retriable(code: ErrorCode) -> bool:
     return code in RETRIABLE
+
+
+def _first_cause(error: OSError) -> str:
+    """trio tries several addresses and raises one error for all of them."""
+    cause = error.__cause__
+    first = cause.exceptions[0] if isinstance(cause, BaseExceptionGroup) else error
+    return getattr(first, "strerror", None) or str(first)

@@ -162,8 +162,8 @@ class Connection:
                 return version
         offered = f"{served.min_version}-{served.max_version}" if served else "none"
         raise Refused(
-            f"the broker {self.peer} serves {api.name} in versions {offered}, and this client needs "
-            f"one of {api.min_version}-{newest}; use a newer broker.",
+            f"the broker {self.peer} serves {api.name} in versions {offered}, and this client "
+            f"needs one of {api.min_version}-{newest}; use a newer broker",
             code=ErrorCode.UNSUPPORTED_VERSION,
         )
 
@@ -278,11 +278,11 @@ class Connection:
                     reader.received(count)
                     while (frame := reader.next_frame()) is not None:
                         self._take(frame)
-            late = next(iter(self._pending.values()), None)
+            late = next(iter(self._pending.values())).name if self._pending else "a request"
             self.close(
                 TimedOut(
-                    f"the broker {self.peer} did not answer {late.name if late else 'a request'} in "
-                    f"time; see whether it is alive, or raise request_timeout_ms",
+                    f"the broker {self.peer} did not answer {late} in time; see whether it is "
+                    f"alive, or raise request_timeout_ms",
                     code=ErrorCode.REQUEST_TIMED_OUT,
                 )
             )

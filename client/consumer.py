@@ -129,6 +129,12 @@ class Consumer:
         assert one.position is not None, one.name
         return one.position
 
+    def positions(self) -> dict[TopicPartition, int]:
+        """Those that are known, of all assigned partitions."""
+        return {
+            one.name: one.position for one in self._assigned.values() if one.position is not None
+        }
+
     def _get(self, partition: tuple[str, int]) -> Assigned:
         name = TopicPartition(*partition)
         if name not in self._assigned:
@@ -308,14 +314,9 @@ class Consumer:
 
         Raises `Refused` without a group_id, `TimedOut`.
         """
-        group_id = self._group()
-        if offsets is None:
-            offsets = {
-                one.name: one.position
-                for one in self._assigned.values()
-                if one.position is not None
-            }
-        await commit_offsets(self._cluster, GroupMetadata(group_id), with_metadata(offsets))
+        group = GroupMetadata(self._group())
+        wanted = self.positions() if offsets is None else offsets
+        await commit_offsets(self._cluster, group, with_metadata(wanted))
 
     async def committed(
         self, partitions: Iterable[TopicPartition], *, require_stable: bool | None = None

@@ -1,9 +1,9 @@
 """What can go wrong for a user of the client, by what there is to do about it.
 
-A broker's error code says what the broker saw; whether to ask again, to abort the transaction, or to
-stop is what a program must decide on. So the kinds of error here are answers to that question, and
-the code is an attribute for those who want it. Every message is a sentence that says what happened
-and what to do.
+A broker's error code says what the broker saw; whether to ask again, to abort the transaction, or
+to stop is what a program must decide on. So the kinds of error here are answers to that question,
+and the code is an attribute for those who want it. Every message is a sentence that says what
+happened and what to do.
 """
 
 from typing import Final, Self
@@ -22,7 +22,7 @@ class OdradekError(Exception):
         self.code = code
 
     def copy(self) -> Self:
-        """The same error to raise in another place: an exception raised twice shows two histories."""
+        """The same error to raise elsewhere: an exception raised twice shows two histories."""
         return type(self)(str(self), code=self.code)
 
 
@@ -76,7 +76,7 @@ ABORTABLE: Final = frozenset(
 """Refusals that end one transaction and leave its producer usable."""
 
 FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
-"""Two names for one thing: the coordinator says the first, partitions and old versions the other."""
+"""Two names for one thing: coordinators say the first, partitions and old versions the other."""
 
 FATAL: Final = frozenset(
     {
@@ -172,9 +172,9 @@ def explain(code: ErrorCode, doing: str, said: str | None = None) -> str:
     """One sentence: what was being done, the code, the broker's own words, what to do."""
     sentence = f"{doing}: the broker answered {code.name}"
     if said:
-        sentence += f" ({said.rstrip('.')})"
+        sentence += f" ({said.rstrip('. ')})"
     advice = _ADVICE.get(code)
-    return f"{sentence}; {advice}." if advice else f"{sentence}."
+    return f"{sentence}; {advice}" if advice else sentence
 
 
 def error_for(code: ErrorCode, doing: str, said: str | None = None) -> OdradekError:

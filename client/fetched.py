@@ -2,10 +2,10 @@
 
 Under read_committed the broker sends whole batches up to the last stable offset, also those of
 aborted transactions, and with them the list of those transactions: producer id and first offset,
-sorted by first offset. A producer's aborted transaction begins at its first offset and ends with its
-abort marker; within, its transactional batches are left out. The list is kept as a queue and opened as
-offsets pass, so a producer that aborted twice in one fetch is judged rightly both times. Control
-batches are never shown, and take an offset: that is why positions are not counts.
+sorted by first offset. A producer's aborted transaction begins at its first offset and ends with
+its abort marker; within, its transactional batches are left out. The list is kept as a queue and
+opened as offsets pass, so a producer that aborted twice in one fetch is judged rightly both
+times. Control batches are never shown, and take an offset: that is why positions are not counts.
 """
 
 from collections.abc import Sequence

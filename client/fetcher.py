@@ -5,8 +5,8 @@ partitions: if it were asked only for the idle ones while another's records wait
 other one would later wait behind their long poll.
 
 A seek or a new assignment takes back the request under way (its connection is closed; another is
-made in a millisecond), so that nobody waits for a long poll that is of no use any more. An answer is
-believed only for partitions that still stand where they stood when it was asked for.
+made in a millisecond), so that nobody waits for a long poll that is of no use any more. An answer
+is believed only for partitions that still stand where they stood when it was asked for.
 
 Fetch 12 is the newest version used: from 13 on topics are said by id.
 """

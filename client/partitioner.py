@@ -1,8 +1,8 @@
 """Which partition a record goes to: by key as every Kafka client does it, without a key in runs.
 
-A key's partition is `murmur2(key) & 0x7fffffff % count`, so that all clients agree. Records without a
-key stay with one partition until a batch's worth was sent there, and then move on to another at
-random (KIP-794): that makes large batches, and evenly filled partitions over time.
+A key's partition is `murmur2(key) & 0x7fffffff % count`, so that all clients agree. Records
+without a key stay with one partition until a batch's worth was sent there, and then move on to
+another at random (KIP-794): that makes large batches, and evenly filled partitions over time.
 """
 
 import random

@@ -14,7 +14,7 @@ import trio
 from odradek.client.accumulator import Accumulator, Delivery, OnDelivery
 from odradek.client.cluster import Cluster, Topic
 from odradek.client.config import ProducerConfig, ProducerOptions
-from odradek.client.errors import BufferFull, Closed, Refused, TimedOut
+from odradek.client.errors import BufferFull, Closed, OdradekError, Refused, TimedOut
 from odradek.client.partitioner import DefaultPartitioner
 from odradek.client.sender import Sender
 from odradek.client.transaction import ABORT_GRACE_S, Transaction
@@ -120,7 +120,7 @@ class Producer:
         return self._control.transaction_version if self._control is not None else 1
 
     def transaction(self) -> Transaction:
-        """A transaction, to be used with `async with`. Raises `Refused` without transactional id."""
+        """A transaction, to use with `async with`. Raises `Refused` without transactional id."""
         if self._control is None:
             raise Refused(
                 "transactions need a transactional_id: give the producer a name that no other "
@@ -228,6 +228,14 @@ class Producer:
         queued = self._accumulator.append_encoded(queue, bytearray(batch))
         self._sender.wake()
         return Delivery(queued, 0, -1)
+
+    def record_lost(self, error: OdradekError) -> None:
+        """A record that somebody queued for this producer cannot be sent: `flush` tells, and a
+        transaction cannot be committed without it."""
+        if self._control is not None:
+            self._control.abort_needed(error)
+        else:
+            self._accumulator.note_error(error)
 
     async def flush(self, timeout_ms: float | None = None) -> None:
         """Wait until everything sent so far is acknowledged.

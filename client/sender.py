@@ -1,9 +1,9 @@
 """Batches to brokers and answers to batches.
 
 `pump` does the work and never waits: it takes what may be sent from the accumulator, groups it by
-leader and posts it. It is called when records came, when an answer came (in the connection's reading
-task, so the next request leaves at once), and when a timer ends. What it lacks (a leader, a
-connection, a producer id) it asks a background task for and goes on with the rest.
+leader and posts it. It is called when records came, when an answer came (in the connection's
+reading task, so the next request leaves at once), and when a timer ends. What it lacks (a leader,
+a connection, a producer id) it asks a background task for and goes on with the rest.
 
 Retries, back-off and what each error code means for a batch are here; order and sequences are the
 queue's business (`accumulator.py`), transactions that of `transaction_control.py`.

@@ -2,8 +2,9 @@
 
 `txn.py` decides what is allowed; here it is asked for. Two generations of the protocol:
 
-- TV2 (KIP-890, Kafka 4): a Produce 12 or TxnOffsetCommit 5 adds its partition to the transaction by
-  itself, and every EndTxn 5 raises the epoch, so that nothing late can slip into a later transaction.
+- TV2 (KIP-890, Kafka 4): a Produce 12 or TxnOffsetCommit 5 adds its partition to the transaction
+  by itself, and every EndTxn 5 raises the epoch, so that nothing late can slip into a later
+  transaction.
 - TV1 before that: AddPartitionsToTxn and AddOffsetsToTxn come first. The epoch stays, so after an
   abort that leaves a gap in some partition's sequences the epoch is raised by InitProducerId.
 
@@ -30,6 +31,7 @@ from odradek.client.errors import (
     Closed,
     Disconnected,
     Fatal,
+    Fenced,
     OdradekError,
     Refused,
     Retriable,
@@ -272,14 +274,21 @@ class TransactionControl:
         try:
             self._sender.identity = await self._init_producer_id(self._sender.identity)
         except _Refusal as refusal:
-            self.fail(refusal.error)
+            self.fail(self._taken_over() if refusal.code in FENCED else refusal.error)
         except OdradekError as failure:
-            self.fail(Fatal(f"{error} {failure}", code=error.code))
+            self.fail(Fatal(f"{error}; {failure}", code=error.code))
         else:
             self._was_ended = True
             self._set_back(Event.TIMED_OUT, self._timed_out())
         finally:
             decided.set()
+
+    def _taken_over(self) -> Fenced:
+        return Fenced(
+            f"another producer with transactional id {self.transactional_id!r} has taken over; "
+            f"this one must stop",
+            code=ErrorCode.PRODUCER_FENCED,
+        )
 
     def _timed_out(self) -> Aborted:
         return Aborted(
@@ -559,8 +568,9 @@ class TransactionControl:
         try:
             self._sender.identity = await self._init_producer_id(self._sender.identity)
         except _Refusal as second:
-            self.fail(second.error)
-            raise second.error from None
+            failed = self._taken_over() if second.code in FENCED else second.error
+            self.fail(failed)
+            raise failed from None
         except OdradekError as error:
             failure = Fatal(str(error), code=error.code)
             self.fail(failure)

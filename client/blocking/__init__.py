@@ -1,0 +1,75 @@
+"""The client for programs without an event loop: the same names, the same arguments, no `await`.
+
+    with Producer("127.0.0.1:9092", transactional_id="refunds-0") as producer:
+        with producer.transaction() as transaction:
+            transaction.send("refunds", b"...")
+
+All of it runs in one daemon thread per process (`loop.py`). Objects may be used from several
+threads, one call at a time each; they do not survive a fork, and are made anew in the child.
+"""
+
+from odradek.client.blocking.admin import Admin
+from odradek.client.blocking.consumer import Consumer
+from odradek.client.blocking.producer import Delivery, Producer, Transaction
+from odradek.client.errors import (
+    Aborted,
+    BufferFull,
+    Closed,
+    Disconnected,
+    Fatal,
+    Fenced,
+    OdradekError,
+    OffsetOutOfRange,
+    Refused,
+    Retriable,
+    TimedOut,
+)
+from odradek.client.types import (
+    BrokerDescription,
+    ClusterDescription,
+    ConfigEntry,
+    ConsumerRecord,
+    FetchedBatch,
+    GroupMetadata,
+    Header,
+    NewTopic,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    PartitionDescription,
+    RecordMetadata,
+    TopicDescription,
+    TopicPartition,
+)
+
+__all__ = [
+    "Aborted",
+    "Admin",
+    "BrokerDescription",
+    "BufferFull",
+    "Closed",
+    "ClusterDescription",
+    "ConfigEntry",
+    "Consumer",
+    "ConsumerRecord",
+    "Delivery",
+    "Disconnected",
+    "Fatal",
+    "Fenced",
+    "FetchedBatch",
+    "GroupMetadata",
+    "Header",
+    "NewTopic",
+    "OdradekError",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "OffsetOutOfRange",
+    "PartitionDescription",
+    "Producer",
+    "RecordMetadata",
+    "Refused",
+    "Retriable",
+    "TimedOut",
+    "TopicDescription",
+    "TopicPartition",
+    "Transaction",
+]

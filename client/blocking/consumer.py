@@ -1,0 +1,180 @@
+"""Consuming without an event loop: lists cross to the program's thread, not single records."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Self, TypeVar, Unpack
+
+from odradek.client.blocking.loop import Hosted
+from odradek.client.config import ConsumerConfig, ConsumerOptions, parse_bootstrap
+from odradek.client.consumer import Consumer as AsyncConsumer
+from odradek.client.types import (
+    ConsumerRecord,
+    FetchedBatch,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    TopicPartition,
+)
+
+T = TypeVar("T")
+
+POLL_MS = 60_000
+"""How long an iteration waits at a time; it goes on waiting."""
+
+
+class Consumer:
+    """`odradek.client.Consumer` with plain `with` and `for`, and without `await`."""
+
+    def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ConsumerOptions]) -> None:
+        ConsumerConfig(**options)  # a wrong option is told here, not at the first use
+        parse_bootstrap(bootstrap)
+        self._hosted = Hosted(lambda: AsyncConsumer(bootstrap, **options))
+        self._run: list[ConsumerRecord] = []
+        self._run_index = 0
+
+    def __enter__(self) -> Self:
+        self._hosted.enter()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._hosted.close(exc_type, exc, traceback)
+
+    def close(self) -> None:
+        self._hosted.close()
+
+    @property
+    def _async(self) -> AsyncConsumer:
+        return self._hosted.resource
+
+    def _do(self, function: Callable[[], T]) -> T:
+        """A plain call, made in the loop's thread."""
+        return self._hosted.loop.call_nowait(function)
+
+    # What is read
+
+    def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
+        wanted = list(partitions)
+        self._give_back_run()
+        self._do(lambda: self._async.assign(wanted))
+
+    def assignment(self) -> list[TopicPartition]:
+        return self._async.assignment()
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        self._give_back_run()
+        self._do(lambda: self._async.pause(*partitions))
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        self._do(lambda: self._async.resume(*partitions))
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        self._give_back_run()
+        self._do(lambda: self._async.seek(partition, offset))
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        self._give_back_run()
+        self._hosted.loop.call(self._async.seek_to_beginning, *partitions)
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        self._give_back_run()
+        self._hosted.loop.call(self._async.seek_to_end, *partitions)
+
+    def position(self, partition: TopicPartition) -> int:
+        """The offset that is read next, by `poll` or by the iteration."""
+        waiting = self._first_waiting()
+        name = TopicPartition(*partition)
+        if name in waiting:
+            return waiting[name]
+        return self._hosted.loop.call(self._async.position, name)
+
+    def _first_waiting(self) -> dict[TopicPartition, int]:
+        """Where the iteration stands in records that it has not handed out yet."""
+        first: dict[TopicPartition, int] = {}
+        for record in self._run[self._run_index :]:
+            first.setdefault(TopicPartition(record.topic, record.partition), record.offset)
+        return first
+
+    def _give_back_run(self) -> None:
+        """Records that an iteration did not hand out are read again."""
+        waiting = self._first_waiting()
+        self._run, self._run_index = [], 0
+        if waiting:
+            self._do(lambda: [self._async.seek(*place) for place in waiting.items()])
+
+    # Reading
+
+    def poll(self, timeout_ms: float = 500, max_records: int | None = None) -> list[ConsumerRecord]:
+        """Records as soon as there are some, or [] after `timeout_ms`."""
+        if self._run_index < len(self._run):
+            end = len(self._run) if max_records is None else self._run_index + max_records
+            rest = self._run[self._run_index : end]
+            self._run_index += len(rest)
+            return rest
+        return self._hosted.loop.call(self._async.poll, timeout_ms, max_records)
+
+    def fetch_batches(
+        self, timeout_ms: float = 500, max_bytes: int | None = None
+    ) -> list[FetchedBatch]:
+        """Whole record batches as they are stored; see `odradek.client.Consumer`."""
+        self._give_back_run()
+        return self._hosted.loop.call(self._async.fetch_batches, timeout_ms, max_bytes)
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        """Records for ever. `position` and `commit` follow what was handed out."""
+        while True:
+            while self._run_index < len(self._run):
+                self._run_index += 1
+                yield self._run[self._run_index - 1]
+            self._run = self._hosted.loop.call(self._async.poll, POLL_MS)
+            self._run_index = 0
+
+    # Offsets
+
+    def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None
+    ) -> None:
+        self._hosted.loop.call(self._commit, offsets, self._first_waiting())
+
+    async def _commit(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None,
+        waiting: Mapping[TopicPartition, int],
+    ) -> None:
+        if offsets is None and waiting:
+            positions = self._async.positions()
+            offsets = {
+                **positions,
+                **{name: waiting[name] for name in positions if name in waiting},
+            }
+        await self._async.commit(offsets)
+
+    def committed(
+        self, partitions: Iterable[TopicPartition], *, require_stable: bool | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        return self._hosted.loop.call(self._committed, partitions, require_stable)
+
+    async def _committed(
+        self, partitions: Iterable[TopicPartition], require_stable: bool | None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        return await self._async.committed(partitions, require_stable=require_stable)
+
+    def offsets_for_times(
+        self, timestamps_ms: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        return self._hosted.loop.call(self._async.offsets_for_times, timestamps_ms)
+
+    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return self._hosted.loop.call(self._async.beginning_offsets, partitions)
+
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return self._hosted.loop.call(self._async.end_offsets, partitions)
+
+    def partitions_for(self, topic: str) -> list[int]:
+        return self._hosted.loop.call(self._async.partitions_for, topic)
+
+    def topics(self) -> list[str]:
+        return self._hosted.loop.call(self._async.topics)
