@@ -1,6 +1,10 @@
 """Who coordinates a group or a transactional id.
 
-FindCoordinator (key 10) 0-6, flexible from 3.
+FindCoordinator (key 10), versions 0-6, flexible from 3.
+
+- 1: the kind of key, 0 a group or 1 a transactional id, and a message beside the error code.
+- 4: several keys at once, each with an error of its own; what stood alone before is gone.
+- 5: TRANSACTION_ABORTABLE is understood; 6: share groups (2).
 """
 
 from typing import Final
