@@ -1,12 +1,25 @@
 """Membership of classic consumer groups.
 
-JoinGroup (key 11) 0-9, flexible from 6
-SyncGroup (key 14) 0-5, flexible from 4
-Heartbeat (key 12) 0-4, flexible from 4
-LeaveGroup (key 13) 0-5, flexible from 4
-DescribeGroups (key 15) 0-6, flexible from 5
-ListGroups (key 16) 0-5, flexible from 3
-DeleteGroups (key 42) 0-2, flexible from 2.
+JoinGroup (key 11), versions 0-9, flexible from 6. Kafka serves 0 and 1 for librdkafka before 2.11,
+which takes their absence for a broker without GSSAPI (KAFKA-19444).
+
+- 1: a time-out for rebalances beside the session's.
+- 4: who joins without a member id is given one, with MEMBER_ID_REQUIRED, and joins again with it.
+- 5: static members; 7: the kind of protocol in the answer; 8: why a member joins.
+- 9: the leader may be told that no new assignment is wanted.
+
+SyncGroup (key 14), versions 0-5, flexible from 4: 3 static members, 5 the protocol's kind and name.
+
+Heartbeat (key 12), versions 0-4, flexible from 4: 3 static members.
+
+LeaveGroup (key 13), versions 0-5, flexible from 4: 3 several members at once, 5 why.
+
+DescribeGroups (key 15), versions 0-6, flexible from 5: 3 what the client is authorised to do,
+4 static members, 6 GROUP_ID_NOT_FOUND with a message instead of a group in state Dead.
+
+ListGroups (key 16), versions 0-5, flexible from 3: 4 states and 5 types to choose by.
+
+DeleteGroups (key 42), versions 0-2, flexible from 2.
 """
 
 from typing import Final

@@ -1,7 +1,18 @@
 """Offsets stored for a group.
 
-OffsetCommit (key 8) 2-10, flexible from 8
-OffsetFetch (key 9) 1-10, flexible from 6.
+OffsetCommit (key 8), versions 2-10, flexible from 8.
+
+- 2-4: how long to keep the offset, which has been the broker's matter since.
+- 6: leader epoch; 7: static members; 9: errors of the newer group protocol (KIP-848).
+- 10: topic ids instead of names.
+
+OffsetFetch (key 9), versions 1-10, flexible from 6.
+
+- 2: null asks for all topics, and there is an error of the whole group; 5: leader epoch.
+- 7: offsets of a transaction that is not decided make the answer UNSTABLE_OFFSET_COMMIT, if the
+  client wants it so (KIP-447).
+- 8: several groups at once, in fields of their own; 9: who asks, by member id and epoch.
+- 10: topic ids instead of names.
 """
 
 from typing import Final

@@ -1,11 +1,36 @@
 """Transactions, for producers and between brokers.
 
-InitProducerId (key 22) 0-5, flexible from 2
-AddPartitionsToTxn (key 24) 0-5, flexible from 3
-AddOffsetsToTxn (key 25) 0-4, flexible from 3
-EndTxn (key 26) 0-5, flexible from 3
-WriteTxnMarkers (key 27) 1-2, flexible from 1
-TxnOffsetCommit (key 28) 0-5, flexible from 3.
+The newest versions of the first four let a broker say TRANSACTION_ABORTABLE: abort and go on.
+
+InitProducerId (key 22), versions 0-5, flexible from 2.
+
+- 3: a producer may give the id and epoch it has, and is fenced if others have taken over (KIP-360).
+- 4: PRODUCER_FENCED is understood (KIP-588); 5: TRANSACTION_ABORTABLE.
+- 6 (two-phase commit, KIP-939) is published as unstable and not served.
+
+AddPartitionsToTxn (key 24), versions 0-5, flexible from 3.
+
+- 0-3 come from clients: one transaction. 2: PRODUCER_FENCED is understood.
+- 4 and 5 come from brokers: several transactions, and whether partitions are to be added or only
+  looked for (KIP-890). 5: TRANSACTION_ABORTABLE.
+
+AddOffsetsToTxn (key 25), versions 0-4, flexible from 3: 2 PRODUCER_FENCED, 4 TRANSACTION_ABORTABLE.
+
+EndTxn (key 26), versions 0-5, flexible from 3.
+
+- 2: PRODUCER_FENCED is understood; 4: TRANSACTION_ABORTABLE.
+- 5: the epoch is bumped at the end of every transaction, and the answer says which producer id and
+  epoch to go on with (KIP-890).
+
+WriteTxnMarkers (key 27), versions 1-2, flexible from 1: from coordinators, and from administrators.
+
+- 2: the generation of the protocol, by which a marker's epoch is judged (KIP-1228).
+
+TxnOffsetCommit (key 28), versions 0-5, flexible from 3.
+
+- 2: leader epoch; 3: member, generation and instance, so that zombies are fenced (KIP-447).
+- 4: TRANSACTION_ABORTABLE is understood.
+- 5: the group's partition is added to the transaction without being asked (KIP-890).
 """
 
 from typing import Final
