@@ -97,13 +97,13 @@ class FakeMarkers:
         if self.lost_requests:
             self.lost_requests -= 1
             raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "the request was lost")
-        response = self._response(request)
+        response = self.response_to(request)
         if self.lost_answers:
             self.lost_answers -= 1
             raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "the answer was lost")
         return response
 
-    def _response(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+    def response_to(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
         results = []
         for asked in request.markers:
             topics = []

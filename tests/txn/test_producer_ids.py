@@ -1,0 +1,59 @@
+"""Blocks of producer ids: never an id twice, whatever crashes and whoever else takes blocks."""
+
+import trio
+
+from odradek.broker.txn.producer_ids import BLOCK_SIZE, PRODUCER_IDS_KEY, ProducerIds
+from tests.fakes.meta_store import FakeMetaStore
+
+
+async def test_ids_begin_at_0_and_go_on_over_blocks() -> None:
+    ids = ProducerIds(FakeMetaStore())
+    found = [await ids.next() for _ in range(2 * BLOCK_SIZE + 1)]
+    assert found == list(range(2 * BLOCK_SIZE + 1))
+
+
+async def test_an_id_is_not_used_again_after_a_crash() -> None:
+    meta = FakeMetaStore()
+    before = [await ProducerIds(meta).next() for _ in range(3)]
+    assert before == [0, BLOCK_SIZE, 2 * BLOCK_SIZE]
+
+
+async def test_a_block_is_durable_before_its_first_id_is_given() -> None:
+    meta = FakeMetaStore()
+    ids = ProducerIds(meta)
+    assert ids.next_nowait() is None
+    assert await ids.next() == 0
+    assert meta.values[PRODUCER_IDS_KEY].value == b"%d" % BLOCK_SIZE
+
+
+async def test_two_brokers_that_want_a_block_at_once_get_two() -> None:
+    meta = FakeMetaStore()
+
+    def faster() -> None:
+        meta.before_txn = lambda: None
+        meta.put({PRODUCER_IDS_KEY: b"7000"})
+
+    meta.before_txn = faster
+    assert await ProducerIds(meta).next() == 7000
+    assert meta.values[PRODUCER_IDS_KEY].value == b"8000"
+
+
+async def test_many_who_wait_share_one_block() -> None:
+    meta = FakeMetaStore()
+    ids = ProducerIds(meta)
+    found: list[int] = []
+
+    async def one() -> None:
+        found.append(await ids.next())
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(20):
+            nursery.start_soon(one)
+    assert sorted(found) == list(range(20))
+    assert meta.txn_count == 1
+
+
+async def test_a_neighbouring_key_is_not_mistaken_for_the_block() -> None:
+    meta = FakeMetaStore()
+    meta.put({PRODUCER_IDS_KEY + "/other": b"5"})
+    assert await ProducerIds(meta).next() == 0
