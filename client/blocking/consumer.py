@@ -1,6 +1,7 @@
 """Consuming without an event loop: lists cross to the program's thread, not single records."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
@@ -103,7 +104,11 @@ class Consumer:
         waiting = self._first_waiting()
         self._run, self._run_index = [], 0
         if waiting:
-            self._do(lambda: [self._async.seek(*place) for place in waiting.items()])
+            self._do(partial(self._seek_all, waiting))
+
+    def _seek_all(self, offsets: Mapping[TopicPartition, int]) -> None:
+        for partition, offset in offsets.items():
+            self._async.seek(partition, offset)
 
     # Reading
 
