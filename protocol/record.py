@@ -247,8 +247,7 @@ def _decode_records(header: BatchHeader, data: bytes) -> list[Record]:
     """As long as it is because varints of one and two bytes are read in place, five a record."""
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     records: list[Record] = []
-    append, make = records.append, Record._make
-    position = 0
+    append, make, position = records.append, Record._make, 0
     for _ in range(header.record_count):
         number = data[position]
         position += 1
