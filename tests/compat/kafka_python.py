@@ -1,0 +1,88 @@
+"""Short forms of kafka-python for the tests: deliver, read, wait."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+
+from tests.compat.conftest import DEADLINE_SECONDS
+
+
+@contextmanager
+def producer(bootstrap: str, **settings: Any) -> Iterator[Any]:
+    """A producer (idempotent, as this client is by default)."""
+    made = KafkaProducer(bootstrap_servers=bootstrap, **settings)
+    try:
+        yield made
+    finally:
+        made.close(timeout=DEADLINE_SECONDS)
+
+
+@contextmanager
+def transactional(bootstrap: str, transactional_id: str, **settings: Any) -> Iterator[Any]:
+    """A producer that has initialised its transactions (and fenced its predecessor)."""
+    with producer(bootstrap, transactional_id=transactional_id, **settings) as made:
+        made.init_transactions()
+        yield made
+
+
+@contextmanager
+def consumer(bootstrap: str, group: str | None = None, **settings: Any) -> Iterator[Any]:
+    """A consumer that is read_committed, from the beginning, and stores offsets when told."""
+    defaults = {
+        "isolation_level": "read_committed",
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+        "fetch_max_wait_ms": 50,
+        "heartbeat_interval_ms": 300,  # how soon a member learns of a rebalance
+    }
+    made = KafkaConsumer(bootstrap_servers=bootstrap, group_id=group, **{**defaults, **settings})
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def deliver(sender: Any, topic: str, values: Iterable[bytes | None], **arguments: Any) -> list[Any]:
+    """Send the values, wait for all their answers, return them in order. Raises on an error."""
+    answers = [sender.send(topic, value, **arguments) for value in values]
+    return [answer.get(timeout=DEADLINE_SECONDS) for answer in answers]
+
+
+def read(
+    bootstrap: str, topic: str, *, count: int, partitions: int = 1, **settings: Any
+) -> list[Any]:
+    """At least `count` records, and all that can be read after them: one too many shows as well."""
+    records: list[Any] = []
+    places = [TopicPartition(topic, index) for index in range(partitions)]
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    with consumer(bootstrap, **settings) as receiver:
+        receiver.assign(places)
+        receiver.seek_to_beginning(*places)
+        while len(records) < count or not _is_at_end(receiver, places):
+            assert time.monotonic() < deadline, f"{len(records)} records of {count}"
+            records += polled(receiver)
+    return records
+
+
+def _is_at_end(receiver: Any, places: list[TopicPartition]) -> bool:
+    ends = receiver.end_offsets(places)
+    return all(receiver.position(place) >= ends[place] for place in places)
+
+
+def polled(receiver: Any) -> list[Any]:
+    """The records of one poll, in order of their partition."""
+    return [record for records in receiver.poll(timeout_ms=50).values() for record in records]
+
+
+def poll_until(done: Callable[[], bool], *receivers: Any, collect: list[Any] | None = None) -> None:
+    """Poll the consumers in turn until `done()`: that is how members of a group make progress."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not done():
+        assert time.monotonic() < deadline, "it did not happen"
+        for receiver in receivers:
+            records = polled(receiver)
+            if collect is not None:
+                collect += records
