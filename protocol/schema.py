@@ -138,7 +138,7 @@ def array(item: type[Any] | Kind, *, default: Any = MISSING, **options: Any) -> 
     return _field(default, "array", of, options)
 
 
-def _equals(self: Any, other: Any) -> bool:
+def _equals(self: Any, other: Any) -> Any:
     if type(self) is not type(other):
         return NotImplemented
     return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
