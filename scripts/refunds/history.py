@@ -1,0 +1,29 @@
+"""How many transactions were committed and aborted: what the transaction log itself says."""
+
+from collections import Counter
+from typing import Final
+
+from odradek.protocol.state_topics import (
+    TRANSACTION_STATE_TOPIC,
+    TransactionLogKey,
+    TransactionLogValue,
+    decode_transaction_state_key,
+    decode_value,
+)
+from scripts.refunds.verify import read_all
+
+DECISIONS: Final = {2: "transactions committed", 3: "transactions aborted"}
+"""By the stored state: PrepareCommit and PrepareAbort."""
+
+
+def transactions_of(bootstrap: str, prefix: str) -> Counter[str]:
+    """Count the decisions of the transactional ids that start with `prefix`."""
+    counts: Counter[str] = Counter()
+    for record in read_all(bootstrap, TRANSACTION_STATE_TOPIC, "read_uncommitted"):
+        key = decode_transaction_state_key(record.key)
+        if not isinstance(key, TransactionLogKey) or record.value is None:
+            continue
+        status = decode_value(TransactionLogValue, record.value).transaction_status
+        if key.transactional_id.startswith(prefix) and status in DECISIONS:
+            counts[DECISIONS[status]] += 1
+    return counts

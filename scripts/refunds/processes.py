@@ -1,0 +1,67 @@
+"""The demo's processes: a broker that can be killed and comes back, and the workers."""
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from odradek.broker.testing import RunningBroker, run_broker
+
+__all__ = ["RunningBroker", "Worker", "run_broker", "wait_for"]
+
+KILLED = -signal.SIGKILL
+PATIENCE_S = 60
+
+
+class Worker:
+    """One processor in a process of its own; what it says arrives as events in `events`."""
+
+    def __init__(
+        self, events: "queue.SimpleQueue[tuple[Worker, dict[str, Any]]]", log: Path, *options: str
+    ) -> None:
+        self.options = options
+        self.partition = int(options[options.index("--partition") + 1])
+        self._log = log.open("ab")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "scripts.refunds.worker", *options],
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        )
+        self._reader = threading.Thread(target=self._read, args=(events,), daemon=True)
+        self._reader.start()
+
+    def _read(self, events: "queue.SimpleQueue[tuple[Worker, dict[str, Any]]]") -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            events.put((self, json.loads(line)))
+        events.put((self, {"ended": self.process.wait()}))
+        self.process.stdout.close()
+        self._log.close()
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+
+    def wake(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    def end(self) -> None:
+        """Make sure that it is gone, at the end or when the demo is interrupted."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self._reader.join()
+
+
+def wait_for(what: str, condition: Any, patience_s: float = PATIENCE_S) -> None:
+    """Look every few milliseconds until it is so; say what was waited for if it never is."""
+    deadline = time.monotonic() + patience_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise SystemExit(f"demo: waited {patience_s:.0f} s in vain for {what}")
+        time.sleep(0.005)

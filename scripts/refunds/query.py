@@ -1,0 +1,89 @@
+"""The same job as one Spark Structured Streaming query: both rows of a refund in one transaction.
+
+    python -m scripts.refunds.query --checkpoint some/folder
+
+A row's `topic` column says where it goes, so one query writes both topics, and the rows of a
+micro-batch become visible together or not at all.
+"""
+
+import click
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
+
+from scripts.refunds.processor import TOPIC_IN
+
+TOPIC_REFUNDS = "spark-refunds-emitted"
+TOPIC_AUDIT = "spark-refund-audit"
+FLIGHT = (
+    "year INT, month INT, day INT, dep_time INT, carrier STRING, flight INT, origin STRING, "
+    "dest STRING, distance INT"
+)
+
+
+def refunds_of(departures: DataFrame) -> DataFrame:
+    """Two rows, each with the topic it goes to, for every flight that never departed."""
+    flight = f.from_json(f.col("value").cast("string"), FLIGHT)
+    flight_id = f.format_string(
+        "%04d-%02d-%02d/%s%d/%s", "f.year", "f.month", "f.day", "f.carrier", "f.flight", "f.origin"
+    ).alias("flight_id")
+    cents = (5_000 + 11 * f.col("f.distance")).alias("cents")
+    origin = f.struct("partition", "offset").alias("from")
+    refund = f.to_json(f.struct(flight_id, f.col("f.dest"), cents))
+    audit = f.to_json(f.struct(flight_id, f.lit("cancelled").alias("why"), origin))
+    rows = f.array(
+        f.struct(f.lit(TOPIC_REFUNDS).alias("topic"), refund.alias("value")),
+        f.struct(f.lit(TOPIC_AUDIT).alias("topic"), audit.alias("value")),
+    )
+    return (
+        departures.select("key", "partition", "offset", flight.alias("f"))
+        .where("f.dep_time IS NULL")
+        .select("key", f.explode(rows).alias("row"))
+        .select("key", "row.topic", "row.value")
+    )
+
+
+def start(
+    spark: SparkSession, bootstrap: str, checkpoint: str, *, per_batch: int, sink: str = "odradek"
+) -> StreamingQuery:
+    """Read what is there now, `per_batch` flights at a time, and end."""
+    departures = (
+        spark.readStream.format("odradek")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("subscribe", TOPIC_IN)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", per_batch)
+        .load()
+    )
+    return (
+        refunds_of(departures)
+        .writeStream.format(sink)
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+
+
+def session(name: str) -> SparkSession:
+    return (
+        SparkSession.builder.appName(name)
+        .master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .getOrCreate()
+    )
+
+
+@click.command()
+@click.option("--bootstrap", default="127.0.0.1:9092", show_default=True)
+@click.option("--checkpoint", required=True, help="Spark's folder for this query.")
+@click.option("--per-batch", default=40_000, show_default=True)
+def main(bootstrap: str, checkpoint: str, per_batch: int) -> None:
+    """Refund the cancelled flights, batch by batch."""
+    with session("refunds") as spark:
+        start(spark, bootstrap, checkpoint, per_batch=per_batch).awaitTermination()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""The second part of the demo: one Spark query, killed inside commit() and between batches."""
+
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from scripts.refunds.doomed import STRIKES, STRUCK
+from scripts.refunds.processes import RunningBroker
+from scripts.refunds.query import TOPIC_AUDIT, TOPIC_REFUNDS
+
+TOPICS: Final = (TOPIC_REFUNDS, TOPIC_AUDIT)
+TRANSACTIONAL_IDS: Final = "odradek-spark."
+KINDS: Final = ("inside worker", "inside jvm", "between jvm", "decided both", "between worker")
+SPARE_STARTS: Final = 3
+"""A blow from outside may end a query once more than planned."""
+
+
+def plan(seed: int, folder: Path, *, batches: int) -> list[str]:
+    """Write which batch is struck how; the first and the last are spared."""
+    folder.mkdir(parents=True, exist_ok=True)
+    dice = random.Random(seed)
+    kinds = list(KINDS if batches > len(KINDS) + 1 else KINDS[:3])
+    dice.shuffle(kinds)
+    struck = sorted(dice.sample(range(1, batches - 1), len(kinds)))
+    for batch_id, kind in zip(struck, kinds, strict=True):
+        (folder / str(batch_id)).write_text(kind)
+    return kinds
+
+
+def run(
+    broker: RunningBroker,
+    *,
+    seed: int,
+    flights: int,
+    per_batch: int,
+    place: Path,
+    say: Callable[[str], None],
+) -> Counter[str]:
+    """Run the query to its end, however often it is killed. What was struck, counted."""
+    folder = place / "strikes"
+    planned = plan(seed, folder, batches=-(-flights // per_batch))
+    told = 0
+    for _ in range(len(planned) + SPARE_STARTS):
+        status = run_once(broker, folder, place, per_batch, say)
+        struck = (folder / STRUCK).read_text().splitlines() if (folder / STRUCK).exists() else []
+        for line in struck[told:]:
+            batch_id, point, victim = line.split()
+            say(f"kill -9 of the {victim} {point} batch {batch_id}; the query is started again")
+        told = len(struck)
+        if status == 0:
+            break
+    else:
+        raise SystemExit(f"demo: the query does not get through: see {place / 'spark.log'}")
+    if len(struck) < len(planned):
+        raise SystemExit(f"demo: planned {planned}, struck only {struck}")
+    return counted(struck)
+
+
+def run_once(
+    broker: RunningBroker, folder: Path, place: Path, per_batch: int, say: Callable[[str], None]
+) -> int:
+    with (place / "spark.log").open("ab") as log:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "scripts.refunds.doomed"),
+                *("--bootstrap", broker.address, "--per-batch", str(per_batch)),
+                *("--checkpoint", str(place / "checkpoint")),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env=os.environ | {STRIKES: str(folder), "PYTHONPATH": str(Path.cwd())},
+        )
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                say(f"batch {line.strip()} is committed")
+            return process.wait()
+        finally:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+
+
+def counted(struck: list[str]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for line in struck:
+        victim = line.split()[2]
+        counts["kills of the JVM"] += victim in ("jvm", "both")
+        counts["kills of the commit worker"] += victim in ("worker", "both")
+    return counts

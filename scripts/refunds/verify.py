@@ -1,0 +1,85 @@
+"""Compare what the topics hold with the source data, with pandas: nothing lost, nothing twice."""
+
+import json
+from dataclasses import dataclass
+
+import pandas as pd
+
+from odradek.client.blocking import Consumer
+from odradek.client.config import Isolation
+from odradek.client.types import ConsumerRecord, TopicPartition
+from scripts.refunds.flights import flight_id, flights, is_cancelled
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was found in one pair of topics; `faults` is empty when all is well."""
+
+    refunds: int
+    audit_rows: int
+    aborted: int
+    faults: tuple[str, ...]
+
+
+def expected(limit: int | None) -> pd.DataFrame:
+    """The cancelled flights of the source data, with their place in it."""
+    rows = [
+        {"flight_id": flight_id(flight), "place": place, "dest": flight["dest"]}
+        for place, flight in enumerate(flights(limit))
+        if is_cancelled(flight)
+    ]
+    return pd.DataFrame(rows)
+
+
+def read_all(bootstrap: str, topic: str, isolation: Isolation) -> list[ConsumerRecord]:
+    """Every record of the topic that this isolation level sees, to the end of each partition."""
+    with Consumer(bootstrap, isolation_level=isolation) as consumer:
+        partitions = [TopicPartition(topic, p) for p in consumer.partitions_for(topic)]
+        ends = consumer.end_offsets(partitions)
+        consumer.assign(partitions)
+        consumer.seek_to_beginning(*partitions)
+        records: list[ConsumerRecord] = []
+        while any(consumer.position(partition) < end for partition, end in ends.items()):
+            records += consumer.poll(timeout_ms=1_000)
+        return records
+
+
+def verify(bootstrap: str, refunds: str, audit: str, limit: int | None) -> Verdict:
+    """Judge one pair of topics against the source data."""
+    source = expected(limit)
+    faults: list[str] = []
+    seen: dict[str, int] = {}
+    aborted = 0
+    for topic in (refunds, audit):
+        committed = read_all(bootstrap, topic, "read_committed")
+        everything = read_all(bootstrap, topic, "read_uncommitted")
+        aborted += len(everything) - len(committed)
+        seen[topic] = len(committed)
+        faults += judge(topic, committed, source)
+    if aborted == 0:
+        faults.append(f"{refunds}, {audit}: no kill left an aborted record behind")
+    return Verdict(seen[refunds], seen[audit], aborted, tuple(faults))
+
+
+def judge(topic: str, records: list[ConsumerRecord], source: pd.DataFrame) -> list[str]:
+    """The sentences that say what is wrong with one topic."""
+    rows = pd.DataFrame(
+        {
+            "flight_id": [json.loads(record.value or b"{}")["flight_id"] for record in records],
+            "partition": [record.partition for record in records],
+            "offset": [record.offset for record in records],
+        }
+    )
+    joined = rows.merge(source, on="flight_id", how="outer", indicator=True)
+    faults = []
+    if missing := int((joined["_merge"] == "right_only").sum()):
+        faults.append(f"{topic}: {missing} cancelled flights are missing")
+    if foreign := int((joined["_merge"] == "left_only").sum()):
+        faults.append(f"{topic}: {foreign} rows belong to no cancelled flight")
+    if twice := int(rows["flight_id"].duplicated().sum()):
+        faults.append(f"{topic}: {twice} rows are there more than once")
+    ordered = joined.dropna(subset=["offset", "place"]).sort_values(["partition", "offset"])
+    backwards = ordered.groupby("partition")["place"].diff() < 0
+    if backwards.any():
+        faults.append(f"{topic}: {int(backwards.sum())} rows are out of the input's order")
+    return faults
