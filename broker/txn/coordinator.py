@@ -440,10 +440,6 @@ def _view(entry: Entry) -> TransactionView:
 
 def _log_move(entry: Entry, before: Transaction, request: Request) -> None:
     """A line for everything that locks a producer out, in words."""
-    after = entry.transaction
-    if after.bump is None or after.bump is before.bump:
-        return
-    line = explain.why_locked_out(entry.transactional_id, after, request.now_ms)
-    if before.state is State.ONGOING and after.state is State.PREPARE_ABORT:
-        line += f"; {explain.what_is_aborted(before, request.now_ms)}"
-    log.info("%s", line)
+    line = explain.what_happened(entry.transactional_id, before, entry.transaction, request.now_ms)
+    if line is not None:
+        log.info("%s", line)

@@ -1,48 +1,56 @@
 """Why a producer was locked out, in words: for error messages, log lines and whoever asks later."""
 
-from odradek.broker.txn.transaction import BumpCause, ClientIdentity, Transaction
-
-
-def name_of(client: ClientIdentity | None) -> str:
-    return f"{client.host} as {client.client_id!r}" if client else "an unknown address"
-
-
-def ago(then_ms: int, now_ms: int) -> str:
-    """How long ago: "1.2 s". Clocks may step back; nothing is younger than now."""
-    seconds = max(now_ms - then_ms, 0) / 1000
-    return f"{seconds:.1f} s" if seconds < 600 else f"{seconds / 60:.0f} min"
+from odradek.broker.txn.transaction import BumpCause, ClientIdentity, State, Transaction
 
 
 def why_locked_out(transactional_id: str, transaction: Transaction, now_ms: int) -> str:
-    """One sentence about the last epoch change that locked a producer out."""
+    """One sentence about the last change that locked a producer out."""
     bump = transaction.bump
     if bump is None:
         producer_id, epoch = transaction.producer_id, transaction.producer_epoch
-        return f"{transactional_id!r} is producer id {producer_id} with epoch {epoch} now"
-    when = ago(bump.at_ms, now_ms)
-    match bump.cause:
+        return f"{transactional_id!r} has producer id {producer_id} and epoch {epoch}"
+    reason = _reason(bump.cause, transaction)
+    return f"{transactional_id!r} was fenced: {reason} {_ago(bump.at_ms, now_ms)} ago"
+
+
+def what_happened(
+    transactional_id: str, before: Transaction, after: Transaction, now_ms: int
+) -> str | None:
+    """The line for the log, if the change from `before` to `after` locked a producer out."""
+    if after.bump is None or after.bump is before.bump:
+        return None
+    line = f"{transactional_id!r} was fenced: {_reason(after.bump.cause, after)}"
+    if before.state is not State.ONGOING:
+        return line
+    count = len(before.partitions)
+    return (
+        f"{line}; aborted: producer id {before.producer_id}, epoch {before.producer_epoch}, "
+        f"{count} partition{'' if count == 1 else 's'}, open for {_ago(before.started_ms, now_ms)}"
+    )
+
+
+def _reason(cause: BumpCause, transaction: Transaction) -> str:
+    match cause:
         case BumpCause.NEW_INSTANCE:
-            client = name_of(transaction.client)
-            return (
-                f"{transactional_id!r} was fenced: a new instance from {client} started {when} ago"
-            )
+            return f"a new instance from {_name_of(transaction.client)} started"
         case BumpCause.TIMEOUT:
+            limit_ms = transaction.timeout_ms
             return (
-                f"{transactional_id!r} had a transaction open for longer than its time-out of "
-                f"{transaction.timeout_ms} ms: it was aborted {when} ago"
+                f"its transaction was open for longer than its time-out, {limit_ms} ms, and ended"
             )
         case BumpCause.ADMINISTRATOR:
-            return f"{transactional_id!r} had its transaction ended by an administrator {when} ago"
+            return "an administrator ended its transaction"
         case BumpCause.EXHAUSTED:
-            return f"{transactional_id!r} used up its epochs and got a new producer id {when} ago"
+            return "its epochs were used up and it got a new producer id"
         case BumpCause.RESUMED:
-            client = name_of(transaction.client)
-            return f"{transactional_id!r} asked for a new epoch from {client} {when} ago"
+            return f"{_name_of(transaction.client)} asked for a new epoch"
 
 
-def what_is_aborted(transaction: Transaction, now_ms: int) -> str:
-    return (
-        f"its transaction (producer id {transaction.producer_id}, epoch "
-        f"{transaction.producer_epoch}, {len(transaction.partitions)} partitions, begun "
-        f"{ago(transaction.started_ms, now_ms)} ago) is aborted"
-    )
+def _name_of(client: ClientIdentity | None) -> str:
+    return f"{client.host} as {client.client_id!r}" if client else "an unknown address"
+
+
+def _ago(then_ms: int, now_ms: int) -> str:
+    """A span of time. Clocks may step back; nothing is younger than now."""
+    seconds = max(now_ms - then_ms, 0) / 1000
+    return f"{seconds:.1f} s" if seconds < 600 else f"{seconds / 60:.0f} min"

@@ -32,6 +32,7 @@ class FakeStatePartition:
         self.flush_errors: list[ErrorCode] = []
         self.append_count = 0
         self.flush_count = 0
+        self.largest_batch_bytes = 0
         self.end_offset = 0
         self.durable_offset = 0
         self.is_led = True
@@ -81,6 +82,7 @@ class FakeStatePartition:
             raise KafkaError(self.append_errors.pop(0), "the fake was told to fail this append")
         header = read_header(batch)
         self._batches.append((header, batch))
+        self.largest_batch_bytes = max(self.largest_batch_bytes, len(batch))
         self.end_offset = header.next_offset
         return Appended(base_offset=header.base_offset, last_offset=header.last_offset)
 
