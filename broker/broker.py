@@ -22,7 +22,8 @@ from odradek.broker.config import MINUTE_MS, BrokerConfig
 from odradek.broker.env import Env
 from odradek.broker.group.coordinator import GroupCoordinator
 from odradek.broker.group.limits import GroupConfig
-from odradek.broker.partitions import Partition, Partitions
+from odradek.broker.partition import Partition
+from odradek.broker.partitions import Partitions
 from odradek.broker.peers import InProcessPeer
 from odradek.broker.server import Server
 from odradek.broker.topic_logs import TopicLogs
@@ -93,7 +94,13 @@ async def serve(
     began = trio.current_time()
     here = BrokerImage(node_id=config.node_id, host="", port=0)
     image = await load_image(env.meta, here=here, rng=env.rng)
-    partitions = Partitions(disk=env.disk, directory=directory, clock=env.clock)
+    partitions = Partitions(
+        disk=env.disk,
+        directory=directory,
+        clock=env.clock,
+        retention_check_interval_ms=config.log_retention_check_interval_ms,
+        producer_expiration_check_interval_ms=config.producer_id_expiration_check_interval_ms,
+    )
     logs = TopicLogs(partitions, config)
     cluster = Controller(meta=env.meta, config=config, rng=env.rng, logs=logs, image=image)
     await cluster.elect()

@@ -35,9 +35,13 @@ class Commands(click.Group):
         if cmd_name not in ELSEWHERE:
             return super().get_command(ctx, cmd_name)
         module, attribute = ELSEWHERE[cmd_name]
-        found = getattr(importlib.import_module(module), attribute)
+        found: object = getattr(importlib.import_module(module), attribute)
         commands = found if isinstance(found, tuple) else (found,)
-        return next(command for command in commands if command.name == cmd_name)
+        return next(
+            command
+            for command in commands
+            if isinstance(command, click.Command) and command.name == cmd_name
+        )
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -106,6 +106,14 @@ COARSER: Final[dict[str, tuple[str, int]]] = {
     "log.retention.hours": ("log.retention.ms", HOUR_MS),
     "log.roll.hours": ("log.roll.ms", HOUR_MS),
 }
+# Kafka looks for overdue things every so often. Here each has its own deadline and is dealt with
+# when it is due, so whatever these say is kept.
+KEPT_ANYWAY: Final = frozenset(
+    {
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+    }
+)
 RENAMED: Final[dict[str, str]] = {"log.dir": "log.dirs", "broker.id": "node.id"}
 
 
@@ -121,11 +129,14 @@ def from_properties(properties: Mapping[str, str]) -> BrokerConfig:
     settings = broker_settings()
     for given, text in properties.items():
         name = RENAMED.get(given, given)
+        if name in KEPT_ANYWAY:
+            _in_milliseconds(name, text, 1)
+            continue
         if name in COARSER:
             name, factor = COARSER[name]
             text = _in_milliseconds(given, text, factor)
         if name not in settings:
-            known = [*settings, *COARSER, *RENAMED]
+            known = [*settings, *COARSER, *RENAMED, *KEPT_ANYWAY]
             raise ConfigError(unknown_name(given, known, of="the broker"))
         values[name.replace(".", "_")] = settings[name].parse(given, text)
     config = BrokerConfig(**values)  # type: ignore[arg-type]

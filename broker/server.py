@@ -45,6 +45,11 @@ class Server:
         self._is_stopping = False
         self._last_gone = trio.Event()
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of requests that have been received and not answered."""
+        return self._memory.used_bytes
+
     async def serve(self, host: str, port: int, *, started: Callable[[str, int], None]) -> None:
         """Serve until cancelled. Raises OSError if the address cannot be had."""
         async with trio.open_nursery() as nursery:

@@ -1,8 +1,8 @@
 """The logs of topics on this broker: between the cluster's image and the partitions."""
 
+import logging
 from collections.abc import Sequence
-
-import trio
+from typing import Final
 
 from odradek.broker.cluster.image import ClusterImage, TopicImage
 from odradek.broker.config import BrokerConfig
@@ -10,6 +10,9 @@ from odradek.broker.partitions import Partitions
 from odradek.broker.storage.config import FlushPolicy, LogConfig
 from odradek.broker.topic_config import topic_value
 from odradek.protocol.batch import TimestampType
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+LOGGER: Final = logging.getLogger(__name__)
 
 
 class TopicLogs:
@@ -38,18 +41,28 @@ class TopicLogs:
     async def create(self, topic: TopicImage, indexes: Sequence[int]) -> None:
         """Make empty logs for some partitions of a topic."""
         config = log_config(topic, self._config)
-        for index in indexes:
-            await self._partitions.create(
-                topic.name,
-                topic.topic_id,
-                index,
-                config,
-                leader_epoch=topic.partitions[index].leader_epoch,
-            )
-        await trio.lowlevel.checkpoint()
+        try:
+            for index in indexes:
+                epoch = topic.partitions[index].leader_epoch
+                await self._partitions.create(
+                    topic.name, topic.topic_id, index, config, leader_epoch=epoch
+                )
+        except OSError as error:
+            await self._remove(topic, indexes)
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"The logs of {topic.name} cannot be made: {error.strerror}.",
+            ) from error
 
     async def delete(self, topic: TopicImage) -> None:
-        await self._partitions.delete(topic.name)
+        """Remove the logs of a topic; what cannot be removed now is removed at the next start."""
+        await self._remove(topic, range(len(topic.partitions)))
+
+    async def _remove(self, topic: TopicImage, indexes: Sequence[int]) -> None:
+        try:
+            await self._partitions.delete(topic.name, indexes)
+        except OSError as error:
+            LOGGER.warning("the logs of %s cannot be removed: %s", topic.name, error)
 
 
 def log_config(topic: TopicImage, broker: BrokerConfig) -> LogConfig:

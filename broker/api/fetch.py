@@ -27,7 +27,7 @@ import trio
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.api.offsets import NOT_SAID, READ_COMMITTED, check_leader_epoch
-from odradek.broker.partitions import Partition
+from odradek.broker.partition import Partition
 from odradek.protocol.apis.fetch import (
     AbortedTransaction,
     EpochEndOffset,

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from odradek.broker.api.context import RequestContext
-from odradek.broker.partitions import Appended, Partition
+from odradek.broker.api.parallel import for_each
+from odradek.broker.partition import Appended, Partition
 from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.apis.txn import (
     WritableTxnMarker,
@@ -53,8 +54,11 @@ async def write_txn_markers(
         if number:
             context.core.reached(BETWEEN_MARKERS)
         _append(context, write)
-    for write in flat:
+
+    async def finish(write: Write) -> None:
         await _finish(context, write)
+
+    await for_each(flat, finish)
     return WriteTxnMarkersResponse(
         markers=tuple(
             _result(marker, of_marker)

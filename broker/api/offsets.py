@@ -19,7 +19,7 @@ from enum import IntEnum
 from typing import Final
 
 from odradek.broker.api.context import RequestContext
-from odradek.broker.partitions import Partition
+from odradek.broker.partition import Partition
 from odradek.protocol.apis.offsets import (
     EpochEndOffset,
     ListOffsetsPartition,
@@ -124,12 +124,10 @@ async def _find(partition: Partition, timestamp: int, *, read_committed: bool) -
     if timestamp in (Place.LATEST_TIERED, Place.EARLIEST_PENDING_UPLOAD):
         return NOT_SAID, NOT_SAID
     if timestamp == Place.MAX_TIMESTAMP:
-        found = await partition.max_timestamp()
+        found = await partition.max_timestamp(read_committed=read_committed)
     else:
-        found = await partition.offset_for_timestamp(timestamp)
-    if found is None or found.offset >= end:
-        return NOT_SAID, NOT_SAID
-    return found.timestamp_ms, found.offset
+        found = await partition.offset_for_timestamp(timestamp, read_committed=read_committed)
+    return (NOT_SAID, NOT_SAID) if found is None else (found.timestamp_ms, found.offset)
 
 
 def check_leader_epoch(partition: Partition, believed: int) -> None:

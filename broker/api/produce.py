@@ -26,8 +26,9 @@ from typing import Final
 import trio
 
 from odradek.broker.api.context import Deferred, RequestContext
+from odradek.broker.api.parallel import for_each
 from odradek.broker.api.transactional import admit, transaction_version_of_produce
-from odradek.broker.partitions import Appended, Partition
+from odradek.broker.partition import Appended, Partition
 from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.apis.produce import (
     PartitionProduceResponse,
@@ -57,6 +58,8 @@ class Batch:
     partition: Partition | None = None
     appended: Appended | None = None
     error: KafkaError | None = None
+    is_settled: bool = False
+    """Whether it is known if the batch is on disk."""
 
 
 async def produce(
@@ -147,16 +150,15 @@ def _append(context: RequestContext, request: ProduceRequest, batch: Batch) -> N
 
 
 async def _wait_until_durable(batches: Sequence[Batch], timeout_ms: int) -> None:
-    waiting = [batch for batch in batches if batch.appended is not None]
+    appended = [batch for batch in batches if batch.appended is not None]
     with trio.move_on_after(max(timeout_ms, 0) / 1000):
-        while waiting:
-            await _wait_until_on_disk(waiting[0])
-            waiting.pop(0)
-    for batch in waiting:
-        batch.error = KafkaError(
-            ErrorCode.REQUEST_TIMED_OUT,
-            f"Not on disk within {timeout_ms} ms; it may still get there.",
-        )
+        await for_each(appended, _wait_until_on_disk)
+    for batch in appended:
+        if not batch.is_settled:
+            batch.error = KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT,
+                f"Not on disk within {timeout_ms} ms; it may still get there.",
+            )
 
 
 async def _wait_until_on_disk(batch: Batch) -> None:
@@ -166,6 +168,7 @@ async def _wait_until_on_disk(batch: Batch) -> None:
         await batch.partition.flushed(batch.appended.last_offset + 1)
     except KafkaError as error:
         batch.error = error
+    batch.is_settled = True
 
 
 def _close_on_error(batches: Iterable[Batch]) -> None:

@@ -1,0 +1,258 @@
+"""Making, growing and removing topics, through the metadata store, and starting again."""
+
+import random
+from collections.abc import Sequence
+from uuid import UUID
+
+import pytest
+import trio
+
+from odradek.broker.cluster.controller import Controller, load_image
+from odradek.broker.cluster.image import BrokerImage, TopicImage
+from odradek.broker.cluster.new_topic import (
+    NAME_MAX_CHARACTERS,
+    PARTITIONS_MAX,
+    NewTopic,
+    check_name,
+)
+from odradek.broker.config import BrokerConfig, from_properties
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from tests.fakes.meta_store import FakeMetaStore
+
+HERE = BrokerImage(node_id=1, host="127.0.0.1", port=9092)
+
+
+class Logs:
+    """Remembers which logs there are; may fail."""
+
+    def __init__(self) -> None:
+        self.present: set[tuple[str, int]] = set()
+        self.failure: KafkaError | None = None
+
+    async def create(self, topic: TopicImage, indexes: Sequence[int]) -> None:
+        await trio.lowlevel.checkpoint()
+        if self.failure is not None:
+            raise self.failure
+        self.present |= {(topic.name, index) for index in indexes}
+
+    async def delete(self, topic: TopicImage) -> None:
+        await trio.lowlevel.checkpoint()
+        self.present = {key for key in self.present if key[0] != topic.name}
+
+
+class World:
+    """A store that outlives controllers."""
+
+    def __init__(self) -> None:
+        self.meta = FakeMetaStore()
+        self.logs = Logs()
+        self.loaded: list[tuple[str, int]] = []
+
+    async def controller(self, config: BrokerConfig | None = None) -> Controller:
+        rng = random.Random(1)
+        controller = Controller(
+            meta=self.meta,
+            config=config or BrokerConfig(),
+            rng=rng,
+            logs=self.logs,
+            image=await load_image(self.meta, here=HERE, rng=rng),
+        )
+
+        async def load(topic: str, index: int) -> None:
+            self.loaded.append((topic, index))
+
+        controller.on_lead(load)
+        return controller
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+async def refusal(awaitable: object) -> ErrorCode:
+    with pytest.raises(KafkaError) as refused:
+        await awaitable  # type: ignore[misc]
+    assert refused.value.message
+    return refused.value.code
+
+
+async def test_a_topic_is_there_after_a_restart_with_the_same_id(world: World) -> None:
+    controller = await world.controller()
+    made = await controller.create_topic(
+        NewTopic(name="t", partition_count=3, configs=(("retention.ms", "5"),))
+    )
+    assert world.logs.present == {("t", 0), ("t", 1), ("t", 2)}
+    again = await world.controller()
+    assert again.image == controller.image
+    assert again.image.topics["t"] == made
+    assert again.image.topic_by_id(made.topic_id) == made
+    assert made.configs == {"retention.ms": "5"}
+
+
+async def test_the_cluster_keeps_its_id(world: World) -> None:
+    first, second = await world.controller(), await world.controller()
+    assert first.image.cluster_id == second.image.cluster_id
+    assert len(first.image.cluster_id) == 22
+
+
+async def test_defaults_are_the_brokers(world: World) -> None:
+    controller = await world.controller(from_properties({"num.partitions": "6"}))
+    assert len((await controller.create_topic(NewTopic(name="t"))).partitions) == 6
+    assert len((await controller.ensure_topic("u")).partitions) == 6
+
+
+async def test_whoever_starts_leads_in_a_new_epoch(world: World) -> None:
+    controller = await world.controller()
+    await controller.create_topic(NewTopic(name="t", partition_count=2))
+    for epoch in (1, 2):
+        controller = await world.controller()
+        await controller.elect()
+        epochs = [p.leader_epoch for p in controller.image.topics["t"].partitions]
+        assert epochs == [epoch, epoch]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "code"),
+    [
+        (NewTopic(name="t", partition_count=0), ErrorCode.INVALID_PARTITIONS),
+        (NewTopic(name="t", partition_count=-5), ErrorCode.INVALID_PARTITIONS),
+        (NewTopic(name="t", partition_count=PARTITIONS_MAX + 1), ErrorCode.INVALID_PARTITIONS),
+        (NewTopic(name="t", replication_factor=0), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (NewTopic(name="t", replication_factor=2), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (NewTopic(name="t", configs=(("nonsense", "1"),)), ErrorCode.INVALID_CONFIG),
+        (NewTopic(name="t", assignments=((0, (2,)),)), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic(name="t", assignments=((0, ()),)), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic(name="t", assignments=((1, (1,)),)), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (
+            NewTopic(name="t", partition_count=1, assignments=((0, (1,)),)),
+            ErrorCode.INVALID_REQUEST,
+        ),
+        (NewTopic(name=CONSUMER_OFFSETS_TOPIC), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (NewTopic(name="../t"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+    ],
+)
+async def test_what_cannot_be_made_is_refused_and_leaves_nothing(
+    world: World, wanted: NewTopic, code: ErrorCode
+) -> None:
+    controller = await world.controller()
+    assert await refusal(controller.create_topic(wanted)) is code
+    assert world.logs.present == set()
+    assert (await world.controller()).image.topics == {}
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "../../etc/passwd", "a/b", "a\0b", "é", "a b", "x" * 250, "\\"]
+)
+def test_a_name_that_is_no_directory_is_refused(name: str) -> None:
+    with pytest.raises(KafkaError) as refused:
+        check_name(name)
+    assert refused.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert len(refused.value.message) < 2 * NAME_MAX_CHARACTERS
+
+
+@pytest.mark.parametrize("name", ["a", "...", "A-b_c.9", "x" * 249])
+def test_other_names_are_fine(name: str) -> None:
+    check_name(name)
+
+
+async def test_assignments_say_how_many_partitions_there_are(world: World) -> None:
+    controller = await world.controller()
+    topic = await controller.create_topic(NewTopic(name="t", assignments=((1, (1,)), (0, (1,)))))
+    assert len(topic.partitions) == 2
+
+
+async def test_a_topic_is_made_once(world: World) -> None:
+    controller = await world.controller()
+    made = await controller.create_topic(NewTopic(name="t"))
+    assert await refusal(controller.create_topic(NewTopic(name="t"))) is (
+        ErrorCode.TOPIC_ALREADY_EXISTS
+    )
+    assert await controller.ensure_topic("t") is made
+
+
+async def test_many_who_need_a_topic_at_once_make_it_once(world: World) -> None:
+    controller = await world.controller()
+    found: list[UUID] = []
+
+    async def ensure() -> None:
+        found.append((await controller.ensure_topic("t")).topic_id)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(10):
+            nursery.start_soon(ensure)
+    assert len(found) == 10
+    assert len(set(found)) == 1
+
+
+async def test_checking_alone_changes_nothing(world: World) -> None:
+    controller = await world.controller()
+    await controller.create_topic(NewTopic(name="t"), validate_only=True)
+    assert controller.image.topics == {}
+    await controller.create_topic(NewTopic(name="t", partition_count=1))
+    await controller.create_partitions("t", 2, validate_only=True)
+    assert len(controller.image.topics["t"].partitions) == 1
+
+
+async def test_a_topic_grows(world: World) -> None:
+    controller = await world.controller()
+    await controller.create_topic(NewTopic(name="t", partition_count=1))
+    await controller.create_partitions("t", 3)
+    assert world.logs.present == {("t", 0), ("t", 1), ("t", 2)}
+    assert len((await world.controller()).image.topics["t"].partitions) == 3
+    for count in (0, 2, 3, PARTITIONS_MAX + 1):
+        code = await refusal(controller.create_partitions("t", count))
+        assert code is ErrorCode.INVALID_PARTITIONS
+    assert await refusal(controller.create_partitions("t", 5, [(1,)])) is (
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    )
+    assert await refusal(controller.create_partitions("t", 4, [(2,)])) is (
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    )
+    assert await refusal(controller.create_partitions("u", 4)) is (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    )
+
+
+async def test_a_deleted_topic_is_gone_and_may_come_again_as_another(world: World) -> None:
+    controller = await world.controller()
+    before = await controller.create_topic(NewTopic(name="t"))
+    await controller.delete_topic("t")
+    assert world.logs.present == set()
+    assert controller.image.topic_by_id(before.topic_id) is None
+    assert (await world.controller()).image.topics == {}
+    assert await refusal(controller.delete_topic("t")) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (await controller.create_topic(NewTopic(name="t"))).topic_id != before.topic_id
+
+
+async def test_deleting_can_be_forbidden(world: World) -> None:
+    controller = await world.controller(from_properties({"delete.topic.enable": "false"}))
+    await controller.create_topic(NewTopic(name="t"))
+    assert await refusal(controller.delete_topic("t")) is ErrorCode.TOPIC_DELETION_DISABLED
+
+
+async def test_a_state_topic_is_made_when_needed_and_loaded_before_anyone_knows(
+    world: World,
+) -> None:
+    config = from_properties({"transaction.state.log.num.partitions": "3"})
+    controller = await world.controller(config)
+    topic = await controller.ensure_state_topic(TRANSACTION_STATE_TOPIC)
+    assert topic.is_internal
+    assert world.loaded == [(TRANSACTION_STATE_TOPIC, index) for index in range(3)]
+    assert await controller.ensure_topic(TRANSACTION_STATE_TOPIC) is topic
+    assert await refusal(controller.delete_topic(topic.name)) is ErrorCode.INVALID_REQUEST
+    assert await refusal(controller.create_partitions(topic.name, 9)) is (
+        ErrorCode.INVALID_TOPIC_EXCEPTION
+    )
+
+
+async def test_a_disk_that_cannot_make_the_logs_makes_no_topic(world: World) -> None:
+    controller = await world.controller()
+    world.logs.failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "full")
+    assert await refusal(controller.create_topic(NewTopic(name="t"))) is (
+        ErrorCode.KAFKA_STORAGE_ERROR
+    )
+    assert controller.image.topics == {}
+    world.logs.failure = None
+    await controller.create_topic(NewTopic(name="t"))

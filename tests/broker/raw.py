@@ -1,0 +1,71 @@
+"""A client that sends what it likes: a socket, frames, and the answers to them."""
+
+import socket
+from types import TracebackType
+from typing import Any, Self
+
+from odradek.broker.testing import RunningBroker
+from odradek.protocol.api import Api
+from odradek.protocol.connection import ClientConnection
+
+PATIENCE_SECONDS = 10.0
+
+
+class RawClient:
+    """One connection. Use as a context manager."""
+
+    def __init__(self, broker: RunningBroker, client_id: str = "raw") -> None:
+        self.socket = socket.create_connection((broker.host, broker.port), PATIENCE_SECONDS)
+        self._connection = ClientConnection(client_id)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.socket.close()
+
+    def send(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def receive(self, count: int) -> bytes:
+        """That many bytes, fewer if the broker ends the connection."""
+        data = bytearray()
+        while len(data) < count:
+            try:
+                more = self.socket.recv(count - len(data))
+            except ConnectionResetError:
+                break
+            if not more:
+                break
+            data += more
+        return bytes(data)
+
+    def frame(self) -> bytes:
+        """The next frame without its length; empty if the broker ended the connection."""
+        length = self.receive(4)
+        return self.receive(int.from_bytes(length, "big")) if len(length) == 4 else b""
+
+    def is_closed_by_broker(self) -> bool:
+        """Whether nothing but the end of the connection comes."""
+        return self.receive(1) == b""
+
+    def request(self, api: Api[Any, Any], version: int, message: object) -> None:
+        """Send without waiting for the answer."""
+        _, parts = self._connection.request(api, version, message)
+        self.send(b"".join(parts))
+
+    def response(self) -> Any:
+        """The next answer."""
+        frame = self.frame()
+        assert frame, "the broker closed the connection"
+        return self._connection.response(frame)[1]
+
+    def ask(self, api: Api[Any, Any], version: int, message: object) -> Any:
+        """Send a request and return its answer."""
+        self.request(api, version, message)
+        return self.response()

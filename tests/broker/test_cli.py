@@ -1,0 +1,191 @@
+"""The command `odradek serve`: what it says, what it refuses, how it stops."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from odradek.broker.cli import main, parse_address
+from odradek.broker.settings import ConfigError
+from odradek.broker.testing import BrokerDidNotStart, RunningBroker, run_broker
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def odradek(*arguments: str) -> tuple[int, str]:
+    """Exit status and everything that was said."""
+    result = CliRunner().invoke(main, arguments)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--set", "num.partition=3"], "Did you mean num.partitions?"),
+        (["--set", "num.partitions=none"], "num.partitions is a whole number, not 'none'."),
+        (["--set", "num.partitions"], "--set takes NAME=VALUE, not 'num.partitions'."),
+        (["--listen", "9092"], "--listen is HOST:PORT, such as 127.0.0.1:9092, not '9092'."),
+        (["--listen", "a:b"], "--listen is HOST:PORT, such as 127.0.0.1:9092, not 'a:b'."),
+        (["--advertise", "x:70000"], "--advertise is HOST:PORT"),
+        (["--ephemeral", "--data-dir", "x"], "contradict each other"),
+        (["--config", "nowhere"], "'nowhere' does not exist"),
+        (["--data-dir", "/proc/none"], "The data directory /proc/none cannot be made"),
+        (["--set", "listeners=SSL://:9092"], "SSL is not built yet."),
+        (["--set", "listeners=PLAINTEXT://a:1,PLAINTEXT://b:2"], "listeners has one listener"),
+        (["--nonsense"], "No such option"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_no_traceback(arguments: list[str], sentence: str) -> None:
+    status, said = odradek("serve", *arguments)
+    assert status != 0
+    assert sentence in said
+    assert "Traceback" not in said
+
+
+def test_a_config_file_with_a_mistake_names_the_line(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("# Kafka's\nnum.partitions=3\nnum.partitions\n")
+    status, said = odradek("serve", "--config", str(file))
+    assert status == 1
+    assert "line 3" in said
+
+
+def test_help_is_there_in_both_spellings() -> None:
+    assert odradek("-h") == odradek("--help")
+    assert "--ephemeral" in odradek("serve", "-h")[1]
+
+
+def test_the_version_is_said() -> None:
+    status, said = odradek("--version")
+    assert status == 0
+    assert re.search(r"\d+\.\d+", said)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:9092", ("127.0.0.1", 9092)),
+        ("localhost:0", ("localhost", 0)),
+        ("[::1]:1", ("::1", 1)),
+        (":5", ("0.0.0.0", 5)),
+    ],
+)
+def test_an_address_is_host_and_port(text: str, address: tuple[str, int]) -> None:
+    assert parse_address(text, "--listen") == address
+
+
+@pytest.mark.parametrize("text", ["", "x", "x:", "x:-1", "x:65536", "x:1.5", "x:٣"])
+def test_other_texts_are_no_address(text: str) -> None:
+    with pytest.raises(ConfigError):
+        parse_address(text, "--listen")
+
+
+# real processes
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[RunningBroker]:
+    with run_broker(data_dir=tmp_path / "data") as broker:
+        yield broker
+
+
+def serve(*arguments: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "odradek.broker", "serve", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+    )
+
+
+def test_the_first_line_says_where_what_and_how(tmp_path: Path) -> None:
+    process = serve("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path), "--set", "log.flush=os")
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert re.fullmatch(
+        rf"odradek serves 127\.0\.0\.1:\d+, data in {tmp_path}, log\.flush=os, "
+        r"recovered .* in \d+\.\d\d s\n",
+        line,
+    ), line
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=10)
+    assert process.returncode == 0
+    assert out == ""
+    assert "stopping, as SIGINT asks for it" in err
+    assert "Traceback" not in err
+
+
+def test_it_stops_promptly_with_a_client_connected(broker: RunningBroker) -> None:
+    with socket.create_connection((broker.host, broker.port)):
+        began = time.monotonic()
+        assert broker.stop() == 0
+        assert time.monotonic() - began < 5
+    assert "Traceback" not in broker.log
+
+
+def test_a_second_broker_on_the_same_directory_is_refused(broker: RunningBroker) -> None:
+    with pytest.raises(BrokerDidNotStart) as refused, run_broker(data_dir=broker.data_dir):
+        pass
+    assert str(refused.value) == (
+        f"Error: Another broker uses {broker.data_dir}; stop it, or choose another --data-dir.\n"
+    )
+
+
+def test_a_second_broker_on_the_same_port_is_refused(broker: RunningBroker) -> None:
+    with pytest.raises(BrokerDidNotStart) as refused, run_broker(port=broker.port):
+        pass
+    assert str(refused.value) == (
+        f"Error: {broker.address} cannot be listened on: Address already in use; "
+        "choose another --listen.\n"
+    )
+
+
+def test_an_ephemeral_directory_goes_away() -> None:
+    process = serve("--listen", "127.0.0.1:0", "--ephemeral")
+    assert process.stdout is not None
+    said = re.search(r"data in (\S+) \(goes away\)", process.stdout.readline())
+    assert said is not None
+    assert (Path(said[1]) / "cluster.meta").exists()
+    process.terminate()
+    process.communicate(timeout=10)
+    assert not Path(said[1]).exists()
+
+
+def test_an_address_that_others_reach_is_warned_about(tmp_path: Path) -> None:
+    process = serve("--listen", "0.0.0.0:0", "--data-dir", str(tmp_path))
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.terminate()
+    _, err = process.communicate(timeout=10)
+    assert "there is no authentication" in err
+
+
+def test_a_damaged_directory_is_refused_in_words(broker: RunningBroker) -> None:
+    broker.stop()
+    file = broker.data_dir / "cluster.meta"
+    data = bytearray(file.read_bytes())
+    data[10] ^= 0xFF
+    file.write_bytes(bytes(data) * 2)
+    with pytest.raises(BrokerDidNotStart) as refused:
+        broker.start()
+    assert "is damaged at byte 0" in str(refused.value)
+    assert "Traceback" not in str(refused.value)
+
+
+def test_it_starts_again_on_the_same_port(broker: RunningBroker) -> None:
+    port = broker.port
+    broker.restart()
+    assert broker.port == port
+    broker.kill()
+    broker.start()
+    assert broker.port == port

@@ -1,0 +1,381 @@
+"""One connection: order of answers, limits, and what ends it and nothing else."""
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+import trio
+import trio.testing
+
+from odradek.broker.api.context import Core, Deferred, Handler, RequestContext
+from odradek.broker.config import BrokerConfig, from_properties
+from odradek.broker.connection import ANSWERS_PENDING_MAX
+from odradek.broker.server import GRACE_SECONDS, Server
+from odradek.protocol.apis.coordinator import FIND_COORDINATOR, FindCoordinatorRequest
+from odradek.protocol.apis.coordinator import FindCoordinatorResponse as Answer
+from odradek.protocol.apis.fetch import FETCH, FetchRequest
+from odradek.protocol.connection import ClientConnection
+from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from tests.fakes.net import FakeClient, FakeNetwork
+
+CORE = cast(Core, None)  # these handlers need no parts of a broker
+
+
+class Asked:
+    """Builds requests whose key is a number, and reads the numbers that were answered."""
+
+    def __init__(self) -> None:
+        self._connection = ClientConnection("test")
+
+    def frame(self, number: int) -> bytes:
+        _, parts = self._connection.request(
+            FIND_COORDINATOR, 1, FindCoordinatorRequest(key=str(number))
+        )
+        return b"".join(parts)
+
+    def answered(self, frame: bytes) -> int:
+        _, response = self._connection.response(frame)
+        return int(response.node_id)
+
+
+async def echo(context: RequestContext, request: FindCoordinatorRequest) -> Answer:
+    return Answer(node_id=int(request.key), error_message=None)
+
+
+@asynccontextmanager
+async def serving(
+    handlers: Mapping[int, Any], **properties: str
+) -> AsyncIterator[tuple[FakeNetwork, Server]]:
+    network = FakeNetwork()
+    config = from_properties({name.replace("_", "."): v for name, v in properties.items()})
+    server = Server(network=network, core=CORE, handlers=handlers, config=config, connections_max=3)
+
+    async def serve() -> None:
+        await server.serve("127.0.0.1", 0, started=lambda host, port: None)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve)
+        yield network, server
+        nursery.cancel_scope.cancel()
+
+
+def handlers(handler: Callable[..., Awaitable[Any]]) -> dict[int, Handler]:
+    return {FIND_COORDINATOR.key: handler}
+
+
+async def answers(client: FakeClient, asked: Asked, count: int) -> list[int]:
+    return [asked.answered(frame) for frame in await client.frames(count)]
+
+
+async def test_requests_are_answered_in_order() -> None:
+    asked = Asked()
+    async with serving(handlers(echo)) as (network, _):
+        client = network.client()
+        for number in range(100):
+            client.send(asked.frame(number))
+        assert await answers(client, asked, 100) == list(range(100))
+
+
+async def test_a_deferred_answer_holds_up_later_answers_and_not_later_requests() -> None:
+    asked, taken, release = Asked(), list[str](), trio.Event()
+
+    async def handler(context: RequestContext, request: FindCoordinatorRequest) -> Any:
+        taken.append(request.key)
+
+        async def finish() -> Answer:
+            await release.wait()
+            return await echo(context, request)
+
+        return Deferred(finish) if request.key == "0" else await echo(context, request)
+
+    async with serving(handlers(handler)) as (network, _):
+        client = network.client()
+        for number in range(3):
+            client.send(asked.frame(number))
+        await trio.testing.wait_all_tasks_blocked()
+        assert taken == ["0", "1", "2"]
+        assert client.received == b""
+        release.set()
+        assert await answers(client, asked, 3) == [0, 1, 2]
+
+
+async def test_no_more_than_five_answers_wait_at_once() -> None:
+    asked, taken, release = Asked(), list[str](), trio.Event()
+
+    async def handler(context: RequestContext, request: FindCoordinatorRequest) -> Any:
+        taken.append(request.key)
+
+        async def finish() -> Answer:
+            await release.wait()
+            return await echo(context, request)
+
+        return Deferred(finish)
+
+    async with serving(handlers(handler)) as (network, _):
+        client = network.client()
+        for number in range(50):
+            client.send(asked.frame(number))
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(taken) == ANSWERS_PENDING_MAX + 1  # five wait, and the next has been taken
+        release.set()
+        assert await answers(client, asked, 50) == list(range(50))
+
+
+async def test_no_answer_is_sent_where_the_protocol_has_none() -> None:
+    asked = Asked()
+
+    async def handler(context: RequestContext, request: FindCoordinatorRequest) -> Any:
+        return None if request.key == "0" else await echo(context, request)
+
+    async with serving(handlers(handler)) as (network, _):
+        client = network.client()
+        client.send(asked.frame(0) + asked.frame(1))
+        assert await answers(client, asked, 1) == [1]
+
+
+async def test_after_a_half_close_what_was_asked_is_still_answered() -> None:
+    asked, release = Asked(), trio.Event()
+
+    async def handler(context: RequestContext, request: FindCoordinatorRequest) -> Any:
+        async def finish() -> Answer:
+            await release.wait()
+            return await echo(context, request)
+
+        return Deferred(finish)
+
+    async with serving(handlers(handler)) as (network, _):
+        client = network.client()
+        client.send(asked.frame(7))
+        client.half_close()
+        await trio.testing.wait_all_tasks_blocked()
+        assert not client.is_closed
+        release.set()
+        assert await answers(client, asked, 1) == [7]
+        await client.closed()
+
+
+async def test_nonsense_closes_its_connection_with_one_line_and_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    asked = Asked()
+    caplog.set_level(logging.INFO)
+    async with serving(handlers(echo)) as (network, _):
+        good, bad = network.client(), network.client()
+        bad.send(b"GET / HTTP/1.1\r\n\r\n")
+        await bad.closed()
+        good.send(asked.frame(1))
+        assert await answers(good, asked, 1) == [1]
+    assert len(caplog.messages) == 1
+    assert "192.0.2.2:40000 closed" in caplog.messages[0]
+
+
+@pytest.mark.parametrize("is_deferred", [False, True])
+async def test_a_bug_in_a_handler_closes_its_connection_with_a_traceback_and_no_other(
+    caplog: pytest.LogCaptureFixture, is_deferred: bool
+) -> None:
+    asked = Asked()
+
+    async def handler(context: RequestContext, request: FindCoordinatorRequest) -> Any:
+        async def fail() -> Answer:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, "should have become a code")
+
+        if request.key == "1":
+            return Deferred(fail) if is_deferred else await fail()
+        return await echo(context, request)
+
+    async with serving(handlers(handler)) as (network, _):
+        good, bad = network.client(), network.client()
+        bad.send(asked.frame(1))
+        await bad.closed()
+        good.send(asked.frame(2))
+        assert await answers(good, asked, 1) == [2]
+    assert [record.exc_info is not None for record in caplog.records] == [True]
+    assert "a bug in the broker: FindCoordinator v1" in caplog.messages[0]
+
+
+async def test_a_handler_may_close_the_connection_because_of_the_client(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def handler(context: RequestContext, request: FindCoordinatorRequest) -> Any:
+        raise ProtocolError("refused, and there is no answer to say so in")
+
+    async with serving(handlers(handler)) as (network, _):
+        client = network.client()
+        client.send(Asked().frame(1))
+        await client.closed()
+    assert ["no answer to say so in" in message for message in caplog.messages] == [True]
+
+
+async def test_a_reset_is_nothing_to_speak_of(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with serving(handlers(echo)) as (network, _):
+        client = network.client()
+        client.send(b"\0\0\0")
+        await trio.testing.wait_all_tasks_blocked()
+        client.reset()
+        await client.closed()
+    assert caplog.messages == []
+
+
+async def test_a_frame_that_trickles_in_is_not_waited_for(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with serving(handlers(echo)) as (network, _):
+        client = network.client()
+        began = trio.current_time()
+        for byte in Asked().frame(1)[:-1]:
+            client.send(bytes([byte]))
+            await trio.sleep(5)
+            if client.is_closed:
+                break
+        assert client.is_closed
+        assert trio.current_time() - began <= 40
+    assert ["was not complete after 30 s" in message for message in caplog.messages] == [True]
+
+
+async def test_a_silent_connection_is_closed_after_ten_minutes_and_a_busy_one_is_not(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    asked = Asked()
+    async with serving(handlers(echo)) as (network, _):
+        silent, busy = network.client(), network.client()
+        for number in range(9):
+            busy.send(asked.frame(number))
+            await trio.sleep(100)
+        assert silent.is_closed
+        assert not busy.is_closed
+        assert await answers(busy, asked, 9) == list(range(9))
+
+
+async def test_a_client_that_never_reads_is_paused_and_closed_at_the_idle_limit(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked, taken = Asked(), list[str]()
+    caplog.set_level(logging.INFO)
+
+    async def handler(context: RequestContext, request: FindCoordinatorRequest) -> Any:
+        taken.append(request.key)
+        return await echo(context, request)
+
+    async with serving(handlers(handler)) as (network, _):
+        client = network.client()
+        client.stop_reading()
+        for number in range(10_000):
+            client.send(asked.frame(number))
+        await trio.sleep(500)
+        assert taken == ["0"]
+        assert client.unread_bytes > 100_000  # it stays with the client, or in its socket
+        assert not client.is_closed
+        await trio.sleep(110)
+        assert client.is_closed
+    assert ["does not read its answers" in message for message in caplog.messages] == [True]
+
+
+async def test_a_long_poll_is_no_idle_connection(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    asked = Asked()
+
+    async def handler(context: RequestContext, request: FindCoordinatorRequest) -> Any:
+        await trio.sleep(3600)
+        return await echo(context, request)
+
+    async with serving(handlers(handler)) as (network, _):
+        client = network.client()
+        client.send(asked.frame(5))
+        assert await answers(client, asked, 1) == [5]
+
+
+async def test_all_connections_together_hold_a_bounded_amount_of_requests() -> None:
+    asked, release = Asked(), trio.Event()
+
+    async def handler(context: RequestContext, request: FindCoordinatorRequest) -> Any:
+        await release.wait()
+        return await echo(context, request)
+
+    limits = {"queued_max_request_bytes": "1000", "socket_request_max_bytes": "1000"}
+    async with serving(handlers(handler), **limits) as (network, _):
+        number = asked.frame(1)
+        network.client().send(number * (1 + 1000 // len(number)))
+        await trio.testing.wait_all_tasks_blocked()
+        second = network.client()
+        second.send(asked.frame(2))
+        await trio.testing.wait_all_tasks_blocked()
+        assert second.unread_bytes > 0
+        release.set()
+        assert await answers(second, asked, 1) == [2]
+
+
+async def test_memory_is_given_back_when_a_connection_ends() -> None:
+    async with serving(handlers(echo)) as (network, server):
+        for _ in range(3):
+            client = network.client()
+            client.send(Asked().frame(1) + b"\0\0\1")
+            client.half_close()
+            await client.closed()
+        assert server.held_bytes == 0
+
+
+async def test_connections_above_the_limit_are_closed_at_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    asked = Asked()
+    async with serving(handlers(echo)) as (network, _):
+        clients = [network.client() for _ in range(4)]
+        await clients[3].closed()
+        for client in clients[:3]:
+            client.send(asked.frame(1))
+            await client.frames(1)
+            assert not client.is_closed
+    assert ["refused: 3 are open" in message for message in caplog.messages] == [True]
+
+
+async def test_a_stopping_server_answers_what_is_under_way(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    asked = Asked()
+
+    async def handler(context: RequestContext, request: FindCoordinatorRequest) -> Any:
+        await trio.sleep(GRACE_SECONDS / 2)
+        return await echo(context, request)
+
+    async with serving(handlers(handler)) as (network, server):
+        busy, idle = network.client(), network.client()
+        busy.send(asked.frame(3) + asked.frame(4))
+        await trio.testing.wait_all_tasks_blocked()
+        await server.drain()
+        assert await answers(busy, asked, 1) == [3]
+        assert busy.is_closed
+        assert idle.is_closed
+        late = network.client()
+        await late.closed()
+
+
+async def test_a_stopping_server_does_not_wait_for_long_polls_or_for_ever(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async def wait(context: RequestContext, request: Any) -> Any:
+        await trio.sleep_forever()
+
+    asked = ClientConnection("test")
+    _, poll = asked.request(FETCH, 4, FetchRequest(max_wait_ms=1, min_bytes=1, topics=()))
+    async with serving({FETCH.key: wait, FIND_COORDINATOR.key: wait}) as (network, server):
+        network.client().send(b"".join(poll))
+        await trio.testing.wait_all_tasks_blocked()
+        began = trio.current_time()
+        await server.drain()
+        assert trio.current_time() == began
+    async with serving({FETCH.key: wait, FIND_COORDINATOR.key: wait}) as (network, server):
+        network.client().send(Asked().frame(1))
+        await trio.testing.wait_all_tasks_blocked()
+        await server.drain()
+        assert trio.current_time() == began + GRACE_SECONDS
+
+
+def test_a_request_that_could_never_be_read_is_no_configuration() -> None:
+    assert BrokerConfig().socket_request_max_bytes <= BrokerConfig().queued_max_request_bytes
