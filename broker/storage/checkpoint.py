@@ -87,14 +87,14 @@ async def read_checkpoint(disk: Disk, directory: str) -> Checkpoint | None:
         file.close()
 
 
-async def write_checkpoint(disk: Disk, directory: str, checkpoint: Checkpoint) -> None:
+async def write_checkpoint(disk: Disk, directory: str, checkpoint: bytes) -> None:
     """Replace the checkpoint; it is on disk afterwards. Raises OSError: then the old one stays."""
     beside = f"{directory}/{BESIDE}"
     if disk.exists(beside):
         disk.remove(beside)
     file = disk.open(beside)
     try:
-        file.append(encode_checkpoint(checkpoint))
+        file.append(checkpoint)
         await file.fsync()
     finally:
         file.close()

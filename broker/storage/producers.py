@@ -180,9 +180,11 @@ class Producers:
         self._check_transaction(entry, header)
         return None
 
-    def check_coordinator(self, header: BatchHeader) -> None:
+    def check_coordinator(self, header: BatchHeader, *, verified_after: int | None = None) -> None:
         """The same for a batch that a coordinator writes for a producer: it has no sequences."""
         entry = self.entries.get(header.producer_id)
+        if verified_after is not None and header.is_transactional:
+            self._check_still_verified(entry, header, verified_after)
         if entry is not None:
             self._check_epoch(entry, header)
             self._check_transaction(entry, header)

@@ -1,0 +1,478 @@
+"""One partition as this broker leads it: what is accepted, what counts, what readers may see.
+
+Offsets, in this order:
+
+    log start <= last stable offset <= high watermark <= log end
+
+- *high watermark*: below it records are as durable as was asked for. With `log.flush=ack` that is
+  what is on disk, with `os` what was appended.
+- *last stable offset*: below it every transaction is decided, and its marker is below the high
+  watermark. It is computed whenever one of its causes changes, so that a reader takes both numbers
+  in one step and reads within them (KAFKA-9807).
+
+Appends are synchronous; waiting until they are on disk is a call of its own (`flushed`), shared by
+all who wait. Appends that nobody waits for (acks 0 and 1, connections that are gone) are flushed by
+`Partitions` soon after. Nothing here sleeps or polls: readers who wait for news (`watch.py`) are
+woken when the high watermark or the last stable offset has moved.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from typing import Final
+from uuid import UUID
+
+import trio
+
+from odradek.broker.env import Buffer, Clock
+from odradek.broker.partition_answers import Appended, ReadResult
+from odradek.broker.storage.aborted import AbortedTransaction
+from odradek.broker.storage.config import FlushPolicy, LogConfig
+from odradek.broker.storage.group_commit import GroupCommit
+from odradek.broker.storage.log import Log
+from odradek.broker.storage.producers import ProducerEntry
+from odradek.broker.storage.retention import expired_count
+from odradek.broker.storage.timestamps import (
+    TimestampOffset,
+    largest_timestamp,
+    offset_for_timestamp,
+)
+from odradek.broker.storage.validation import check_client_batch
+from odradek.broker.watch import Watch
+from odradek.protocol.batch import BatchHeader, TimestampType, read_header, set_append_time
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.record import NO_TIMESTAMP, Record, encode_batch
+from odradek.protocol.state_topics import INTERNAL_TOPICS
+
+NO_APPEND_TIME: Final = -1
+
+
+class Partition:
+    """Made by `Partitions`. Methods that append or look something up do not wait."""
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        index: int,
+        log: Log,
+        leader_epoch: int,
+        clock: Clock,
+        unflushed: Callable[["Partition"], None],
+    ) -> None:
+        self.topic = topic
+        self.index = index
+        self.log = log
+        self.leader_epoch = leader_epoch
+        self.watches: dict[Watch, None] = {}
+        self.is_deleted = False
+        self._clock = clock
+        self._unflushed = unflushed
+        self._commit = GroupCommit(log, check=self.check_available, finished=self._round_ended)
+        # checkpoints, retention and the end follow one another
+        self._maintenance = trio.Lock()
+        self._high_watermark = log.log_end_offset
+        self._last_stable_offset = log.log_end_offset
+        log.epochs.assign(leader_epoch, log.log_end_offset)
+        self._see()
+
+    def __repr__(self) -> str:
+        return (
+            f"<Partition {self.topic}-{self.index}: {self.log_start_offset} <= "
+            f"{self.last_stable_offset} <= {self.high_watermark} <= {self.log_end_offset}>"
+        )
+
+    @property
+    def topic_id(self) -> UUID:
+        return self.log.topic_id
+
+    @property
+    def config(self) -> LogConfig:
+        return self.log.config
+
+    @property
+    def log_start_offset(self) -> int:
+        return self.log.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.log.log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        return self._high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self._last_stable_offset
+
+    def check_available(self) -> None:
+        """Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION if deleted, KAFKA_STORAGE_ERROR."""
+        if self.is_deleted:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic}-{self.index} was deleted"
+            )
+        self.log.check_online()
+
+    # appending
+
+    def append_from_client(
+        self,
+        batch: memoryview,
+        *,
+        transaction_version: int | None = None,
+        verified_after: int | None = None,
+    ) -> Appended:
+        """Append one batch as a producer sent it; `batch` is changed in place.
+
+        `transaction_version` is that of the client, if the batch is part of a transaction.
+        `verified_after` is what `last_marker_offset` was before the coordinator was asked whether
+        the transaction is open: an answer that a marker has overtaken is worth nothing
+        (KAFKA-14884). Whether it must be asked is the caller's question: `has_open_transaction`.
+
+        Raises KafkaError, and nothing is appended: what `check_client_batch` and
+        `Producers.check_client` say, KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        self.check_available()
+        log = self.log
+        now_ms = self._clock.wall_ms()
+        header = check_client_batch(batch, log.config, now_ms)
+        if header.producer_id >= 0:
+            repeated = log.producers.check_client(
+                header, transaction_version=transaction_version, verified_after=verified_after
+            )
+            if repeated is not None:
+                return Appended(
+                    base_offset=repeated.base_offset,
+                    last_offset=repeated.last_offset,
+                    log_append_time_ms=repeated.timestamp_ms,
+                    log_start_offset=log.log_start_offset,
+                    is_duplicate=True,
+                )
+        timestamp_ms, append_time_ms = header.max_timestamp, NO_APPEND_TIME
+        if log.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+            set_append_time(batch, now_ms)
+            timestamp_ms = append_time_ms = now_ms
+        return self._append(batch, header, timestamp_ms, append_time_ms, now_ms)
+
+    def append_records(
+        self,
+        records: Sequence[Record],
+        *,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        is_transactional: bool = False,
+        verified_after: int | None = None,
+    ) -> Appended:
+        """Append the broker's own records as one batch; those without a time get the clock's.
+
+        With a producer id it is a coordinator's write on that producer's behalf: without sequences,
+        but fenced by epoch. Raises KafkaError: INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE,
+        KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        self.check_available()
+        now_ms = self._clock.wall_ms()
+        batch = encode_batch(
+            [
+                record
+                if record.timestamp_ms != NO_TIMESTAMP
+                else record._replace(timestamp_ms=now_ms)
+                for record in records
+            ],
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            is_transactional=is_transactional,
+        )
+        header = read_header(batch)
+        if producer_id >= 0:
+            self.log.producers.check_coordinator(header, verified_after=verified_after)
+        return self._append(batch, header, header.max_timestamp, NO_APPEND_TIME, now_ms)
+
+    def append_marker(
+        self,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        committed: bool,
+        transaction_version: int = 0,
+    ) -> Appended | None:
+        """Append a transaction marker; None if it repeats the last one and nothing was written.
+
+        Raises KafkaError, and nothing is appended: TRANSACTION_COORDINATOR_FENCED,
+        INVALID_PRODUCER_EPOCH, KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        self.check_available()
+        if producer_epoch < 0:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR, f"a marker has producer epoch {producer_epoch}"
+            )
+        is_new = self.log.producers.check_marker(
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            transaction_version=transaction_version,
+        )
+        if not is_new:
+            return None
+        offset, _ = self.log.append_marker(
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            committed=committed,
+            leader_epoch=self.leader_epoch,
+            now_ms=self._clock.wall_ms(),
+        )
+        self._appended()
+        return Appended(
+            base_offset=offset,
+            last_offset=offset,
+            log_append_time_ms=NO_APPEND_TIME,
+            log_start_offset=self.log_start_offset,
+        )
+
+    def _append(
+        self,
+        batch: bytearray | memoryview,
+        header: BatchHeader,
+        timestamp_ms: int,
+        append_time_ms: int,
+        now_ms: int,
+    ) -> Appended:
+        log = self.log
+        base_offset = log.append(
+            batch,
+            header,
+            timestamp_ms=timestamp_ms,
+            leader_epoch=self.leader_epoch,
+            now_ms=now_ms,
+        )
+        self._appended()
+        return Appended(
+            base_offset=base_offset,
+            last_offset=base_offset + header.last_offset_delta,
+            log_append_time_ms=append_time_ms,
+            log_start_offset=log.log_start_offset,
+        )
+
+    def _appended(self) -> None:
+        self._unflushed(self)
+        if self.log.config.flush is FlushPolicy.OS:
+            self._see()
+
+    # durability
+
+    async def flushed(self, next_offset: int) -> None:
+        """Return when everything below `next_offset` counts: is below the high watermark.
+
+        Raises KafkaError KAFKA_STORAGE_ERROR, after which it may or may not be there, and
+        UNKNOWN_TOPIC_OR_PARTITION if the partition is deleted meanwhile.
+        """
+        assert next_offset <= self.log.log_end_offset, (next_offset, self)
+        if self._high_watermark >= next_offset:
+            self.check_available()
+            return
+        await self._commit.flush(next_offset)
+
+    def _round_ended(self) -> None:
+        self._see()
+        if self.log.flushed_offset < self.log_end_offset:  # appended meanwhile
+            self._unflushed(self)
+
+    @property
+    def is_being_flushed(self) -> bool:
+        return self._commit.is_running
+
+    async def flush(self) -> None:
+        """Have what was appended before the call on disk. Raises as `flushed`."""
+        await self._commit.flush(self.log_end_offset)
+
+    async def checkpoint(self) -> None:
+        """Let recovery start at what is the log's end now. Raises KafkaError, OSError."""
+        async with self._maintenance:
+            await self._checkpoint()
+
+    async def _checkpoint(self) -> None:
+        self.check_available()
+        to_save = self.log.to_save()
+        await self._commit.flush(to_save.recovery_offset)
+        await self._commit.flush_names()
+        await self.log.save(to_save)
+
+    async def delete_before(self, offset: int) -> None:
+        """Let the log begin at `offset`, which is at most the high watermark; durable on return.
+
+        Raises KafkaError, OSError.
+        """
+        async with self._maintenance:
+            self.check_available()
+            if offset > self.log_start_offset:
+                self.log.begin_at(offset)
+                self._see()
+                await self._checkpoint()
+                await self.log.remove_deleted()
+
+    async def enforce_retention(self) -> None:
+        """Roll a segment whose time has come; remove those that are too old or too many.
+
+        Raises KafkaError, OSError. State topics are never touched: what is in them counts however
+        old it is.
+        """
+        if self.topic in INTERNAL_TOPICS:
+            return
+        self.check_available()
+        log, now_ms = self.log, self._clock.wall_ms()
+        active = log.active
+        if active.size_bytes and now_ms - active.first_append_ms > self.config.segment_ms:
+            self._roll()
+        count = expired_count(
+            log.segments, self.config, now_ms=now_ms, stable_offset=self._last_stable_offset
+        )
+        if count == len(log.segments) and log.active.size_bytes:
+            self._roll()
+        count = min(count, len(log.segments) - 1)
+        if count:
+            await self.delete_before(log.segments[count].base_offset)
+
+    def _roll(self) -> None:
+        self.log.roll()
+        self._unflushed(self)
+
+    async def close(self) -> None:
+        """Flush, write a checkpoint and a snapshot of the producers, close the files.
+
+        Raises KafkaError, OSError: then the partition will be recovered at the next start.
+        """
+        try:
+            async with self._maintenance:
+                self.check_available()
+                self.log.mark_clean_end()
+                if not self.log.is_saved:
+                    await self._checkpoint()
+        finally:
+            self.log.close()
+
+    async def discard(self) -> None:
+        """The topic is deleted: refuse everything from now on and wake whoever waits.
+
+        When it returns nobody uses the directory any more.
+        """
+        self.is_deleted = True
+        self._notify()
+        async with self._maintenance:
+            await self._commit.idle()
+            self.log.close()
+
+    # what readers see
+
+    def _see(self) -> None:
+        """Compute high watermark and last stable offset, and wake readers if either has moved."""
+        log = self.log
+        is_os = log.config.flush is FlushPolicy.OS
+        high_watermark = log.log_end_offset if is_os else log.flushed_offset
+        log.producers.high_watermark_is(high_watermark)
+        first_unstable = log.producers.first_unstable_offset
+        last_stable_offset = high_watermark
+        if first_unstable is not None and first_unstable < high_watermark:
+            last_stable_offset = max(first_unstable, log.log_start_offset)
+        if (high_watermark, last_stable_offset) != (self._high_watermark, self._last_stable_offset):
+            self._high_watermark = high_watermark
+            self._last_stable_offset = last_stable_offset
+            self._notify()
+        elif log.failure is not None:
+            self._notify()
+
+    def _notify(self) -> None:
+        for watch in self.watches:
+            watch.notify()
+
+    async def read(
+        self, offset: int, max_bytes: int, *, read_committed: bool, min_one: bool = True
+    ) -> ReadResult:
+        """Whole batches from the one that has `offset` on, as far as this reader may see.
+
+        At most `max_bytes`, but with `min_one` at least one batch. Raises KafkaError:
+        OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        self.check_available()
+        log = self.log
+        high_watermark, last_stable_offset = self._high_watermark, self._last_stable_offset
+        log_start_offset = log.log_start_offset
+        if not log_start_offset <= offset <= log.log_end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.topic}-{self.index} has offsets {log_start_offset} to "
+                f"{log.log_end_offset}, not {offset}",
+            )
+        to_offset = last_stable_offset if read_committed else high_watermark
+        records: Buffer = b""
+        aborted: tuple[AbortedTransaction, ...] = ()
+        if offset < to_offset:
+            records, end_offset = await log.read(
+                offset, max_bytes, to_offset=to_offset, min_one=min_one
+            )
+            if read_committed and records:
+                aborted = await log.aborted(offset, end_offset)
+        return ReadResult(
+            high_watermark=high_watermark,
+            last_stable_offset=last_stable_offset,
+            log_start_offset=log_start_offset,
+            records=records,
+            aborted=aborted,
+        )
+
+    async def batches(
+        self, from_offset: int = 0
+    ) -> AsyncGenerator[tuple[BatchHeader, memoryview], None]:
+        """Every batch that is there at the time of the call, in order. Raises KafkaError."""
+        self.check_available()
+        async with aclosing(self.log.batches(from_offset, self.log.log_end_offset)) as batches:
+            async for batch in batches:
+                yield batch
+
+    async def offset_for_timestamp(
+        self, timestamp_ms: int, *, read_committed: bool = False
+    ) -> TimestampOffset | None:
+        """The first record at `timestamp_ms` or later that the reader may see (KAFKA-5522)."""
+        self.check_available()
+        return await offset_for_timestamp(self.log, timestamp_ms, self._end_for(read_committed))
+
+    async def max_timestamp(self, *, read_committed: bool = False) -> TimestampOffset | None:
+        """The first of the newest records that the reader may see."""
+        self.check_available()
+        return await largest_timestamp(self.log, self._end_for(read_committed))
+
+    def _end_for(self, read_committed: bool) -> int:
+        return self._last_stable_offset if read_committed else self._high_watermark
+
+    def offset_for_leader_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest known epoch <= `epoch` and where it ended; (-1, -1) if none is as new."""
+        return self.log.epochs.end_offset(epoch, self.log_end_offset)
+
+    def leader_epoch_at(self, offset: int) -> int:
+        """The epoch in which `offset` was, or will be, appended."""
+        return self.log.epochs.at(offset)
+
+    # producers
+
+    def has_open_transaction(self, producer_id: int, producer_epoch: int | None = None) -> bool:
+        """Whether the producer has a transaction open here (with that epoch, if one is given)."""
+        return self.log.producers.has_open_transaction(producer_id, producer_epoch)
+
+    def last_marker_offset(self, producer_id: int) -> int:
+        """Where the producer's last marker is, or -1; see `append_from_client`."""
+        return self.log.producers.last_marker_offset(producer_id)
+
+    def open_transactions(self) -> list[ProducerEntry]:
+        """The producers with an open transaction here, the one that began first in front."""
+        return self.log.producers.open_transactions()
+
+    def producers(self) -> list[ProducerEntry]:
+        """All producers that are known here."""
+        return list(self.log.producers.entries.values())
+
+    def expire_producers(self) -> list[int]:
+        """Forget producers that have been silent for producer.id.expiration.ms; their ids."""
+        before_ms = self._clock.wall_ms() - self.config.producer_id_expiration_ms
+        return self.log.producers.expire(before_ms)

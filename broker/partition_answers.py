@@ -1,0 +1,33 @@
+"""What a partition answers: where something was appended, what was read."""
+
+from dataclasses import dataclass
+
+from odradek.broker.env import Buffer
+from odradek.broker.storage.aborted import AbortedTransaction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Appended:
+    """Where a batch is, both ends included.
+
+    `log_append_time_ms` is -1 unless the broker's time is what counts (LogAppendTime), or the batch
+    repeats an earlier one: then it is that one's timestamp, as Kafka answers.
+    """
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    is_duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadResult:
+    """One reading of a partition; everything in it belongs together."""
+
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    records: Buffer
+    aborted: tuple[AbortedTransaction, ...]
+    """What of `records` a read_committed reader must leave out, sorted by first offset."""

@@ -1,0 +1,343 @@
+"""This broker's partitions, and what goes on in the background for all of them.
+
+- Appends that nobody waits for are flushed.
+- A checkpoint of a log is written once 16 MiB or 5 s of appends are not covered by it, and when it
+  has rolled: reopening after a crash reads no more than that.
+- Retention, rolling by time and expiry of producers run now and then.
+- Directories of deleted topics, which were only renamed, are removed.
+
+A file `clean-shutdown` in the data directory says that every log was closed with a checkpoint at
+its end. It is removed before anything is opened, so that a crash while opening is a crash
+(KAFKA-10471); it is not written if any log could not be closed that way (KAFKA-13315).
+"""
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+import trio
+
+from odradek.broker.env import Clock, Disk
+from odradek.broker.partition import Partition
+from odradek.broker.partition_answers import Appended, ReadResult
+from odradek.broker.storage.checkpoint import read_checkpoint
+from odradek.broker.storage.config import MIB, FlushPolicy, LogConfig
+from odradek.broker.storage.files import OpenFiles
+from odradek.broker.storage.log import Log
+from odradek.broker.storage.recovery import Recovered
+from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.watch import Watch
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+__all__ = ["Appended", "Partition", "Partitions", "ReadResult"]
+
+LOGGER: Final = logging.getLogger(__name__)
+CLEAN_MARK: Final = "clean-shutdown"
+DELETED: Final = ".deleted"
+CHECKPOINT_BYTES: Final = 16 * MIB
+CHECKPOINT_SECONDS: Final = 4.0
+CHECKPOINT_TICK_SECONDS: Final = 0.5
+CHECKPOINT_RETRY_SECONDS: Final = 5.0
+RETENTION_CHECK_MS: Final = 300_000
+PRODUCER_EXPIRATION_CHECK_MS: Final = 600_000
+
+
+@dataclass(slots=True)
+class Opened:
+    """What opening all logs took."""
+
+    was_clean: bool = False
+    partition_count: int = 0
+    read_bytes: int = 0
+    cut_off_bytes: int = 0
+
+    def add(self, recovered: Recovered) -> None:
+        self.partition_count += 1
+        self.read_bytes += recovered.read_bytes
+        self.cut_off_bytes += recovered.cut_off_bytes
+
+    def __str__(self) -> str:
+        if not self.partition_count:
+            return "nothing to recover"
+        how = "after a clean stop" if self.was_clean else "after a crash"
+        text = f"{self.partition_count} partitions {how}, {self.read_bytes / MIB:.1f} MiB read"
+        return f"{text}, {self.cut_off_bytes} bytes cut off" if self.cut_off_bytes else text
+
+
+class Partitions:
+    """Open or create them, then `run`; in the end `close`."""
+
+    def __init__(
+        self,
+        *,
+        disk: Disk,
+        directory: str,
+        clock: Clock,
+        retention_check_interval_ms: int = RETENTION_CHECK_MS,
+        producer_expiration_check_interval_ms: int = PRODUCER_EXPIRATION_CHECK_MS,
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._clock = clock
+        self._retention_seconds = retention_check_interval_ms / 1000
+        self._expiration_seconds = producer_expiration_check_interval_ms / 1000
+        self._files = OpenFiles(disk)
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self._opened: Opened | None = None
+        self._unflushed: dict[Partition, None] = {}
+        self._has_unflushed = trio.Event()
+        # since when a log has appends that its checkpoint does not cover
+        self._unsaved: dict[Partition, float] = {}
+        self._has_unsaved = trio.Event()
+        self._has_many_unsaved = trio.Event()
+        self._garbage: list[str] = []
+        self._has_garbage = trio.Event()
+
+    # which there are
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(self._partitions.values())
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    def get(self, topic: str, index: int) -> Partition:
+        """Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION."""
+        found = self._partitions.get(TopicPartition(topic, index))
+        if found is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{index} is not on this broker"
+            )
+        return found
+
+    def all(self) -> list[Partition]:
+        return list(self._partitions.values())
+
+    def watch(self, partitions: Iterable[Partition]) -> Watch:
+        """A context manager in which `wait` returns when any of them has news for readers."""
+        return Watch(partitions)
+
+    @property
+    def recovered(self) -> str:
+        """What was found on opening, for people."""
+        return str(self._opened or Opened())
+
+    # opening and closing
+
+    async def open(
+        self,
+        topic: str,
+        topic_id: UUID,
+        index: int,
+        config: LogConfig,
+        *,
+        leader_epoch: int = 0,
+    ) -> Partition:
+        """Open a partition's log, recovered; one that is not there is made.
+
+        What another topic of the same name left behind is thrown away. Raises OSError.
+        """
+        where = TopicPartition(topic, index)
+        assert where not in self._partitions, where
+        opened = self._opened or await self._begin()
+        directory = f"{self._directory}/{where}"
+        if self._disk.exists(directory):
+            checkpoint = await read_checkpoint(self._disk, directory)
+            if checkpoint is not None and checkpoint.topic_id != topic_id:
+                await self._throw_away(directory, checkpoint.topic_id, index)
+        log, recovered = await Log.open(
+            self._files,
+            directory,
+            topic_id=topic_id,
+            config=config,
+            now_ms=self._clock.wall_ms(),
+        )
+        opened.add(recovered)
+        partition = Partition(
+            topic=topic,
+            index=index,
+            log=log,
+            leader_epoch=leader_epoch,
+            clock=self._clock,
+            unflushed=self._has_appended,
+        )
+        self._partitions[where] = partition
+        return partition
+
+    async def create(
+        self,
+        topic: str,
+        topic_id: UUID,
+        index: int,
+        config: LogConfig,
+        *,
+        leader_epoch: int = 0,
+    ) -> Partition:
+        """Make an empty log. Raises OSError."""
+        return await self.open(topic, topic_id, index, config, leader_epoch=leader_epoch)
+
+    async def delete(self, topic: str, indexes: Iterable[int]) -> None:
+        """Take partitions away; their files go in the background. Raises OSError."""
+        for where in [TopicPartition(topic, index) for index in indexes]:
+            partition = self._partitions.pop(where, None)
+            if partition is None:
+                continue
+            self._unflushed.pop(partition, None)
+            self._unsaved.pop(partition, None)
+            await partition.discard()
+            directory = f"{self._directory}/{where}"
+            await self._throw_away(directory, partition.topic_id, where.partition)
+
+    async def _throw_away(self, directory: str, topic_id: UUID, index: int) -> None:
+        """Renamed first: then the name is free, and a crash does not leave half a log behind."""
+        target = f"{self._directory}/{topic_id.hex}-{index}{DELETED}"
+        self._disk.rename(directory, target)
+        await self._disk.fsync_dir(self._directory)
+        self._garbage.append(target)
+        self._has_garbage.set()
+
+    async def _begin(self) -> Opened:
+        self._disk.mkdir(self._directory)
+        mark = f"{self._directory}/{CLEAN_MARK}"
+        was_clean = self._disk.exists(mark)
+        if was_clean:
+            self._disk.remove(mark)
+            await self._disk.fsync_dir(self._directory)
+        names = self._disk.listdir(self._directory)
+        self._garbage += [f"{self._directory}/{name}" for name in names if name.endswith(DELETED)]
+        self._has_garbage.set()
+        self._opened = Opened(was_clean)
+        return self._opened
+
+    async def close(self) -> None:
+        """Flush and close everything, and say so on disk if it worked."""
+        opened = self._opened or await self._begin()
+        is_clean = opened is not None
+        for partition in self.all():
+            try:
+                await partition.close()
+            except (KafkaError, OSError) as error:
+                LOGGER.warning("%r could not be closed cleanly: %s", partition, error)
+                is_clean = False
+        self._partitions.clear()
+        self._files.close_all()
+        if is_clean:
+            await self._mark_clean()
+
+    async def _mark_clean(self) -> None:
+        try:
+            file = self._disk.open(f"{self._directory}/{CLEAN_MARK}")
+            await file.fsync()
+            file.close()
+            await self._disk.fsync_dir(self._directory)
+        except OSError as error:
+            LOGGER.warning("%s cannot be marked as closed: %s", self._directory, error)
+
+    # in the background
+
+    def _has_appended(self, partition: Partition) -> None:
+        """Called at every append: quick."""
+        log = partition.log
+        if partition not in self._unsaved:
+            self._unsaved[partition] = trio.current_time()
+            self._has_unsaved.set()
+        if log.unsaved_bytes >= CHECKPOINT_BYTES:
+            self._has_many_unsaved.set()
+        if log.config.flush is FlushPolicy.ACK:
+            self._unflushed[partition] = None
+            self._has_unflushed.set()
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Do all that is to be done in the background, until cancelled."""
+        if self._opened is None:
+            await self._begin()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._flush_unattended)
+            nursery.start_soon(self._write_checkpoints)
+            nursery.start_soon(self._enforce_retention)
+            nursery.start_soon(self._expire_producers)
+            nursery.start_soon(self._remove_garbage)
+            task_status.started()
+
+    async def _flush_unattended(self) -> None:
+        async with trio.open_nursery() as nursery:
+            while True:
+                await self._has_unflushed.wait()
+                await trio.lowlevel.checkpoint()  # whoever waits for the disk may begin first
+                self._has_unflushed = trio.Event()
+                waiting, self._unflushed = self._unflushed, {}
+                for partition in waiting:
+                    # one that is being flushed says afterwards if there is more
+                    if not partition.is_being_flushed:
+                        nursery.start_soon(self._flush, partition)
+
+    async def _flush(self, partition: Partition) -> None:
+        try:
+            await partition.flush()
+        except KafkaError as error:
+            LOGGER.debug("%r is not flushed: %s", partition, error)
+
+    async def _write_checkpoints(self) -> None:
+        while True:
+            await self._has_unsaved.wait()
+            with trio.move_on_after(CHECKPOINT_TICK_SECONDS):
+                await self._has_many_unsaved.wait()
+            self._has_many_unsaved = trio.Event()
+            now = trio.current_time()
+            due = [
+                partition
+                for partition, since in self._unsaved.items()
+                if now - since >= CHECKPOINT_SECONDS
+                or partition.log.unsaved_bytes >= CHECKPOINT_BYTES
+            ]
+            for partition in due:
+                del self._unsaved[partition]
+            if not self._unsaved:
+                self._has_unsaved = trio.Event()
+            async with trio.open_nursery() as nursery:
+                for partition in due:
+                    nursery.start_soon(self._checkpoint, partition)
+
+    async def _checkpoint(self, partition: Partition) -> None:
+        try:
+            await partition.checkpoint()
+        except KafkaError as error:
+            LOGGER.debug("%r has no new checkpoint: %s", partition, error)
+        except OSError as error:
+            LOGGER.warning("%r has no new checkpoint: %s", partition, error)
+            if partition.log.failure is None and not partition.is_deleted:  # the disk is full, say
+                retry_at = trio.current_time() + CHECKPOINT_RETRY_SECONDS
+                self._unsaved.setdefault(partition, retry_at)
+                self._has_unsaved.set()
+
+    async def _enforce_retention(self) -> None:
+        while True:
+            await trio.sleep(self._retention_seconds)
+            for partition in self.all():
+                try:
+                    await partition.enforce_retention()
+                except (KafkaError, OSError) as error:
+                    LOGGER.warning("%r: retention failed: %s", partition, error)
+                await trio.lowlevel.checkpoint()
+
+    async def _expire_producers(self) -> None:
+        while True:
+            await trio.sleep(self._expiration_seconds)
+            for partition in self.all():
+                expired = partition.expire_producers()
+                if expired:
+                    LOGGER.info("%r: forgot %d silent producers", partition, len(expired))
+                await trio.lowlevel.checkpoint()
+
+    async def _remove_garbage(self) -> None:
+        while True:
+            await self._has_garbage.wait()
+            self._has_garbage = trio.Event()
+            while self._garbage:
+                path = self._garbage.pop()
+                try:
+                    await self._disk.rmtree(path)
+                except OSError as error:
+                    LOGGER.warning("%s cannot be removed: %s", path, error)

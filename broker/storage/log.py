@@ -1,0 +1,494 @@
+"""One partition's log: what is appended, made durable, read, rolled, kept and thrown away.
+
+Who may append what, and how far readers may see, is decided above (`broker/partition.py`). Here it
+is written down, once: an append is one write to one file, and only when it has succeeded do
+producers, indexes and the end of the log know of it (KAFKA-7866). All that changes the state is
+synchronous; what waits for the disk (`sync`, `save`, `read`, `delete_before`) changes it only
+before or after waiting.
+
+I/O errors: a full disk refuses the append and nothing else, for the file is what it was. Any other
+error, and every failing fsync, takes the log offline until the broker is restarted: after it nobody
+can say what is on disk, and a second fsync would lie (KAFKA-10778).
+"""
+
+import errno
+import logging
+from bisect import bisect_right
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Final
+from uuid import UUID
+
+from odradek.broker.env import Buffer, Disk
+from odradek.broker.storage.aborted import AbortedEntry, AbortedTransaction
+from odradek.broker.storage.checkpoint import Checkpoint, encode_checkpoint, write_checkpoint
+from odradek.broker.storage.config import LogConfig
+from odradek.broker.storage.files import (
+    SEGMENT_SUFFIXES,
+    SNAPSHOT,
+    OpenFiles,
+    file_path,
+    offsets_in,
+)
+from odradek.broker.storage.producers import EndedTransaction
+from odradek.broker.storage.recovery import LogState, Recovered, Recovery
+from odradek.broker.storage.segment import DamagedSegment, Segment, SegmentSummary
+from odradek.broker.storage.snapshot import encode_snapshot
+from odradek.protocol.batch import BatchHeader, iter_batches, set_base_offset
+from odradek.protocol.control import encode_marker
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+LOGGER: Final = logging.getLogger(__name__)
+DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+LOADED_SEGMENTS_MAX: Final = 8
+"""Sealed segments of one log whose indexes are kept in memory."""
+BATCHES_READ_BYTES: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToSave:
+    """A log at one moment, to be written as its checkpoint."""
+
+    recovery_offset: int
+    appended_bytes: int
+    state: tuple[int, int, int]
+    segments: Sequence[SegmentSummary]
+    checkpoint: bytes
+    pieces: Sequence[tuple[Segment, str, int, bytes]]
+    """What the index files lack: segment, suffix, position, bytes."""
+    snapshots: Sequence[int]
+
+
+class Log:
+    """Made by `open`. `name` is the directory's, for messages."""
+
+    def __init__(
+        self, files: OpenFiles, directory: str, topic_id: UUID, config: LogConfig, state: LogState
+    ) -> None:
+        self._files = files
+        self._disk: Disk = files.disk
+        self._directory = directory
+        self.name = directory.rpartition("/")[2]
+        self.topic_id = topic_id
+        self.config = config
+        self.segments = state.segments
+        self.producers = state.producers
+        self.epochs = state.epochs
+        self._state = state
+        self.active = state.segments[-1]
+        self.log_end_offset = self.active.next_offset
+        self.flushed_offset = self.log_end_offset
+        self.failure: OSError | None = None
+        self._is_closed = False
+        self._unsynced: list[Segment] = []
+        self._names_changed = self._names_synced = 0
+        self._unsynced_snapshots: list[int] = []
+        self._saved_state = self._state_to_save
+        self._appended_bytes = self._saved_bytes = 0
+        self._loaded: dict[Segment, None] = {}
+
+    @classmethod
+    async def open(
+        cls,
+        files: OpenFiles,
+        directory: str,
+        *,
+        topic_id: UUID,
+        config: LogConfig,
+        now_ms: int,
+    ) -> "tuple[Log, Recovered]":
+        """Open a log, recovered, or make an empty one. Everything in it is on disk.
+
+        Raises OSError.
+        """
+        disk = files.disk
+        if not disk.exists(directory):
+            disk.mkdir(directory)
+            await disk.fsync_dir(directory.rpartition("/")[0])
+        recovery = Recovery(
+            files, directory, now_ms=now_ms, index_interval_bytes=config.index_interval_bytes
+        )
+        recovered = await recovery.run()
+        log = cls(files, directory, topic_id, config, recovered.state)
+        if recovered.is_changed or recovered.checkpoint is None:
+            try:
+                await log.save(log.to_save())
+            except OSError as error:
+                if recovered.checkpoint is None or error.errno not in DISK_FULL:
+                    raise
+                LOGGER.warning("%s: no new checkpoint can be written: %s", log.name, error)
+        return log, recovered
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._state.log_start_offset
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.segments)
+
+    @property
+    def has_new_names(self) -> bool:
+        """Whether a file was made whose name is not on disk yet."""
+        return self._names_changed != self._names_synced
+
+    @property
+    def unsaved_bytes(self) -> int:
+        """Appended since the checkpoint: what recovery would have to read."""
+        return self._appended_bytes - self._saved_bytes
+
+    def check_online(self) -> None:
+        """Raises KafkaError KAFKA_STORAGE_ERROR if the log had an I/O error."""
+        if self.failure is not None:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{self.name} is offline since an I/O error ({self.failure.strerror}); "
+                "mend the disk and restart the broker",
+            )
+
+    def fail(self, error: OSError) -> None:
+        """Take the log offline."""
+        if self.failure is None:
+            self.failure = error
+            LOGGER.error("%s is offline until the broker is restarted: %s", self.name, error)
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether the checkpoint on disk is up to date."""
+        if self._saved_state != self._state_to_save or self._unsynced_snapshots:
+            return False
+        return not self.has_new_names
+
+    @property
+    def _state_to_save(self) -> tuple[int, int, int]:
+        return self.log_end_offset, self.log_start_offset, self.epochs.latest
+
+    # appending
+
+    def append(
+        self,
+        batch: bytearray | memoryview,
+        header: BatchHeader,
+        *,
+        timestamp_ms: int,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> int:
+        """Place a batch at the end and return its base offset.
+
+        `timestamp_ms` is the largest in it. Raises KafkaError KAFKA_STORAGE_ERROR; then the log is
+        what it was.
+        """
+        base_offset = self._write(
+            batch, header.last_offset_delta, timestamp_ms, leader_epoch, now_ms
+        )
+        if header.producer_id >= 0:
+            self.producers.add_batch(header, base_offset, timestamp_ms, now_ms)
+        return base_offset
+
+    def append_marker(
+        self,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        committed: bool,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> tuple[int, EndedTransaction | None]:
+        """Write a marker: its offset, and the transaction it ended. Raises as `append`.
+
+        An aborted transaction goes into the index of the segment that has its marker; one without
+        records does not (KAFKA-10702).
+        """
+        marker = encode_marker(
+            committed=committed,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            timestamp_ms=now_ms,
+        )
+        offset = self._write(marker, 0, now_ms, leader_epoch, now_ms)
+        ended = self.producers.add_marker(
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            offset=offset,
+            timestamp_ms=now_ms,
+            now_ms=now_ms,
+        )
+        if ended is not None and not committed:
+            assert self.active.aborted is not None
+            self.active.aborted.append(AbortedEntry(*ended))
+        return offset, ended
+
+    def _write(
+        self,
+        batch: bytearray | memoryview,
+        last_offset_delta: int,
+        timestamp_ms: int,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> int:
+        base_offset = self.log_end_offset
+        last_offset = base_offset + last_offset_delta
+        set_base_offset(batch, base_offset, leader_epoch)
+        segment = self.active
+        try:
+            if not segment.has_room(len(batch), timestamp_ms, last_offset, self.config):
+                segment = self.roll()
+            segment.append(batch, base_offset, last_offset, timestamp_ms, self.config)
+        except OSError as error:
+            raise self._refusal(error) from error
+        self._appended_bytes += len(batch)
+        if segment.first_append_ms < 0:
+            segment.first_append_ms = now_ms
+        if leader_epoch > self.epochs.latest:
+            self.epochs.assign(leader_epoch, base_offset)
+        self.log_end_offset = last_offset + 1
+        return base_offset
+
+    def _refusal(self, error: OSError) -> KafkaError:
+        if error.errno in DISK_FULL:
+            LOGGER.warning("%s: nothing can be appended: %s", self.name, error)
+            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the disk is full: {self.name}")
+        self.fail(error)
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: {error.strerror}")
+
+    def roll(self) -> Segment:
+        """Seal the active segment and begin the next, which is returned. Raises OSError."""
+        segment = Segment(self._files, self._directory, self.log_end_offset)
+        try:
+            assert segment.file.size == 0, segment.path()
+            self._write_snapshot()
+        except OSError:
+            segment.close()
+            raise
+        self.active.seal()
+        self._unsynced.append(self.active)
+        self._names_changed += 1
+        self.segments.append(segment)
+        self.active = segment
+        return segment
+
+    def _write_snapshot(self) -> None:
+        """Keep the producers as they are at the log's end, for Kafka's tools and a bad day."""
+        offset = self.log_end_offset
+        path = file_path(self._directory, offset, SNAPSHOT)
+        if self._disk.exists(path):
+            self._disk.remove(path)
+        file = self._disk.open(path)
+        try:
+            file.append(encode_snapshot(self.producers.entries.values()))
+        finally:
+            file.close()
+        self._unsynced_snapshots.append(offset)
+
+    # durability
+
+    async def sync(self) -> None:
+        """Have all that was appended before the call on disk, and the names of its files.
+
+        One at a time. Raises OSError: then the log is offline.
+        """
+        target, names = self.log_end_offset, self._names_changed
+        if target == self.flushed_offset and names == self._names_synced:
+            return
+        sealed, active = list(self._unsynced), self.active
+        try:
+            for segment in (*sealed, active):
+                await segment.file.fsync()
+            if names != self._names_synced:
+                await self._disk.fsync_dir(self._directory)
+        except OSError as error:
+            self.fail(error)
+            raise
+        self._names_synced = max(names, self._names_synced)
+        for segment in sealed:
+            self._unsynced.remove(segment)
+            segment.close()
+        self.flushed_offset = max(self.flushed_offset, target)
+
+    def to_save(self) -> ToSave:
+        """The log as it is now. `save` it once everything below its end has been synced."""
+        summaries = [segment.summary() for segment in self.segments]
+        checkpoint = Checkpoint(
+            topic_id=self.topic_id,
+            recovery_offset=self.log_end_offset,
+            log_start_offset=self.log_start_offset,
+            segments=summaries,
+            epochs=self.epochs.entries,
+            producers=list(self.producers.entries.values()),
+        )
+        return ToSave(
+            recovery_offset=self.log_end_offset,
+            appended_bytes=self._appended_bytes,
+            state=self._state_to_save,
+            segments=summaries,
+            checkpoint=encode_checkpoint(checkpoint),
+            pieces=[
+                (segment, suffix, position, data)
+                for segment in self.segments
+                for suffix, position, data in segment.unsaved()
+            ],
+            snapshots=list(self._unsynced_snapshots),
+        )
+
+    async def save(self, to_save: ToSave) -> None:
+        """Write the indexes and then the checkpoint, so that it vouches for what is on disk.
+
+        One at a time. Raises OSError; a failed fsync takes the log offline, otherwise the old
+        checkpoint stays and it may be tried again.
+        """
+        assert to_save.recovery_offset <= self.flushed_offset, to_save
+        paths = [file_path(self._directory, offset, SNAPSHOT) for offset in to_save.snapshots]
+        for segment, suffix, position, data in to_save.pieces:
+            path = segment.path(suffix)
+            file = self._disk.open(path)
+            try:
+                file.write_at(position, data)
+            finally:
+                file.close()
+            paths.append(path)
+        try:
+            for path in paths:
+                await self._sync_file(path)
+            if paths:
+                await self._disk.fsync_dir(self._directory)
+        except OSError as error:
+            self.fail(error)
+            raise
+        await write_checkpoint(self._disk, self._directory, to_save.checkpoint)
+        for segment, summary in zip(self.segments, to_save.segments, strict=False):
+            assert segment.base_offset == summary.base_offset, (segment.base_offset, summary)
+            segment.saved(summary)
+            if segment.is_sealed and segment not in self._loaded:
+                segment.unload()
+        del self._unsynced_snapshots[: len(to_save.snapshots)]
+        self._saved_state = to_save.state
+        self._saved_bytes = to_save.appended_bytes
+
+    async def _sync_file(self, path: str) -> None:
+        file = self._disk.open(path)
+        try:
+            await file.fsync()
+        finally:
+            file.close()
+
+    def close(self) -> None:
+        """Close the files. Nothing is flushed."""
+        self._is_closed = True
+        for segment in self.segments:
+            segment.close()
+
+    # reading
+
+    def segment_at(self, offset: int) -> int:
+        """Number of the segment that has `offset`, which is not below the first."""
+        return bisect_right(self.segments, offset, key=attrgetter("base_offset")) - 1
+
+    async def read(
+        self, offset: int, max_bytes: int, *, to_offset: int, min_one: bool
+    ) -> tuple[Buffer, int]:
+        """Whole batches from the one that has `offset` on, below `to_offset`, out of one segment.
+
+        At most `max_bytes`, but with `min_one` at least one batch. Also an offset that they are all
+        below. Raises KafkaError OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR.
+        """
+        segment = self.segments[self.segment_at(offset)]
+        try:
+            await self._load(segment)
+            start = await segment.locate(offset)
+            end = await segment.locate(to_offset)
+            bound: int | None = min(to_offset, segment.next_offset)
+            if end - start > max_bytes:
+                end, bound = await segment.last_boundary(start, start + max_bytes)
+                if end == start and min_one:
+                    end, bound = await segment.batch_end(start), None
+            if end <= start:
+                return b"", offset
+            data = await segment.read(start, end)
+        except (OSError, DamagedSegment) as error:
+            raise self._read_error(offset, error) from error
+        return data, to_offset if bound is None else min(bound, to_offset)
+
+    def _read_error(self, offset: int, error: OSError | DamagedSegment) -> KafkaError:
+        if self._is_closed:
+            return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.name} was deleted")
+        if offset < self.log_start_offset:  # deleted meanwhile
+            return KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.name}: {offset} was deleted")
+        LOGGER.error("%s cannot be read at offset %d: %s", self.name, offset, error)
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} cannot be read: {error}")
+
+    async def _load(self, segment: Segment) -> None:
+        """Have a sealed segment's indexes in memory; those used least lately are dropped."""
+        if segment.is_sealed:
+            self._loaded.pop(segment, None)
+            self._loaded[segment] = None
+            if len(self._loaded) > LOADED_SEGMENTS_MAX:
+                oldest = next(iter(self._loaded))
+                del self._loaded[oldest]
+                oldest.unload()
+            await segment.load_indexes()
+
+    async def aborted(self, from_offset: int, to_offset: int) -> tuple[AbortedTransaction, ...]:
+        """The aborted transactions that touch [from, to), ascending by first offset.
+
+        Raises KafkaError KAFKA_STORAGE_ERROR.
+        """
+        found: list[AbortedTransaction] = []
+        try:
+            for segment in self.segments[self.segment_at(from_offset) :]:
+                index = segment.aborted or await segment.load_aborted()
+                if index.collect(from_offset, to_offset, found):
+                    break
+        except (OSError, DamagedSegment) as error:
+            raise self._read_error(from_offset, error) from error
+        found.sort(key=attrgetter("first_offset"))
+        return tuple(found)
+
+    async def batches(
+        self, from_offset: int, to_offset: int
+    ) -> AsyncGenerator[tuple[BatchHeader, memoryview], None]:
+        """Every batch from the one that has `from_offset` on, below `to_offset`."""
+        offset = max(from_offset, self.log_start_offset)
+        while offset < to_offset:
+            data, _ = await self.read(offset, BATCHES_READ_BYTES, to_offset=to_offset, min_one=True)
+            if not data:
+                return
+            for header, batch in iter_batches(data):
+                yield header, batch
+                offset = header.next_offset
+
+    # throwing away
+
+    def begin_at(self, offset: int) -> None:
+        """Let the log begin at `offset`. Save it, and then `remove_deleted`."""
+        assert self.log_start_offset <= offset <= self.flushed_offset, offset
+        self._state.log_start_offset = offset
+        self.epochs.truncate_start(offset)
+        kept = max(0, self.segment_at(offset))
+        for segment in self.segments[:kept]:
+            segment.close()
+            segment.is_deleted = True
+            self._loaded.pop(segment, None)
+        del self.segments[:kept]
+
+    async def remove_deleted(self) -> None:
+        """Remove the files of what lies before the log's first segment. Raises OSError.
+
+        The checkpoint must say so already: then no crash on the way brings anything back.
+        """
+        first = self.segments[0].base_offset
+        names = self._disk.listdir(self._directory)
+        for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT):
+            for old in offsets_in(names, suffix):
+                if old < first:
+                    await self._disk.rmtree(file_path(self._directory, old, suffix))
+
+    def mark_clean_end(self) -> None:
+        """Write the producers beside the log, as Kafka does when it is stopped. Raises OSError."""
+        path = file_path(self._directory, self.log_end_offset, SNAPSHOT)
+        if self.producers.entries and not self._disk.exists(path):
+            self._write_snapshot()

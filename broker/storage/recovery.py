@@ -1,0 +1,360 @@
+"""From the files of a log to its state: what opening does, after a clean end or after a crash.
+
+What the checkpoint describes is believed, if the files have the sizes that it says: nothing before
+it is read. What follows is read batch by batch up to the first that is cut off, damaged or out of
+place; the rest is thrown away, for nothing of it can have been acknowledged: a flush goes through a
+log from the front. Batches that are found count, acknowledged or not, so they are flushed before
+anybody may see them.
+
+Without a usable checkpoint (it was damaged, or files are not what it says) the same is done from
+the first batch on, beginning with the producers of the snapshot at that place, if there is one.
+Everything that is removed or cut off is made durable before the log is used, so that a second crash
+cannot bring it back.
+"""
+
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Final
+
+from odradek.broker.env import Disk, File
+from odradek.broker.storage.aborted import AbortedEntry
+from odradek.broker.storage.checkpoint import BESIDE, Checkpoint, read_checkpoint
+from odradek.broker.storage.files import (
+    ABORTED_INDEX,
+    LOG,
+    OFFSET_INDEX,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT,
+    TIME_INDEX,
+    OpenFiles,
+    file_offset,
+    file_path,
+    offsets_in,
+)
+from odradek.broker.storage.leader_epochs import LeaderEpochs
+from odradek.broker.storage.producers import Producers
+from odradek.broker.storage.segment import DamagedSegment, Segment, SegmentSummary
+from odradek.broker.storage.snapshot import decode_snapshot
+from odradek.protocol.batch import HEADER_BYTES, MAGIC, BatchHeader, crc_is_good, read_header
+from odradek.protocol.control import read_marker
+
+LOGGER: Final = logging.getLogger(__name__)
+READ_BYTES: Final = 1024 * 1024
+
+
+@dataclass(slots=True, kw_only=True)
+class LogState:
+    """All that a log is, besides its files. The last segment is the active one."""
+
+    segments: list[Segment]
+    producers: Producers = field(default_factory=Producers)
+    epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
+    log_start_offset: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Recovered:
+    """The state of a log that was opened, and what it took."""
+
+    state: LogState
+    checkpoint: Checkpoint | None
+    read_bytes: int = 0
+    """Batches that were not covered by the checkpoint."""
+    cut_off_bytes: int = 0
+    is_changed: bool = False
+
+
+def take_account(
+    state: LogState, segment: Segment, header: BatchHeader, batch: memoryview, now_ms: int
+) -> None:
+    """Apply a batch that is in the log to producers, epochs and aborted transactions."""
+    state.epochs.assign(header.partition_leader_epoch, header.base_offset)
+    if header.is_control:
+        marker = read_marker(batch)
+        ended = state.producers.add_marker(
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            coordinator_epoch=marker.coordinator_epoch,
+            offset=header.base_offset,
+            timestamp_ms=header.max_timestamp,
+            now_ms=now_ms,
+        )
+        if ended is not None and not marker.committed:
+            assert segment.aborted is not None
+            segment.aborted.append(AbortedEntry(*ended))
+    elif header.has_producer:
+        state.producers.add_batch(header, header.base_offset, header.max_timestamp, now_ms)
+
+
+async def good_batches(
+    file: File, position: int, next_offset: int
+) -> AsyncGenerator[tuple[int, BatchHeader, memoryview], None]:
+    """Every batch from `position` on, with its position, up to the first that is not as it must be.
+
+    A log has no gaps: a batch begins at the offset at which the one before it ended.
+    """
+    end = file.size
+    wanted = READ_BYTES
+    while end - position >= HEADER_BYTES:
+        chunk = memoryview(await file.pread(position, min(wanted, end - position)))
+        at = 0
+        wanted = READ_BYTES
+        while len(chunk) - at >= HEADER_BYTES:
+            header = read_header(chunk, at)
+            size_bytes = header.size_bytes
+            if not is_plausible(header, next_offset) or position + at + size_bytes > end:
+                return
+            if at + size_bytes > len(chunk):
+                wanted = max(READ_BYTES, size_bytes)
+                break
+            batch = chunk[at : at + size_bytes]
+            if not crc_is_good(batch, header):
+                return
+            yield position + at, header, batch
+            next_offset = header.next_offset
+            at += size_bytes
+        position += at
+
+
+def is_plausible(header: BatchHeader, next_offset: int) -> bool:
+    return (
+        header.magic == MAGIC
+        and header.size_bytes >= HEADER_BYTES
+        and header.base_offset == next_offset
+        and header.last_offset_delta >= 0
+    )
+
+
+class Recovery:
+    """One log being opened. `run` does it all."""
+
+    def __init__(
+        self, files: OpenFiles, directory: str, *, now_ms: int, index_interval_bytes: int
+    ) -> None:
+        self._files = files
+        self._disk: Disk = files.disk
+        self._directory = directory
+        self._now_ms = now_ms
+        self._interval_bytes = index_interval_bytes
+
+    async def run(self) -> Recovered:
+        """Raises OSError."""
+        names = self._disk.listdir(self._directory)
+        checkpoint = await read_checkpoint(self._disk, self._directory)
+        bases = offsets_in(names, LOG)
+        if checkpoint is not None and self._matches(checkpoint, bases):
+            recovered = await self._from_checkpoint(checkpoint)
+        else:
+            if bases or checkpoint is not None:
+                LOGGER.warning(
+                    "%s: its checkpoint is missing or is not about these files; all is read",
+                    self._directory,
+                )
+            recovered = await self._from_the_start(bases, checkpoint)
+        state = recovered.state
+        following = [base for base in bases if base > state.segments[-1].base_offset]
+        await self._read_on(recovered, following)
+        if self._remove_leftovers(state):
+            recovered.is_changed = True
+        if recovered.is_changed and (bases or checkpoint is not None):
+            await state.segments[-1].file.fsync()
+            await self._disk.fsync_dir(self._directory)
+        return recovered
+
+    # where to begin
+
+    def _matches(self, checkpoint: Checkpoint, bases: list[int]) -> bool:
+        """Whether the files are those that the checkpoint describes."""
+        *sealed, active = checkpoint.segments
+        found = [base for base in bases if sealed_or_active(base, checkpoint)]
+        if found != [summary.base_offset for summary in checkpoint.segments]:
+            return False
+        return (
+            all(self._size_is(LOG, s, s.size_bytes) for s in sealed)
+            and all(
+                self._has_at_least(suffix, summary.base_offset, size_bytes)
+                for summary in checkpoint.segments
+                for suffix, size_bytes in (
+                    (LOG, summary.size_bytes),
+                    (OFFSET_INDEX, summary.index_bytes),
+                    (TIME_INDEX, summary.time_index_bytes),
+                    (ABORTED_INDEX, summary.aborted_bytes),
+                )
+            )
+            and active.next_offset == checkpoint.recovery_offset
+        )
+
+    def _size_is(self, suffix: str, summary: SegmentSummary, size_bytes: int) -> bool:
+        path = file_path(self._directory, summary.base_offset, suffix)
+        return self._disk.size(path) == size_bytes
+
+    def _has_at_least(self, suffix: str, base_offset: int, size_bytes: int) -> bool:
+        path = file_path(self._directory, base_offset, suffix)
+        return size_bytes == 0 or (self._disk.exists(path) and self._disk.size(path) >= size_bytes)
+
+    async def _from_checkpoint(self, checkpoint: Checkpoint) -> Recovered:
+        segments = [
+            Segment.restored(self._files, self._directory, summary)
+            for summary in checkpoint.segments
+        ]
+        active = segments[-1]
+        try:
+            await active.load_indexes()
+            await active.load_aborted()
+        except DamagedSegment as error:
+            LOGGER.warning("%s; all is read", error)
+            bases = [segment.base_offset for segment in segments]
+            return await self._from_the_start(bases, checkpoint)
+        active.unseal()
+        state = LogState(
+            segments=segments,
+            producers=Producers(checkpoint.producers),
+            epochs=LeaderEpochs(checkpoint.epochs),
+            log_start_offset=checkpoint.log_start_offset,
+        )
+        recovered = Recovered(state=state, checkpoint=checkpoint)
+        await self._cut_index_files(recovered)
+        return recovered
+
+    async def _cut_index_files(self, recovered: Recovered) -> None:
+        """Cut off what the index files have beyond the checkpoint: nobody vouched for it."""
+        active = recovered.state.segments[-1]
+        for suffix, size_bytes in (
+            (OFFSET_INDEX, active.index_bytes),
+            (TIME_INDEX, active.time_index_bytes),
+            (ABORTED_INDEX, active.aborted_bytes),
+        ):
+            path = active.path(suffix)
+            if self._disk.exists(path) and self._disk.size(path) > size_bytes:
+                await self._cut(path, size_bytes)
+                recovered.is_changed = True
+
+    async def _cut(self, path: str, size_bytes: int) -> None:
+        file = self._disk.open(path)
+        try:
+            await file.truncate(size_bytes)
+            await file.fsync()
+        finally:
+            file.close()
+
+    async def _from_the_start(self, bases: list[int], checkpoint: Checkpoint | None) -> Recovered:
+        first = bases[0] if bases else 0
+        log_start_offset = first
+        if checkpoint is not None:
+            log_start_offset = max(first, checkpoint.log_start_offset)
+            if not bases:
+                first = log_start_offset = checkpoint.recovery_offset
+        for base in bases:
+            self._remove_indexes(base)
+        state = LogState(
+            segments=[Segment(self._files, self._directory, first)],
+            producers=await self._snapshot_at(first),
+            log_start_offset=log_start_offset,
+        )
+        if checkpoint is not None and not bases:
+            state.producers = Producers(checkpoint.producers)
+        return Recovered(state=state, checkpoint=checkpoint, is_changed=True)
+
+    async def _snapshot_at(self, offset: int) -> Producers:
+        path = file_path(self._directory, offset, SNAPSHOT)
+        if not self._disk.exists(path):
+            return Producers()
+        file = self._disk.open(path)
+        try:
+            return Producers(decode_snapshot(await file.pread(0, file.size), self._now_ms) or ())
+        finally:
+            file.close()
+
+    # what follows
+
+    async def _read_on(self, recovered: Recovered, following: list[int]) -> None:
+        """Read the active segment from where it is known, and those that came after it."""
+        segments = recovered.state.segments
+        await self._read_segment(recovered, segments[-1])
+        for base in following:
+            if base != segments[-1].next_offset:
+                self._drop(recovered, base)
+                continue
+            segments[-1].seal()
+            await segments[-1].file.fsync()
+            segments[-1].close()
+            self._remove_indexes(base)
+            segments.append(Segment(self._files, self._directory, base))
+            recovered.is_changed = True
+            await self._read_segment(recovered, segments[-1])
+
+    async def _read_segment(self, recovered: Recovered, segment: Segment) -> None:
+        """Take account of the good batches and cut off what follows them."""
+        if not self._disk.exists(segment.path()):
+            recovered.is_changed = True
+        elif self._disk.size(segment.path()) == segment.size_bytes:
+            return
+        file = segment.file
+        start = segment.size_bytes
+        async with aclosing(good_batches(file, start, segment.next_offset)) as batches:
+            async for position, header, batch in batches:
+                if segment.first_append_ms < 0:
+                    segment.first_append_ms = self._now_ms
+                segment.note(
+                    position,
+                    header.size_bytes,
+                    header.last_offset,
+                    header.max_timestamp,
+                    self._interval_bytes,
+                )
+                take_account(recovered.state, segment, header, batch, self._now_ms)
+        end = segment.size_bytes
+        recovered.read_bytes += end - start
+        recovered.is_changed = True
+        torn_bytes = file.size - end
+        if torn_bytes:
+            LOGGER.warning("%s: the last %d bytes are no batch", segment.path(), torn_bytes)
+            recovered.cut_off_bytes += torn_bytes
+            await file.truncate(end)
+
+    def _drop(self, recovered: Recovered, base: int) -> None:
+        """A segment behind a place where the log ends."""
+        path = file_path(self._directory, base, LOG)
+        recovered.cut_off_bytes += self._disk.size(path)
+        LOGGER.warning("%s comes after the end of the log and is removed", path)
+        self._remove_indexes(base)
+        self._disk.remove(path)
+        recovered.is_changed = True
+
+    # what nobody needs
+
+    def _remove_indexes(self, base: int) -> None:
+        for suffix in (OFFSET_INDEX, TIME_INDEX, ABORTED_INDEX):
+            path = file_path(self._directory, base, suffix)
+            if self._disk.exists(path):
+                self._disk.remove(path)
+
+    def _remove_leftovers(self, state: LogState) -> bool:
+        """Files of segments that are not part of the log, and snapshots that cannot be used.
+
+        Whether it matters that they stay away: a snapshot from beyond the end would be wrong as
+        soon as the log is as long again.
+        """
+        bases = {segment.base_offset for segment in state.segments}
+        end_offset = state.segments[-1].next_offset
+        matters = False
+        for name in self._disk.listdir(self._directory):
+            stray = name == BESIDE
+            for suffix in SEGMENT_SUFFIXES:
+                offset = file_offset(name, suffix)
+                stray = stray or (offset is not None and offset not in bases)
+            offset = file_offset(name, SNAPSHOT)
+            if offset is not None and offset not in bases and offset != end_offset:
+                stray = True
+            if stray:
+                self._disk.remove(f"{self._directory}/{name}")
+                matters = matters or (offset is not None and offset > end_offset)
+        return matters
+
+
+def sealed_or_active(base: int, checkpoint: Checkpoint) -> bool:
+    """Whether the checkpoint must know of a segment: it is no newer than its last."""
+    first, last = checkpoint.segments[0].base_offset, checkpoint.segments[-1].base_offset
+    return first <= base <= last

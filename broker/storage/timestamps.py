@@ -1,0 +1,87 @@
+"""Where in a log a time is: the first record at or after it, and the record with the largest.
+
+The time index leads near the place; then batch headers are read, and the one batch that has the
+record is decoded. This is the only request for which the broker looks into batches.
+"""
+
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from odradek.broker.storage.log import Log
+from odradek.broker.storage.segment import DamagedSegment, Segment
+from odradek.protocol.batch import BatchHeader, TimestampType
+from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from odradek.protocol.record import decode_batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimestampOffset:
+    """A record: its time and where it is."""
+
+    timestamp_ms: int
+    offset: int
+
+
+async def offset_for_timestamp(
+    log: Log, timestamp_ms: int, to_offset: int
+) -> TimestampOffset | None:
+    """The first record at `timestamp_ms` or later, if it is below `to_offset`.
+
+    Raises KafkaError KAFKA_STORAGE_ERROR.
+    """
+    for segment in list(log.segments):
+        if segment.base_offset >= to_offset:
+            return None
+        if segment.largest_timestamp < timestamp_ms:
+            continue
+        start = max(await _start(segment, timestamp_ms), log.log_start_offset)
+        end = min(segment.next_offset, to_offset)
+        async with aclosing(log.batches(start, end)) as batches:
+            async for header, batch in batches:
+                if header.max_timestamp < timestamp_ms:
+                    continue
+                found = _first_in(header, batch, timestamp_ms, log.log_start_offset)
+                if found is not None:
+                    return found
+    return None
+
+
+async def largest_timestamp(log: Log, to_offset: int) -> TimestampOffset | None:
+    """The first record with the largest time below `to_offset`, or None if nothing has a time.
+
+    Raises KafkaError KAFKA_STORAGE_ERROR.
+    """
+    largest = -1
+    for segment in list(log.segments):
+        if segment.largest_timestamp_offset < to_offset:
+            largest = max(largest, segment.largest_timestamp)
+        elif segment.base_offset < to_offset:  # the newest record may not be seen yet
+            async with aclosing(log.batches(segment.base_offset, to_offset)) as batches:
+                async for header, _ in batches:
+                    largest = max(largest, header.max_timestamp)
+    return None if largest < 0 else await offset_for_timestamp(log, largest, to_offset)
+
+
+async def _start(segment: Segment, timestamp_ms: int) -> int:
+    try:
+        _, times = segment.indexes or await segment.load_indexes()
+    except (OSError, DamagedSegment) as error:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+    return times.before(timestamp_ms)
+
+
+def _first_in(
+    header: BatchHeader, batch: memoryview, timestamp_ms: int, from_offset: int
+) -> TimestampOffset | None:
+    """The first record of a batch that is late enough."""
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        offset = max(header.base_offset, from_offset)
+        return TimestampOffset(timestamp_ms=header.max_timestamp, offset=offset)
+    try:
+        records = decode_batch(batch)
+    except ProtocolError as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+    for record in records:
+        if record.timestamp_ms >= timestamp_ms and record.offset >= from_offset:
+            return TimestampOffset(timestamp_ms=record.timestamp_ms, offset=record.offset)
+    return None

@@ -1,0 +1,126 @@
+"""What a broker checks of a batch that a client sends: its header and its CRC, never its records.
+
+The codes are those of Kafka 4.3. Stricter than Kafka: a batch followed by half of another, a
+transactional batch without a producer id, and a producer id without an epoch are INVALID_RECORD;
+codecs that do not exist are UNSUPPORTED_COMPRESSION_TYPE, where Kafka answers UNKNOWN_SERVER_ERROR.
+Laxer: what only walking the records would show (offset deltas, their number) is not looked at.
+"""
+
+import struct
+from typing import Final
+
+from odradek.broker.storage.config import LogConfig
+from odradek.protocol.batch import (
+    HEADER_BYTES,
+    MAGIC,
+    BatchHeader,
+    Codec,
+    TimestampType,
+    crc_is_good,
+    read_header,
+)
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+NO_TIMESTAMP: Final = -1
+CODEC_MAX: Final = max(Codec)
+
+_LENGTH: Final = struct.Struct(">i")
+_LENGTH_AT: Final = 8
+_MAGIC_AT: Final = 16
+_OLD_HEADER_BYTES: Final = 26
+"""The smallest message of format 0, with what stands in front of it."""
+
+
+def check_client_batch(batch: memoryview, config: LogConfig, now_ms: int) -> BatchHeader:
+    """The header of exactly one good batch.
+
+    Raises KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
+    UNSUPPORTED_COMPRESSION_TYPE, INVALID_TIMESTAMP.
+    """
+    if len(batch) < HEADER_BYTES or batch[_MAGIC_AT] != MAGIC:
+        raise _not_a_batch(batch)
+    header = read_header(batch)
+    size_bytes = header.size_bytes
+    if size_bytes != len(batch):
+        raise _wrong_size(header, len(batch))
+    if header.base_offset != 0:
+        raise _invalid(f"its base offset is {header.base_offset}, a producer's is 0")
+    if size_bytes > config.max_message_bytes:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"the batch has {size_bytes} bytes, max.message.bytes is {config.max_message_bytes}",
+        )
+    if size_bytes > config.segment_bytes:
+        raise KafkaError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"the batch has {size_bytes} bytes, segment.bytes is {config.segment_bytes}",
+        )
+    if not crc_is_good(batch, header):
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the CRC of the batch does not match")
+    _check_fields(header)
+    if config.message_timestamp_type is TimestampType.CREATE_TIME:
+        _check_time(header.base_timestamp, config, now_ms)
+        _check_time(header.max_timestamp, config, now_ms)
+    return header
+
+
+def _check_fields(header: BatchHeader) -> None:
+    if header.is_control:
+        raise _invalid("only the broker writes control records")
+    if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
+        raise _invalid(
+            f"it has {header.record_count} records and its last offset delta is "
+            f"{header.last_offset_delta}"
+        )
+    if header.producer_id >= 0:
+        if header.producer_epoch < 0 or header.base_sequence < 0:
+            raise _invalid(
+                f"producer {header.producer_id} sent epoch {header.producer_epoch} and sequence "
+                f"{header.base_sequence}"
+            )
+    elif header.is_transactional:
+        raise _invalid("it is transactional and has no producer id")
+    if header.codec > CODEC_MAX:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"there is no compression type {header.codec}"
+        )
+
+
+def _check_time(timestamp_ms: int, config: LogConfig, now_ms: int) -> None:
+    if timestamp_ms == NO_TIMESTAMP:
+        return
+    if (
+        timestamp_ms < 0
+        or now_ms - timestamp_ms > config.message_timestamp_before_max_ms
+        or timestamp_ms - now_ms > config.message_timestamp_after_max_ms
+    ):
+        raise KafkaError(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"a timestamp of the batch is {timestamp_ms}, the broker's clock says {now_ms}",
+        )
+
+
+def _not_a_batch(batch: memoryview) -> KafkaError:
+    if len(batch) < _LENGTH_AT + _LENGTH.size:
+        return _invalid("there is no batch")
+    (length,) = _LENGTH.unpack_from(batch, _LENGTH_AT)
+    size_bytes = _LENGTH_AT + _LENGTH.size + length
+    if size_bytes < _OLD_HEADER_BYTES or len(batch) <= _MAGIC_AT or batch[_MAGIC_AT] > MAGIC:
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, "this is not a record batch")
+    if batch[_MAGIC_AT] == MAGIC and size_bytes < HEADER_BYTES:
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, "the batch is shorter than its header")
+    if size_bytes > len(batch):
+        return _invalid("the batch is cut off")
+    return _invalid(f"messages of format {batch[_MAGIC_AT]} are not taken any more")
+
+
+def _wrong_size(header: BatchHeader, found_bytes: int) -> KafkaError:
+    if header.size_bytes < HEADER_BYTES:
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the batch length is {header.batch_length}")
+    if header.size_bytes > found_bytes:
+        return _invalid(f"the batch is cut off: {found_bytes} bytes of {header.size_bytes}")
+    return _invalid("exactly one batch is taken for a partition")
+
+
+def _invalid(why: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, f"the batch is refused: {why}")
