@@ -1,0 +1,161 @@
+"""A network in memory: the broker's end is a `Connection`, the test's end shows every byte."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+import trio
+
+from odradek.broker.env import Buffer, Connection
+
+
+class FakeConnection:
+    """What the broker gets. `client` is the other end of it."""
+
+    def __init__(self, peer: str) -> None:
+        self.peer = peer
+        self.incoming = bytearray()
+        self.sent = bytearray()
+        self.has_ended = False
+        self.is_reset = False
+        self.is_closed = False
+        self.is_read = True
+        self._changed = trio.Event()
+
+    def change(self) -> None:
+        """Wake whoever waits for the other end to have done something."""
+        self._changed.set()
+        self._changed = trio.Event()
+
+    async def receive_into(self, buffer: memoryview) -> int:
+        await trio.lowlevel.checkpoint()
+        while not self.incoming and not self.has_ended and not self.is_reset:
+            await self._changed.wait()
+        if self.is_reset:
+            raise trio.BrokenResourceError("reset")
+        count = min(len(buffer), len(self.incoming))
+        buffer[:count] = self.incoming[:count]
+        del self.incoming[:count]
+        return count
+
+    async def send_all(self, parts: Sequence[Buffer]) -> None:
+        while not self.is_read and not self.is_reset:
+            await self._changed.wait()
+        if self.is_reset:
+            raise trio.BrokenResourceError("reset")
+        for part in parts:
+            self.sent += part
+        self.change()
+
+    async def aclose(self) -> None:
+        self.is_closed = True
+        self.change()
+
+    async def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Return when `condition` holds; it is looked at whenever something changes here."""
+        while not condition():
+            await self._changed.wait()
+
+
+class FakeClient:
+    """A client's end of a connection."""
+
+    def __init__(self, connection: FakeConnection) -> None:
+        self._connection = connection
+
+    def send(self, data: Buffer) -> None:
+        self._connection.incoming += data
+        self._connection.change()
+
+    def half_close(self) -> None:
+        """Send no more; still read."""
+        self._connection.has_ended = True
+        self._connection.change()
+
+    def reset(self) -> None:
+        self._connection.is_reset = True
+        self._connection.change()
+
+    def stop_reading(self) -> None:
+        self._connection.is_read = False
+
+    def go_on_reading(self) -> None:
+        self._connection.is_read = True
+        self._connection.change()
+
+    @property
+    def received(self) -> bytes:
+        """Everything that has come so far."""
+        return bytes(self._connection.sent)
+
+    @property
+    def unread_bytes(self) -> int:
+        """What was sent and the other side has not taken."""
+        return len(self._connection.incoming)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._connection.is_closed
+
+    async def frames(self, count: int) -> list[bytes]:
+        """The first `count` frames that came, without their lengths, once they are there."""
+        await self._connection.wait_until(
+            lambda: len(split_frames(self.received)) >= count or self.is_closed
+        )
+        return split_frames(self.received)[:count]
+
+    async def closed(self) -> None:
+        """Return when the broker has closed the connection."""
+        await self._connection.wait_until(lambda: self.is_closed)
+
+
+class _Handler(Protocol):
+    def __call__(self, connection: Connection, /) -> Awaitable[None]: ...
+
+
+class FakeNetwork:
+    """One listener; `client()` connects to it."""
+
+    def __init__(self) -> None:
+        self._waiting: trio.MemorySendChannel[FakeConnection]
+        self._waiting, self._arrived = trio.open_memory_channel[FakeConnection](100)
+        self._count = 0
+
+    def client(self) -> FakeClient:
+        self._count += 1
+        connection = FakeConnection(f"192.0.2.{self._count}:40000")
+        self._waiting.send_nowait(connection)
+        return FakeClient(connection)
+
+    async def connect(self, host: str, port: int) -> Connection:
+        raise OSError("nobody listens there")
+
+    async def listen(
+        self,
+        host: str,
+        port: int,
+        handler: _Handler,
+        *,
+        started: Callable[[str, int], None],
+    ) -> None:
+        started(host, port or 9092)
+        async with trio.open_nursery() as nursery:
+            async for connection in self._arrived:
+                nursery.start_soon(self._serve, connection, handler)
+
+    async def _serve(self, connection: FakeConnection, handler: _Handler) -> None:
+        try:
+            await handler(connection)
+        finally:
+            await connection.aclose()
+
+
+def split_frames(data: bytes) -> list[bytes]:
+    """The complete frames at the beginning of `data`, without their lengths."""
+    frames = []
+    while len(data) >= 4:
+        length = int.from_bytes(data[:4], "big")
+        if len(data) < 4 + length:
+            break
+        frames.append(data[4 : 4 + length])
+        data = data[4 + length :]
+    return frames
