@@ -141,7 +141,7 @@ class Admin:
         async def attempt() -> None:
             await self._cluster.refresh(names)
             for name in names:
-                topic = self._cluster.topics.get(name)
+                topic = self._cluster.metadata.topics.get(name)
                 if topic is None or any(leader.node_id < 0 for leader in topic.partitions.values()):
                     raise Retriable(f"the topic {name!r} is made and not to be seen yet")
 
@@ -315,14 +315,14 @@ class Admin:
 
     async def _controller(self) -> int | None:
         """Who changes topics. Any broker passes it on, where there is no controller to talk to."""
-        if self._cluster.controller_id not in self._cluster.nodes:
+        if self._cluster.metadata.controller_id not in self._cluster.metadata.nodes:
             await self._cluster.refresh()
-        controller_id = self._cluster.controller_id
-        return controller_id if controller_id in self._cluster.nodes else None
+        controller_id = self._cluster.metadata.controller_id
+        return controller_id if controller_id in self._cluster.metadata.nodes else None
 
     def _check(self, number: int, doing: str, said: str | None) -> None:
         if number == ErrorCode.NOT_CONTROLLER:
-            self._cluster.controller_id = -1
+            self._cluster.metadata.controller_id = -1
         if number != ErrorCode.NONE:
             raise error_for(code_of(number), doing, said)
 

@@ -10,8 +10,7 @@ again, and `retrying` repeats it with a growing, jittered pause until its time i
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, Literal, NamedTuple, Self, TypeVar
-from uuid import UUID
+from typing import Any, Final, Literal, Self, TypeVar
 
 import trio
 
@@ -21,12 +20,12 @@ from odradek.client.errors import (
     Closed,
     Disconnected,
     OdradekError,
-    Refused,
     Retriable,
     TimedOut,
     code_of,
     error_for,
 )
+from odradek.client.metadata import Metadata, Node, Topic
 from odradek.client.types import TopicPartition
 from odradek.protocol.api import Api
 from odradek.protocol.apis.coordinator import FIND_COORDINATOR, FindCoordinatorRequest
@@ -35,7 +34,6 @@ from odradek.protocol.apis.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
-    MetadataResponseTopic,
 )
 from odradek.protocol.errors import RETRIABLE, ErrorCode
 
@@ -53,43 +51,9 @@ COORDINATOR_MOVED: Final = frozenset(
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
     }
 )
-LEADER_MOVED: Final = frozenset(
-    {
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.REPLICA_NOT_AVAILABLE,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.INCONSISTENT_TOPIC_ID,
-    }
-)
 CONNECT_TIMEOUT_S: Final = 10.0
 CONCURRENT_TRANSACTIONS_BACKOFF_MS: Final = 1.0
 """The markers of the transaction before are usually written within milliseconds."""
-
-
-class Node(NamedTuple):
-    node_id: int
-    host: str
-    port: int
-    rack: str | None = None
-
-
-class Leader(NamedTuple):
-    """Node id -1 while the partition has no leader."""
-
-    node_id: int
-    leader_epoch: int
-
-
-class Topic(NamedTuple):
-    name: str
-    topic_id: UUID
-    is_internal: bool
-    partitions: dict[int, Leader]
 
 
 @dataclass(slots=True)
@@ -123,16 +87,11 @@ class Cluster:
 
     def __init__(self, bootstrap: str | Sequence[str], config: ClientConfig) -> None:
         self.config = config
-        self.cluster_id: str | None = None
-        self.controller_id = -1
-        self.nodes: dict[int, Node] = {}
-        self.topics: dict[str, Topic] = {}
-        self.topic_errors: dict[str, ErrorCode] = {}
+        self.metadata = Metadata()
         self._bootstrap = parse_bootstrap(bootstrap)
         self._links: dict[tuple[int, str], _Link] = {}
         self._coordinators: dict[tuple[int, str], int] = {}
         self._refreshing: dict[tuple[str, ...] | None, trio.Event] = {}
-        self._refreshed_at = float("-inf")
         self._manager: Any = None
         self._nursery: trio.Nursery | None = None
         self.is_closed = False
@@ -228,10 +187,10 @@ class Cluster:
         found = self.open_connection(node_id, purpose)
         if found is not None:
             return found
-        node = self.nodes.get(node_id)
+        node = self.metadata.nodes.get(node_id)
         if node is None:
             await self.refresh()
-            node = self.nodes.get(node_id)
+            node = self.metadata.nodes.get(node_id)
             if node is None:
                 raise Retriable(f"broker {node_id} is not known to the cluster at the moment")
         return await self._connect(node_id, purpose, node.host, node.port)
@@ -240,7 +199,7 @@ class Cluster:
         for link in self._links.values():
             if link.connection is not None and not link.connection.is_closed:
                 return link.connection
-        places = [(node.node_id, node.host, node.port) for node in self.nodes.values()]
+        places = [(node.node_id, node.host, node.port) for node in self.metadata.nodes.values()]
         self.config.rng.shuffle(places)
         first = -1 - len(self._bootstrap)
         places += [(first + i, host, port) for i, (host, port) in enumerate(self._bootstrap)]
@@ -314,18 +273,9 @@ class Cluster:
 
     @property
     def is_stale(self) -> bool:
-        age = trio.current_time() - self._refreshed_at
+        """Whether what is known of the cluster is to be asked again."""
+        age = trio.current_time() - self.metadata.learned_at
         return age * 1000 > self.config.metadata_max_age_ms
-
-    def forget_leaders(self) -> None:
-        """Ask again who leads what before the next use."""
-        self._refreshed_at = float("-inf")
-
-    def leader(self, topic: str, partition: int) -> Leader | None:
-        """The leader as far as known; None also for a partition that the topic does not have."""
-        known = self.topics.get(topic)
-        leader = known.partitions.get(partition) if known else None
-        return leader if leader is not None and leader.node_id >= 0 else None
 
     async def refresh(
         self, topics: Iterable[str] | None = (), *, auto_create: bool = False
@@ -348,46 +298,11 @@ class Cluster:
                 allow_auto_topic_creation=auto_create,
             )
             answer = await self.ask(None, METADATA, request)
-            self._learn(answer)
+            for node_id in self.metadata.learn(answer, trio.current_time()):
+                self._drop_links(node_id)
             return answer
         finally:
             self._refreshing.pop(wanted).set()
-
-    def _learn(self, answer: MetadataResponse) -> None:
-        self._refreshed_at = trio.current_time()
-        self.cluster_id = answer.cluster_id
-        self.controller_id = answer.controller_id
-        known = {
-            broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack)
-            for broker in answer.brokers
-        }
-        for node_id, node in self.nodes.items():
-            if node_id in known and known[node_id][1:3] != node[1:3]:
-                self._drop_links(node_id)
-        self.nodes = known
-        for topic in answer.topics:
-            if topic.name is not None:
-                self._learn_topic(topic.name, topic)
-
-    def _learn_topic(self, name: str, topic: MetadataResponseTopic) -> None:
-        code = code_of(topic.error_code)
-        if code != ErrorCode.NONE:
-            self.topic_errors[name] = code
-            if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                self.topics.pop(name, None)
-            return
-        self.topic_errors.pop(name, None)
-        before = self.topics.get(name)
-        is_same = before is not None and before.topic_id == topic.topic_id
-        partitions: dict[int, Leader] = {}
-        for one in sorted(topic.partitions, key=lambda partition: partition.partition_index):
-            leader = Leader(one.leader_id, one.leader_epoch)
-            old = before.partitions.get(one.partition_index) if before and is_same else None
-            # A broker that lags behind must not take us back to a leader that is no more.
-            if old is not None and old.leader_epoch > leader.leader_epoch >= 0:
-                leader = old
-            partitions[one.partition_index] = leader
-        self.topics[name] = Topic(name, topic.topic_id, topic.is_internal, partitions)
 
     def _drop_links(self, node_id: int) -> None:
         for (linked, _), link in list(self._links.items()):
@@ -401,16 +316,16 @@ class Cluster:
 
         Raises `Refused` for a bad name at once, `TimedOut` for one that does not appear.
         """
-        known = self.topics.get(name)
+        known = self.metadata.topics.get(name)
         if known is not None and not self.is_stale:
             return known
 
         async def attempt() -> Topic:
             await self.refresh((name,), auto_create=auto_create)
-            code = self.topic_errors.get(name)
+            code = self.metadata.topic_errors.get(name)
             if code is not None:
                 raise error_for(code, f"looking for the topic {name!r}")
-            found = self.topics.get(name)
+            found = self.metadata.topics.get(name)
             if found is None or not found.partitions:
                 raise Retriable(f"the topic {name!r} is not there yet")
             return found
@@ -424,29 +339,21 @@ class Cluster:
     ) -> dict[int, list[TopicPartition]]:
         """Which node leads which of these. Raises `Retriable` while one has none."""
         wanted = list(partitions)
-        missing = {one.topic for one in wanted if self.leader(one.topic, one.partition) is None}
+        missing = {
+            one.topic for one in wanted if self.metadata.leader(one.topic, one.partition) is None
+        }
         if missing or self.is_stale:
             await self.refresh(sorted({one.topic for one in wanted}))
         by_node: dict[int, list[TopicPartition]] = {}
         for one in wanted:
-            code = self.topic_errors.get(one.topic)
+            code = self.metadata.topic_errors.get(one.topic)
             if code is not None:
                 raise error_for(code, f"looking for the leader of {one}")
-            leader = self.leader(one.topic, one.partition)
+            leader = self.metadata.leader(one.topic, one.partition)
             if leader is None:
-                raise self.no_leader(one)
+                raise self.metadata.no_leader(one)
             by_node.setdefault(leader.node_id, []).append(one)
         return by_node
-
-    def no_leader(self, partition: TopicPartition) -> OdradekError:
-        topic = self.topics.get(partition.topic)
-        if topic is not None and partition.partition not in topic.partitions:
-            return Refused(
-                f"the topic {partition.topic!r} has the partitions 0 to "
-                f"{len(topic.partitions) - 1}, and {partition.partition} is not one of them",
-                code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            )
-        return Retriable(f"{partition} has no leader", code=ErrorCode.LEADER_NOT_AVAILABLE)
 
     # Coordinators
 
@@ -467,7 +374,7 @@ class Cluster:
             number, said = answer.error_code, answer.error_message
             node = Node(answer.node_id, answer.host, answer.port)
         self.check(number, f"looking for the coordinator of {key!r}", said)
-        self.nodes.setdefault(node.node_id, node)
+        self.metadata.nodes.setdefault(node.node_id, node)
         self._coordinators[(kind, key)] = node.node_id
         return node.node_id
 
@@ -505,4 +412,5 @@ def _first_cause(error: OSError) -> str:
     """trio tries several addresses and raises one error for all of them."""
     cause = error.__cause__
     first = cause.exceptions[0] if isinstance(cause, BaseExceptionGroup) else error
-    return getattr(first, "strerror", None) or str(first)
+    said = getattr(first, "strerror", None) or str(first)
+    return said.rpartition(": ")[2]

@@ -372,7 +372,7 @@ class Consumer:
 
         async def attempt() -> list[str]:
             await self._cluster.refresh(None)
-            known = self._cluster.topics.values()
+            known = self._cluster.metadata.topics.values()
             return sorted(topic.name for topic in known if not topic.is_internal)
 
         return await self._cluster.retrying("listing the topics", attempt)

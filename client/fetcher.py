@@ -17,7 +17,7 @@ from typing import Final
 
 import trio
 
-from odradek.client.cluster import LEADER_MOVED, Backoff, Cluster, is_retriable
+from odradek.client.cluster import Backoff, Cluster, is_retriable
 from odradek.client.config import ConsumerConfig
 from odradek.client.errors import (
     OdradekError,
@@ -28,6 +28,7 @@ from odradek.client.errors import (
     error_for,
 )
 from odradek.client.fetched import Fetched
+from odradek.client.metadata import LEADER_MOVED
 from odradek.client.offsets import ISOLATION, fetch_committed, list_offsets
 from odradek.client.types import EARLIEST, LATEST, TopicPartition
 from odradek.protocol.apis.fetch import (
@@ -215,7 +216,7 @@ class Fetcher:
         by_node: dict[int, list[Assigned]] = {}
         is_leader_missing = False
         for one in self._readers():
-            leader = self._cluster.leader(*one.name)
+            leader = self._cluster.metadata.leader(*one.name)
             if one.position is None:
                 continue
             if one.not_before > now:
@@ -245,7 +246,7 @@ class Fetcher:
                 topics = {one.name.topic for one in self._readers()}
                 await self._cluster.refresh(topics)
                 self._tell_missing()
-                if any(self._cluster.leader(*one.name) is None for one in self._readers()):
+                if any(self._cluster.metadata.leader(*one.name) is None for one in self._readers()):
                     await trio.sleep(self._backoff.next_seconds())
         except Retriable:
             await trio.sleep(self._backoff.next_seconds())
@@ -258,11 +259,14 @@ class Fetcher:
     def _tell_missing(self) -> None:
         """A partition that its topic does not have, or a topic that may not be named so."""
         for one in self._readers():
-            code = self._cluster.topic_errors.get(one.name.topic)
+            code = self._cluster.metadata.topic_errors.get(one.name.topic)
             if code is not None and not is_retriable(code):
                 self._tell_all([one], error_for(code, f"reading {one.name}"))
-            elif one.name.topic in self._cluster.topics and not self._cluster.leader(*one.name):
-                error = self._cluster.no_leader(one.name)
+            elif (
+                one.name.topic in self._cluster.metadata.topics
+                and not self._cluster.metadata.leader(*one.name)
+            ):
+                error = self._cluster.metadata.no_leader(one.name)
                 if isinstance(error, Refused):
                     self._tell_all([one], error)
 
@@ -282,7 +286,7 @@ class Fetcher:
             if scope.cancelled_caught:
                 self._cluster.drop_connection(node_id, PURPOSE)
         except Retriable:
-            self._cluster.forget_leaders()
+            self._cluster.metadata.forget_age()
             await trio.sleep(self._backoff.next_seconds())
         except OdradekError as error:
             self._tell_all(readers, error)
@@ -295,7 +299,7 @@ class Fetcher:
         topics: dict[str, list[FetchPartition]] = {}
         for one in readers:
             topic, partition = one.name
-            leader = self._cluster.leader(topic, partition)
+            leader = self._cluster.metadata.leader(topic, partition)
             topics.setdefault(topic, []).append(
                 FetchPartition(
                     partition=partition,
@@ -368,7 +372,7 @@ class Fetcher:
             self._out_of_range(one, doing)
         elif is_retriable(code):
             if code in LEADER_MOVED:
-                self._cluster.forget_leaders()
+                self._cluster.metadata.forget_age()
             one.not_before = trio.current_time() + self._backoff.next_seconds()
         else:
             self._tell_all([one], error_for(code, doing))

@@ -8,9 +8,10 @@ from typing import Final
 
 import trio
 
-from odradek.client.cluster import COORDINATOR_MOVED, GROUP, LEADER_MOVED, Cluster
+from odradek.client.cluster import COORDINATOR_MOVED, GROUP, Cluster
 from odradek.client.config import Isolation
 from odradek.client.errors import OdradekError
+from odradek.client.metadata import LEADER_MOVED
 from odradek.client.types import (
     GroupMetadata,
     OffsetAndMetadata,
@@ -78,7 +79,7 @@ async def list_offsets(
             for node_id, partitions in by_node.items():
                 nursery.start_soon(ask, node_id, partitions)
         if errors:
-            cluster.forget_leaders()
+            cluster.metadata.forget_age()
             raise errors[0]
 
     if spec:
@@ -112,7 +113,7 @@ async def _ask_leader(
         for one in topic_answer.partitions:
             name = TopicPartition(topic_answer.name, one.partition_index)
             if one.error_code in LEADER_MOVED:
-                cluster.forget_leaders()
+                cluster.metadata.forget_age()
             cluster.check(one.error_code, f"looking up an offset of {name}")
             found[name] = OffsetAndTimestamp(one.offset, one.timestamp, one.leader_epoch)
     return found

@@ -12,9 +12,10 @@ from typing import Final, Self, Unpack
 import trio
 
 from odradek.client.accumulator import Accumulator, Delivery, OnDelivery
-from odradek.client.cluster import Cluster, Topic
+from odradek.client.cluster import Cluster
 from odradek.client.config import ProducerConfig, ProducerOptions
 from odradek.client.errors import BufferFull, Closed, OdradekError, Refused, TimedOut
+from odradek.client.metadata import Topic
 from odradek.client.partitioner import DefaultPartitioner
 from odradek.client.sender import Sender
 from odradek.client.transaction import ABORT_GRACE_S, Transaction
@@ -178,7 +179,7 @@ class Producer:
         control = self._control
         if control is not None and control.state is not State.OPEN:
             control.check_sending()
-        known = self._cluster.topics.get(topic)
+        known = self._cluster.metadata.topics.get(topic)
         accumulator = self._accumulator
         if known is None or not accumulator.has_room or not known.partitions:
             return None
@@ -191,7 +192,7 @@ class Producer:
         if partition is None:
             partition = self._choose(topic, key, size_bytes, len(known.partitions))
         elif partition not in known.partitions:
-            raise self._cluster.no_leader(TopicPartition(topic, partition))
+            raise self._cluster.metadata.no_leader(TopicPartition(topic, partition))
         if timestamp_ms is None:
             timestamp_ms = self._wall_ms()
         batch, is_new = accumulator.append(
@@ -223,7 +224,7 @@ class Producer:
         await self.prepare(topic)
         known = await self._cluster.topic(topic)
         if partition not in known.partitions:
-            raise self._cluster.no_leader(TopicPartition(topic, partition))
+            raise self._cluster.metadata.no_leader(TopicPartition(topic, partition))
         queue = self._accumulator.queue(topic, partition)
         queued = self._accumulator.append_encoded(queue, bytearray(batch))
         self._sender.wake()

@@ -21,7 +21,7 @@ from odradek.client.accumulator import (
     PartitionQueue,
     ProducerIdentity,
 )
-from odradek.client.cluster import LEADER_MOVED, Backoff, Cluster, is_retriable
+from odradek.client.cluster import Backoff, Cluster, is_retriable
 from odradek.client.config import CODECS, MAX_IN_FLIGHT, ProducerConfig
 from odradek.client.connection import Connection
 from odradek.client.errors import (
@@ -37,6 +37,7 @@ from odradek.client.errors import (
     explain,
     transactional_error_for,
 )
+from odradek.client.metadata import LEADER_MOVED
 from odradek.client.types import TopicPartition
 from odradek.protocol.apis.produce import (
     PRODUCE,
@@ -62,7 +63,8 @@ LOST_SEQUENCE: Final = frozenset(
 class Gate(Protocol):
     """What a transaction says about sending."""
 
-    produce_at_most: int
+    @property
+    def produce_at_most(self) -> int: ...
 
     def may_send(self) -> bool: ...
 
@@ -110,10 +112,12 @@ class Sender:
     def end_flush(self) -> None:
         self._flushing -= 1
 
-    def drop(self, error: OdradekError) -> None:
-        """Fail everything that is not in flight, at once."""
-        for batch in self._not_in_flight():
+    def drop(self, error: OdradekError) -> bool:
+        """Fail everything that is not in flight, at once; whether some of it had been sent."""
+        dropped = self._not_in_flight()
+        for batch in dropped:
             self._accumulator.give_up(batch, error.copy())
+        return any(batch.is_sequenced for batch in dropped)
 
     def _not_in_flight(self) -> list[Batch]:
         in_flight = {
@@ -195,7 +199,7 @@ class Sender:
         if queue.not_before > now:
             self._wake_at(queue.not_before)
             return None
-        leader = self._cluster.leader(*name)
+        leader = self._cluster.metadata.leader(*name)
         if leader is None:
             self._once("metadata", self._refresh)
             return None
@@ -299,7 +303,7 @@ class Sender:
         if not isinstance(error, Retriable):
             self._give_up(batch, error)
             return
-        self._cluster.forget_leaders()
+        self._cluster.metadata.forget_age()
         self._try_again(batch, error)
 
     def _refused(self, batch: Batch, code: ErrorCode, said: str | None) -> None:
@@ -315,7 +319,7 @@ class Sender:
             self._give_up(batch, Fatal(explain(code, doing, said), code=code))
         elif is_retriable(code):
             if code in LEADER_MOVED:
-                self._cluster.forget_leaders()
+                self._cluster.metadata.forget_age()
                 self._once("metadata", self._refresh)
             self._try_again(batch, error_for(code, doing, said))
         elif self.gate is not None:
@@ -410,15 +414,18 @@ class Sender:
         while self._accumulator.active:
             await self._refresh_quietly()
             self._refuse_missing()
-            if all(self._cluster.leader(*name) for name in self._accumulator.active):
+            if all(self._cluster.metadata.leader(*name) for name in self._accumulator.active):
                 return
             await trio.sleep(backoff.next_seconds())
 
     def _refuse_missing(self) -> None:
         """Fail what goes to partitions that the topic does not have."""
         for name, queue in list(self._accumulator.active.items()):
-            if name.topic in self._cluster.topics and self._cluster.leader(*name) is None:
-                error = self._cluster.no_leader(name)
+            if (
+                name.topic in self._cluster.metadata.topics
+                and self._cluster.metadata.leader(*name) is None
+            ):
+                error = self._cluster.metadata.no_leader(name)
                 if isinstance(error, Refused):
                     for batch in [
                         one for one in self._accumulator.incomplete if one.queue is queue
@@ -429,7 +436,7 @@ class Sender:
         try:
             await self._cluster.connection(node_id, PURPOSE)
         except Retriable:
-            self._cluster.forget_leaders()
+            self._cluster.metadata.forget_age()
             await trio.sleep(Backoff(self._config, 1).next_seconds())
             await self._refresh_quietly()
         except OdradekError as error:

@@ -168,6 +168,10 @@ class Transaction:
             await self._abort_because(error)
             self._outcome = "aborted"
             raise
+        except BaseException:
+            # The wait was cancelled; the commit goes on behind it.
+            self._outcome = "being committed"
+            raise
         self._outcome = "committed"
 
     async def abort(self) -> None:

@@ -1,0 +1,121 @@
+"""What a client knows of its cluster, learned from Metadata answers. Pure: it asks nobody."""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from odradek.client.errors import OdradekError, Refused, Retriable, code_of
+from odradek.client.types import TopicPartition
+from odradek.protocol.apis.metadata import MetadataResponse, MetadataResponseTopic
+from odradek.protocol.errors import ErrorCode
+
+LEADER_MOVED: Final = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+"""Answers after which it is to be asked again who leads a partition."""
+
+
+class Node(NamedTuple):
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+class Leader(NamedTuple):
+    """Node id -1 while the partition has no leader."""
+
+    node_id: int
+    leader_epoch: int
+
+
+class Topic(NamedTuple):
+    name: str
+    topic_id: UUID
+    is_internal: bool
+    partitions: dict[int, Leader]
+
+
+class Metadata:
+    """Brokers, topics and leaders, as the last answers had them."""
+
+    def __init__(self) -> None:
+        self.cluster_id: str | None = None
+        self.controller_id = -1
+        self.nodes: dict[int, Node] = {}
+        self.topics: dict[str, Topic] = {}
+        self.topic_errors: dict[str, ErrorCode] = {}
+        self.learned_at = float("-inf")
+
+    def forget_age(self) -> None:
+        """What is known is not to be trusted any more: ask again before the next use."""
+        self.learned_at = float("-inf")
+
+    def leader(self, topic: str, partition: int) -> Leader | None:
+        """The leader as far as known; None also for a partition that the topic does not have."""
+        known = self.topics.get(topic)
+        leader = known.partitions.get(partition) if known else None
+        return leader if leader is not None and leader.node_id >= 0 else None
+
+    def no_leader(self, partition: TopicPartition) -> OdradekError:
+        """Why a partition has no leader: it does not exist, or not at the moment."""
+        topic = self.topics.get(partition.topic)
+        if topic is not None and partition.partition not in topic.partitions:
+            return Refused(
+                f"the topic {partition.topic!r} has the partitions 0 to "
+                f"{len(topic.partitions) - 1}, and {partition.partition} is not one of them",
+                code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            )
+        return Retriable(f"{partition} has no leader", code=ErrorCode.LEADER_NOT_AVAILABLE)
+
+    def learn(self, answer: MetadataResponse, now: float) -> list[int]:
+        """Take an answer in; the nodes that have another address than before."""
+        self.learned_at = now
+        self.cluster_id = answer.cluster_id
+        self.controller_id = answer.controller_id
+        known = {
+            broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack)
+            for broker in answer.brokers
+        }
+        moved = list(self._moved(known))
+        self.nodes = known
+        for topic in answer.topics:
+            if topic.name is not None:
+                self._learn_topic(topic.name, topic)
+        return moved
+
+    def _moved(self, known: dict[int, Node]) -> Iterator[int]:
+        for node_id, node in self.nodes.items():
+            now = known.get(node_id)
+            if now is not None and (now.host, now.port) != (node.host, node.port):
+                yield node_id
+
+    def _learn_topic(self, name: str, topic: MetadataResponseTopic) -> None:
+        code = code_of(topic.error_code)
+        if code != ErrorCode.NONE:
+            self.topic_errors[name] = code
+            if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                self.topics.pop(name, None)
+            return
+        self.topic_errors.pop(name, None)
+        before = self.topics.get(name)
+        is_same = before is not None and before.topic_id == topic.topic_id
+        partitions: dict[int, Leader] = {}
+        for one in sorted(topic.partitions, key=lambda partition: partition.partition_index):
+            leader = Leader(one.leader_id, one.leader_epoch)
+            old = before.partitions.get(one.partition_index) if before and is_same else None
+            # A broker that lags behind must not take us back to a leader that is no more.
+            if old is not None and old.leader_epoch > leader.leader_epoch >= 0:
+                leader = old
+            partitions[one.partition_index] = leader
+        self.topics[name] = Topic(name, topic.topic_id, topic.is_internal, partitions)
