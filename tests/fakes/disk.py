@@ -1,0 +1,386 @@
+"""A disk in memory that loses what a real one may lose, and fails when it is told to.
+
+What was written and what is *durable* are kept apart, for the bytes of a file and for the names in
+a directory alike: fsync of a file makes its bytes durable but not its name, fsync of a directory
+its names but no bytes. `crash` throws the rest away, or keeps a random part of it: the first writes
+with the last one torn at any byte, or any of them, as pages reach a disk in no order.
+
+Every operation that changes something has a number. `power_off_at` ends the world just before one
+of them: from then on everything raises `PowerOff`, which nothing in the broker catches. `fail`
+makes the next operation of a kind raise an OSError.
+"""
+
+import errno
+import os
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+import trio
+
+from odradek.broker.env import Buffer
+
+
+class PowerOff(BaseException):
+    """The machine is off. Not an Exception: no handler of the broker may see it."""
+
+
+Write = Callable[[bytearray, int | None], None]
+"""Changes a file's bytes; with a number only part of the way, up to a byte that it picks."""
+
+
+@dataclass
+class Inode:
+    """The bytes of a file: as programs see them, as they are on disk, and what lies between."""
+
+    content: bytearray = field(default_factory=bytearray)
+    durable: bytearray = field(default_factory=bytearray)
+    pending: list[Write] = field(default_factory=list)
+    first_pending: int = 0
+
+    @property
+    def change_count(self) -> int:
+        """How often it was changed since it was made."""
+        return self.first_pending + len(self.pending)
+
+    def change(self, write: Write) -> None:
+        write(self.content, None)
+        self.pending.append(write)
+
+    def make_durable(self, change_count: int) -> None:
+        """The first so many changes are on disk."""
+        count = max(0, change_count - self.first_pending)
+        for write in self.pending[:count]:
+            write(self.durable, None)
+        del self.pending[:count]
+        self.first_pending += count
+
+    def crash(self, keep: Random | None) -> None:
+        if keep is not None and self.pending:
+            if keep.random() < 0.7:
+                count = keep.randrange(len(self.pending) + 1)
+                for write in self.pending[:count]:
+                    write(self.durable, None)
+                for write in self.pending[count : count + 1]:
+                    write(self.durable, keep.randrange(1 << 30))
+            else:
+                for write in self.pending:
+                    if keep.random() < 0.5:
+                        write(self.durable, None)
+        self.first_pending += len(self.pending)
+        self.pending.clear()
+        self.content = bytearray(self.durable)
+
+
+@dataclass
+class Directory:
+    """Names: as programs see them, as they are on disk, and the changes that lie between."""
+
+    names: "dict[str, Inode | Directory]" = field(default_factory=dict)
+    durable: "dict[str, Inode | Directory]" = field(default_factory=dict)
+    pending: "list[dict[str, Inode | Directory | None]]" = field(default_factory=list)
+
+    def change(self, names: "dict[str, Inode | Directory | None]") -> None:
+        _apply(self.names, names)
+        self.pending.append(names)
+
+    def make_durable(self) -> None:
+        self.durable = dict(self.names)
+        self.pending.clear()
+
+    def crash(self, keep: Random | None) -> None:
+        names = dict(self.durable)
+        if keep is not None and self.pending:
+            in_order = keep.random() < 0.7
+            count = keep.randrange(len(self.pending) + 1) if in_order else len(self.pending)
+            for change in self.pending[:count]:
+                if in_order or keep.random() < 0.5:
+                    _apply(names, change)
+        self.names = names
+        self.make_durable()
+        for node in self.names.values():
+            node.crash(keep)
+
+
+def _apply(
+    names: dict[str, Inode | Directory], change: dict[str, Inode | Directory | None]
+) -> None:
+    for name, node in change.items():
+        if node is None:
+            names.pop(name, None)
+        else:
+            names[name] = node
+
+
+class FakeDisk:
+    """A `Disk`. `operations` counts what changed something, `counts` all calls by their name."""
+
+    def __init__(self, *, capacity_bytes: int | None = None) -> None:
+        self.capacity_bytes = capacity_bytes
+        self.operations = 0
+        self.counts: Counter[str] = Counter()
+        self.journal: list[str] = []
+        self.read_bytes = 0
+        self.fsync_gate: trio.Event | None = None
+        self._root = Directory()
+        self._incarnation = 0
+        self._power_off_at: int | None = None
+        self._is_off = False
+        self._faults: list[tuple[str, str, int]] = []
+        self._locks: set[str] = set()
+
+    # what a test does to it
+
+    def power_off_at(self, operation: int) -> None:
+        """Let everything from operation number `operation` (the first is 0) on raise `PowerOff`."""
+        self._power_off_at = operation
+
+    def power_off(self) -> None:
+        self._is_off = True
+
+    def crash(self, keep: Random | None = None) -> None:
+        """Power is back: only what was durable is there, and with `keep` a random part of the rest.
+
+        Files that were open before are of no use any more.
+        """
+        self._root.crash(keep)
+        self._restart()
+
+    def kill(self) -> None:
+        """The process died, the machine went on: nothing that was written is lost."""
+        self._restart()
+
+    def _restart(self) -> None:
+        self._incarnation += 1
+        self._power_off_at = None
+        self._is_off = False
+        self._faults.clear()
+        self._locks.clear()
+        self.fsync_gate = None
+
+    def fail(self, call: str, error: int, *, path_end: str = "") -> None:
+        """Let the next `call` (append, fsync, open, ...) on such a path raise OSError(error)."""
+        self._faults.append((call, path_end, error))
+
+    def bytes_of(self, path: str) -> bytes:
+        """A file as programs see it."""
+        return bytes(self._file(path).content)
+
+    def damage(self, path: str, position: int) -> None:
+        """Flip the bits of a byte, on disk too."""
+        inode = self._file(path)
+        inode.make_durable(inode.change_count)
+        inode.content[position] ^= 0xFF
+        inode.durable[position] ^= 0xFF
+
+    @property
+    def used_bytes(self) -> int:
+        def size(node: Inode | Directory) -> int:
+            if isinstance(node, Inode):
+                return len(node.content)
+            return sum(size(child) for child in node.names.values())
+
+        return size(self._root)
+
+    # what both files and directories go through
+
+    def begin(self, call: str, path: str, *, changes: bool = True) -> None:
+        """Count a call; raise what was asked for."""
+        if self._is_off or (changes and self.operations == self._power_off_at):
+            self._is_off = True
+            raise PowerOff(f"before {call} {path}")
+        self.counts[call] += 1
+        if changes:
+            self.operations += 1
+            self.journal.append(f"{call} {path}")
+        for fault in self._faults:
+            if fault[0] == call and path.endswith(fault[1]):
+                self._faults.remove(fault)
+                raise OSError(fault[2], os.strerror(fault[2]), path)
+
+    def check_room(self, more_bytes: int, path: str) -> None:
+        if self.capacity_bytes is not None and self.used_bytes + more_bytes > self.capacity_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    @property
+    def incarnation(self) -> int:
+        return self._incarnation
+
+    def _directory(self, path: str) -> Directory:
+        node: Inode | Directory = self._root
+        for name in path.strip("/").split("/"):
+            if not name:
+                continue
+            if not isinstance(node, Directory) or name not in node.names:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            node = node.names[name]
+        if not isinstance(node, Directory):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+        return node
+
+    def _parent(self, path: str) -> tuple[Directory, str]:
+        parent, _, name = path.rstrip("/").rpartition("/")
+        return self._directory(parent), name
+
+    def _node(self, path: str) -> Inode | Directory:
+        parent, name = self._parent(path)
+        if name not in parent.names:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return parent.names[name]
+
+    def _file(self, path: str) -> Inode:
+        node = self._node(path)
+        if not isinstance(node, Inode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        return node
+
+    # Disk
+
+    def open(self, path: str) -> "FakeFile":
+        parent, name = self._parent(path)
+        self.begin("open", path, changes=name not in parent.names)
+        if name not in parent.names:
+            parent.change({name: Inode()})
+        return FakeFile(self, path, self._file(path))
+
+    def exists(self, path: str) -> bool:
+        self.begin("exists", path, changes=False)
+        try:
+            self._node(path)
+        except OSError:
+            return False
+        return True
+
+    def size(self, path: str) -> int:
+        self.begin("size", path, changes=False)
+        return len(self._file(path).content)
+
+    def listdir(self, path: str) -> list[str]:
+        self.begin("listdir", path, changes=False)
+        return sorted(self._directory(path).names)
+
+    def mkdir(self, path: str) -> None:
+        node = self._root
+        for name in path.strip("/").split("/"):
+            if name not in node.names:
+                self.begin("mkdir", path)
+                node.change({name: Directory()})
+            child = node.names[name]
+            assert isinstance(child, Directory), path
+            node = child
+
+    def rename(self, source: str, target: str) -> None:
+        self.begin("rename", source)
+        parent, name = self._parent(source)
+        other, new_name = self._parent(target)
+        assert parent is other, "a rename across directories is not atomic on a crash"
+        parent.change({name: None, new_name: self._node(source)})
+
+    def remove(self, path: str) -> None:
+        self.begin("remove", path)
+        self._file(path)
+        parent, name = self._parent(path)
+        parent.change({name: None})
+
+    async def rmtree(self, path: str) -> None:
+        await trio.lowlevel.checkpoint()
+        self.begin("rmtree", path)
+        self._node(path)
+        parent, name = self._parent(path)
+        parent.change({name: None})
+
+    async def fsync_dir(self, path: str) -> None:
+        await trio.lowlevel.checkpoint()
+        self.begin("fsync_dir", path)
+        self._directory(path).make_durable()
+
+    def lock(self, path: str) -> "FakeLock":
+        if path in self._locks:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
+        self._locks.add(path)
+        return FakeLock(self._locks, path)
+
+    def free_bytes(self, path: str) -> int:
+        return (1 << 40) if self.capacity_bytes is None else self.capacity_bytes - self.used_bytes
+
+
+class FakeLock:
+    def __init__(self, locks: set[str], path: str) -> None:
+        self._locks = locks
+        self._path = path
+
+    def release(self) -> None:
+        self._locks.discard(self._path)
+
+
+class FakeFile:
+    """A `File`. It is of its incarnation of the disk: after a crash it is gone."""
+
+    def __init__(self, disk: FakeDisk, path: str, inode: Inode) -> None:
+        self.path = path
+        self._disk = disk
+        self._inode = inode
+        self._incarnation = disk.incarnation
+        self._is_closed = False
+
+    @property
+    def size(self) -> int:
+        return len(self._inode.content)
+
+    def _begin(self, call: str, *, changes: bool = True) -> None:
+        if self._incarnation != self._disk.incarnation:
+            raise PowerOff(f"{self.path} was opened before the crash")
+        assert not self._is_closed, f"{call} of {self.path}, which is closed"
+        self._disk.begin(call, self.path, changes=changes)
+
+    def append(self, *buffers: Buffer) -> int:
+        data = b"".join(buffers)
+        start = self.size
+        self._begin("append")
+        self._disk.check_room(len(data), self.path)
+        self._write(start, data)
+        return start
+
+    def write_at(self, offset: int, data: Buffer) -> None:
+        self._begin("write_at")
+        self._disk.check_room(len(data), self.path)
+        self._write(offset, bytes(data))
+
+    def _write(self, offset: int, data: bytes) -> None:
+        def write(content: bytearray, point: int | None) -> None:
+            size = len(data) if point is None else point % (len(data) + 1)
+            if len(content) < offset:
+                content.extend(bytes(offset - len(content)))
+            content[offset : offset + size] = data[:size]
+
+        self._inode.change(write)
+
+    async def pread(self, offset: int, size: int) -> bytes | bytearray:
+        await trio.lowlevel.checkpoint()
+        self._begin("pread", changes=False)
+        found = bytes(self._inode.content[offset : offset + size])
+        self._disk.read_bytes += len(found)
+        return found
+
+    async def truncate(self, size: int) -> None:
+        await trio.lowlevel.checkpoint()
+        self._begin("truncate")
+
+        def cut(content: bytearray, point: int | None) -> None:
+            if point is None:
+                del content[size:]
+
+        self._inode.change(cut)
+
+    async def fsync(self) -> None:
+        self._begin("fsync")
+        change_count = self._inode.change_count
+        if self._disk.fsync_gate is not None:
+            await self._disk.fsync_gate.wait()
+        await trio.lowlevel.checkpoint()
+        self._begin("fsync_end", changes=False)
+        self._inode.make_durable(change_count)
+
+    def close(self) -> None:
+        self._is_closed = True
