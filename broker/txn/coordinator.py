@@ -83,7 +83,7 @@ class TransactionCoordinator:
         """Finish, time out and expire transactions until cancelled. Start this before `load`."""
         try:
             async with trio.open_nursery() as nursery:
-                await nursery.start(self._markers.run)
+                self._markers.use(nursery)
                 nursery.start_soon(abort_timed_out, self._ledger, self._time_out)
                 nursery.start_soon(remove_expired, self._ledger, self._clock)
                 self._nursery = nursery

@@ -19,6 +19,9 @@ def what_happened(
     """The line for the log, if the change from `before` to `after` locked a producer out."""
     if after.bump is None or after.bump is before.bump:
         return None
+    if after.bump.cause is BumpCause.EXHAUSTED:
+        old, new = before.producer_id, after.told.producer_id
+        return f"{transactional_id!r} used up the epochs of producer id {old} and is {new} now"
     line = f"{transactional_id!r} was fenced: {_reason(after.bump.cause, after)}"
     if before.state is not State.ONGOING:
         return line
@@ -41,7 +44,7 @@ def _reason(cause: BumpCause, transaction: Transaction) -> str:
         case BumpCause.ADMINISTRATOR:
             return "an administrator ended its transaction"
         case BumpCause.EXHAUSTED:
-            return "its epochs were used up and it got a new producer id"
+            return "its epochs were used up, and another producer id took over"
         case BumpCause.RESUMED:
             return f"{_name_of(transaction.client)} asked for a new epoch"
 

@@ -61,7 +61,10 @@ class Ledger:
         self._owners: dict[int, str] = {}
 
     async def load(self, index: int) -> None:
-        """Begin a tenure. Raises KafkaError if the partition cannot be read: there is none then."""
+        """Begin a tenure. Raises KafkaError if the partition cannot be read: there is none then.
+
+        Nothing happens, and nothing is raised, if the partition goes elsewhere meanwhile.
+        """
         tenure = Tenure(self._state_partitions.get(index), index)
         previous = self._tenures.get(index)
         if previous is not None and previous.coordinator_epoch > tenure.coordinator_epoch:
@@ -71,19 +74,20 @@ class Ledger:
         started = trio.current_time()
         try:
             transactions = await store.load(tenure.partition)
-        except BaseException:
+            if tenure.is_over:
+                return
+            for transactional_id, transaction in transactions.items():
+                self._take_up(Entry(tenure, transactional_id, transaction))
+            tenure.is_loaded = True
+        except KafkaError:
             if not tenure.is_over:
-                self.unload(index)
-            raise
-        if tenure.is_over:
+                raise
             return
-        for transactional_id, transaction in transactions.items():
-            self._take_up(Entry(tenure, transactional_id, transaction))
-        tenure.is_loaded = True
-        seconds = trio.current_time() - started
-        log.debug(
-            "%d ids of __transaction_state-%d read in %.3f s", len(transactions), index, seconds
-        )
+        finally:
+            if not (tenure.is_loaded or tenure.is_over):
+                self.unload(index)
+        count, seconds = len(transactions), trio.current_time() - started
+        log.debug("%d ids of __transaction_state-%d read in %.3f s", count, index, seconds)
 
     def unload(self, index: int) -> None:
         tenure = self._tenures.pop(index, None)

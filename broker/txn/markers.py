@@ -113,12 +113,9 @@ class Markers:
         self._queues: defaultdict[int, _Queue] = defaultdict(_Queue)
         self._nursery: trio.Nursery | None = None
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Carry requests until cancelled."""
-        async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            task_status.started()
-            await trio.sleep_forever()
+    def use(self, nursery: trio.Nursery) -> None:
+        """Send requests from `nursery`, in which, or within which, `deliver` is called."""
+        self._nursery = nursery
 
     async def deliver(self, debt: Debt) -> None:
         """Return when `debt` owes nothing. Raises MarkersStopped."""
@@ -177,7 +174,7 @@ class Markers:
             queue = self._queues[leader]
             queue.parcels.append(parcel)
             if queue.in_flight < REQUESTS_IN_FLIGHT_MAX:
-                assert self._nursery is not None, "Markers.run has not been started"
+                assert self._nursery is not None, "Markers.use has not been called"
                 queue.in_flight += 1
                 self._nursery.start_soon(self._carry, leader, queue)
             try:

@@ -50,7 +50,7 @@ def leaders() -> FakeMarkers:
 @pytest.fixture
 async def markers(leaders: FakeMarkers, nursery: trio.Nursery) -> Markers:
     markers = Markers(leaders)
-    await nursery.start(markers.run)
+    markers.use(nursery)
     return markers
 
 

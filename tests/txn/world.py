@@ -134,6 +134,46 @@ class FakeMarkers:
         return WriteTxnMarkersResponse(markers=tuple(results))
 
 
+@dataclass
+class ModelLeaders:
+    """What partition leaders know of producers, and their answers by Kafka's rules for markers.
+
+    `write` is a transactional batch that was let in. `open` is who has a transaction open where.
+    """
+
+    epochs: dict[tuple[TopicPartition, int], int] = field(default_factory=dict)
+    coordinator_epochs: dict[tuple[TopicPartition, int], int] = field(default_factory=dict)
+    open: dict[tuple[TopicPartition, int], int] = field(default_factory=dict)
+    ended: list[tuple[TopicPartition, int, int, bool]] = field(default_factory=list)
+
+    def write(self, partition: TopicPartition, who: ProducerIdAndEpoch) -> None:
+        key = (partition, who.producer_id)
+        assert who.producer_epoch >= self.epochs.get(key, -1), "the leader would refuse it"
+        assert self.open.get(key, who.producer_epoch) == who.producer_epoch, "two transactions"
+        self.epochs[key] = self.open[key] = who.producer_epoch
+
+    def answer(self, marker: Marker) -> ErrorCode:
+        key = (marker.partition, marker.producer_id)
+        if marker.coordinator_epoch < self.coordinator_epochs.get(key, -1):
+            return ErrorCode.TRANSACTION_COORDINATOR_FENCED
+        known = self.epochs.get(key)
+        if known is not None:
+            is_repeat = marker.producer_epoch == known and key not in self.open
+            is_stale = (
+                marker.producer_epoch <= known
+                if marker.transaction_version == 2
+                else marker.producer_epoch < known
+            )
+            if is_stale and not is_repeat:
+                return ErrorCode.INVALID_PRODUCER_EPOCH
+        self.coordinator_epochs[key] = marker.coordinator_epoch
+        self.epochs[key] = marker.producer_epoch
+        begun = self.open.pop(key, None)
+        if begun is not None:
+            self.ended.append((marker.partition, marker.producer_id, begun, marker.committed))
+        return ErrorCode.NONE
+
+
 class World:
     def __init__(self, nursery: trio.Nursery, config: TransactionConfig | None = None) -> None:
         self.nursery = nursery
