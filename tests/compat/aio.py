@@ -18,11 +18,11 @@ from tests.compat.conftest import DEADLINE_SECONDS
 async def producer(bootstrap: str, **settings: Any) -> AsyncIterator[Any]:
     """An idempotent producer; with a `transactional_id` it has fenced its predecessor."""
     made = AIOKafkaProducer(bootstrap_servers=bootstrap, **{"enable_idempotence": True, **settings})
-    await made.start()
     try:
+        await made.start()
         yield made
     finally:
-        await made.stop()
+        await made.stop()  # after a failed start, too: it holds connections
 
 
 @asynccontextmanager
@@ -40,11 +40,11 @@ async def consumer(
     made = AIOKafkaConsumer(
         *topics, bootstrap_servers=bootstrap, group_id=group, **{**defaults, **settings}
     )
-    await made.start()
     try:
+        await made.start()
         yield made
     finally:
-        await made.stop()
+        await made.stop()  # after a failed start, too: it holds connections
 
 
 async def deliver(

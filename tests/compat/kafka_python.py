@@ -1,7 +1,9 @@
 """Short forms of kafka-python for the tests: deliver, read, wait."""
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any
 
@@ -78,11 +80,26 @@ def polled(receiver: Any) -> list[Any]:
 
 
 def poll_until(done: Callable[[], bool], *receivers: Any, collect: list[Any] | None = None) -> None:
-    """Poll the consumers in turn until `done()`: that is how members of a group make progress."""
+    """Poll the consumers until `done()`, each in a thread: a member that waits for the others to
+    join does so inside its poll."""
+    stop = threading.Event()
     deadline = time.monotonic() + DEADLINE_SECONDS
-    while not done():
-        assert time.monotonic() < deadline, "it did not happen"
-        for receiver in receivers:
+
+    def poll(receiver: Any) -> None:
+        while not stop.is_set():
             records = polled(receiver)
             if collect is not None:
-                collect += records
+                collect.extend(records)
+
+    with ThreadPoolExecutor(len(receivers)) as threads:
+        polling = [threads.submit(poll, receiver) for receiver in receivers]
+        try:
+            while not done():
+                assert time.monotonic() < deadline, "it did not happen"
+                wait(polling, timeout=0.02, return_when=FIRST_EXCEPTION)
+                if any(poll.done() for poll in polling):
+                    break  # by an error, which result() raises
+        finally:
+            stop.set()
+        for ended in polling:
+            ended.result()
