@@ -11,6 +11,7 @@ its end. It is removed before anything is opened, so that a crash while opening 
 (KAFKA-10471); it is not written if any log could not be closed that way (KAFKA-13315).
 """
 
+import contextlib
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from odradek.broker.partition import Partition
 from odradek.broker.partition_answers import Appended, ReadResult
 from odradek.broker.storage.checkpoint import read_checkpoint
 from odradek.broker.storage.config import MIB, FlushPolicy, LogConfig
-from odradek.broker.storage.files import OpenFiles
+from odradek.broker.storage.files import OpenFiles, parent_of
 from odradek.broker.storage.log import Log
 from odradek.broker.storage.recovery import Recovered
 from odradek.broker.topic_partition import TopicPartition
@@ -200,6 +201,8 @@ class Partitions:
 
     async def _begin(self) -> Opened:
         self._disk.mkdir(self._directory)
+        with contextlib.suppress(PermissionError):  # then it has been here before us
+            await self._disk.fsync_dir(parent_of(self._directory))
         mark = f"{self._directory}/{CLEAN_MARK}"
         was_clean = self._disk.exists(mark)
         if was_clean:

@@ -19,6 +19,12 @@ def file_path(directory: str, offset: int, suffix: str) -> str:
     return f"{directory}/{offset:0{OFFSET_DIGITS}}{suffix}"
 
 
+def parent_of(path: str) -> str:
+    """The directory in which a file or directory has its name."""
+    parent, slash, _ = path.rstrip("/").rpartition("/")
+    return parent or slash or "."
+
+
 def file_offset(name: str, suffix: str) -> int | None:
     """The offset in a file's name, or None if it is not such a file."""
     digits = name.removesuffix(suffix)

@@ -30,6 +30,7 @@ from odradek.broker.storage.files import (
     OpenFiles,
     file_path,
     offsets_in,
+    parent_of,
 )
 from odradek.broker.storage.producers import EndedTransaction
 from odradek.broker.storage.recovery import LogState, Recovered, Recovery
@@ -105,7 +106,7 @@ class Log:
         disk = files.disk
         if not disk.exists(directory):
             disk.mkdir(directory)
-            await disk.fsync_dir(directory.rpartition("/")[0])
+            await disk.fsync_dir(parent_of(directory))
         recovery = Recovery(
             files, directory, now_ms=now_ms, index_interval_bytes=config.index_interval_bytes
         )

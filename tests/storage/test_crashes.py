@@ -1,0 +1,269 @@
+"""Power goes off before every single operation on a busy broker's disk; nothing is lost or made up.
+
+The workload does everything that changes files: appends of several producers, transactions that
+commit and abort, rolling, checkpoints, retention, deletion of a topic, a clean stop and a start. It
+is run once for every operation in it, the power goes off there, the disk keeps nothing, or a random
+part, of what was not fsynced, and the log is opened again and compared with what was written.
+"""
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from random import Random
+from uuid import UUID
+
+import pytest
+
+from odradek.broker.partitions import Partition
+from odradek.broker.storage.aborted import AbortedEntry, AbortedIndex, AbortedTransaction
+from odradek.broker.storage.config import FlushPolicy, LogConfig
+from odradek.broker.storage.producers import ProducerEntry, Producers
+from odradek.protocol.batch import BatchHeader, iter_batches, read_header
+from odradek.protocol.control import read_marker
+from tests.fakes.disk import PowerOff
+from tests.storage.samples import TOPIC, Client, Machine, batch, read_all
+
+CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=100, retention_ms=1_000_000)
+
+
+@dataclass
+class Story:
+    """What was written in which order, and how much of it was acknowledged."""
+
+    machine: Machine
+    written: list[bytes] = field(default_factory=list)
+    acknowledged_offset: int = 0
+    deleted_before: int = 0
+    """Up to where retention may have got."""
+
+    async def acknowledge(self, partition: Partition) -> None:
+        end = partition.log_end_offset
+        await partition.flushed(end)
+        self.acknowledged_offset = end
+
+
+class Actors:
+    """The producers of the workload, writing through one partition."""
+
+    def __init__(self, story: Story, partition: Partition) -> None:
+        self.story = story
+        self.partition = partition
+        self.plain = Client(partition, producer_id=1)
+        self.first = Client(partition, producer_id=2, is_transactional=True)
+        self.second = Client(partition, producer_id=3, is_transactional=True)
+
+    def moved_to(self, partition: Partition) -> None:
+        self.partition = partition
+        for client in (self.plain, self.first, self.second):
+            client.partition = partition
+
+    def send(self, client: Client, *values: str) -> None:
+        made = client.make(*values)
+        self.partition.append_from_client(made)
+        self.story.written.append(bytes(made))  # with the offset that it was given
+
+    def end(self, client: Client, *, committed: bool) -> None:
+        client.end(committed=committed)
+        active = self.partition.log.active
+        data = self.story.machine.disk.bytes_of(active.path())
+        *_, (_, marker) = iter_batches(data)
+        self.story.written.append(bytes(marker))
+
+
+async def workload(story: Story) -> None:
+    machine = story.machine
+    partition = await machine.start()
+    actors = Actors(story, partition)
+    plain, first, second = actors.plain, actors.first, actors.second
+    other = await machine.partitions.create("other", UUID(int=9), 0, CONFIG)
+    other.append_from_client(batch("x"))
+    for turn in range(3):
+        actors.send(plain, "a", "b")
+        await story.acknowledge(partition)
+        actors.send(first, "in a transaction")
+        actors.send(second, "in another", "twice")
+        actors.send(plain, "between")
+        await story.acknowledge(partition)
+        actors.end(first, committed=turn != 1)
+        actors.send(second, "more")
+        await story.acknowledge(partition)
+        if turn == 1:
+            await partition.checkpoint()
+        actors.end(second, committed=turn == 1)
+        await story.acknowledge(partition)
+    await machine.partitions.delete("other", [0])
+    partition = await machine.restart()
+    actors.moved_to(partition)
+    actors.send(first, "open when the broker stops")
+    await story.acknowledge(partition)
+    story.deleted_before = partition.log.active.base_offset
+    machine.clock.advance(2_000_000)
+    await partition.enforce_retention()
+    actors.send(plain, "after retention")
+    await story.acknowledge(partition)
+    actors.end(first, committed=False)
+    await story.acknowledge(partition)
+
+
+def recompute(written: list[bytes]) -> tuple[Producers, AbortedIndex]:
+    """Producers and aborted transactions of a log with these batches, without our recovery."""
+    producers, aborted = Producers(), AbortedIndex()
+    for data in written:
+        header = read_header(data)
+        if not header.is_control:
+            producers.add_batch(header, header.base_offset, header.max_timestamp, 0)
+            continue
+        marker = read_marker(data)
+        ended = producers.add_marker(
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            coordinator_epoch=marker.coordinator_epoch,
+            offset=header.base_offset,
+            timestamp_ms=header.max_timestamp,
+            now_ms=0,
+        )
+        if ended is not None and not marker.committed:
+            aborted.append(AbortedEntry(*ended))
+    return producers, aborted
+
+
+def facts(entry: ProducerEntry) -> tuple[object, ...]:
+    """All of a producer but when it was last heard of."""
+    return (
+        entry.producer_id,
+        entry.epoch,
+        entry.coordinator_epoch,
+        entry.first_offset,
+        entry.last_marker_offset,
+        entry.last_timestamp_ms,
+        list(entry.batches),
+    )
+
+
+def by_id(producers: Producers) -> list[tuple[object, ...]]:
+    entries = producers.entries.values()
+    return [facts(entry) for entry in sorted(entries, key=lambda entry: entry.producer_id)]
+
+
+async def check(story: Story, partition: Partition) -> list[BatchHeader]:
+    """The log that was opened is the beginning of what was written, and everything fits it."""
+    end = partition.log_end_offset
+    assert end >= story.acknowledged_offset
+    assert partition.high_watermark == end
+    assert partition.log_start_offset in {0, story.deleted_before}
+    written = [data for data in story.written if read_header(data).base_offset < end]
+    found = await read_all(partition, max_bytes=300)
+    kept = [data for data in written if read_header(data).base_offset >= partition.log_start_offset]
+    assert [data for _, data in found] == kept
+    producers, aborted = recompute(written)
+    assert by_id(partition.log.producers) == by_id(producers)
+    first_open = producers.first_open_offset
+    assert partition.last_stable_offset == (end if first_open is None else first_open)
+    await check_aborted(partition, aborted)
+    return [header for header, _ in found]
+
+
+async def check_aborted(partition: Partition, aborted: AbortedIndex) -> None:
+    start, end = partition.log_start_offset, partition.last_stable_offset
+    for from_offset in range(start, end):
+        for to_offset in (from_offset + 1, from_offset + 4, end):
+            expected = sorted(
+                AbortedTransaction(entry.producer_id, entry.first_offset)
+                for entry in aborted.entries
+                if entry.last_offset >= from_offset and entry.first_offset < to_offset
+            )
+            found = await partition.log.aborted(from_offset, to_offset)
+            assert sorted(found) == expected
+            assert list(found) == sorted(found, key=lambda one: one.first_offset)
+
+
+async def goes_on(story: Story, partition: Partition) -> None:
+    """What was appended last is recognised when it is repeated, and new things are taken."""
+    end = partition.log_end_offset
+    producers, _ = recompute(
+        [data for data in story.written if read_header(data).base_offset < end]
+    )
+    for data in story.written:
+        header = read_header(data)
+        if header.base_offset >= end or header.is_control:
+            continue
+        entry = producers.entries[header.producer_id]
+        if header.base_offset in {known.base_offset for known in entry.batches}:
+            again = bytearray(data)
+            again[:8] = bytes(8)
+            answer = partition.append_from_client(memoryview(again))
+            assert answer.is_duplicate
+            assert answer.base_offset == header.base_offset
+    assert partition.log_end_offset == end
+    for producer_id in producers.entries:
+        partition.append_marker(
+            producer_id=producer_id,
+            producer_epoch=40,
+            coordinator_epoch=50,
+            committed=True,
+        )
+    partition.append_from_client(batch("new", producer_id=1, producer_epoch=41, base_sequence=0))
+    await partition.flush()
+    assert partition.last_stable_offset == partition.log_end_offset
+    assert (await read_all(partition))[-1][0].base_offset == end + len(producers.entries)
+
+
+async def count_operations(config: LogConfig) -> int:
+    story = Story(Machine(config=config))
+    await workload(story)
+    await check(story, story.machine.partitions.get(TOPIC, 0))
+    return story.machine.disk.operations
+
+
+@pytest.mark.parametrize("keeping", ["nothing", "something", "something else", "all"])
+async def test_a_crash_at_every_operation_loses_and_invents_nothing(keeping: str) -> None:
+    for operation in range(await count_operations(CONFIG)):
+        story = Story(Machine(config=CONFIG))
+        story.machine.disk.power_off_at(operation)
+        with suppress(PowerOff):
+            await workload(story)
+        if keeping == "all":
+            story.machine.disk.kill()
+        else:
+            seed = f"{keeping} {operation}"
+            story.machine.disk.crash(None if keeping == "nothing" else Random(seed))
+        partition = await story.machine.start()
+        await check(story, partition)
+        await goes_on(story, partition)
+
+
+async def test_crashes_while_recovering_lose_and_invent_nothing() -> None:
+    """The second crash comes at every operation of the recovery from the first (KAFKA-10471)."""
+    random = Random(3)
+    total = await count_operations(CONFIG)
+    for first_crash in range(7, total, 9):
+        for operation in range(30):
+            story = Story(Machine(config=CONFIG))
+            disk = story.machine.disk
+            disk.power_off_at(first_crash)
+            with suppress(PowerOff):
+                await workload(story)
+            disk.crash(Random(first_crash))
+            disk.power_off_at(disk.operations + operation)
+            try:
+                await story.machine.start()
+            except PowerOff:
+                disk.crash(random)
+                await check(story, await story.machine.start())
+            else:
+                break
+        else:
+            raise AssertionError("recovery has more operations than that")
+
+
+async def test_with_flush_os_what_remains_is_still_the_beginning_of_what_was_written() -> None:
+    config = LogConfig(
+        segment_bytes=900, index_interval_bytes=100, retention_ms=1_000_000, flush=FlushPolicy.OS
+    )
+    for operation in range(await count_operations(config)):
+        story = Story(Machine(config=config))
+        story.machine.disk.power_off_at(operation)
+        with suppress(PowerOff):
+            await workload(story)
+        story.machine.disk.crash(Random(operation))
+        story.acknowledged_offset = 0  # the operating system was trusted, and the power went off
+        await check(story, await story.machine.start())
