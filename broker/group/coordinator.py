@@ -217,7 +217,7 @@ class GroupCoordinator:
         shard = self._check_commit(committing, in_transaction=False)
         results, entries = self._entries_of(committing)
         if entries:
-            self._check_offsets_fit(shard, entries)
+            self._check_offsets_fit(shard, entries, in_transaction=False)
             await shard.flushed(shard.append(entries))
         return results
 
@@ -234,7 +234,7 @@ class GroupCoordinator:
         shard = self._check_commit(committing, in_transaction=True)
         results, entries = self._entries_of(committing)
         if entries:
-            self._check_offsets_fit(shard, entries)
+            self._check_offsets_fit(shard, entries, in_transaction=True)
             next_offset = shard.append_in_transaction(
                 entries, producer_id=producer_id, producer_epoch=producer_epoch
             )
@@ -366,12 +366,15 @@ class GroupCoordinator:
                 f"the members of all groups take {taken} bytes, the most there may be",
             )
 
-    def _check_offsets_fit(self, shard: Shard, entries: Sequence[OffsetEntry]) -> None:
+    def _check_offsets_fit(
+        self, shard: Shard, entries: Sequence[OffsetEntry], *, in_transaction: bool
+    ) -> None:
         """What replaces a stored offset is let through, so that consumers in their stride go on."""
         taken = sum(each.offsets.size_bytes for each in self._shards.values())
-        if taken > OFFSETS_MAX_BYTES and any(
+        takes_more = in_transaction or any(
             shard.offsets.stored(entry.group_id, entry.partition) is None for entry in entries
-        ):
+        )
+        if taken > OFFSETS_MAX_BYTES and takes_more:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION, f"offsets take {taken} bytes, the most there may be"
             )

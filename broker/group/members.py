@@ -6,7 +6,7 @@ depends on the order of a set.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -62,7 +62,7 @@ class Group:
     protocol_type: str | None = None
     protocol_name: str | None = None
     leader_id: str | None = None
-    members: Mapping[str, Member] = NO_MEMBERS
+    members: Mapping[str, Member] = field(default_factory=lambda: NO_MEMBERS)
     joined: frozenset[str] = frozenset()
     """Members that have sent JoinGroup for the next generation and wait for its answer."""
     unsynced: frozenset[str] = frozenset()

@@ -10,7 +10,7 @@ after a restart.
 Everything is synchronous; who calls it decides when something is durable.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -29,6 +29,15 @@ class Placed:
     log_offset: int
 
 
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """An offset of a transaction whose end is not known."""
+
+    group_id: str
+    partition: TopicPartition
+    placed: Placed
+
+
 GroupOffsets = dict[TopicPartition, Placed]
 
 
@@ -41,10 +50,11 @@ def cost(stored: StoredOffset) -> int:
 class Offsets:
     size_bytes: int = 0
     _stored: dict[str, GroupOffsets] = field(default_factory=dict)
-    _pending: dict[int, dict[tuple[str, TopicPartition], Placed]] = field(default_factory=dict)
-    """By producer id: each has at most one open transaction."""
+    _pending: dict[int, list[Pending]] = field(default_factory=dict)
+    """By producer id, in log order. All are kept: between two there may be a marker that is in the
+    log already and has not been heard of."""
     _unstable: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
-    """By group: how many open transactions have an offset for a partition."""
+    """By group: how many pending offsets there are for a partition."""
 
     # what is there
 
@@ -95,25 +105,21 @@ class Offsets:
         """A record in a transaction that is open."""
         if entry.stored is None:
             return
-        key = (entry.group_id, entry.partition)
-        pending = self._pending.setdefault(producer_id, {})
-        previous = pending.get(key)
-        if previous is None:
-            unstable = self._unstable.setdefault(entry.group_id, {})
-            unstable[entry.partition] = unstable.get(entry.partition, 0) + 1
-        else:
-            self.size_bytes -= cost(previous.stored)
-        pending[key] = Placed(entry.stored, log_offset)
+        unstable = self._unstable.setdefault(entry.group_id, {})
+        unstable[entry.partition] = unstable.get(entry.partition, 0) + 1
         self.size_bytes += cost(entry.stored)
+        pending = Pending(entry.group_id, entry.partition, Placed(entry.stored, log_offset))
+        self._pending.setdefault(producer_id, []).append(pending)
 
     def end_transaction(self, producer_id: int, *, committed: bool, marker_offset: int) -> None:
         """A marker at `marker_offset` decides what the producer has pending before it."""
-        pending = self._pending.get(producer_id, {})
-        decided = [key for key, placed in pending.items() if placed.log_offset < marker_offset]
-        for key in decided:
-            placed = self._take_pending(producer_id, key)
+
+        def is_decided(pending: Pending) -> bool:
+            return pending.placed.log_offset < marker_offset
+
+        for pending in self._take_pending(producer_id, is_decided):
             if committed:
-                self._store(*key, placed)
+                self._store(pending.group_id, pending.partition, pending.placed)
 
     def _store(self, group_id: str, partition: TopicPartition, placed: Placed) -> None:
         group = self._stored.setdefault(group_id, {})
@@ -134,21 +140,31 @@ class Offsets:
             self.size_bytes -= cost(placed.stored)
             if not group:
                 del self._stored[group_id]
-        key = (group_id, partition)
-        for producer_id, pending in list(self._pending.items()):
-            if key in pending and pending[key].log_offset < log_offset:
-                self._take_pending(producer_id, key)
+        if self.is_unstable(group_id, partition):
+            for producer_id in list(self._pending):
+                self._take_pending(
+                    producer_id,
+                    lambda pending: (
+                        (pending.group_id, pending.partition) == (group_id, partition)
+                        and pending.placed.log_offset < log_offset
+                    ),
+                )
 
-    def _take_pending(self, producer_id: int, key: tuple[str, TopicPartition]) -> Placed:
-        placed = self._pending[producer_id].pop(key)
-        if not self._pending[producer_id]:
-            del self._pending[producer_id]
-        group_id, partition = key
-        unstable = self._unstable[group_id]
-        unstable[partition] -= 1
-        if not unstable[partition]:
-            del unstable[partition]
-        if not unstable:
-            del self._unstable[group_id]
-        self.size_bytes -= cost(placed.stored)
-        return placed
+    def _take_pending(self, producer_id: int, is_taken: Callable[[Pending], bool]) -> list[Pending]:
+        """Remove those of a producer's pending offsets that are chosen."""
+        pending = self._pending.get(producer_id, [])
+        taken = [each for each in pending if is_taken(each)]
+        kept = [each for each in pending if not is_taken(each)]
+        for each in taken:
+            unstable = self._unstable[each.group_id]
+            unstable[each.partition] -= 1
+            if not unstable[each.partition]:
+                del unstable[each.partition]
+            if not unstable:
+                del self._unstable[each.group_id]
+            self.size_bytes -= cost(each.placed.stored)
+        if kept:
+            self._pending[producer_id] = kept
+        else:
+            self._pending.pop(producer_id, None)
+        return taken
