@@ -7,18 +7,17 @@ offsets too.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from odradek.client.blocking import Admin, Consumer
-from odradek.client.config import MIB
+from odradek.client.blocking import Consumer
+from odradek.client.config import MIB, ConsumerOptions
 from odradek.client.errors import OffsetOutOfRange
 from odradek.client.spark.batch_decoder import Batch, decode, records_section
 from odradek.client.spark.columns import arrow_schema, check_read_schema, to_arrow
 from odradek.client.spark.offsets import (
-    DataLossError,
     OffsetRange,
     Offsets,
     plan_ranges,
@@ -44,49 +43,56 @@ class RangePartition(InputPartition):
 
 
 class PartitionOffsets:
-    """What the broker says about partitions; holds the connections. A context manager."""
+    """What the broker says about partitions; holds a connection. A context manager."""
 
     def __init__(self, options: ReadOptions) -> None:
-        self._options = options
-        self._admin = Admin(options.bootstrap)
+        self._topics = options.topics
         self._consumer = Consumer(options.bootstrap, **options.consumer)
 
-    def __enter__(self) -> "PartitionOffsets":
+    def __enter__(self) -> Self:
+        self._consumer.__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *exception: Any) -> None:
         self.close()
 
     def close(self) -> None:
-        self._admin.close()
         self._consumer.close()
 
     def partitions(self) -> list[TopicPartition]:
-        """The partitions that are to be read, as they are now."""
-        return find_partitions(self._admin, self._options.topics)
+        """The partitions that are to be read, as they are now. Raises `TopicMissing`."""
+        if self._topics.assigned is not None:
+            return [TopicPartition(*assigned) for assigned in self._topics.assigned]
+        there = self._consumer.topics()
+        return [
+            TopicPartition(name, partition)
+            for name in choose_topics(self._topics, there)
+            for partition in sorted(self._consumer.partitions_for(name))
+        ]
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        return dict(self._consumer.beginning_offsets(list(partitions)))
+        return self._consumer.beginning_offsets(list(partitions))
 
     def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
         """Up to where records are decided (the last stable offset), or stored if uncommitted."""
-        return dict(self._consumer.end_offsets(list(partitions)))
+        return self._consumer.end_offsets(list(partitions))
 
 
-def find_partitions(admin: Admin, topics: Topics) -> list[TopicPartition]:
-    """The partitions of the topics that were asked for; with a pattern, of those there are."""
-    if topics.assigned is not None:
-        return [TopicPartition(*assigned) for assigned in topics.assigned]
+class TopicMissing(ValueError):
+    """A topic that is to be read does not exist; the message names it."""
+
+
+def choose_topics(topics: Topics, there: list[str]) -> list[str]:
+    """Those of the topics there are that were asked for. Raises `TopicMissing`."""
     if topics.pattern is not None:
-        names = [name for name in admin.list_topics() if topics.pattern.fullmatch(name)]
-    else:
-        names = list(topics.subscribed or ())
-    described = admin.describe_topics(names) if names else []
-    return sorted(
-        TopicPartition(topic.name, partition.partition)
-        for topic in described
-        for partition in topic.partitions
-    )
+        return [name for name in there if topics.pattern.fullmatch(name)]
+    wanted = sorted(topics.subscribed or ())
+    missing = [name for name in wanted if name not in there]
+    if missing:
+        raise TopicMissing(
+            f"There is no topic {', '.join(missing)}: create it, or correct the option subscribe."
+        )
+    return wanted
 
 
 class BatchReader(DataSourceReader):
@@ -121,7 +127,7 @@ def plan_tasks(
 
 
 def read_partition(options: ReadOptions, partition: InputPartition) -> Iterator[Any]:
-    """A range's records as `pa.RecordBatch`es; none for Spark's stand-in where nothing was planned."""
+    """A range's records as `pa.RecordBatch`es; none where nothing was planned."""
     if not isinstance(partition, RangePartition):
         return
     wanted = partition.offset_range
@@ -155,15 +161,17 @@ def chunks(batches: Iterable[FetchedBatch]) -> Iterator[list[Batch]]:
 def fetch_range(options: ReadOptions, wanted: OffsetRange) -> Iterator[FetchedBatch]:
     """The batches that have offsets of a range; the first and the last may have others as well."""
     partition = wanted.topic_partition
-    with Consumer(options.bootstrap, auto_offset_reset="error", **options.consumer) as consumer:
+    consumer_options: ConsumerOptions = {**options.consumer, "auto_offset_reset": "error"}
+    with Consumer(options.bootstrap, **consumer_options) as consumer:
         consumer.assign([partition])
-        position = _seek(options, consumer, wanted, wanted.start)
-        waited_ms = 0
+        consumer.seek(partition, wanted.start)
+        position, waited_ms = wanted.start, 0
         while position < wanted.end:
             try:
-                batches = consumer.fetch_batches(FETCH_TIMEOUT_MS / 1000)
+                batches = consumer.fetch_batches(FETCH_TIMEOUT_MS)
             except OffsetOutOfRange:
-                position = _seek(options, consumer, wanted, position)
+                position = _skip_lost(options, consumer, wanted, position)
+                consumer.seek(partition, position)
                 continue
             yield from (batch for batch in batches if batch.header.base_offset < wanted.end)
             before, position = position, consumer.position(partition)
@@ -172,17 +180,14 @@ def fetch_range(options: ReadOptions, wanted: OffsetRange) -> Iterator[FetchedBa
                 return
 
 
-def _seek(options: ReadOptions, consumer: Consumer, wanted: OffsetRange, position: int) -> int:
-    """Go to `position`, or to what is left behind it if it is gone and that is allowed."""
+def _skip_lost(options: ReadOptions, consumer: Consumer, wanted: OffsetRange, position: int) -> int:
+    """Where to go on when `position` is gone. Raises `DataLossError` unless that is allowed."""
     partition = wanted.topic_partition
     earliest = consumer.beginning_offsets([partition])[partition]
-    if earliest > position:
-        if options.fail_on_data_loss:
-            until = min(earliest, wanted.end)
-            report_losses([f"{partition} lost offsets {position} to {until - 1} while it was read"])
-        position = earliest
-    consumer.seek(partition, position)
-    return position
+    following = min(earliest, wanted.end) if earliest > position else wanted.end
+    if options.fail_on_data_loss:
+        report_losses([f"{partition} lost offsets {position} to {following - 1} meanwhile"])
+    return following
 
 
 def _is_gone(
@@ -197,11 +202,8 @@ def _is_gone(
     end = consumer.end_offsets([partition])[partition]
     if end < wanted.end:
         if options.fail_on_data_loss:
-            raise DataLossError(
-                f"{partition} ends at offset {end} and was to be read up to {wanted.end}. "
-                "Set failOnDataLoss to false to go on with what is left."
-            )
-        return end <= position
+            report_losses([f"{partition} ends at offset {end} and had {wanted.end} offsets before"])
+        return bool(end <= position)
     if waited_ms >= options.poll_timeout_ms:
         raise TimeoutError(
             f"{partition} gave no record from offset {position} on for {waited_ms} ms: look at the "

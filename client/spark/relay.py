@@ -33,19 +33,21 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from odradek.client.blocking import Admin, Consumer, Producer, Transaction
+from odradek.client.config import ProducerOptions
 from odradek.client.errors import Refused
 from odradek.client.partitioner import murmur2
 from odradek.client.spark.messages import TopicBatch
 from odradek.client.spark.options import WriteOptions
 from odradek.client.types import NewTopic, OffsetAndMetadata, TopicPartition
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.record import decode_batch
 
 DECISION_PARTITIONS: Final = 8
 """Never changed: which of them has a query's decisions follows from the query's id and this."""
 DECISION_CONFIGS: Final = (("cleanup.policy", "delete"), ("retention.ms", "-1"))
 READ_TIMEOUT_S: Final = 120.0
 """How long reading decisions may take; longer than an abandoned transaction stays open."""
-POLL_S: Final = 1.0
+POLL_MS: Final = 1_000
 UNDECIDED: Final = -1
 
 
@@ -90,9 +92,11 @@ class Relay:
     def acquire(self) -> Producer:
         """Become the only one who may commit for this query: entering the producer does it."""
         options = self._options
-        return Producer(
-            options.bootstrap, transactional_id=self.transactional_id, **options.producer
-        )
+        producer: ProducerOptions = {
+            **options.producer,
+            "transactional_id": self.transactional_id,
+        }
+        return Producer(options.bootstrap, **producer)
 
     def is_decided(self, batch_id: int) -> bool:
         """Whether the batch has been committed. Raises `StaleDriver` if a newer one has been."""
@@ -133,7 +137,7 @@ class Relay:
         with Consumer(self._options.bootstrap, group_id=self.group_id) as consumer:
             stored = consumer.committed([self.decisions], require_stable=True)
             decision = _stored_decision(stored.get(self.decisions))
-            if decision.batch_id != UNDECIDED:
+            if decision.offset >= 0:
                 end = consumer.end_offsets([self.decisions])[self.decisions]
             else:
                 self._ensure_topic()
@@ -175,10 +179,12 @@ class Relay:
                     f"{READ_TIMEOUT_S:.0f} s: an open transaction of another query is in the way, "
                     "or the broker is slow. Start the query again."
                 )
-            for record in consumer.poll(POLL_S):
-                if record.key == self._write_id.encode():
-                    found = Decision(batch_id=_batch_of(record.value), offset=record.offset)
-                    newest = max(newest, found, key=lambda decision: decision.batch_id)
+            # Batches and not records: that returns also where there was nothing but a marker.
+            for batch in consumer.fetch_batches(POLL_MS):
+                for record in decode_batch(batch.data):
+                    if record.key == self._write_id.encode():
+                        found = Decision(batch_id=_batch_of(record.value), offset=record.offset)
+                        newest = max(newest, found, key=lambda decision: decision.batch_id)
             position = consumer.position(self.decisions)
         return newest
 

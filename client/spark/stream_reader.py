@@ -47,7 +47,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _connected(self) -> PartitionOffsets:
         # Not made in __init__: this object is pickled, and Spark never calls stop() for certain.
         if self._broker is None:
-            self._broker = PartitionOffsets(self._options)
+            self._broker = PartitionOffsets(self._options).__enter__()
         return self._broker
 
     def initialOffset(self) -> JsonOffsets:
