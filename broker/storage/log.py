@@ -355,8 +355,6 @@ class Log:
         try:
             for path in paths:
                 await self._sync_file(path)
-            if paths:
-                await self._disk.fsync_dir(self._directory)
         except OSError as error:
             self.fail(error)
             raise

@@ -3,7 +3,8 @@
 What was written and what is *durable* are kept apart, for the bytes of a file and for the names in
 a directory alike: fsync of a file makes its bytes durable but not its name, fsync of a directory
 its names but no bytes. `crash` throws the rest away, or keeps a random part of it: the first writes
-with the last one torn at any byte, or any of them, as pages reach a disk in no order.
+with the last one torn at any byte, or zeros from there on, or any of them, as pages reach a disk in
+no order.
 
 Every operation that changes something has a number. `power_off_at` ends the world just before one
 of them: from then on everything raises `PowerOff`, which nothing in the broker catches. `fail`
@@ -26,8 +27,8 @@ class PowerOff(BaseException):
     """The machine is off. Not an Exception: no handler of the broker may see it."""
 
 
-Write = Callable[[bytearray, int | None], None]
-"""Changes a file's bytes; with a number only part of the way, up to a byte that it picks."""
+Write = Callable[[bytearray, int | None, bool], None]
+"""Changes a file's bytes; with a number only up to a byte that it picks, and perhaps zeros then."""
 
 
 @dataclass
@@ -45,14 +46,14 @@ class Inode:
         return self.first_pending + len(self.pending)
 
     def change(self, write: Write) -> None:
-        write(self.content, None)
+        write(self.content, None, False)
         self.pending.append(write)
 
     def make_durable(self, change_count: int) -> None:
         """The first so many changes are on disk."""
         count = max(0, change_count - self.first_pending)
         for write in self.pending[:count]:
-            write(self.durable, None)
+            write(self.durable, None, False)
         del self.pending[:count]
         self.first_pending += count
 
@@ -61,13 +62,13 @@ class Inode:
             if keep.random() < 0.7:
                 count = keep.randrange(len(self.pending) + 1)
                 for write in self.pending[:count]:
-                    write(self.durable, None)
+                    write(self.durable, None, False)
                 for write in self.pending[count : count + 1]:
-                    write(self.durable, keep.randrange(1 << 30))
+                    write(self.durable, keep.randrange(1 << 30), keep.random() < 0.5)
             else:
                 for write in self.pending:
                     if keep.random() < 0.5:
-                        write(self.durable, None)
+                        write(self.durable, None, False)
         self.first_pending += len(self.pending)
         self.pending.clear()
         self.content = bytearray(self.durable)
@@ -348,11 +349,12 @@ class FakeFile:
         self._write(offset, bytes(data))
 
     def _write(self, offset: int, data: bytes) -> None:
-        def write(content: bytearray, point: int | None) -> None:
+        def write(content: bytearray, point: int | None, zeros: bool) -> None:
             size = len(data) if point is None else point % (len(data) + 1)
             if len(content) < offset:
                 content.extend(bytes(offset - len(content)))
-            content[offset : offset + size] = data[:size]
+            end = offset + len(data) if zeros else offset + size
+            content[offset:end] = data[:size].ljust(end - offset, b"\0")
 
         self._inode.change(write)
 
@@ -367,7 +369,7 @@ class FakeFile:
         await trio.lowlevel.checkpoint()
         self._begin("truncate")
 
-        def cut(content: bytearray, point: int | None) -> None:
+        def cut(content: bytearray, point: int | None, zeros: bool) -> None:
             if point is None:
                 del content[size:]
 

@@ -16,11 +16,13 @@ import pytest
 from odradek.broker.partitions import Partition
 from odradek.broker.storage.aborted import AbortedEntry, AbortedIndex, AbortedTransaction
 from odradek.broker.storage.config import FlushPolicy, LogConfig
+from odradek.broker.storage.index import OffsetIndex, TimeIndex
 from odradek.broker.storage.producers import ProducerEntry, Producers
+from odradek.broker.storage.segment import Segment
 from odradek.protocol.batch import BatchHeader, iter_batches, read_header
 from odradek.protocol.control import read_marker
 from tests.fakes.disk import PowerOff
-from tests.storage.samples import TOPIC, Client, Machine, batch, read_all
+from tests.storage.samples import PARTITION_DIRECTORY, TOPIC, Client, Machine, batch, read_all
 
 CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=100, retention_ms=1_000_000)
 
@@ -205,6 +207,54 @@ async def goes_on(story: Story, partition: Partition) -> None:
     await partition.flush()
     assert partition.last_stable_offset == partition.log_end_offset
     assert (await read_all(partition))[-1][0].base_offset == end + len(producers.entries)
+    await check_files(story.machine, partition)
+
+
+async def check_files(machine: Machine, partition: Partition) -> None:
+    """After a clean stop the files hold what the log says, and nothing else; it opens as it was."""
+    disk, segments = machine.disk, list(partition.log.segments)
+    end, size_bytes = partition.log_end_offset, partition.log.size_bytes
+    await machine.stop()
+    names = {"checkpoint"}
+    for segment in segments:
+        offsets, times, aborted = indexes_of(disk.bytes_of(segment.path()), segment)
+        for suffix, expected in (
+            (".index", offsets.data),
+            (".timeindex", times.data),
+            (".txnindex", aborted.encode()),
+        ):
+            name = segment.path(suffix).rpartition("/")[2]
+            if expected:
+                names.add(name)
+                assert disk.bytes_of(segment.path(suffix)) == expected, name
+        names.add(segment.path().rpartition("/")[2])
+    found = disk.listdir(PARTITION_DIRECTORY)
+    snapshots = [name for name in found if name.endswith(".snapshot")]
+    assert snapshots[-1] == f"{end:020}.snapshot"
+    assert set(found) - set(snapshots) == names
+    reopened = await machine.start()
+    assert (reopened.log_end_offset, reopened.log.size_bytes) == (end, size_bytes)
+    assert machine.partitions.recovered.startswith("1 partitions after a clean stop, 0.0 MiB")
+
+
+def indexes_of(data: bytes, segment: Segment) -> tuple[OffsetIndex, TimeIndex, AbortedIndex]:
+    """The indexes that a segment with these bytes must have."""
+    offsets, times = OffsetIndex(segment.base_offset), TimeIndex(segment.base_offset)
+    position = since = 0
+    largest = (-1, segment.base_offset)
+    for header, _ in iter_batches(data):
+        if header.max_timestamp > largest[0]:
+            largest = (header.max_timestamp, header.last_offset)
+        if since > CONFIG.index_interval_bytes:
+            offsets.append(header.last_offset, position)
+            times.append(*largest)
+            since = 0
+        since += header.size_bytes
+        position += header.size_bytes
+    if segment.is_sealed and largest[0] >= 0:
+        times.append(*largest)
+    assert segment.aborted is not None
+    return offsets, times, segment.aborted
 
 
 async def count_operations(config: LogConfig) -> int:
@@ -229,6 +279,18 @@ async def test_a_crash_at_every_operation_loses_and_invents_nothing(keeping: str
         partition = await story.machine.start()
         await check(story, partition)
         await goes_on(story, partition)
+
+
+async def test_what_recovery_shows_to_readers_survives_the_next_crash() -> None:
+    """The process dies and leaves its writes to the page cache; then the power goes off."""
+    for operation in range(await count_operations(CONFIG)):
+        story = Story(Machine(config=CONFIG))
+        story.machine.disk.power_off_at(operation)
+        with suppress(PowerOff):
+            await workload(story)
+        partition = await story.machine.restart_after_kill()
+        story.acknowledged_offset = partition.high_watermark
+        await check(story, await story.machine.restart_after_power_loss())
 
 
 async def test_crashes_while_recovering_lose_and_invent_nothing() -> None:
