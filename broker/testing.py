@@ -48,9 +48,8 @@ class RunningBroker:
         self.environment = dict(environment)
         self.host = "127.0.0.1"
         self.port = port
-        self.process: subprocess.Popen[bytes]
+        self.process: subprocess.Popen[bytes]  # since `start`
         self._written = tempfile.NamedTemporaryFile(prefix="odradek-log-")  # noqa: SIM115
-        self.start()
 
     @property
     def address(self) -> str:
@@ -134,6 +133,7 @@ def run_broker(
     try:
         broker = RunningBroker(directory, config or {}, environment or {}, port)
         try:
+            broker.start()
             yield broker
         finally:
             broker.close()

@@ -1,0 +1,216 @@
+"""Fetch: what is read, how long it waits, and what it says instead."""
+
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from odradek.broker.testing import RunningBroker
+from odradek.protocol.apis.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
+from odradek.protocol.apis.topics import DELETE_TOPICS, DeleteTopicsRequest
+from odradek.protocol.batch import iter_batches
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.record import decode_batch
+from odradek.protocol.schema import ZERO_UUID
+from tests.broker.asks import batch, create_topic, fetch, fetch_request, produce, topic_metadata
+from tests.broker.raw import RawClient
+
+E = ErrorCode
+
+
+@pytest.fixture
+def topic(client: RawClient) -> Iterator[str]:
+    """A topic with three batches of two records in partition 0, and an empty partition 1."""
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    create_topic(client, name, 2)
+    for number in range(3):
+        produce(client, name, batch(b"%d" % (2 * number), b"%d" % (2 * number + 1)))
+    yield name
+
+
+def values(answer: object) -> list[bytes | None]:
+    records = answer.records  # type: ignore[attr-defined]
+    return [record.value for _, data in iter_batches(records) for record in decode_batch(data)]
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+@pytest.mark.parametrize("isolation_level", [0, 1])
+def test_batches_are_read_whole_from_the_one_with_the_offset(
+    client: RawClient, topic: str, version: int, isolation_level: int
+) -> None:
+    topic_id = topic_metadata(client, topic).topic_id if version >= 13 else ZERO_UUID
+    name = "" if version >= 13 else topic
+    answer = fetch(
+        client, name, 3, version=version, topic_id=topic_id, isolation_level=isolation_level
+    )
+    assert answer.error_code == E.NONE
+    assert values(answer) == [b"2", b"3", b"4", b"5"]
+    assert (answer.high_watermark, answer.last_stable_offset) == (6, 6)
+    assert answer.log_start_offset == (0 if version >= 5 else -1)
+    assert answer.aborted_transactions == (() if isolation_level else None)
+
+
+def test_the_end_is_no_error_and_beyond_it_is(client: RawClient, topic: str) -> None:
+    assert fetch(client, topic, 6).error_code == E.NONE
+    for offset in (7, -1):
+        answer = fetch(client, topic, offset)
+        assert answer.error_code == E.OFFSET_OUT_OF_RANGE
+        assert (answer.log_start_offset, answer.records) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    "limit", [{"max_bytes": 0}, {"max_bytes": -1}, {"partition_max_bytes": 0}, {"max_bytes": 1}]
+)
+def test_the_first_batch_is_given_whatever_the_limit(
+    client: RawClient, topic: str, limit: dict[str, int]
+) -> None:
+    assert values(fetch(client, topic, 0, **limit)) == [b"0", b"1"]
+
+
+def test_the_limit_holds_over_all_partitions(client: RawClient, topic: str) -> None:
+    produce(client, topic, batch(b"other"), partition=1)
+    wanted = tuple(
+        FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20)
+        for index in (0, 1)
+    )
+    request = FetchRequest(
+        max_wait_ms=0,
+        min_bytes=1,
+        max_bytes=10,
+        topics=(FetchTopic(topic=topic, partitions=wanted),),
+    )
+    first, second = client.ask(FETCH, 12, request).responses[0].partitions
+    assert values(first) == [b"0", b"1"]
+    assert (second.error_code, second.records, second.high_watermark) == (E.NONE, b"", 1)
+
+
+def test_an_answer_waits_for_records_and_comes_with_them(
+    client: RawClient, topic: str, shared_broker: RunningBroker
+) -> None:
+    client.request(FETCH, 12, fetch_request(topic, 6, max_wait_ms=20_000))
+    with RawClient(shared_broker) as other:
+        produce(other, topic, batch(b"news"))
+    began = time.monotonic()
+    answer = client.response().responses[0].partitions[0]
+    assert time.monotonic() - began < 5
+    assert values(answer) == [b"news"]
+
+
+def test_an_answer_without_news_waits_as_long_as_it_may(client: RawClient, topic: str) -> None:
+    began = time.monotonic()
+    assert values(fetch(client, topic, 6, max_wait_ms=300)) == []
+    assert 0.3 <= time.monotonic() - began < 5
+
+
+def test_an_answer_waits_for_as_many_bytes_as_asked(
+    client: RawClient, topic: str, shared_broker: RunningBroker
+) -> None:
+    client.request(FETCH, 12, fetch_request(topic, 6, max_wait_ms=20_000, min_bytes=500))
+    with RawClient(shared_broker) as other:
+        for _ in range(6):
+            produce(other, topic, batch(bytes(40)))
+    answer = client.response().responses[0].partitions[0]
+    assert len(answer.records) >= 500
+    assert len(values(answer)) < 6 or len(answer.records) < 700
+
+
+def test_errors_do_not_wait(client: RawClient, topic: str) -> None:
+    began = time.monotonic()
+    assert fetch(client, topic, 99, max_wait_ms=20_000).error_code == E.OFFSET_OUT_OF_RANGE
+    assert fetch(client, "nowhere", 0, max_wait_ms=20_000).error_code == (
+        E.UNKNOWN_TOPIC_OR_PARTITION
+    )
+    assert time.monotonic() - began < 5
+
+
+def test_who_waits_on_a_topic_hears_that_it_is_deleted(
+    client: RawClient, topic: str, shared_broker: RunningBroker
+) -> None:
+    client.request(FETCH, 12, fetch_request(topic, 6, max_wait_ms=20_000))
+    with RawClient(shared_broker) as other:
+        other.ask(DELETE_TOPICS, 5, DeleteTopicsRequest(topic_names=(topic,), timeout_ms=1))
+    answer = client.response().responses[0].partitions[0]
+    assert answer.error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_many_wait_and_all_are_woken(
+    client: RawClient, topic: str, shared_broker: RunningBroker
+) -> None:
+    found: list[list[bytes | None]] = []
+
+    def wait() -> None:
+        with RawClient(shared_broker) as waiting:
+            found.append(values(fetch(waiting, topic, 6, max_wait_ms=20_000)))
+
+    threads = [threading.Thread(target=wait) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    produce(client, topic, batch(b"news"))
+    for thread in threads:
+        thread.join()
+    assert found == [[b"news"]] * 8
+
+
+def test_the_leader_epoch_a_client_believes_in_is_checked(client: RawClient, topic: str) -> None:
+    epoch = topic_metadata(client, topic).partitions[0].leader_epoch
+    assert fetch(client, topic, 0, current_leader_epoch=epoch).error_code == E.NONE
+    newer = fetch(client, topic, 0, current_leader_epoch=epoch + 1)
+    assert newer.error_code == E.UNKNOWN_LEADER_EPOCH
+
+
+def test_a_leader_epoch_that_is_over_is_fenced(
+    client: RawClient, topic: str, shared_broker: RunningBroker
+) -> None:
+    epoch = topic_metadata(client, topic).partitions[0].leader_epoch
+    shared_broker.restart()
+    with RawClient(shared_broker) as after:
+        assert topic_metadata(after, topic).partitions[0].leader_epoch == epoch + 1
+        old = fetch(after, topic, 0, current_leader_epoch=epoch)
+        assert old.error_code == E.FENCED_LEADER_EPOCH
+        assert values(fetch(after, topic, 4)) == [b"4", b"5"]
+
+
+def test_an_epoch_of_the_last_record_that_nobody_had_is_out_of_range(
+    client: RawClient, topic: str
+) -> None:
+    assert fetch(client, topic, 4, last_fetched_epoch=0).error_code == E.NONE
+    answer = fetch(client, topic, 4, last_fetched_epoch=77)
+    assert answer.error_code == E.OFFSET_OUT_OF_RANGE
+
+
+@pytest.mark.parametrize(
+    ("session_id", "session_epoch", "code"),
+    [(0, -1, E.NONE), (0, 0, E.NONE), (5, 0, E.NONE), (0, 3, None), (5, 3, None)],
+)
+def test_no_session_is_kept(
+    client: RawClient, topic: str, session_id: int, session_epoch: int, code: ErrorCode | None
+) -> None:
+    request = fetch_request(topic, 0, session_id=session_id, session_epoch=session_epoch)
+    answer = client.ask(FETCH, 12, request)
+    assert answer.error_code == (E.FETCH_SESSION_ID_NOT_FOUND if code is None else code)
+    assert answer.session_id == 0
+
+
+@pytest.mark.parametrize("topic_id", [ZERO_UUID, uuid.UUID(int=5)])
+def test_an_unknown_topic_id_is_named_so(client: RawClient, topic_id: uuid.UUID) -> None:
+    assert fetch(client, "", 0, version=13, topic_id=topic_id).error_code == E.UNKNOWN_TOPIC_ID
+
+
+def test_replicas_are_not_served_yet(client: RawClient, topic: str) -> None:
+    answer = fetch(client, topic, 0, replica_id=2)
+    assert answer.error_code == E.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_an_isolation_level_that_there_is_none_of_is_refused(client: RawClient, topic: str) -> None:
+    answer = client.ask(FETCH, 12, fetch_request(topic, 0, isolation_level=7))
+    assert answer.error_code == E.INVALID_REQUEST
+
+
+def test_a_hundred_thousand_partitions_are_answered(client: RawClient, topic: str) -> None:
+    wanted = FetchPartition(partition=0, fetch_offset=6, partition_max_bytes=1000)
+    topics = (FetchTopic(topic=topic, partitions=(wanted,) * 100_000),)
+    client.socket.settimeout(60)
+    answer = client.ask(FETCH, 12, FetchRequest(max_wait_ms=0, min_bytes=1, topics=topics))
+    assert len(answer.responses[0].partitions) == 100_000
