@@ -214,30 +214,7 @@ class Recovery:
             epochs=LeaderEpochs(checkpoint.epochs),
             log_start_offset=checkpoint.log_start_offset,
         )
-        recovered = Recovered(state=state, checkpoint=checkpoint)
-        await self._cut_index_files(recovered)
-        return recovered
-
-    async def _cut_index_files(self, recovered: Recovered) -> None:
-        """Cut off what the index files have beyond the checkpoint: nobody vouched for it."""
-        active = recovered.state.segments[-1]
-        for suffix, size_bytes in (
-            (OFFSET_INDEX, active.index_bytes),
-            (TIME_INDEX, active.time_index_bytes),
-            (ABORTED_INDEX, active.aborted_bytes),
-        ):
-            path = active.path(suffix)
-            if self._disk.exists(path) and self._disk.size(path) > size_bytes:
-                await self._cut(path, size_bytes)
-                recovered.is_changed = True
-
-    async def _cut(self, path: str, size_bytes: int) -> None:
-        file = self._disk.open(path)
-        try:
-            await file.truncate(size_bytes)
-            await file.fsync()
-        finally:
-            file.close()
+        return Recovered(state=state, checkpoint=checkpoint)
 
     async def _from_the_start(self, bases: list[int], checkpoint: Checkpoint | None) -> Recovered:
         first = bases[0] if bases else 0

@@ -7,7 +7,7 @@ part, of what was not fsynced, and the log is opened again and compared with wha
 """
 
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from uuid import UUID
 
@@ -25,6 +25,8 @@ from tests.fakes.disk import PowerOff
 from tests.storage.samples import PARTITION_DIRECTORY, TOPIC, Client, Machine, batch, read_all
 
 CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=100, retention_ms=1_000_000)
+ROLLING = replace(CONFIG, segment_bytes=270)
+"""A segment for every three batches or so."""
 
 
 @dataclass
@@ -264,10 +266,13 @@ async def count_operations(config: LogConfig) -> int:
     return story.machine.disk.operations
 
 
+@pytest.mark.parametrize("config", [CONFIG, ROLLING], ids=["few segments", "many segments"])
 @pytest.mark.parametrize("keeping", ["nothing", "something", "something else", "all"])
-async def test_a_crash_at_every_operation_loses_and_invents_nothing(keeping: str) -> None:
-    for operation in range(await count_operations(CONFIG)):
-        story = Story(Machine(config=CONFIG))
+async def test_a_crash_at_every_operation_loses_and_invents_nothing(
+    keeping: str, config: LogConfig
+) -> None:
+    for operation in range(await count_operations(config)):
+        story = Story(Machine(config=config))
         story.machine.disk.power_off_at(operation)
         with suppress(PowerOff):
             await workload(story)
@@ -281,10 +286,11 @@ async def test_a_crash_at_every_operation_loses_and_invents_nothing(keeping: str
         await goes_on(story, partition)
 
 
-async def test_what_recovery_shows_to_readers_survives_the_next_crash() -> None:
+@pytest.mark.parametrize("config", [CONFIG, ROLLING], ids=["few segments", "many segments"])
+async def test_what_recovery_shows_to_readers_survives_the_next_crash(config: LogConfig) -> None:
     """The process dies and leaves its writes to the page cache; then the power goes off."""
-    for operation in range(await count_operations(CONFIG)):
-        story = Story(Machine(config=CONFIG))
+    for operation in range(await count_operations(config)):
+        story = Story(Machine(config=config))
         story.machine.disk.power_off_at(operation)
         with suppress(PowerOff):
             await workload(story)
@@ -318,9 +324,7 @@ async def test_crashes_while_recovering_lose_and_invent_nothing() -> None:
 
 
 async def test_with_flush_os_what_remains_is_still_the_beginning_of_what_was_written() -> None:
-    config = LogConfig(
-        segment_bytes=900, index_interval_bytes=100, retention_ms=1_000_000, flush=FlushPolicy.OS
-    )
+    config = replace(CONFIG, flush=FlushPolicy.OS)
     for operation in range(await count_operations(config)):
         story = Story(Machine(config=config))
         story.machine.disk.power_off_at(operation)
