@@ -37,6 +37,13 @@ class Member:
     protocols: tuple[MemberProtocol, ...]
     """In the member's order of preference."""
     assignment: bytes = b""
+    size_bytes: int = field(init=False, compare=False, default=0)
+    """What it is counted as where memory is bounded."""
+
+    def __post_init__(self) -> None:
+        metadata = sum(len(each.metadata) for each in self.protocols)
+        size_bytes = MEMBER_BASE_BYTES + metadata + len(self.assignment)
+        object.__setattr__(self, "size_bytes", size_bytes)
 
     @property
     def is_static(self) -> bool:
@@ -45,11 +52,6 @@ class Member:
     def metadata(self, protocol: str | None) -> bytes:
         """Its subscription under `protocol`, empty if it does not know that one."""
         return next((each.metadata for each in self.protocols if each.name == protocol), b"")
-
-    @property
-    def size_bytes(self) -> int:
-        metadata = sum(len(each.metadata) for each in self.protocols)
-        return MEMBER_BASE_BYTES + metadata + len(self.assignment)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,6 +78,8 @@ class Surroundings:
 class Rebalancing:
     def __init__(self, group: Group, journal: Journal, around: Surroundings) -> None:
         self._group = group
+        self._size_bytes = group.size_bytes
+        journal.membership_bytes += self._size_bytes
         self.written = 0
         """The offset after the group's newest record, 0 if it has none yet."""
         self._journal = journal
@@ -99,7 +101,9 @@ class Rebalancing:
     def group(self, group: Group) -> None:
         before, self._group = self._group, group
         if group.members is not before.members or group.promised != before.promised:
-            self._journal.membership_bytes += group.size_bytes - before.size_bytes
+            size_bytes = group.size_bytes
+            self._journal.membership_bytes += size_bytes - self._size_bytes
+            self._size_bytes = size_bytes
 
     # the two phases
 
