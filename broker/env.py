@@ -165,7 +165,7 @@ class Env:
     disk: Disk
     meta: MetaStore
     rng: random.Random
-    offload: Callable[[Callable[[], T]], Awaitable[T]]  # type: ignore[valid-type]
+    offload: Callable[[Callable[[], T]], Awaitable[T]]
     """Run a pure function that takes long: in a thread, or inline under simulation."""
     reached: Callable[[str], None] = _went_on
     """Called with the name of a fault point: a place where a test may want the broker to die."""

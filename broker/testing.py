@@ -99,6 +99,11 @@ class RunningBroker:
         self.process.kill()
         self._reap()
 
+    def wait(self, seconds: float = STOP_SECONDS) -> int:
+        """Wait for a process that ends by itself; its exit status."""
+        self.process.wait(seconds)
+        return self._reap()
+
     def restart(self) -> None:
         """Stop, and start again on the same port and data."""
         self.stop()

@@ -18,7 +18,7 @@ from typing import Final
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.api.parallel import for_each
-from odradek.broker.partition import Appended, Partition
+from odradek.broker.partitions import Appended, Partition
 from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.apis.txn import (
     WritableTxnMarker,

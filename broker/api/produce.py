@@ -28,7 +28,7 @@ import trio
 from odradek.broker.api.context import Deferred, RequestContext
 from odradek.broker.api.parallel import for_each
 from odradek.broker.api.transactional import admit, transaction_version_of_produce
-from odradek.broker.partition import Appended, Partition
+from odradek.broker.partitions import Appended, Partition
 from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.apis.produce import (
     PartitionProduceResponse,

@@ -27,7 +27,7 @@ ADVERTISED = {
 def test_every_api_that_is_declared_has_a_handler_of_its_name() -> None:
     assert list(HANDLERS) == sorted(APIS)
     for key, handler in HANDLERS.items():
-        name = handler.__name__.replace("_", "")  # type: ignore[attr-defined]
+        name = handler.__name__.replace("_", "")
         assert name == APIS[key].name.lower()
 
 

@@ -3,7 +3,6 @@
 import threading
 import time
 import uuid
-from collections.abc import Iterator
 
 import pytest
 
@@ -21,13 +20,13 @@ E = ErrorCode
 
 
 @pytest.fixture
-def topic(client: RawClient) -> Iterator[str]:
+def topic(client: RawClient) -> str:
     """A topic with three batches of two records in partition 0, and an empty partition 1."""
     name = f"t-{uuid.uuid4().hex[:8]}"
     create_topic(client, name, 2)
     for number in range(3):
         produce(client, name, batch(b"%d" % (2 * number), b"%d" % (2 * number + 1)))
-    yield name
+    return name
 
 
 def values(answer: object) -> list[bytes | None]:

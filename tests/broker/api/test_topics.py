@@ -308,7 +308,7 @@ def test_there_is_nobody_for_other_kinds_of_keys(client: RawClient) -> None:
 
 
 def test_what_clients_are_told_to_connect_to_can_be_said() -> None:
-    with run_broker(config={"advertised.listeners": "PLAINTEXT://broker.example:1234"}) as broker:
-        with RawClient(broker) as client:
-            told = client.ask(METADATA, 12, MetadataRequest(topics=())).brokers[0]
-            assert (told.host, told.port) == ("broker.example", 1234)
+    advertised = {"advertised.listeners": "PLAINTEXT://broker.example:1234"}
+    with run_broker(config=advertised) as broker, RawClient(broker) as client:
+        told = client.ask(METADATA, 12, MetadataRequest(topics=())).brokers[0]
+        assert (told.host, told.port) == ("broker.example", 1234)
