@@ -74,20 +74,22 @@ def _is_at_end(receiver: Any, places: list[TopicPartition]) -> bool:
     return all(receiver.position(place) >= ends[place] for place in places)
 
 
-def polled(receiver: Any) -> list[Any]:
+def polled(receiver: Any, timeout_ms: int = 50) -> list[Any]:
     """The records of one poll, in order of their partition."""
-    return [record for records in receiver.poll(timeout_ms=50).values() for record in records]
+    found = receiver.poll(timeout_ms=timeout_ms)
+    return [record for records in found.values() for record in records]
 
 
 def poll_until(done: Callable[[], bool], *receivers: Any, collect: list[Any] | None = None) -> None:
     """Poll the consumers until `done()`, each in a thread: a member that waits for the others to
-    join does so inside its poll."""
+    join does so inside its poll. A poll that ends between SyncGroup and its answer loses the
+    assignment for good (kafka-python 3.0.12), so these are long."""
     stop = threading.Event()
     deadline = time.monotonic() + DEADLINE_SECONDS
 
     def poll(receiver: Any) -> None:
         while not stop.is_set():
-            records = polled(receiver)
+            records = polled(receiver, timeout_ms=1_000)
             if collect is not None:
                 collect.extend(records)
 
