@@ -1,0 +1,223 @@
+"""A log as a person wants to see it: batches, and what became of each transaction.
+
+It works on the bytes of files, of a broker that runs or not, and trusts none of them: what is cut
+off or damaged is said and not a reason to stop before the end of the good part.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from odradek.protocol.batch import (
+    HEADER_BYTES,
+    MAGIC,
+    BatchHeader,
+    Codec,
+    crc_is_good,
+    read_header,
+)
+from odradek.protocol.control import Marker, read_marker
+from odradek.protocol.errors import KafkaError, ProtocolError
+from odradek.protocol.record import Record, decode_batch
+from odradek.protocol.schema import Buffer
+from odradek.protocol.state_topics import (
+    CONSUMER_OFFSETS_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    TransactionLogKey,
+    TransactionLogValue,
+    decode_consumer_offsets_key,
+    decode_transaction_state_key,
+    decode_value,
+)
+
+TRANSACTION_STATES: Final = (
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "Dead",
+    "PrepareEpochFence",
+)
+TEXT_MAX: Final = 120
+DECODED_MAX_BYTES: Final = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class FoundBatch:
+    """A batch in a file; `problem` says what is wrong with it."""
+
+    position: int
+    header: BatchHeader
+    data: memoryview
+    problem: str | None = None
+
+    @property
+    def codec(self) -> str:
+        codec = self.header.codec
+        return Codec(codec).name.lower() if codec in list(Codec) else f"codec {codec}"
+
+    def marker(self) -> Marker | None:
+        """What it says if it is a transaction marker."""
+        if not self.header.is_control or self.problem is not None:
+            return None
+        try:
+            return read_marker(self.data)
+        except (KafkaError, ProtocolError):
+            return None
+
+    def records(self) -> list[Record]:
+        """Raises KafkaError, ProtocolError."""
+        return decode_batch(self.data, max_bytes=DECODED_MAX_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Bytes at the end of a file that are no batch."""
+
+    position: int
+    size_bytes: int
+
+
+def batches_in(data: memoryview) -> Iterator[FoundBatch | Rest]:
+    """Every batch of a `.log` file, and then what follows the last, if anything does."""
+    position = 0
+    while len(data) - position >= HEADER_BYTES:
+        header = read_header(data, position)
+        end = position + header.size_bytes
+        if header.magic != MAGIC or header.size_bytes < HEADER_BYTES or end > len(data):
+            break
+        batch = data[position:end]
+        problem = None if crc_is_good(batch, header) else "the CRC does not match"
+        yield FoundBatch(position, header, batch, problem)
+        position = end
+    if position < len(data):
+        yield Rest(position, len(data) - position)
+
+
+@dataclass(slots=True)
+class FoundTransaction:
+    """A transaction in one partition, as far as it was seen."""
+
+    producer_id: int
+    producer_epoch: int
+    first_offset: int | None
+    """None if it began before what was looked at, or had no records here."""
+    last_offset: int
+    record_count: int = 0
+    outcome: str = "open"
+
+
+@dataclass(slots=True)
+class Transactions:
+    """Follows the batches of one partition and tells what their transactions became."""
+
+    open: dict[int, FoundTransaction] = field(default_factory=dict)
+    ended: list[FoundTransaction] = field(default_factory=list)
+
+    def see(self, batch: FoundBatch) -> None:
+        header = batch.header
+        if not header.is_transactional:
+            return
+        found = self.open.get(header.producer_id)
+        if found is None:
+            first_offset = None if header.is_control else header.base_offset
+            found = self.open[header.producer_id] = FoundTransaction(
+                header.producer_id, header.producer_epoch, first_offset, header.last_offset
+            )
+        found.last_offset = header.last_offset
+        marker = batch.marker()
+        if marker is not None:
+            found.outcome = "committed" if marker.committed else "aborted"
+            self.ended.append(self.open.pop(header.producer_id))
+        elif not header.is_control:
+            found.record_count += header.record_count
+
+    def all(self) -> list[FoundTransaction]:
+        """Those that ended, in the order of their markers, and then those that are open."""
+        return [*self.ended, *self.open.values()]
+
+
+def text_of(data: Buffer | None) -> str:
+    """Bytes for people: text if they are text, cut short if they are long."""
+    if data is None:
+        return "null"
+    try:
+        text = bytes(data).decode()
+    except UnicodeDecodeError:
+        text = ""
+    if not text.isprintable() or (data and not text):
+        text = bytes(data[:TEXT_MAX]).hex(" ", 4)
+    return text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}..."
+
+
+def describe_record(record: Record, topic: str) -> dict[str, object]:
+    """What a record says: decoded if it is one of a state topic."""
+    if topic == TRANSACTION_STATE_TOPIC and record.key is not None:
+        return _describe_transaction(record)
+    if topic == CONSUMER_OFFSETS_TOPIC and record.key is not None:
+        return _describe_group(record)
+    said: dict[str, object] = {"key": text_of(record.key), "value": text_of(record.value)}
+    if record.headers:
+        said["headers"] = {name: text_of(value) for name, value in record.headers}
+    return said
+
+
+def _describe_transaction(record: Record) -> dict[str, object]:
+    key = decode_transaction_state_key(record.key)
+    if not isinstance(key, TransactionLogKey):
+        return {"key": text_of(record.key), "value": text_of(record.value)}
+    said: dict[str, object] = {"transactional_id": key.transactional_id}
+    if record.value is None:
+        return {**said, "removed": True}
+    value = decode_value(TransactionLogValue, record.value)
+    status = value.transaction_status
+    is_known = 0 <= status < len(TRANSACTION_STATES)
+    said |= {
+        "state": TRANSACTION_STATES[status] if is_known else f"state {status}",
+        "producer_id": value.producer_id,
+        "producer_epoch": value.producer_epoch,
+        "timeout_ms": value.transaction_timeout_ms,
+    }
+    if value.transaction_partitions:
+        said["partitions"] = [
+            f"{entry.topic}-{index}"
+            for entry in value.transaction_partitions
+            for index in entry.partition_ids
+        ]
+    if value.client_id is not None:
+        said["client"] = f"{value.client_id} at {value.client_host}"
+    if value.epoch_bump_cause is not None:
+        said["epoch_bumped_by"] = value.epoch_bump_cause
+    return said
+
+
+def _describe_group(record: Record) -> dict[str, object]:
+    assert record.key is not None
+    key = decode_consumer_offsets_key(record.key)
+    if isinstance(key, OffsetCommitKey):
+        said: dict[str, object] = {"group": key.group, "partition": f"{key.topic}-{key.partition}"}
+        if record.value is None:
+            return {**said, "removed": True}
+        offset = decode_value(OffsetCommitValue, record.value)
+        said["offset"] = offset.offset
+        if offset.metadata:
+            said["metadata"] = offset.metadata
+        return said
+    if isinstance(key, GroupMetadataKey):
+        if record.value is None:
+            return {"group": key.group, "removed": True}
+        group = decode_value(GroupMetadataValue, record.value)
+        return {
+            "group": key.group,
+            "protocol_type": group.protocol_type,
+            "generation": group.generation,
+            "leader": group.leader,
+            "members": [member.member_id for member in group.members],
+        }
+    return {"key": text_of(record.key), "value": text_of(record.value)}
