@@ -13,6 +13,7 @@ When the file has outgrown what lives in it, a new one is written beside it, flu
 over it: at every moment the directory has one complete file. A leftover `.new` is thrown away.
 """
 
+import logging
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -30,6 +31,9 @@ COMPACT_AT_FACTOR: Final = 4
 """A file above COMPACT_ABOVE_BYTES and this many times its last snapshot is written anew."""
 
 _HEAD: Final = struct.Struct(">II")
+
+
+LOGGER: Final = logging.getLogger(__name__)
 
 
 class DamagedStore(Exception):
@@ -62,6 +66,7 @@ class EmbeddedStore:
         if is_new:
             await store._file.fsync()
             await disk.fsync_dir(directory)
+            await disk.fsync_dir(_parent(directory))
         else:
             await store._recover()
         return store
@@ -157,13 +162,18 @@ class EmbeddedStore:
         }
         snapshot = _record([self._revision, puts, versions])
         beside = f"{self._path}.new"
-        fresh = self._disk.open(beside)
+        fresh: File | None = None
         try:
+            if self._disk.exists(beside):
+                self._disk.remove(beside)
+            fresh = self._disk.open(beside)
             fresh.append(snapshot)
             await fresh.fsync()
             self._disk.rename(beside, self._path)
-        except OSError:
-            fresh.close()  # the old file goes on; the next write tries again
+        except OSError as error:
+            LOGGER.warning("%s is not rewritten, and goes on as it is: %s", self._path, error)
+            if fresh is not None:
+                fresh.close()
             return
         self._file.close()
         self._file = fresh
@@ -172,6 +182,10 @@ class EmbeddedStore:
             await self._disk.fsync_dir(self._directory)
         except OSError as error:
             self._failure = error
+
+
+def _parent(directory: str) -> str:
+    return directory.rpartition("/")[0] or ("/" if directory.startswith("/") else ".")
 
 
 def _record(content: list[Any]) -> bytes:

@@ -1,6 +1,8 @@
 """The metadata store in a file: what was answered survives, whatever byte a crash came at."""
 
+import errno
 from pathlib import Path
+from random import Random
 
 import pytest
 import trio
@@ -10,6 +12,7 @@ from odradek.broker.cluster.store_embedded import FILE, DamagedStore, EmbeddedSt
 from odradek.broker.env import Compare
 from odradek.broker.storage.disk import SystemDisk
 from odradek.protocol.errors import ErrorCode, KafkaError
+from tests.fakes.disk import FakeDisk, PowerOff
 
 Contents = dict[str, tuple[bytes, int, int]]
 
@@ -157,22 +160,85 @@ async def test_a_crash_while_writing_anew_leaves_the_old_file(tmp_path: Path) ->
         store.close()
 
 
-async def test_what_cannot_be_written_is_not_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = await opened(tmp_path)
+# a disk that loses what was not flushed
+
+
+async def write_some(disk: FakeDisk, answered: list[tuple[Contents, int]]) -> None:
+    """A life of a store that is rewritten now and then; `answered` is what it said each time."""
+    store = await EmbeddedStore.open(disk, "/data")
+    answered.append(await contents(store))
+    for number in range(12):
+        await store.txn([], {f"/{number % 3}": bytes(200 + number), f"/{number % 2}x": None})
+        answered.append(await contents(store))
+    store.close()
+
+
+async def after_one_more(states: list[tuple[Contents, int]]) -> list[tuple[Contents, int]]:
+    """What a store may have after a crash: the last answer, or what was being written."""
+    whole: list[tuple[Contents, int]] = []
+    await write_some(FakeDisk(), whole)
+    return whole[max(0, len(states) - 1) : len(states) + 1]
+
+
+@pytest.mark.usefixtures("small_files")
+@pytest.mark.parametrize("seed", [None, 1, 2, 3])
+async def test_a_power_cut_at_any_operation_loses_no_answer(seed: int | None) -> None:
+    disk, answered = FakeDisk(), list[tuple[Contents, int]]()
+    await write_some(disk, answered)
+    assert any(name.startswith("rename") for name in disk.journal)  # it was rewritten
+    for operation in range(disk.operations):
+        disk, answered = FakeDisk(), []
+        disk.power_off_at(operation)
+        with pytest.raises(PowerOff):
+            await write_some(disk, answered)
+        disk.crash(None if seed is None else Random(seed * 1000 + operation))
+        store = await EmbeddedStore.open(disk, "/data")
+        state = await contents(store)
+        assert state in await after_one_more(answered), (operation, disk.journal[-3:])
+        revision = state[1]
+        assert await store.txn([], {"/after": b"1"}) == (True, revision + 1)
+        store.close()
+        disk.crash()
+        store = await EmbeddedStore.open(disk, "/data")
+        assert (await contents(store))[0]["/after"] == (b"1", revision + 1, revision + 1)
+
+
+async def test_what_cannot_be_written_is_not_there_and_writing_goes_on() -> None:
+    disk = FakeDisk()
+    store = await EmbeddedStore.open(disk, "/data")
     await store.txn([], {"/a": b"1"})
-
-    def full(*buffers: object) -> int:
-        raise OSError(28, "No space left on device")
-
-    class Full:
-        append = staticmethod(full)
-
-    real, store._file = store._file, Full()  # type: ignore[assignment]
+    disk.fail("append", errno.ENOSPC)
     with pytest.raises(KafkaError) as refused:
         await store.txn([], {"/a": b"2"})
     assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert await contents(store) == ({"/a": (b"1", 1, 1)}, 1)
-    store._file = real  # there is space again
     assert await store.txn([], {"/a": b"3"}) == (True, 2)
+
+
+async def test_after_a_failed_flush_nothing_more_is_taken() -> None:
+    disk = FakeDisk()
+    store = await EmbeddedStore.open(disk, "/data")
+    await store.txn([], {"/a": b"1"})
+    disk.fail("fsync", errno.EIO)
+    for _ in range(2):
+        with pytest.raises(KafkaError) as refused:
+            await store.txn([], {"/a": b"2"})
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert await contents(store) == ({"/a": (b"1", 1, 1)}, 1)
+    disk.crash()
+    store = await EmbeddedStore.open(disk, "/data")
+    assert await contents(store) == ({"/a": (b"1", 1, 1)}, 1)
+
+
+@pytest.mark.usefixtures("small_files")
+@pytest.mark.parametrize("call", ["open", "append", "fsync", "rename"])
+async def test_a_failed_rewriting_leaves_the_old_file_in_use(call: str) -> None:
+    disk = FakeDisk()
+    store = await EmbeddedStore.open(disk, "/data")
+    await store.txn([], {"/a": bytes(900)})
+    disk.fail(call, errno.ENOSPC, path_end=".new" if call != "rename" else "")
+    await store.txn([], {"/a": bytes(901)})
+    assert await store.txn([], {"/a": b"after"}) == (True, 3)
+    disk.crash()
+    store = await EmbeddedStore.open(disk, "/data")
+    assert await contents(store) == ({"/a": (b"after", 1, 3)}, 3)
