@@ -18,7 +18,7 @@ StartingOffsets = int | Offsets
 EndingOffsets = int | Offsets
 
 INITIAL: Final = "$initial"
-"""Where a stream's first batch began, beside its end. No topic can have this name."""
+"""Where a stream began, beside where its first batch begins and ends. No topic has such a name."""
 
 
 class OffsetError(ValueError):

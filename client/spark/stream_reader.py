@@ -3,7 +3,7 @@
 Spark writes the end of every micro-batch into its checkpoint before it runs it, and the beginning
 is the end of the one before it. Only the first has none: Spark asks `initialOffset` again when it
 runs that batch again, and "latest" is elsewhere by then, or "earliest" after a clean-up. What came
-between would be lost, silently. So the end of the first batch says beside it where it began
+between would be lost, silently. So where the stream began stands beside the end of the first batch
 (`INITIAL`), and a replay begins there.
 """
 
@@ -62,7 +62,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 latest=broker.latest(partitions),
                 option="startingOffsets",
             )
-        return to_json(self._initial)
+        initial = to_json(self._initial)
+        return initial | {INITIAL: initial}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         max_rows = self._options.max_offsets_per_trigger
@@ -80,18 +81,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = limit_rows(self._connected().earliest(new) | begin, end, limit.max_rows)
         if end == begin:
             return start
-        if self._initial is not None and begin == self._initial:
-            return to_json(end) | {INITIAL: to_json(self._initial)}
-        return to_json(end)
+        is_first = INITIAL in start and from_json(start[INITIAL]) == begin
+        return to_json(end) | ({INITIAL: start[INITIAL]} if is_first else {})
 
     def _latest(self) -> Offsets:
         broker = self._connected()
         return broker.latest(broker.partitions())
 
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> list[InputPartition]:
-        begin, until = from_json(end.get(INITIAL, start)), from_json(end)
-        if begin == until:
+        if start == end:  # another source of the query has something new, and this one not
             return []
+        begin, until = from_json(end.get(INITIAL, start)), from_json(end)
         broker = self._connected()
         there = set(broker.partitions())
         earliest = broker.earliest(sorted(there & until.keys()))
