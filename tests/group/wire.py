@@ -1,0 +1,285 @@
+"""A client that speaks the group APIs in any version, to any broker at an address."""
+
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from odradek.protocol.api import Api
+from odradek.protocol.apis.coordinator import FIND_COORDINATOR, FindCoordinatorRequest
+from odradek.protocol.apis.group import (
+    HEARTBEAT,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    SYNC_GROUP,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
+from odradek.protocol.apis.group_offsets import (
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from odradek.protocol.apis.metadata import METADATA, MetadataRequest, MetadataRequestTopic
+from odradek.protocol.apis.topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
+from odradek.protocol.apis.txn import (
+    ADD_OFFSETS_TO_TXN,
+    END_TXN,
+    INIT_PRODUCER_ID,
+    TXN_OFFSET_COMMIT,
+    AddOffsetsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from odradek.protocol.connection import ClientConnection
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schema import ZERO_UUID
+from tests.broker.raw import RawClient
+
+PATIENCE_SECONDS: Final = 30.0
+NOT_YET: Final = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+}
+"""What a broker says while something has just been made."""
+
+
+class WireClient(RawClient):
+    def __init__(self, bootstrap: str, client_id: str = "wire") -> None:
+        host, _, port = bootstrap.rpartition(":")
+        self.socket = socket.create_connection((host, int(port)), PATIENCE_SECONDS)
+        self._connection = ClientConnection(client_id)
+
+    def until_ready(self, api: Api[Any, Any], version: int, message: object, code: str) -> Any:
+        """Ask until the answer's field `code` is not an error of something that is being made."""
+        for _ in range(200):
+            answer = self.ask(api, version, message)
+            if getattr(answer, code) not in NOT_YET:
+                return answer
+            self.ask(METADATA, 12, MetadataRequest(topics=()))
+        raise AssertionError(answer)
+
+    # what must be there
+
+    def create_topic(self, name: str, partitions: int = 2) -> None:
+        topic = CreatableTopic(
+            name=name, num_partitions=partitions, replication_factor=1, assignments=(), configs=()
+        )
+        answer = self.ask(CREATE_TOPICS, 7, CreateTopicsRequest(topics=(topic,)))
+        assert answer.topics[0].error_code == ErrorCode.NONE
+        while self.metadata(name).error_code != ErrorCode.NONE:
+            pass
+
+    def metadata(self, topic: str) -> Any:
+        wanted = MetadataRequestTopic(name=topic)
+        request = MetadataRequest(topics=(wanted,), allow_auto_topic_creation=False)
+        return self.ask(METADATA, 12, request).topics[0]
+
+    def coordinator_of(self, group_id: str, kind: int = 0) -> None:
+        """Ask until there is one: the question makes the state topic."""
+        request = FindCoordinatorRequest(key=group_id, key_type=kind)
+        self.until_ready(FIND_COORDINATOR, 3, request, "error_code")
+
+    # membership
+
+    def join(
+        self,
+        group_id: str,
+        member_id: str = "",
+        *,
+        version: int = 9,
+        instance: str | None = None,
+        protocols: Sequence[tuple[str, bytes]] = (("range", b"meta"),),
+        session_ms: int = 10_000,
+        protocol_type: str = "consumer",
+    ) -> Any:
+        request = JoinGroupRequest(
+            group_id=group_id,
+            session_timeout_ms=session_ms,
+            rebalance_timeout_ms=10_000,
+            member_id=member_id,
+            group_instance_id=instance,
+            protocol_type=protocol_type,
+            protocols=tuple(
+                JoinGroupRequestProtocol(name=name, metadata=data) for name, data in protocols
+            ),
+        )
+        return self.ask(JOIN_GROUP, version, request)
+
+    def sync(
+        self,
+        group_id: str,
+        joined: Any,
+        assignments: Mapping[str, bytes] | None = None,
+        *,
+        version: int = 5,
+        generation: int | None = None,
+        instance: str | None = None,
+    ) -> Any:
+        request = SyncGroupRequest(
+            group_id=group_id,
+            generation_id=joined.generation_id if generation is None else generation,
+            member_id=joined.member_id,
+            group_instance_id=instance,
+            protocol_type="consumer",
+            protocol_name=joined.protocol_name,
+            assignments=tuple(
+                SyncGroupRequestAssignment(member_id=member_id, assignment=data)
+                for member_id, data in (assignments or {}).items()
+            ),
+        )
+        return self.ask(SYNC_GROUP, version, request)
+
+    def heartbeat(self, group_id: str, joined: Any, *, version: int = 4, **changes: Any) -> int:
+        fields = {
+            "group_id": group_id,
+            "generation_id": joined.generation_id,
+            "member_id": joined.member_id,
+        } | changes
+        return int(self.ask(HEARTBEAT, version, HeartbeatRequest(**fields)).error_code)
+
+    def leave(self, group_id: str, member_id: str, *, version: int = 5) -> Any:
+        request = LeaveGroupRequest(
+            group_id=group_id, member_id=member_id, members=(MemberIdentity(member_id=member_id),)
+        )
+        return self.ask(LEAVE_GROUP, version, request)
+
+    def member(self, group_id: str, *, version: int = 9, **options: Any) -> Any:
+        """A member alone in its group, with an assignment; the answer to its JoinGroup."""
+        joined = self.join(group_id, version=version, **options)
+        if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            joined = self.join(group_id, joined.member_id, version=version, **options)
+        assert joined.error_code == ErrorCode.NONE, joined
+        synced = self.sync(group_id, joined, {joined.member_id: b"mine"})
+        assert synced.error_code == ErrorCode.NONE
+        return joined
+
+    # offsets
+
+    def commit(
+        self,
+        group_id: str,
+        topic: str,
+        offset: int,
+        *,
+        version: int = 9,
+        partition: int = 0,
+        metadata: str | None = "",
+        topic_id: Any = ZERO_UUID,
+        **who: Any,
+    ) -> int:
+        """The error code of the one partition."""
+        each = OffsetCommitRequestPartition(
+            partition_index=partition,
+            committed_offset=offset,
+            committed_leader_epoch=0,
+            committed_metadata=metadata,
+        )
+        request = OffsetCommitRequest(
+            group_id=group_id,
+            topics=(OffsetCommitRequestTopic(name=topic, topic_id=topic_id, partitions=(each,)),),
+            **{"member_id": "", **who},
+        )
+        answer = self.ask(OFFSET_COMMIT, version, request)
+        return int(answer.topics[0].partitions[0].error_code)
+
+    def fetch(
+        self,
+        group_id: str,
+        topic: str,
+        *,
+        version: int = 9,
+        partition: int = 0,
+        require_stable: bool = False,
+        topic_id: Any = ZERO_UUID,
+    ) -> Any:
+        """The answer for the one partition."""
+        if version >= 8:
+            of_topic = OffsetFetchRequestTopics(
+                name=topic, topic_id=topic_id, partition_indexes=(partition,)
+            )
+            group = OffsetFetchRequestGroup(group_id=group_id, topics=(of_topic,))
+            request = OffsetFetchRequest(groups=(group,), require_stable=require_stable)
+            answer = self.ask(OFFSET_FETCH, version, request).groups[0]
+        else:
+            old = OffsetFetchRequestTopic(name=topic, partition_indexes=(partition,))
+            request = OffsetFetchRequest(
+                group_id=group_id, topics=(old,), require_stable=require_stable
+            )
+            answer = self.ask(OFFSET_FETCH, version, request)
+        assert answer.error_code == ErrorCode.NONE
+        return answer.topics[0].partitions[0]
+
+    # transactions
+
+    def producer(self, transactional_id: str) -> Any:
+        """A transactional producer: the answer to InitProducerId."""
+        self.coordinator_of(transactional_id, kind=1)
+        request = InitProducerIdRequest(
+            transactional_id=transactional_id, transaction_timeout_ms=60_000
+        )
+        return self.until_ready(INIT_PRODUCER_ID, 4, request, "error_code")
+
+    def add_offsets(self, transactional_id: str, producer: Any, group_id: str) -> int:
+        request = AddOffsetsToTxnRequest(
+            transactional_id=transactional_id,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            group_id=group_id,
+        )
+        return int(self.until_ready(ADD_OFFSETS_TO_TXN, 3, request, "error_code").error_code)
+
+    def commit_in_transaction(
+        self,
+        transactional_id: str,
+        producer: Any,
+        group_id: str,
+        topic: str,
+        offset: int,
+        *,
+        version: int = 3,
+        partition: int = 0,
+        metadata: str = "",
+        **who: Any,
+    ) -> int:
+        """The error code of the one partition."""
+        each = TxnOffsetCommitRequestPartition(
+            partition_index=partition, committed_offset=offset, committed_metadata=metadata
+        )
+        request = TxnOffsetCommitRequest(
+            transactional_id=transactional_id,
+            group_id=group_id,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            topics=(TxnOffsetCommitRequestTopic(name=topic, partitions=(each,)),),
+            **who,
+        )
+        answer = self.ask(TXN_OFFSET_COMMIT, version, request)
+        return int(answer.topics[0].partitions[0].error_code)
+
+    def end(
+        self, transactional_id: str, producer: Any, *, committed: bool, version: int = 3
+    ) -> Any:
+        request = EndTxnRequest(
+            transactional_id=transactional_id,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            committed=committed,
+        )
+        return self.until_ready(END_TXN, version, request, "error_code")
