@@ -72,7 +72,6 @@ class Partition:
         self._maintenance = trio.Lock()
         self._high_watermark = log.log_end_offset
         self._last_stable_offset = log.log_end_offset
-        log.epochs.assign(leader_epoch, log.log_end_offset)
         self._see()
 
     def __repr__(self) -> str:

@@ -154,6 +154,7 @@ class Partitions:
             topic_id=topic_id,
             config=config,
             now_ms=self._clock.wall_ms(),
+            leader_epoch=leader_epoch,
         )
         opened.add(recovered)
         partition = Partition(

@@ -19,7 +19,7 @@ from crc32c import crc32c
 from odradek.broker.env import Disk
 from odradek.broker.storage.leader_epochs import EpochStart
 from odradek.broker.storage.producers import ProducerEntry, pack, unpack
-from odradek.broker.storage.segment import SegmentSummary
+from odradek.broker.storage.segment import Segment, SegmentSummary
 
 CHECKPOINT: Final = "checkpoint"
 BESIDE: Final = "checkpoint.tmp"
@@ -37,6 +37,20 @@ class Checkpoint:
     segments: Sequence[SegmentSummary]
     epochs: Sequence[EpochStart]
     producers: Sequence[ProducerEntry] = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToSave:
+    """A log at one moment, to be written as its checkpoint."""
+
+    recovery_offset: int
+    appended_bytes: int
+    state: tuple[int, int, int]
+    segments: Sequence[SegmentSummary]
+    checkpoint: bytes
+    pieces: Sequence[tuple[Segment, str, int, bytes]]
+    """What the index files lack: segment, suffix, position, bytes."""
+    snapshots: Sequence[int]
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:

@@ -14,15 +14,19 @@ can say what is on disk, and a second fsync would lie (KAFKA-10778).
 import errno
 import logging
 from bisect import bisect_right
-from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator
 from operator import attrgetter
 from typing import Final
 from uuid import UUID
 
 from odradek.broker.env import Buffer, Disk
 from odradek.broker.storage.aborted import AbortedEntry, AbortedTransaction
-from odradek.broker.storage.checkpoint import Checkpoint, encode_checkpoint, write_checkpoint
+from odradek.broker.storage.checkpoint import (
+    Checkpoint,
+    ToSave,
+    encode_checkpoint,
+    write_checkpoint,
+)
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.files import (
     SEGMENT_SUFFIXES,
@@ -34,7 +38,7 @@ from odradek.broker.storage.files import (
 )
 from odradek.broker.storage.producers import EndedTransaction
 from odradek.broker.storage.recovery import LogState, Recovered, Recovery
-from odradek.broker.storage.segment import DamagedSegment, Segment, SegmentSummary
+from odradek.broker.storage.segment import DamagedSegment, Segment
 from odradek.broker.storage.snapshot import encode_snapshot
 from odradek.protocol.batch import BatchHeader, iter_batches, set_base_offset
 from odradek.protocol.control import encode_marker
@@ -45,20 +49,6 @@ DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 LOADED_SEGMENTS_MAX: Final = 8
 """Sealed segments of one log whose indexes are kept in memory."""
 BATCHES_READ_BYTES: Final = 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToSave:
-    """A log at one moment, to be written as its checkpoint."""
-
-    recovery_offset: int
-    appended_bytes: int
-    state: tuple[int, int, int]
-    segments: Sequence[SegmentSummary]
-    checkpoint: bytes
-    pieces: Sequence[tuple[Segment, str, int, bytes]]
-    """What the index files lack: segment, suffix, position, bytes."""
-    snapshots: Sequence[int]
 
 
 class Log:
@@ -98,8 +88,11 @@ class Log:
         topic_id: UUID,
         config: LogConfig,
         now_ms: int,
+        leader_epoch: int = 0,
     ) -> "tuple[Log, Recovered]":
         """Open a log, recovered, or make an empty one. Everything in it is on disk.
+
+        Also that `leader_epoch` begins at its end, if it is new (KAFKA-7415).
 
         Raises OSError.
         """
@@ -111,6 +104,10 @@ class Log:
             files, directory, now_ms=now_ms, index_interval_bytes=config.index_interval_bytes
         )
         recovered = await recovery.run()
+        state = recovered.state
+        if leader_epoch > state.epochs.latest:
+            state.epochs.assign(leader_epoch, state.segments[-1].next_offset)
+            recovered.is_changed = True
         log = cls(files, directory, topic_id, config, recovered.state)
         if recovered.is_changed or recovered.checkpoint is None:
             try:
@@ -395,7 +392,10 @@ class Log:
         At most `max_bytes`, but with `min_one` at least one batch. Also an offset that they are all
         below. Raises KafkaError OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR.
         """
-        segment = self.segments[self.segment_at(offset)]
+        number = self.segment_at(offset)
+        if number < 0:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.name}: {offset} was deleted")
+        segment = self.segments[number]
         try:
             await self._load(segment)
             start = await segment.locate(offset)

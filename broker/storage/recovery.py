@@ -10,8 +10,12 @@ Without a usable checkpoint (it was damaged, or files are not what it says) the 
 the first batch on, beginning with the producers of the snapshot at that place, if there is one.
 Everything that is removed or cut off is made durable before the log is used, so that a second crash
 cannot bring it back.
+
+Batches that a checkpoint vouches for and that are not there any more are another matter: no crash
+does that, a broken disk or a person did. Then the log is not opened and nothing is changed.
 """
 
+import errno
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -20,7 +24,7 @@ from typing import Final
 
 from odradek.broker.env import Disk, File
 from odradek.broker.storage.aborted import AbortedEntry
-from odradek.broker.storage.checkpoint import BESIDE, Checkpoint, read_checkpoint
+from odradek.broker.storage.checkpoint import BESIDE, CHECKPOINT, Checkpoint, read_checkpoint
 from odradek.broker.storage.files import (
     ABORTED_INDEX,
     LOG,
@@ -42,6 +46,18 @@ from odradek.protocol.control import read_marker
 
 LOGGER: Final = logging.getLogger(__name__)
 READ_BYTES: Final = 1024 * 1024
+
+
+class LostData(OSError):
+    """Batches are gone that were on disk."""
+
+    def __init__(self, path: str, from_offset: int) -> None:
+        super().__init__(
+            errno.EIO,
+            f"what was on disk from offset {from_offset} on is missing or damaged; restore the "
+            f"file, or remove the file {CHECKPOINT} beside it to go on without",
+            path,
+        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -138,12 +154,16 @@ class Recovery:
         self._directory = directory
         self._now_ms = now_ms
         self._interval_bytes = index_interval_bytes
+        self._vouched_offset = 0
+        """Up to where batches are known to have been on disk."""
 
     async def run(self) -> Recovered:
-        """Raises OSError."""
+        """Raises OSError; LostData if nothing should be done without a person."""
         names = self._disk.listdir(self._directory)
         checkpoint = await read_checkpoint(self._disk, self._directory)
         bases = offsets_in(names, LOG)
+        if checkpoint is not None:
+            self._check_nothing_is_lost(checkpoint, bases)
         if checkpoint is not None and self._matches(checkpoint, bases):
             recovered = await self._from_checkpoint(checkpoint)
         else:
@@ -164,6 +184,16 @@ class Recovery:
         return recovered
 
     # where to begin
+
+    def _check_nothing_is_lost(self, checkpoint: Checkpoint, bases: list[int]) -> None:
+        """Raises LostData."""
+        self._vouched_offset = checkpoint.recovery_offset
+        for summary in checkpoint.segments:
+            path = file_path(self._directory, summary.base_offset, LOG)
+            if summary.size_bytes and (
+                summary.base_offset not in bases or self._disk.size(path) < summary.size_bytes
+            ):
+                raise LostData(path, summary.base_offset)
 
     def _matches(self, checkpoint: Checkpoint, bases: list[int]) -> bool:
         """Whether the files are those that the checkpoint describes."""
@@ -286,6 +316,8 @@ class Recovery:
         recovered.read_bytes += end - start
         recovered.is_changed = True
         torn_bytes = file.size - end
+        if torn_bytes and segment.next_offset < self._vouched_offset:
+            raise LostData(segment.path(), segment.next_offset)
         if torn_bytes:
             LOGGER.warning("%s: the last %d bytes are no batch", segment.path(), torn_bytes)
             recovered.cut_off_bytes += torn_bytes
@@ -294,6 +326,8 @@ class Recovery:
     def _drop(self, recovered: Recovered, base: int) -> None:
         """A segment behind a place where the log ends."""
         path = file_path(self._directory, base, LOG)
+        if base < self._vouched_offset:
+            raise LostData(path, recovered.state.segments[-1].next_offset)
         recovered.cut_off_bytes += self._disk.size(path)
         LOGGER.warning("%s comes after the end of the log and is removed", path)
         self._remove_indexes(base)
