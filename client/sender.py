@@ -9,7 +9,7 @@ Retries, back-off and what each error code means for a batch are here; order and
 queue's business (`accumulator.py`), transactions that of `transaction_control.py`.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, Protocol
 
 import trio
@@ -139,7 +139,7 @@ class Sender:
             self._wake = trio.Event()
             self._expire(trio.current_time())
             if self._accumulator.active and self._cluster.is_stale:
-                self._once("metadata", self._refresh)
+                self._once("age", self._refresh_old)
             self.pump()
 
     # Sending
@@ -412,11 +412,15 @@ class Sender:
         """Until every partition with something to send has a leader."""
         backoff = Backoff(self._config)
         while self._accumulator.active:
-            await self._refresh_quietly()
+            await self._refresh_quietly({name.topic for name in self._accumulator.active})
             self._refuse_missing()
             if all(self._cluster.metadata.leader(*name) for name in self._accumulator.active):
                 return
             await trio.sleep(backoff.next_seconds())
+
+    async def _refresh_old(self) -> None:
+        if not await self._refresh_quietly(self._cluster.metadata.topics):
+            await trio.sleep(Backoff(self._config, 2).next_seconds())
 
     def _refuse_missing(self) -> None:
         """Fail what goes to partitions that the topic does not have."""
@@ -438,15 +442,17 @@ class Sender:
         except Retriable:
             self._cluster.metadata.forget_age()
             await trio.sleep(Backoff(self._config, 1).next_seconds())
-            await self._refresh_quietly()
+            await self._refresh_quietly({name.topic for name in self._accumulator.active})
         except OdradekError as error:
             self._give_up_all(error)
 
-    async def _refresh_quietly(self) -> None:
+    async def _refresh_quietly(self, topics: Iterable[str]) -> bool:
+        """Whether there was an answer. Whoever needs one tries again, until the batches' deadline."""
         try:
-            await self._cluster.refresh({name.topic for name in self._accumulator.active})
+            await self._cluster.refresh(topics)
         except Retriable:
-            return  # whoever needs it tries again, until the batches' own deadline
+            return False
+        return True
 
     async def _obtain_identity(self) -> None:
         """A producer id, from any broker."""
