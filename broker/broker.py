@@ -26,6 +26,7 @@ from odradek.broker.partition import Partition
 from odradek.broker.partitions import Partitions
 from odradek.broker.peers import InProcessPeer
 from odradek.broker.server import Server
+from odradek.broker.storage.segment import DamagedSegment
 from odradek.broker.topic_logs import TopicLogs
 from odradek.broker.txn.config import TransactionConfig
 from odradek.broker.txn.coordinator import TransactionCoordinator
@@ -38,6 +39,10 @@ from odradek.protocol.state_topics import (
 )
 
 CONNECTIONS_MAX: Final = 10_000
+
+
+class CannotServe(Exception):
+    """The directory or the address cannot be used: one sentence for a person."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +94,7 @@ async def serve(
 ) -> None:
     """Run a broker until `stop` is set.
 
-    Raises OSError if the address or the directory cannot be had.
+    Raises `CannotServe`, possibly in a group, if the directory or the address cannot be used.
     """
     began = trio.current_time()
     here = BrokerImage(node_id=config.node_id, host="", port=0)
@@ -103,8 +108,11 @@ async def serve(
     )
     logs = TopicLogs(partitions, config)
     cluster = Controller(meta=env.meta, config=config, rng=env.rng, logs=logs, image=image)
-    await cluster.elect()
-    partition_count = await logs.open_all(cluster.image)
+    try:
+        await cluster.elect()
+        partition_count = await logs.open_all(cluster.image)
+    except (OSError, KafkaError, DamagedSegment) as error:
+        raise CannotServe(f"The data directory {directory} cannot be used: {error}") from error
     core = _core(env, config, cluster, partitions)
     server = Server(
         network=env.net,
@@ -133,16 +141,27 @@ async def serve(
             await nursery.start(core.groups.run)
             nursery.start_soon(_load_coordinators, core)
 
-            async def listen() -> None:
-                await server.serve(address.host, address.port, started=listening)
-
-            nursery.start_soon(listen)
+            nursery.start_soon(_listen, server, address, listening)
             await stop.wait()
             await server.drain()
             nursery.cancel_scope.cancel()
     finally:
         with trio.CancelScope(shield=True):
             await partitions.close()
+
+
+async def _listen(server: Server, address: Address, listening: Callable[[str, int], None]) -> None:
+    try:
+        await server.serve(address.host, address.port, started=listening)
+    except* OSError as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise CannotServe(
+            f"{address.host}:{address.port} cannot be listened on: {reason}; "
+            "choose another --listen."
+        ) from None
 
 
 def _core(env: Env, config: BrokerConfig, cluster: Controller, partitions: Partitions) -> Core:

@@ -93,7 +93,8 @@ def serve(
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
 
-    from odradek.broker.process import CannotServe, run
+    from odradek.broker.broker import CannotServe
+    from odradek.broker.process import run
 
     try:
         run(config, None if ephemeral else directory, where, told)

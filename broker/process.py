@@ -12,7 +12,7 @@ from typing import Final
 
 import trio
 
-from odradek.broker.broker import Address, Started, serve
+from odradek.broker.broker import Address, CannotServe, Started, serve
 from odradek.broker.cluster.store_embedded import DamagedStore, EmbeddedStore
 from odradek.broker.config import BrokerConfig
 from odradek.broker.storage.disk import SystemDisk
@@ -24,10 +24,6 @@ LOCK_FILE: Final = ".lock"
 FILES_OF_A_CONNECTION: Final = 2
 """Of the open files that a process may have, every second may be a connection."""
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-
-
-class CannotServe(Exception):
-    """Why no broker runs: one sentence for a person."""
 
 
 def run(
@@ -118,8 +114,8 @@ async def _main(
                 connections_max=connections,
             )
             nursery.cancel_scope.cancel()
-    except* OSError as group:
-        raise CannotServe(_cannot_listen(address, group)) from None
+    except* CannotServe as group:
+        raise _first(group) from None
     finally:
         meta.close()
 
@@ -150,11 +146,6 @@ def _say_started(what: Started, config: BrokerConfig, directory: Path, is_epheme
         )
 
 
-def _cannot_listen(address: Address, group: BaseExceptionGroup[OSError]) -> str:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return (
-        f"{address.host}:{address.port} cannot be listened on: {reason}; choose another --listen."
-    )
+def _first(group: BaseExceptionGroup[CannotServe]) -> CannotServe:
+    first = group.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first

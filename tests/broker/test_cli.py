@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,6 +17,8 @@ from click.testing import CliRunner
 from odradek.broker.cli import main, parse_address
 from odradek.broker.settings import ConfigError
 from odradek.broker.testing import BrokerDidNotStart, RunningBroker, run_broker
+from tests.broker.asks import batch, create_topic, produce
+from tests.broker.raw import RawClient
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
@@ -188,3 +191,24 @@ def test_it_starts_again_on_the_same_port(broker: RunningBroker) -> None:
     broker.kill()
     broker.start()
     assert broker.port == port
+
+
+def test_a_log_that_cannot_be_opened_is_refused_in_words(broker: RunningBroker) -> None:
+    with RawClient(broker) as client:
+        create_topic(client, "t")
+        produce(client, "t", batch(b"x"))
+    broker.kill()
+    shutil.rmtree(broker.data_dir / "t-0")
+    (broker.data_dir / "t-0").write_text("not a directory")
+    with pytest.raises(BrokerDidNotStart) as refused:
+        broker.start()
+    assert str(refused.value).startswith(f"Error: The data directory {broker.data_dir} cannot be ")
+    assert "Traceback" not in str(refused.value)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_read_only_directory_is_refused_in_words(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(BrokerDidNotStart) as refused, run_broker(data_dir=tmp_path):
+        pass
+    assert "cannot be written: Permission denied" in str(refused.value)

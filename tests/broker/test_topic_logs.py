@@ -1,0 +1,151 @@
+"""Topics over their logs and the metadata store, on a disk that loses what was not flushed."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+import trio
+
+from odradek.broker.cluster.controller import Controller, load_image
+from odradek.broker.cluster.image import BrokerImage
+from odradek.broker.cluster.new_topic import NewTopic
+from odradek.broker.cluster.store_embedded import EmbeddedStore
+from odradek.broker.config import BrokerConfig, from_properties
+from odradek.broker.partitions import Partitions
+from odradek.broker.storage.config import FlushPolicy
+from odradek.broker.topic_logs import TopicLogs, log_config
+from odradek.protocol.batch import TimestampType
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.record import Record
+from tests.fakes.clock import FakeClock
+from tests.fakes.disk import FakeDisk, PowerOff
+
+HERE = BrokerImage(node_id=1, host="h", port=1)
+
+
+class Node:
+    """A broker's storage and cluster metadata, without its network."""
+
+    def __init__(self, meta: EmbeddedStore, partitions: Partitions, cluster: Controller) -> None:
+        self.meta, self.partitions, self.cluster = meta, partitions, cluster
+
+    @classmethod
+    async def start(cls, disk: FakeDisk) -> "Node":
+        rng = random.Random(1)
+        meta = await EmbeddedStore.open(disk, "/data")
+        image = await load_image(meta, here=HERE, rng=rng)
+        partitions = Partitions(disk=disk, directory="/data", clock=FakeClock())
+        logs = TopicLogs(partitions, BrokerConfig())
+        cluster = Controller(meta=meta, config=BrokerConfig(), rng=rng, logs=logs, image=image)
+        await cluster.elect()
+        await logs.open_all(cluster.image)
+        return cls(meta, partitions, cluster)
+
+    async def append(self, topic: str, index: int, value: bytes) -> None:
+        partition = self.partitions.get(topic, index)
+        appended = partition.append_records([Record(key=None, value=value)])
+        await partition.flushed(appended.last_offset + 1)
+
+    def ends(self) -> dict[str, int]:
+        """The log end of every partition that this broker would serve."""
+        return {
+            f"{p.topic}-{p.index}": p.log_end_offset
+            for p in sorted(self.partitions, key=lambda p: (p.topic, p.index))
+        }
+
+
+async def a_life(disk: FakeDisk, said: Callable[[str], None]) -> None:
+    """Make, grow, delete and make again; `said` is told what was answered."""
+    node = await Node.start(disk)
+    await node.cluster.create_topic(NewTopic(name="t", partition_count=2))
+    said("made")
+    await node.append("t", 0, b"old")
+    await node.append("t", 1, b"old")
+    said("filled")
+    await node.cluster.delete_topic("t")
+    said("deleted")
+    await node.cluster.create_topic(NewTopic(name="t", partition_count=1))
+    said("made again")
+    await node.cluster.create_partitions("t", 3)
+    said("grown")
+    await node.append("t", 2, b"new")
+    said("filled again")
+
+
+# what there may be after a crash, by the last answer: log ends of t-0, t-1, ...
+POSSIBLE: dict[str, tuple[tuple[int, ...], ...]] = {
+    "": ((), (0, 0)),
+    "made": ((0, 0), (1, 0), (1, 1)),
+    "filled": ((1, 1), ()),
+    "deleted": ((), (0,)),
+    "made again": ((0,), (0, 0, 0)),
+    "grown": ((0, 0, 0), (0, 0, 1)),
+    "filled again": ((0, 0, 1),),
+}
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2])
+async def test_a_power_cut_at_any_operation_leaves_topics_as_they_were_answered(
+    seed: int | None,
+) -> None:
+    disk = FakeDisk()
+    await a_life(disk, lambda answer: None)
+    for operation in range(disk.operations):
+        disk, answers = FakeDisk(), [""]
+        disk.power_off_at(operation)
+        with pytest.raises(PowerOff):
+            await a_life(disk, answers.append)
+        disk.crash(None if seed is None else random.Random(seed * 1000 + operation))
+        node = await Node.start(disk)
+        found = node.ends()
+        where = (operation, answers[-1], disk.journal[-3:])
+        assert list(found) == [f"t-{index}" for index in range(len(found))], where
+        assert tuple(found.values()) in POSSIBLE[answers[-1]], where
+        # a namesake of whatever was left behind begins empty
+        if "t" in node.cluster.image.topics:
+            await node.cluster.delete_topic("t")
+        await node.cluster.create_topic(NewTopic(name="t", partition_count=3))
+        assert node.ends() == {"t-0": 0, "t-1": 0, "t-2": 0}, where
+
+
+async def test_a_topic_whose_logs_cannot_be_made_is_not_there_at_all() -> None:
+    disk = FakeDisk()
+    node = await Node.start(disk)
+    for call in ("mkdir", "open", "append", "fsync", "fsync_dir"):
+        disk.fail(call, 28, path_end="")
+        with pytest.raises(KafkaError) as refused:
+            await node.cluster.create_topic(NewTopic(name="t", partition_count=3))
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR, call
+        assert node.ends() == {}, call
+        assert "t" not in node.cluster.image.topics
+        if call == "fsync":  # and with it the metadata store, until the next start
+            disk.kill()
+            node = await Node.start(disk)
+
+
+async def test_a_topic_that_cannot_grow_stays_as_it_is() -> None:
+    disk = FakeDisk()
+    node = await Node.start(disk)
+    await node.cluster.create_topic(NewTopic(name="t", partition_count=1))
+    await node.append("t", 0, b"kept")
+    disk.fail("mkdir", 28, path_end="t-2")
+    with pytest.raises(KafkaError):
+        await node.cluster.create_partitions("t", 4)
+    assert node.ends() == {"t-0": 1}
+    await node.cluster.create_partitions("t", 4)
+    assert node.ends() == {"t-0": 1, "t-1": 0, "t-2": 0, "t-3": 0}
+
+
+async def test_the_settings_of_a_topic_reach_its_log() -> None:
+    node = await Node.start(FakeDisk())
+    topic = await node.cluster.create_topic(
+        NewTopic(
+            name="t",
+            configs=(("retention.ms", "7"), ("message.timestamp.type", "LogAppendTime")),
+        )
+    )
+    config = log_config(topic, from_properties({"log.flush": "os", "log.retention.bytes": "9"}))
+    assert (config.retention_ms, config.retention_bytes) == (7, 9)
+    assert config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+    assert config.flush is FlushPolicy.OS
+    await trio.lowlevel.checkpoint()
