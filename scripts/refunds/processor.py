@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from odradek.client import Fenced
+from odradek.client import Aborted, Fenced
 from odradek.client.blocking import Consumer, Producer, Transaction
 from odradek.client.types import ConsumerRecord, OffsetAndMetadata, TopicPartition
 from scripts.refunds.flights import flight_id, is_cancelled
@@ -69,7 +69,8 @@ def process(
     """Work on `partition` until everything below the offset `until` is done.
 
     `committed` is called with the next offset after each slice, `refunded` with the producer after
-    the two sends of each refund. Raises `Fenced` when another process has taken over.
+    the two sends of each refund. Raises `Fenced` when another process has taken over. A transaction
+    that the broker has aborted (it took too long, say) is done again from the same position.
     """
     source = TopicPartition(TOPIC_IN, partition)
     with (
@@ -87,12 +88,17 @@ def process(
             records = consumer.poll(timeout_ms=1_000, max_records=slice_records)
             if not records:
                 continue
-            position = records[-1].offset + 1
-            with producer.transaction() as txn:
-                for record in records:
-                    if refund(txn, record):
-                        refunded(producer)
-                txn.send_offsets({source: OffsetAndMetadata(position)}, GROUP)
+            following = records[-1].offset + 1
+            try:
+                with producer.transaction() as txn:
+                    for record in records:
+                        if refund(txn, record):
+                            refunded(producer)
+                    txn.send_offsets({source: OffsetAndMetadata(following)}, GROUP)
+            except Aborted:  # nothing of this slice is there: do it again
+                consumer.seek(source, position)
+                continue
+            position = following
             committed(position)
 
 

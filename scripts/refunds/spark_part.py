@@ -74,7 +74,12 @@ def run_once(
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
-            env=os.environ | {STRIKES: str(folder), "PYTHONPATH": str(Path.cwd())},
+            env=os.environ
+            | {
+                STRIKES: str(folder),
+                "PYSPARK_PYTHON": sys.executable,  # Spark would take the first python3 on the path
+                "PYTHONPATH": str(Path.cwd()),
+            },
         )
         assert process.stdout is not None
         try:
