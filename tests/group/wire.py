@@ -1,16 +1,19 @@
 """A client that speaks the group APIs in any version, to any broker at an address."""
 
 import socket
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from odradek.protocol.api import Api
 from odradek.protocol.apis.coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from odradek.protocol.apis.group import (
+    DESCRIBE_GROUPS,
     HEARTBEAT,
     JOIN_GROUP,
     LEAVE_GROUP,
     SYNC_GROUP,
+    DescribeGroupsRequest,
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
@@ -50,7 +53,7 @@ from odradek.protocol.schema import ZERO_UUID
 from tests.broker.raw import RawClient
 
 PATIENCE_SECONDS: Final = 30.0
-NOT_YET: Final = {
+NOT_YET: Final[Collection[int]] = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
@@ -60,20 +63,30 @@ NOT_YET: Final = {
 """What a broker says while something has just been made."""
 
 
+def _code(answer: Any) -> int:
+    return int(answer.error_code)
+
+
 class WireClient(RawClient):
     def __init__(self, bootstrap: str, client_id: str = "wire") -> None:
         host, _, port = bootstrap.rpartition(":")
         self.socket = socket.create_connection((host, int(port)), PATIENCE_SECONDS)
         self._connection = ClientConnection(client_id)
 
-    def until_ready(self, api: Api[Any, Any], version: int, message: object, code: str) -> Any:
-        """Ask until the answer's field `code` is not an error of something that is being made."""
-        for _ in range(200):
-            answer = self.ask(api, version, message)
-            if getattr(answer, code) not in NOT_YET:
-                return answer
-            self.ask(METADATA, 12, MetadataRequest(topics=()))
-        raise AssertionError(answer)
+    def until_ready(
+        self,
+        api: Api[Any, Any],
+        version: int,
+        message: object,
+        code: Callable[[Any], int],
+        not_yet: Collection[int] = NOT_YET,
+    ) -> Any:
+        """Ask until the answer's code is not that of something which is still being made."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while code(answer := self.ask(api, version, message)) in not_yet:
+            assert time.monotonic() < deadline, answer
+            time.sleep(0.02)  # between two questions, not for luck
+        return answer
 
     # what must be there
 
@@ -94,7 +107,10 @@ class WireClient(RawClient):
     def coordinator_of(self, group_id: str, kind: int = 0) -> None:
         """Ask until there is one: the question makes the state topic."""
         request = FindCoordinatorRequest(key=group_id, key_type=kind)
-        self.until_ready(FIND_COORDINATOR, 3, request, "error_code")
+        self.until_ready(FIND_COORDINATOR, 3, request, _code)
+        if kind == 0:
+            described = DescribeGroupsRequest(groups=(group_id,))
+            self.until_ready(DESCRIBE_GROUPS, 5, described, lambda a: int(a.groups[0].error_code))
 
     # membership
 
@@ -234,7 +250,7 @@ class WireClient(RawClient):
         request = InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=60_000
         )
-        return self.until_ready(INIT_PRODUCER_ID, 4, request, "error_code")
+        return self.until_ready(INIT_PRODUCER_ID, 4, request, _code)
 
     def add_offsets(self, transactional_id: str, producer: Any, group_id: str) -> int:
         request = AddOffsetsToTxnRequest(
@@ -243,7 +259,7 @@ class WireClient(RawClient):
             producer_epoch=producer.producer_epoch,
             group_id=group_id,
         )
-        return int(self.until_ready(ADD_OFFSETS_TO_TXN, 3, request, "error_code").error_code)
+        return int(self.until_ready(ADD_OFFSETS_TO_TXN, 3, request, _code).error_code)
 
     def commit_in_transaction(
         self,
@@ -270,8 +286,13 @@ class WireClient(RawClient):
             topics=(TxnOffsetCommitRequestTopic(name=topic, partitions=(each,)),),
             **who,
         )
-        answer = self.ask(TXN_OFFSET_COMMIT, version, request)
-        return int(answer.topics[0].partitions[0].error_code)
+
+        def code(answer: Any) -> int:
+            return int(answer.topics[0].partitions[0].error_code)
+
+        # while the transaction before is being completed
+        concurrent = {ErrorCode.CONCURRENT_TRANSACTIONS}
+        return code(self.until_ready(TXN_OFFSET_COMMIT, version, request, code, concurrent))
 
     def end(
         self, transactional_id: str, producer: Any, *, committed: bool, version: int = 3
@@ -282,4 +303,4 @@ class WireClient(RawClient):
             producer_epoch=producer.producer_epoch,
             committed=committed,
         )
-        return self.until_ready(END_TXN, version, request, "error_code")
+        return self.until_ready(END_TXN, version, request, _code)
