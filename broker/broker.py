@@ -8,6 +8,7 @@ Stop, in the reverse order: nobody new is served, what is under way is answered,
 logs are flushed and marked as closed cleanly.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -37,6 +38,8 @@ from odradek.protocol.state_topics import (
     INTERNAL_TOPICS,
     TRANSACTION_STATE_TOPIC,
 )
+
+LOGGER: Final = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 10_000
 
@@ -205,11 +208,21 @@ def _core(env: Env, config: BrokerConfig, cluster: Controller, partitions: Parti
 
 
 async def _load_coordinators(core: Core) -> None:
-    for name in sorted(INTERNAL_TOPICS):
-        topic = core.cluster.image.topics.get(name)
-        if topic is not None:
-            for index in range(len(topic.partitions)):
-                await _load_coordinator(core, name, index)
+    """Begin to load all at once: whoever asks meanwhile hears that it is under way."""
+    async with trio.open_nursery() as nursery:
+        for name in sorted(INTERNAL_TOPICS):
+            topic = core.cluster.image.topics.get(name)
+            for index in range(len(topic.partitions) if topic else 0):
+                nursery.start_soon(_load_at_start, core, name, index)
+
+
+async def _load_at_start(core: Core, topic: str, index: int) -> None:
+    try:
+        await _load_coordinator(core, topic, index)
+    except KafkaError as error:
+        LOGGER.error(
+            "what %s-%d keeps is not coordinated, as it cannot be read: %s", topic, index, error
+        )
 
 
 async def _load_coordinator(core: Core, topic: str, index: int) -> None:

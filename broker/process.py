@@ -1,6 +1,7 @@
 """A broker as an operating system process: directory, lock, signals, log, and the start-up line."""
 
 import contextlib
+import gc
 import logging
 import shutil
 import signal
@@ -133,6 +134,7 @@ async def _wait_for_signal(
 def _say_started(what: Started, config: BrokerConfig, directory: Path, is_ephemeral: bool) -> None:
     shown = f"[{what.host}]" if ":" in what.host else what.host
     data = f"{directory} (goes away)" if is_ephemeral else str(directory)
+    gc.freeze()  # what the program is made of lives for ever: no collection need look at it again
     print(
         f"odradek serves {shown}:{what.port}, data in {data}, log.flush={config.log_flush}, "
         f"{what.recovered} in {what.seconds:.2f} s",

@@ -122,6 +122,7 @@ async def _add(
                 producer=producer,
                 partitions=partitions,
                 transaction_version=2,
+                max_wait_ms=max(0, int((deadline - trio.current_time()) * 1000)),
             )
             return
         except KafkaError as error:
