@@ -42,7 +42,7 @@ from odradek.client.types import GroupMetadata, OffsetAndMetadata, TopicPartitio
 from odradek.protocol.errors import ErrorCode
 
 _UNKNOWN_END: Final = frozenset({*FENCED, ErrorCode.INVALID_TXN_STATE})
-"""Answers to EndTxn after which only InitProducerId can tell what happened."""
+"""Answers to EndTxn that leave open what became of the transaction."""
 
 
 class TransactionControl:
@@ -174,9 +174,11 @@ class TransactionControl:
         assert self._decided is not None
         decided = self._decided
         try:
-            self._sender.identity = await self._requests.init_producer_id(self._sender.identity)
+            await self._go_on_if_last()
+        except Fenced as fenced:
+            self.fail(fenced)
         except Refusal as refusal:
-            self.fail(self._taken_over() if refusal.code in FENCED else refusal.error)
+            self.fail(refusal.error)
         except OdradekError as failure:
             self.fail(Fatal(f"{error}; {failure}", code=error.code))
         else:
@@ -185,12 +187,42 @@ class TransactionControl:
         finally:
             decided.set()
 
+    async def _go_on_if_last(self) -> None:
+        """Get the next epoch if a time-out has spent ours. Raises `Fenced` if a successor has.
+
+        The question is an abort under our own epoch, as the Java client asks it. InitProducerId
+        would answer it too, but it looks at the producer id only, and would end the transaction
+        that a successor has open. With TV1 there is no harmless question: that is told as fenced.
+        """
+        if self.transaction_version < 2:
+            raise self._taken_over()
+        try:
+            self._sender.identity = await self._requests.end_txn(
+                self._sender.identity, committed=False
+            )
+        except Refusal as refusal:
+            if refusal.code in FENCED:
+                raise self._taken_over() from None
+            raise
+
+    async def _recovered_identity(self) -> None:
+        """After INVALID_TXN_STATE the epoch may be ours still (TV1) or spent by a time-out (TV2)."""
+        if self.transaction_version < 2:
+            self._sender.identity = await self._requests.init_producer_id(self._sender.identity)
+        else:
+            await self._go_on_if_last()
+
     def _taken_over(self) -> Fenced:
         return Fenced(
-            f"another producer with transactional id {self.transactional_id!r} has taken over; "
-            f"this one must stop",
+            f"another producer with transactional id {self.transactional_id!r} has taken over"
+            f"{self._or_timed_out()}; this one must stop",
             code=ErrorCode.PRODUCER_FENCED,
         )
+
+    def _or_timed_out(self) -> str:
+        if self.transaction_version < 2:  # the broker does not tell the two apart
+            return f", or a transaction was open for longer than {self._timeout_ms} ms"
+        return ""
 
     def _timed_out(self) -> Aborted:
         return Aborted(
@@ -366,9 +398,11 @@ class TransactionControl:
             self._judge(refusal.error)
             raise refusal.error
         try:
-            self._sender.identity = await self._requests.init_producer_id(self._sender.identity)
-        except Refusal as second:
-            failed = self._taken_over() if second.code in FENCED else second.error
+            if refusal.code in FENCED:
+                raise self._taken_over()
+            await self._recovered_identity()
+        except (Fenced, Refusal) as second:
+            failed = second.error if isinstance(second, Refusal) else second
             failed.add_note("Its last transaction was committed or aborted, as a whole.")
             self.fail(failed)
             raise failed from None

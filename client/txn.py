@@ -14,8 +14,9 @@ FAIL leads to FAILED from everywhere, and from there nothing leads on.
 
 IN_DOUBT is ours. A broker answers INVALID_PRODUCER_EPOCH both to a producer whose transaction timed
 out and to one that a successor has replaced. The first may go on after an abort and the second must
-stop, so the client asks the coordinator, which knows (InitProducerId with its own id and epoch,
-KIP-360), before it says "fenced" to anybody.
+stop, so the client asks the coordinator, which knows, before it says "fenced" to anybody: with TV2
+an abort under the spent epoch is answered with the next epoch after a time-out, and refused after
+a take-over.
 """
 
 from collections.abc import Mapping

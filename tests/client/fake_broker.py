@@ -205,6 +205,7 @@ class FakeBroker:
         """The coordinator aborts a transaction that took too long: its epoch goes up."""
         one = self._ids[transactional_id]
         self._abort(one)
+        one.last_end = (one.producer_id, one.epoch, False)
         one.last_epoch = one.epoch
         one.epoch += 1
         self._fence(one)
@@ -212,7 +213,9 @@ class FakeBroker:
     def take_over(self, transactional_id: str) -> None:
         """A successor starts: the epoch goes up and the old one is not expected any more."""
         self.time_out(transactional_id)
-        self._ids[transactional_id].last_epoch = -1
+        one = self._ids[transactional_id]
+        one.last_epoch = -1
+        one.last_end = None
 
     async def connect(self, host: str, port: int) -> MemoryStream:
         if self.is_down or (host, port) != (HOST, PORT):
@@ -506,6 +509,8 @@ class FakeBroker:
         one = self._ids[body.transactional_id]
         asked = (body.producer_id, body.producer_epoch, body.committed)
         if asked != one.last_end:
+            if self.transaction_version >= 2 and asked[:2] == (one.last_end or ())[:2]:
+                return EndTxnResponse(error_code=ErrorCode.INVALID_TXN_STATE)
             if body.producer_epoch != one.epoch:
                 return EndTxnResponse(error_code=ErrorCode.PRODUCER_FENCED)
             self.ended.append((body.transactional_id, body.committed))
@@ -518,7 +523,9 @@ class FakeBroker:
                 one.epoch += 1
                 self._fence(one)
         if self.transaction_version < 2:
-            return EndTxnResponse(error_code=0)
+            is_current = body.producer_epoch == one.epoch
+            code = ErrorCode.NONE if is_current else ErrorCode.PRODUCER_FENCED
+            return EndTxnResponse(error_code=code)
         return EndTxnResponse(error_code=0, producer_id=one.producer_id, producer_epoch=one.epoch)
 
 

@@ -167,6 +167,7 @@ async def test_a_zombie_cannot_commit_after_it_was_fenced(
 async def test_a_time_out_is_not_called_fenced_and_the_producer_goes_on(
     autojump_clock: MockClock, broker: FakeBroker, producer_of: MakeProducer
 ) -> None:
+    broker.transaction_version = 2
     async with producer_of(broker, transactional_id="x") as producer:
         with pytest.raises(Aborted, match="transaction_timeout_ms") as caught:
             async with producer.transaction() as transaction:
@@ -180,9 +181,34 @@ async def test_a_time_out_is_not_called_fenced_and_the_producer_goes_on(
     assert broker.ended == [("x", True)]
 
 
+async def test_with_tv1_a_time_out_looks_like_a_successor_and_is_told_as_both(
+    autojump_clock: MockClock, broker: FakeBroker, producer_of: MakeProducer
+) -> None:
+    broker.transaction_version = 1
+    async with producer_of(broker, transactional_id="x") as producer:
+        with pytest.raises(Fenced, match="or a transaction was open for longer"):
+            async with producer.transaction() as transaction:
+                await (await transaction.send("t", b"a", partition=0))
+                broker.time_out("x")
+
+
+async def test_a_zombie_does_not_end_its_successors_transaction_by_asking(
+    autojump_clock: MockClock, broker: FakeBroker, producer_of: MakeProducer
+) -> None:
+    async with producer_of(broker, transactional_id="x") as producer:
+        with pytest.raises(Fenced):
+            async with producer.transaction() as transaction:
+                await (await transaction.send("t", b"a", partition=0))
+                broker.take_over("x")
+                await (await transaction.send("t", b"b", partition=0))
+    # InitProducerId with the zombie's epoch would: a broker looks at the producer id only.
+    assert [request.producer_epoch for request in broker.asked(INIT_PRODUCER_ID)] == [-1]
+
+
 async def test_a_time_out_before_the_commit_is_found_by_the_commit(
     autojump_clock: MockClock, broker: FakeBroker, producer_of: MakeProducer
 ) -> None:
+    broker.transaction_version = 2
     async with producer_of(broker, transactional_id="x") as producer:
         with pytest.raises(Aborted, match="transaction_timeout_ms"):
             async with producer.transaction() as transaction:
