@@ -206,7 +206,7 @@ class TransactionControl:
             raise
 
     async def _recovered_identity(self) -> None:
-        """After INVALID_TXN_STATE the epoch may be ours still (TV1) or spent by a time-out (TV2)."""
+        """After INVALID_TXN_STATE the epoch may still be ours (TV1) or spent by a time-out."""
         if self.transaction_version < 2:
             self._sender.identity = await self._requests.init_producer_id(self._sender.identity)
         else:
