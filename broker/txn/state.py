@@ -400,10 +400,15 @@ def end_event(
     *,
     committed: bool,
 ) -> Event:
-    """Epochs must be equal, not just new enough: nobody has a higher one (KAFKA-9600)."""
+    """Epochs must be equal, not just new enough: nobody has a higher one (KAFKA-9600).
+
+    One behind is a retry only if the last end was of generation 2, for no other spends an epoch.
+    (Kafka does not look. There, the commit of a transaction that was aborted by a fence succeeds
+    when the same client, by then of generation 0, has committed its next one.)
+    """
     epoch = producer.producer_epoch
     is_ours = producer.producer_id == transaction.producer_id
-    if transaction_version == 2:
+    if transaction_version == 2 and transaction.transaction_version == 2:
         is_overflow = (
             producer.producer_id == transaction.previous_producer_id
             and epoch == LAST_EPOCH

@@ -122,7 +122,7 @@ def word(cell: Cell) -> str:
     return f"->{cell.target.label}" if isinstance(cell, Move) else WORDS[cell]
 
 
-def a_transaction(current: State) -> Transaction:
+def a_transaction(current: State, version: int = 2) -> Transaction:
     is_open = current in (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT)
     return Transaction(
         producer_id=7,
@@ -132,11 +132,12 @@ def a_transaction(current: State) -> Transaction:
         timeout_ms=60_000,
         state=current,
         partitions=frozenset({P0}) if is_open else frozenset(),
+        transaction_version=version,
     )
 
 
 def end(current: State, who: ProducerIdAndEpoch, version: int, *, committed: bool) -> str:
-    transaction = a_transaction(current)
+    transaction = a_transaction(current, version)
     event = state.end_event(transaction, who, version, committed=committed)
     return word(state.decide(transaction, event, version))
 

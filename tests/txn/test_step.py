@@ -203,7 +203,9 @@ def test_no_epoch_is_spent_by_old_clients_at_the_limit() -> None:
 
 
 def test_a_retry_in_the_overflow_form_counts_only_after_the_end() -> None:
-    rotated = a_transaction(producer_id=FRESH, producer_epoch=0, previous_producer_id=7)
+    rotated = a_transaction(
+        producer_id=FRESH, producer_epoch=0, previous_producer_id=7, transaction_version=2
+    )
     event = state.end_event(rotated, producer(7, 32_766), 2, committed=True)
     assert state.decide(rotated, event, 2) is Answer.FENCED
     ongoing = replace(rotated, state=State.ONGOING)
