@@ -135,7 +135,7 @@ class Offsets:
         """A tombstone also takes what is pending before it: a later commit does not revive it."""
         group = self._stored.get(group_id, {})
         placed = group.get(partition)
-        if placed is not None and placed.log_offset < log_offset:
+        if placed is not None:
             del group[partition]
             self.size_bytes -= cost(placed.stored)
             if not group:

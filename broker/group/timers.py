@@ -40,12 +40,6 @@ class Timers:
     def cancel(self, key: Hashable) -> None:
         self._due.pop(key, None)
 
-    def is_scheduled(self, key: Hashable) -> bool:
-        return key in self._due
-
-    def __len__(self) -> int:
-        return len(self._due)
-
     def _push(self, key: Hashable, at: float) -> None:
         if not self._heap or at < self._heap[0][0]:
             self._sooner.set()

@@ -314,6 +314,24 @@ async def test_a_group_that_comes_back_to_life_while_its_end_is_written_lives(
     member.heartbeat()
 
 
+async def test_a_group_that_lived_and_ended_while_its_end_was_written_is_as_the_log_says(
+    world: World,
+) -> None:
+    await world.commit({P0: 1})
+    world.log.hold()
+    member = world.member()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.groups.delete_groups, [GROUP])
+        await trio.testing.wait_all_tasks_blocked()
+        await member.join()
+        nursery.start_soon(member.leave)
+        await trio.testing.wait_all_tasks_blocked()
+        world.log.release()
+    for _ in range(2):
+        assert world.groups.describe_group(GROUP).generation_id == 2
+        await world.crash()
+
+
 async def test_a_topics_offsets_go_with_the_topic(world: World) -> None:
     other = TopicPartition("other", 0)
     await world.commit({P0: 1, P1: 2, other: 3})

@@ -350,6 +350,61 @@ async def test_a_leader_whose_connection_breaks_while_the_disk_is_slow_has_assig
     assert second.synced.assignment == b"all"
 
 
+async def test_the_assignment_that_was_brought_first_counts_here_and_on_the_disk(
+    world: World,
+) -> None:
+    leader = world.member()
+    await leader.join()
+    world.log.hold()
+    async with trio.open_nursery() as nursery:
+
+        async def sync_and_lose_the_connection() -> None:
+            with pytest.raises(KafkaError) as refused:
+                await leader.sync({leader.member_id: b"first"})
+            assert refused.value.code is ErrorCode.REBALANCE_IN_PROGRESS
+
+        nursery.start_soon(sync_and_lose_the_connection)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(leader.sync, {leader.member_id: b"second"})
+        await trio.testing.wait_all_tasks_blocked()
+        world.log.release()
+    assert leader.synced is not None
+    assert leader.synced.assignment == b"first"
+    await world.crash()
+    assert (await leader.sync()).assignment == b"first"
+
+
+async def test_an_assignment_is_not_that_of_the_next_generation(world: World) -> None:
+    first, second = world.member("a"), world.member("b")
+    await first.join()
+    world.log.hold()
+    async with trio.open_nursery() as nursery:
+
+        async def sync_too_late() -> None:
+            with pytest.raises(KafkaError):
+                await first.sync({first.member_id: b"old"})
+
+        nursery.start_soon(sync_too_late)
+        await trio.testing.wait_all_tasks_blocked()
+        await join_together(first, second)
+        world.log.release()
+        await trio.testing.wait_all_tasks_blocked()
+        assert state_of(world) is GroupState.COMPLETING_REBALANCE
+        assert first.generation == second.generation == 2
+
+
+async def test_who_waits_for_the_others_need_not_send_heartbeats(world: World) -> None:
+    sleeper = world.member("a", session_ms=60_000)
+    waiting = world.member("b", session_ms=10_000)
+    await sleeper.join_and_sync()
+    await round_of(sleeper, waiting)
+    waiting.protocols = (MemberProtocol("range", b"more"),)
+    before = trio.current_time()
+    await waiting.join()
+    assert trio.current_time() - before == pytest.approx(30)
+    assert list(world.groups.describe_group(GROUP).members) == [waiting.member_id]
+
+
 async def test_a_rebalance_that_overtakes_an_assignment_wins(world: World) -> None:
     first, second = world.member("a"), world.member("b")
     await first.join()
