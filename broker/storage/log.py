@@ -296,15 +296,16 @@ class Log:
         sealed, active = list(self._unsynced), self.active
         try:
             for segment in (*sealed, active):
-                await segment.file.fsync()
+                if not segment.is_deleted:
+                    await segment.file.fsync()
             if names != self._names_synced:
                 await self._disk.fsync_dir(self._directory)
         except OSError as error:
             self.fail(error)
             raise
         self._names_synced = max(names, self._names_synced)
+        self._unsynced = [segment for segment in self._unsynced if segment not in sealed]
         for segment in sealed:
-            self._unsynced.remove(segment)
             segment.close()
         self.flushed_offset = max(self.flushed_offset, target)
 
@@ -472,6 +473,7 @@ class Log:
             segment.close()
             segment.is_deleted = True
             self._loaded.pop(segment, None)
+        self._unsynced = [segment for segment in self._unsynced if not segment.is_deleted]
         del self.segments[:kept]
 
     async def remove_deleted(self) -> None:

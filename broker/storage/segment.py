@@ -242,7 +242,10 @@ class Segment:
             )
             times = TimeIndex(self.base_offset, await self._read(TIME_INDEX, self.time_index_bytes))
             if not offsets.is_sound(self.size_bytes) or not times.is_sound():
-                raise DamagedSegment(f"the index of {self.path()} is damaged")
+                raise DamagedSegment(
+                    f"{self.path(OFFSET_INDEX)} or its time index is damaged; remove them while "
+                    "the broker is stopped, they will be made again"
+                )
             self.indexes = (offsets, times)
         return self.indexes
 

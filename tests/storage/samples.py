@@ -52,10 +52,12 @@ class Machine:
     config: LogConfig = field(default_factory=LogConfig)
     partitions: Partitions = field(init=False)
 
-    async def start(self) -> Partition:
+    async def start(self, *, topic_id: UUID = TOPIC_ID, leader_epoch: int = 0) -> Partition:
         """The partition `departures-0`, opened by a new process."""
         self.partitions = Partitions(disk=self.disk, directory=DIRECTORY, clock=self.clock)
-        return await self.partitions.open(TOPIC, TOPIC_ID, 0, self.config)
+        return await self.partitions.open(
+            TOPIC, topic_id, 0, self.config, leader_epoch=leader_epoch
+        )
 
     async def stop(self) -> None:
         await self.partitions.close()

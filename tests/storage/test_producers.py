@@ -1,0 +1,345 @@
+"""Sequences, epochs, transactions and markers of producers in one partition."""
+
+import pytest
+
+from odradek.broker.storage.producers import (
+    WINDOW,
+    BatchMetadata,
+    EndedTransaction,
+    ProducerEntry,
+    Producers,
+    pack,
+    unpack,
+)
+from odradek.protocol.batch import TRANSACTIONAL_BIT, BatchHeader
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+LAST_SEQUENCE = 2**31 - 1
+
+
+def header(
+    base_sequence: int, *, count: int = 1, epoch: int = 0, transactional: bool = False
+) -> BatchHeader:
+    attributes = TRANSACTIONAL_BIT if transactional else 0
+    return BatchHeader(0, 49, -1, 2, 0, attributes, count - 1, 0, 0, 1, epoch, base_sequence, count)
+
+
+class Log:
+    """Appends whatever is let through."""
+
+    def __init__(self) -> None:
+        self.producers = Producers()
+        self.end = 0
+
+    def append(self, batch: BatchHeader, **options: int) -> BatchMetadata | None:
+        repeated = self.producers.check_client(batch, **options)
+        if repeated is None:
+            self.producers.add_batch(batch, self.end, 1000 + self.end, self.end)
+            self.end += batch.record_count
+        return repeated
+
+    def mark(
+        self, epoch: int, *, coordinator_epoch: int = 0, version: int = 0, producer_id: int = 1
+    ) -> EndedTransaction | None:
+        is_new = self.producers.check_marker(
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            coordinator_epoch=coordinator_epoch,
+            transaction_version=version,
+        )
+        if not is_new:
+            return None
+        ended = self.producers.add_marker(
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            coordinator_epoch=coordinator_epoch,
+            offset=self.end,
+            timestamp_ms=1000 + self.end,
+            now_ms=self.end,
+        )
+        self.end += 1
+        return ended
+
+
+def refused(log: Log, batch: BatchHeader, **options: int) -> ErrorCode:
+    before = log.end
+    with pytest.raises(KafkaError) as caught:
+        log.append(batch, **options)
+    assert log.end == before
+    return caught.value.code
+
+
+def marker_refused(
+    log: Log, epoch: int, *, coordinator_epoch: int = 0, version: int = 0
+) -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        log.mark(epoch, coordinator_epoch=coordinator_epoch, version=version)
+    return caught.value.code
+
+
+# sequences
+
+
+def test_each_of_the_last_five_batches_is_recognised_and_an_older_one_is_out_of_order() -> None:
+    """Redpanda #3038: five in flight, all answers lost, all five sent again."""
+    log = Log()
+    batches = [header(10 * n, count=10) for n in range(6)]
+    for batch in batches:
+        assert log.append(batch) is None
+    for number, batch in enumerate(batches[-WINDOW:], start=1):
+        repeated = log.append(batch)
+        assert repeated is not None
+        assert repeated.base_offset == 10 * number
+        assert repeated.last_offset == 10 * number + 9
+    assert refused(log, batches[0]) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert log.end == 60
+
+
+def test_a_batch_with_other_bounds_than_one_in_the_window_is_no_duplicate() -> None:
+    log = Log()
+    log.append(header(0, count=10))
+    assert refused(log, header(0, count=5)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refused(log, header(5, count=5)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_gap_is_out_of_order_and_changes_nothing() -> None:
+    log = Log()
+    log.append(header(0))
+    assert refused(log, header(2)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert log.append(header(1)) is None
+
+
+def test_sequences_begin_again_at_zero_after_the_last() -> None:
+    """KAFKA-5283."""
+    log = Log()
+    log.append(header(LAST_SEQUENCE - 1, count=2))
+    assert log.append(header(0, count=2)) is None
+    assert log.append(header(2)) is None
+
+    log = Log()
+    log.append(header(LAST_SEQUENCE - 2))
+    across = header(LAST_SEQUENCE - 1, count=4)
+    assert log.append(across) is None
+    assert log.append(across) is not None
+    assert log.append(header(2)) is None
+
+
+def test_an_unknown_producer_may_begin_anywhere() -> None:
+    """Redpanda #22687: what it wrote before may have been deleted here."""
+    assert Log().append(header(4711)) is None
+    assert Log().append(header(4711, transactional=True), transaction_version=0) is None
+
+
+def test_an_unknown_producer_of_a_tv2_transaction_begins_at_zero() -> None:
+    code = refused(Log(), header(3, transactional=True), transaction_version=2)
+    assert code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert Log().append(header(0, transactional=True), transaction_version=2) is None
+    assert Log().append(header(3), transaction_version=2) is None  # idempotent only
+
+
+# epochs
+
+
+def test_an_idempotent_producer_may_raise_its_epoch_and_then_begins_at_zero() -> None:
+    """Redpanda #22687."""
+    log = Log()
+    log.append(header(0, count=5))
+    assert refused(log, header(5, epoch=1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert log.append(header(0, epoch=1)) is None
+    assert refused(log, header(5)) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_a_batch_of_an_older_epoch_is_no_duplicate() -> None:
+    log = Log()
+    log.append(header(0))
+    log.append(header(0, epoch=1))
+    assert refused(log, header(0)) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_after_a_marker_of_a_new_epoch_sequences_begin_at_zero() -> None:
+    log = Log()
+    log.append(header(0, count=3, transactional=True))
+    log.mark(1, version=2)
+    late = header(3, transactional=True)
+    assert refused(log, late) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert (
+        refused(log, header(3, epoch=1, transactional=True))
+        is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    )
+    assert log.append(header(0, epoch=1, transactional=True)) is None
+
+
+def test_after_a_marker_of_the_same_epoch_sequences_go_on() -> None:
+    log = Log()
+    log.append(header(0, count=3, transactional=True))
+    log.mark(0)
+    assert log.append(header(3, transactional=True)) is None
+
+
+# transactions
+
+
+def test_the_first_transactional_batch_opens_a_transaction_and_the_marker_ends_it() -> None:
+    log = Log()
+    log.append(header(0, count=2))
+    log.append(header(2, transactional=True))
+    log.append(header(3, transactional=True))
+    assert log.producers.first_open_offset == 2
+    assert log.producers.has_open_transaction(1)
+    assert log.producers.has_open_transaction(1, 0)
+    assert not log.producers.has_open_transaction(1, 1)
+    assert log.mark(0) == EndedTransaction(1, 2, 4, 5)
+    assert not log.producers.has_open_transaction(1)
+
+
+def test_a_plain_batch_is_refused_while_the_producer_has_a_transaction_open() -> None:
+    log = Log()
+    log.append(header(0, transactional=True))
+    assert refused(log, header(1)) is ErrorCode.INVALID_TXN_STATE
+
+
+def test_a_transaction_that_was_verified_before_a_marker_came_is_not_opened() -> None:
+    """KAFKA-14884: the coordinator says yes, the abort marker lands, then comes the append."""
+    log = Log()
+    log.append(header(0, transactional=True))
+    log.mark(0)
+    before = log.producers.last_marker_offset(1)
+    assert log.append(header(1, transactional=True), verified_after=before) is None
+    log.mark(0)
+    code = refused(log, header(2, transactional=True), verified_after=before)
+    assert code is ErrorCode.INVALID_TXN_STATE
+    now = log.producers.last_marker_offset(1)
+    assert log.append(header(2, transactional=True), verified_after=now) is None
+    assert log.append(header(3, transactional=True), verified_after=before) is None  # it is open
+
+
+def test_readers_are_held_back_until_the_marker_is_below_the_high_watermark() -> None:
+    log = Log()
+    log.append(header(0, transactional=True))
+    log.append(header(1, transactional=True))
+    log.mark(0)
+    producers = log.producers
+    assert producers.first_open_offset is None
+    assert producers.first_unstable_offset == 0
+    producers.high_watermark_is(2)  # the marker is at 2
+    assert producers.first_unstable_offset == 0
+    producers.high_watermark_is(3)
+    assert producers.first_unstable_offset is None
+
+
+def test_the_last_stable_offset_of_an_ended_transaction_is_that_of_the_oldest_still_open() -> None:
+    log = Log()
+    log.append(header(0, transactional=True))
+    other = header(0, transactional=True)._replace(producer_id=2)
+    log.append(other)
+    assert log.mark(0, producer_id=2) == EndedTransaction(2, 1, 2, 0)
+    assert log.mark(0, producer_id=1) == EndedTransaction(1, 0, 3, 4)
+
+
+# markers
+
+
+def test_a_marker_for_an_unknown_producer_is_written_and_ends_nothing() -> None:
+    log = Log()
+    assert log.mark(5) is None
+    assert log.end == 1
+    assert refused(log, header(0, epoch=4)) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+@pytest.mark.parametrize(
+    ("version", "epoch", "expected"),
+    [
+        (0, 4, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (0, 5, None),
+        (0, 6, None),
+        (1, 5, None),
+        (2, 4, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (2, 5, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (2, 6, None),
+    ],
+)
+def test_the_epoch_of_a_marker_is_compared_by_transaction_version(
+    version: int, epoch: int, expected: ErrorCode | None
+) -> None:
+    """KIP-1228: under TV2 it must be above that of the transaction."""
+    log = Log()
+    log.append(header(0, epoch=5, transactional=True))
+    if expected is None:
+        assert log.mark(epoch, version=version) is not None
+    else:
+        assert marker_refused(log, epoch, version=version) is expected
+        assert log.producers.has_open_transaction(1)
+
+
+def test_a_repeated_marker_is_harmless_and_not_written_again() -> None:
+    """KAFKA-19999: refusing it kept the coordinator in Prepare for ever."""
+    log = Log()
+    log.append(header(0, transactional=True))
+    log.mark(1, version=2)
+    end = log.end
+    assert log.mark(1, version=2) is None
+    assert log.end == end
+    assert marker_refused(log, 0, version=2) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_an_older_coordinator_is_fenced_and_an_administrator_only_while_none_is_known() -> None:
+    log = Log()
+    log.append(header(0, transactional=True))
+    assert log.mark(0, coordinator_epoch=-1) is not None
+    log.append(header(1, transactional=True))
+    assert log.mark(0, coordinator_epoch=3) is not None
+    log.append(header(2, transactional=True))
+    code = ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    assert marker_refused(log, 0, coordinator_epoch=2) is code
+    assert marker_refused(log, 0, coordinator_epoch=-1) is code
+    assert log.mark(0, coordinator_epoch=3) is not None
+
+
+# age
+
+
+def test_producers_expire_by_the_time_they_were_last_heard_of_and_not_while_something_is_open() -> (
+    None
+):
+    log = Log()
+    log.append(header(0))
+    log.producers.add_batch(header(0)._replace(producer_id=2), 1, timestamp_ms=0, now_ms=50)
+    opened = header(0, transactional=True)._replace(producer_id=3)
+    log.producers.add_batch(opened, 2, timestamp_ms=0, now_ms=0)
+    assert log.producers.expire(before_ms=50) == [1]
+    assert sorted(log.producers.entries) == [2, 3]
+    assert log.append(header(4711)) is None  # forgotten, so it may begin anywhere
+
+
+def test_a_marker_is_a_sign_of_life() -> None:
+    """KAFKA-9144: a long transaction's producer was forgotten right after its end."""
+    log = Log()
+    log.append(header(0, transactional=True))
+    log.end = 100
+    log.mark(1)
+    assert log.producers.expire(before_ms=100) == []
+    assert refused(log, header(1, transactional=True)) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_coordinators_write_without_sequences_but_are_fenced() -> None:
+    log = Log()
+    offsets = header(-1, epoch=3, transactional=True)
+    log.producers.check_coordinator(offsets)
+    log.producers.add_batch(offsets, 0, 0, 0)
+    log.producers.check_coordinator(offsets)
+    with pytest.raises(KafkaError) as caught:
+        log.producers.check_coordinator(header(-1, epoch=2, transactional=True))
+    assert caught.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+    with pytest.raises(KafkaError) as caught:
+        log.producers.check_coordinator(header(-1, epoch=3))
+    assert caught.value.code is ErrorCode.INVALID_TXN_STATE
+
+
+def test_an_entry_survives_packing_with_its_whole_window() -> None:
+    entry = ProducerEntry(1, 2, 3, 4, 5, 6, 7)
+    entry.batches.extend(BatchMetadata(n, n + 1, n + 2, n + 3) for n in range(5))
+    assert unpack(pack(entry)) == entry
+    with pytest.raises(TypeError):
+        unpack([1, 2, []])
+    with pytest.raises(ValueError, match="four numbers"):
+        unpack([1, 2, 3, 4, 5, 6, 7, [1, 2, 3]])
