@@ -405,6 +405,21 @@ async def test_who_waits_for_the_others_need_not_send_heartbeats(world: World) -
     assert list(world.groups.describe_group(GROUP).members) == [waiting.member_id]
 
 
+async def test_the_deadline_of_a_sync_phase_ends_with_it(world: World) -> None:
+    first = world.member("a", session_ms=100_000)
+    slow = world.member("b", session_ms=100_000)
+    await first.join_and_sync()
+    await join_together(first, slow)
+    await trio.sleep(20)
+    third = world.member("c", session_ms=100_000)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(third.join)
+        nursery.start_soon(first.join)
+        await trio.sleep(20)  # past the 30 s that `slow` had to ask for its assignment
+        nursery.start_soon(slow.join)
+    assert first.generation == slow.generation == third.generation == 3
+
+
 async def test_a_rebalance_that_overtakes_an_assignment_wins(world: World) -> None:
     first, second = world.member("a"), world.member("b")
     await first.join()
