@@ -10,10 +10,10 @@ Order and sequences. A batch gets its sequence when it is first sent and keeps i
 again, so that the broker recognises one it already has. While a batch waits in `again`, nothing
 newer of that partition is sent, and one is sent again only when nothing else is in flight: so
 records stay in order. A broker says OUT_OF_ORDER_SEQUENCE_NUMBER to whatever comes behind a batch
-that it has not got. For a batch with others before it that means "later". For the first one it means
-that an earlier one is lost for good (it timed out, or was refused), and it is proof that this one
-was not stored either: so it and all behind it may get new sequences under a new epoch, and no record
-is written twice (`restart`).
+that it has not got. For a batch with others before it that means "later". For the first one it
+means that an earlier one is lost for good (it timed out, or was refused), and it is proof that
+this one was not stored either: so it and all behind it may get new sequences under a new epoch,
+and no record is written twice (`restart`).
 
 A partition takes a new producer id or epoch only when nothing of the old one is under way.
 

@@ -121,10 +121,14 @@ class Cluster:
         self._nursery.cancel_scope.cancel()
 
     def spawn(self, task: Callable[..., Awaitable[None]], *args: object) -> None:
-        """Run a task until the cluster is closed."""
+        """Run a task until the cluster is closed; if it is closed already, not at all."""
+        if not self.is_closed and self._nursery is not None:
+            self._nursery.start_soon(task, *args)
+
+    def check_open(self) -> None:
+        """Raises `Closed` unless the cluster is entered and not left."""
         if self.is_closed or self._nursery is None:
-            raise Closed("the client is closed: make a new one")
-        self._nursery.start_soon(task, *args)
+            raise Closed("it is not open: use it inside its `with` block, or make a new one")
 
     # Calls that repeat
 
@@ -216,6 +220,7 @@ class Cluster:
         link = self._links.setdefault((node_id, purpose), _Link())
         if link.connection is not None and not link.connection.is_closed:
             return link.connection
+        self.check_open()
         if link.attempt is None:
             link.attempt = trio.Event()
             self.spawn(self._serve, link, host, port)

@@ -125,6 +125,7 @@ class Connection:
         self._timeout = request_timeout_ms / 1000
         self._pending: dict[int, _Pending] = {}
         self._outgoing: list[Buffer] = []
+        self._unanswered: list[Answered] = []
         self._wake = trio.Event()
         self._scope = trio.CancelScope()
         self._patience = trio.CancelScope()
@@ -136,8 +137,8 @@ class Connection:
 
     @property
     def in_flight(self) -> int:
-        """How many requests wait for their answer."""
-        return len(self._pending)
+        """How many requests wait for their answer, or to be sent if none comes."""
+        return len(self._pending) + len(self._unanswered)
 
     def close(self, why: OdradekError | None = None) -> None:
         """End it now: whoever waits for an answer is told `why`."""
@@ -146,8 +147,9 @@ class Connection:
             self._scope.cancel()
             pending, self._pending = self._pending, {}
             self._outgoing.clear()
-            for one in pending.values():
-                one.answered(None, self._why)
+            unanswered, self._unanswered = self._unanswered, []
+            for answered in (*(one.answered for one in pending.values()), *unanswered):
+                answered(None, self._why)
 
     def version_of(self, api: Api[Any, Any], at_most: int | None = None) -> int:
         """The newest version of `api` that both sides know, not above `at_most`.
@@ -179,6 +181,8 @@ class Connection:
     ) -> None:
         """Queue a request; `answered` is called when its answer is there, or will not come.
 
+        A request that is not answered (acks=0) is told with None when it was handed to the network.
+
         Raises `Disconnected` if the connection is closed already; then `answered` is not called.
         The buffers of `request` must not change before that call.
         """
@@ -193,10 +197,10 @@ class Connection:
             if not self._pending:
                 self._patience.deadline = deadline
             self._pending[correlation_id] = _Pending(answered, deadline, api.name)
+        else:
+            self._unanswered.append(answered)
         self._outgoing += parts
         self._wake.set()
-        if not is_answered:
-            answered(None, None)
 
     async def request(
         self,
@@ -262,7 +266,11 @@ class Connection:
                     self._wake = trio.Event()
                     await self._wake.wait()
                 parts, self._outgoing = self._outgoing, []
+                count = len(self._unanswered)
                 await self._stream.send_all(parts)
+                sent, self._unanswered = self._unanswered[:count], self._unanswered[count:]
+                for answered in sent:
+                    answered(None, None)
         except trio.BrokenResourceError as error:
             self._lose(error)
 

@@ -13,7 +13,7 @@ import trio
 
 from odradek.client.cluster import Cluster
 from odradek.client.config import ConsumerConfig, ConsumerOptions
-from odradek.client.errors import Closed, OdradekError, Refused
+from odradek.client.errors import OdradekError, Refused
 from odradek.client.fetcher import Assigned, Fetcher
 from odradek.client.offsets import commit_offsets, fetch_committed, list_offsets
 from odradek.client.transaction import with_metadata
@@ -194,8 +194,7 @@ class Consumer:
         returns_empty: Callable[[bool], bool],
     ) -> list[T]:
         """What `take` gives, as soon as it gives something or the time is over."""
-        if self._cluster.is_closed:
-            raise Closed("the consumer is closed: make a new one")
+        self._cluster.check_open()
         if not self._assigned:
             raise Refused("no partition is assigned: call assign first")
         self._fetcher.start()

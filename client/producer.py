@@ -179,9 +179,9 @@ class Producer:
         control = self._control
         if control is not None and control.state is not State.OPEN:
             control.check_sending()
-        known = self._cluster.metadata.topics.get(topic)
-        accumulator = self._accumulator
-        if known is None or not accumulator.has_room or not known.partitions:
+        cluster, accumulator = self._cluster, self._accumulator
+        known = cluster.metadata.topics.get(topic)
+        if known is None or not known.partitions or not accumulator.has_room or cluster.is_closed:
             return None
         size_bytes = RECORD_OVERHEAD_BYTES + (len(value) if value else 0) + (len(key) if key else 0)
         if headers:
@@ -268,6 +268,7 @@ class Producer:
 
         Raises `BufferFull` if there was no room within `max_block_ms`, `TimedOut`, `Refused`.
         """
+        self._cluster.check_open()
         await self._topic(topic)
         with trio.move_on_after(self._config.max_block_ms / 1000):
             while not self._accumulator.has_room:
@@ -297,8 +298,7 @@ class Producer:
         timestamp_ms: int | None,
         on_delivery: OnDelivery | None,
     ) -> Delivery:
-        if self._cluster.is_closed:
-            raise Closed("the producer is closed: make a new one")
+        self._cluster.check_open()
         while True:
             await self.prepare(topic)
             delivery = self.send_nowait(

@@ -447,7 +447,7 @@ class Sender:
             self._give_up_all(error)
 
     async def _refresh_quietly(self, topics: Iterable[str]) -> bool:
-        """Whether there was an answer. Whoever needs one tries again, until the batches' deadline."""
+        """Whether there was an answer; who needs one tries again, until the batches' deadline."""
         try:
             await self._cluster.refresh(topics)
         except Retriable:

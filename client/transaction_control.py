@@ -316,6 +316,7 @@ class TransactionControl:
         """
         if committed and self.state is State.IN_DOUBT and self._decided is not None:
             await self._decided.wait()
+        self._cluster.check_open()
         self.advance(Event.COMMIT if committed else Event.ABORT)
         ending = self._ending = trio.Event()
         outcome: list[OdradekError] = []

@@ -226,8 +226,9 @@ async def test_a_full_buffer_makes_the_sender_wait_and_no_longer(
         fake_broker.next(PRODUCE, SILENCE)
         count = 0
         with pytest.raises(BufferFull):
-            for count in range(10):
+            while True:
                 await producer.send("t", b"x" * 1000, partition=0)
+                count += 1
         assert count == 4
         fake_broker.disconnect()
         await producer.flush()
@@ -338,10 +339,14 @@ async def test_leaving_by_an_exception_is_prompt_and_shows_it_alone(
 async def test_a_closed_producer_says_so(
     autojump_clock: MockClock, fake_broker: FakeBroker, producer_of: MakeProducer
 ) -> None:
+    with pytest.raises(Closed):
+        await producer_of(fake_broker).send("t", b"a")
     async with producer_of(fake_broker) as producer:
-        pass
+        await producer.send("t", b"a")
     with pytest.raises(Closed):
         await producer.send("t", b"a")
+    with pytest.raises(Closed):
+        await producer.partitions_for("absent")
 
 
 async def test_a_cancelled_wait_leaves_the_producer_usable(

@@ -1,0 +1,36 @@
+"""What live tests share."""
+
+import itertools
+import os
+
+from odradek.client import Consumer, ConsumerRecord, TopicPartition
+from odradek.client.config import Isolation
+
+_COUNTER = itertools.count()
+WAIT_MS = 15_000
+
+
+def name_of(what: str) -> str:
+    """A name that no other test uses: the brokers are shared."""
+    return f"client-{what}-{os.getpid()}-{next(_COUNTER)}"
+
+
+async def read_all(
+    bootstrap: str,
+    topic: str,
+    *,
+    partitions: int = 1,
+    isolation_level: Isolation = "read_committed",
+    count: int | None = None,
+) -> list[ConsumerRecord]:
+    """Every record up to the end there is now, or at least `count` of them."""
+    wanted = [TopicPartition(topic, number) for number in range(partitions)]
+    records: list[ConsumerRecord] = []
+    async with Consumer(bootstrap, isolation_level=isolation_level) as consumer:
+        consumer.assign(wanted)
+        ends = await consumer.end_offsets(wanted)
+        while len(records) < (count or 0) or any(
+            [await consumer.position(one) < end for one, end in ends.items()]
+        ):
+            records += await consumer.poll(500)
+    return records

@@ -1,0 +1,97 @@
+"""Administration of a real broker: ours, and with --peers Apache Kafka."""
+
+import pytest
+
+from odradek.client import Admin, NewTopic, Producer, Refused, TimedOut, TopicPartition
+from odradek.protocol.errors import ErrorCode
+from tests.client.live import name_of
+
+
+async def test_a_topics_life(bootstrap: str) -> None:
+    topic = name_of("topic")
+    async with Admin(bootstrap) as admin:
+        await admin.create_topic(topic, partitions=2, configs={"retention.ms": "3600000"})
+        assert topic in await admin.list_topics()
+        (found,) = await admin.describe_topics(topic)
+        assert (found.name, found.is_internal, len(found.partitions)) == (topic, False, 2)
+        assert found.partitions[1].isr == found.partitions[1].replicas
+        setting = (await admin.describe_topic_configs(topic))[topic]["retention.ms"]
+        assert (setting.value, setting.is_default) == ("3600000", False)
+        await admin.create_partitions(topic, 3)
+        (found,) = await admin.describe_topics(topic)
+        assert [one.partition for one in found.partitions] == [0, 1, 2]
+        await admin.delete_topics(topic)
+        assert topic not in await admin.list_topics()
+
+
+async def test_a_topic_that_is_there_already(bootstrap: str) -> None:
+    topic = name_of("topic")
+    async with Admin(bootstrap) as admin:
+        await admin.create_topic(topic)
+        with pytest.raises(Refused) as caught:
+            await admin.create_topic(topic)
+        assert caught.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
+        await admin.create_topic(topic, if_not_exists=True)
+
+
+async def test_several_topics_at_once(bootstrap: str) -> None:
+    names = [name_of("topic") for _ in range(3)]
+    async with Admin(bootstrap) as admin:
+        await admin.create_topics([NewTopic(name, 1) for name in names])
+        assert set(names) <= set(await admin.list_topics())
+        await admin.create_topics([NewTopic(name_of("only"), 1)], validate_only=True)
+        await admin.delete_topics(*names)
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", "x" * 250, ""])
+async def test_bad_names_are_refused(bootstrap: str, name: str) -> None:
+    async with Admin(bootstrap) as admin:
+        with pytest.raises(Refused) as caught:
+            await admin.create_topic(name, partitions=1)
+    assert caught.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+async def test_what_is_not_there_is_told(bootstrap: str) -> None:
+    topic = name_of("absent")
+    async with Admin(bootstrap) as admin:
+        with pytest.raises(Refused, match="no such topic"):
+            await admin.delete_topics(topic)
+        with pytest.raises(Refused, match="no topic"):
+            await admin.describe_topics(topic)
+        with pytest.raises(Refused, match="no such topic"):
+            await admin.describe_topic_configs(topic)
+        with pytest.raises(Refused):
+            await admin.create_topic(topic, configs={"no.such.setting": "1"})
+        with pytest.raises(Refused):
+            await admin.create_topic(topic, replication_factor=3)
+
+
+async def test_offsets(bootstrap: str) -> None:
+    topic = name_of("topic")
+    place = TopicPartition(topic, 0)
+    async with Admin(bootstrap) as admin, Producer(bootstrap) as producer:
+        await admin.create_topic(topic, partitions=1)
+        for timestamp_ms in (1_000, 9_000, 5_000):
+            await producer.send(topic, b"a", timestamp_ms=timestamp_ms)
+        await producer.flush()
+        assert (await admin.list_offsets({place: "earliest"}))[place].offset == 0
+        assert (await admin.list_offsets({place: "latest"}))[place].offset == 3
+        assert (await admin.list_offsets({place: "max_timestamp"}))[place].timestamp_ms == 9_000
+        assert (await admin.list_offsets({place: 2_000}))[place].offset == 1
+        assert await admin.committed(name_of("group")) == {}
+
+
+async def test_the_cluster(bootstrap: str) -> None:
+    async with Admin(bootstrap) as admin:
+        cluster = await admin.describe_cluster()
+        assert cluster.cluster_id
+        (broker,) = cluster.brokers
+        assert f"{broker.host}:{broker.port}" == bootstrap
+        settings = (await admin.describe_broker_configs(broker.node_id))[broker.node_id]
+        assert "num.partitions" in settings
+
+
+async def test_a_broker_that_is_not_there_is_named_in_time() -> None:
+    async with Admin("127.0.0.1:1", max_block_ms=300) as admin:
+        with pytest.raises(TimedOut, match=r"127\.0\.0\.1:1"):
+            await admin.list_topics()

@@ -1,0 +1,123 @@
+"""The commands, on a real broker: ours, and with --peers Apache Kafka."""
+
+import json
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from odradek.client.cli import COMMANDS
+from tests.client.live import name_of
+
+
+@click.group(commands=list(COMMANDS))
+def main() -> None:
+    """Stands for `odradek`."""
+
+
+@pytest.fixture
+def run(bootstrap: str) -> "Run":
+    return Run(bootstrap)
+
+
+class Run:
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+
+    def __call__(self, *args: str, given: str | bytes = "") -> Result:
+        environment = {"ODRADEK_BOOTSTRAP": self.bootstrap}
+        return CliRunner().invoke(main, args, input=given, env=environment)
+
+    def said(self, *args: str, given: str | bytes = "") -> str:
+        result = self(*args, given=given)
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+
+def test_topics(run: Run) -> None:
+    topic = name_of("topic")
+    run.said("topic", "create", topic, "--partitions", "2", "--config", "retention.ms=3600000")
+    assert topic in run.said("topic", "list").splitlines()
+    (described,) = run.said("topic", "describe", topic, "--json").splitlines()
+    description = json.loads(described)
+    assert description["settings"]["retention.ms"] == "3600000"
+    assert [one["partition"] for one in description["partitions"]] == [0, 1]
+    assert "first" in run.said("topic", "describe", topic)
+    run.said("topic", "delete", topic)
+    assert topic not in run.said("topic", "list").splitlines()
+
+
+def test_lines_go_in_and_come_out(run: Run) -> None:
+    topic = name_of("topic")
+    run.said("topic", "create", topic, "--partitions", "1")
+    run.said("produce", topic, given="one\ntwo\nthree")
+    assert run.said("consume", topic) == "one\ntwo\nthree\n"
+    assert run.said("consume", topic, "--max-records", "2") == "one\ntwo\n"
+    assert run.said("consume", topic, "--offset", "-1") == "three\n"
+    assert run.said("consume", topic, "--offset", "1", "--format", r"%o\t%v %%") == (
+        "1\ttwo %\n2\tthree %\n"
+    )
+
+
+def test_keys_and_headers(run: Run) -> None:
+    topic = name_of("topic")
+    run.said("topic", "create", topic, "--partitions", "1")
+    run.said("produce", topic, "-K", ":", "-H", "from=here", given="k1:v1\nk2:v:2\n")
+    assert run.said("consume", topic, "--format", "%k=%v [%h]") == (
+        "k1=v1 [from=here]\nk2=v:2 [from=here]\n"
+    )
+    record = json.loads(run.said("consume", topic, "--json", "-n", "1"))
+    assert (record["key"], record["value"], record["offset"]) == ("k1", "v1", 0)
+    assert record["headers"] == [["from", "here"]]
+
+
+def test_bytes_that_are_no_text_survive_json(run: Run) -> None:
+    topic = name_of("topic")
+    run.said("topic", "create", topic, "--partitions", "1")
+    run.said("produce", topic, given=b"\xff\xfe\n")
+    assert json.loads(run.said("consume", topic, "--json"))["value"] == {"base64": "//4="}
+
+
+def test_a_transaction_is_all_or_nothing(run: Run) -> None:
+    topic, transactional_id = name_of("topic"), name_of("id")
+    run.said("topic", "create", topic, "--partitions", "1")
+    arguments = ("produce", topic, "-K", ":", "--transactional-id", transactional_id)
+    failed = run(*arguments, given="a:1\nb:2\nno key\n")
+    assert failed.exit_code == 1
+    assert "line 3" in failed.stderr.lower()
+    run.said(*arguments, given="a:1\n")
+    assert run.said("consume", topic) == "1\n"
+
+
+def test_isolation(run: Run) -> None:
+    topic = name_of("topic")
+    run.said("topic", "create", topic, "--partitions", "1")
+    arguments = ("produce", topic, "-K", ":", "--transactional-id", name_of("id"))
+    lines = "".join(f"k:{number}\n" for number in range(30_000))
+    assert run(*arguments, given=lines + "no key\n").exit_code == 1
+    assert run.said("consume", topic) == ""
+    assert run.said("consume", topic, "--isolation", "read_uncommitted").startswith("0\n1\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (("topic", "delete", "absent-topic"), 1, "no such topic"),
+        (("topic", "create", "a/b"), 1, "name"),
+        (("topic", "create", "x", "--config", "nonsense"), 2, "NAME=VALUE"),
+        (("consume", "absent-topic", "--timeout", "0.3"), 1, "absent-topic"),
+        (("consume", "t", "--format", "%q"), 2, "%q"),
+        (("consume", "t", "--isolation", "serializable"), 2, "read_committed"),
+        (("consume", "t", "--from-beginning", "--offset", "3"), 2, "exclude"),
+        (("produce", "t", "-K", ":", "-k", "x"), 2, "exclude"),
+        (("topic", "list", "--bootstrap", "nowhere"), 1, "HOST:PORT"),
+        (("topic", "list", "--bootstrap", "127.0.0.1:1", "--timeout", "0.3"), 1, "127.0.0.1:1"),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence(
+    run: Run, arguments: tuple[str, ...], status: int, said: str
+) -> None:
+    result = run(*arguments)
+    assert result.exit_code == status, result.output
+    assert said in result.stderr
+    assert "Traceback" not in result.output
