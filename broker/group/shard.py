@@ -32,6 +32,9 @@ log: Final = logging.getLogger(__name__)
 
 E = TypeVar("E", Entry, OffsetEntry)
 
+BATCHES_AT_A_TIME: Final = 64
+"""How many are read before others have their turn."""
+
 LOG_ERRORS: Final[dict[ErrorCode, ErrorCode]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -176,9 +179,13 @@ class Shard:
         """Read the whole partition. Raises KafkaError if it cannot be read."""
         started = trio.current_time()
         found: dict[str, tuple[Group | None, int]] = {}
+        count = 0
         async with aclosing(self._partition.batches()) as batches:
             async for header, batch in batches:
                 self._replay(header, batch, found)
+                count += 1
+                if count % BATCHES_AT_A_TIME == 0:
+                    await trio.lowlevel.checkpoint()
         for group, next_offset in found.values():
             if group is not None:
                 live = self._revive(group)
