@@ -205,7 +205,7 @@ def _describe_group(record: Record) -> dict[str, object]:
         if record.value is None:
             return {**said, "removed": True}
         offset = decode_value(OffsetCommitValue, record.value)
-        said["offset"] = offset.offset
+        said["stored_offset"] = offset.offset
         if offset.metadata:
             said["metadata"] = offset.metadata
         return said

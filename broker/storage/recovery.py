@@ -279,8 +279,9 @@ class Recovery:
     async def _read_on(self, recovered: Recovered, following: list[int]) -> None:
         """Read the active segment from where it is known, and those that came after it."""
         segments = recovered.state.segments
-        await self._read_segment(recovered, segments[-1])
-        for base in following:
+        ends = [*following, self._vouched_offset]
+        await self._read_segment(recovered, segments[-1], ends[0])
+        for base, end in zip(following, ends[1:], strict=True):
             if base != segments[-1].next_offset:
                 self._drop(recovered, base)
                 continue
@@ -290,10 +291,13 @@ class Recovery:
             self._remove_indexes(base)
             segments.append(Segment(self._files, self._directory, base))
             recovered.is_changed = True
-            await self._read_segment(recovered, segments[-1])
+            await self._read_segment(recovered, segments[-1], end)
 
-    async def _read_segment(self, recovered: Recovered, segment: Segment) -> None:
-        """Take account of the good batches and cut off what follows them."""
+    async def _read_segment(self, recovered: Recovered, segment: Segment, end_offset: int) -> None:
+        """Take account of the good batches and cut off what follows them.
+
+        They must go up to `end_offset`, as far as that is vouched for. Raises LostData.
+        """
         if not self._disk.exists(segment.path()):
             recovered.is_changed = True
         elif self._disk.size(segment.path()) == segment.size_bytes:
@@ -316,7 +320,7 @@ class Recovery:
         recovered.read_bytes += end - start
         recovered.is_changed = True
         torn_bytes = file.size - end
-        if torn_bytes and segment.next_offset < self._vouched_offset:
+        if torn_bytes and segment.next_offset < min(end_offset, self._vouched_offset):
             raise LostData(segment.path(), segment.next_offset)
         if torn_bytes:
             LOGGER.warning("%s: the last %d bytes are no batch", segment.path(), torn_bytes)

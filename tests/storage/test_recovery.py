@@ -241,6 +241,21 @@ async def test_damage_that_a_full_read_finds_below_the_checkpoint_is_not_cut_off
     assert machine.disk.size(partition.log.segments[1].path()) == size_bytes
 
 
+async def test_garbage_at_the_end_of_a_sealed_segment_does_not_hide_what_follows() -> None:
+    """An append failed, so did taking it back, and then the log rolled."""
+    machine = Machine(config=CONFIG)
+    partition = await filled(machine)
+    expected = await contents(partition)
+    for stop in (machine.disk.kill, None):
+        machine.disk.open(partition.log.segments[0].path()).append(b"half a batch")
+        if stop is None:
+            await machine.stop()
+        else:
+            stop()
+        partition = await machine.start()
+        assert await contents(partition) == expected
+
+
 async def test_a_full_disk_does_not_keep_a_log_from_being_opened() -> None:
     machine = Machine(config=CONFIG)
     partition = await filled(machine)

@@ -1,0 +1,176 @@
+"""The real disk: the fake one must not promise more."""
+
+import errno
+import os
+import resource
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from odradek.broker.storage.disk import SystemDisk, Threads, read_only
+
+
+@pytest.fixture
+def disk() -> SystemDisk:
+    return SystemDisk()
+
+
+@contextmanager
+def file_size_limit(limit_bytes: int) -> Iterator[None]:
+    """The system takes a write in part and then refuses, as a full disk does."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+async def test_what_is_appended_is_read(disk: SystemDisk, tmp_path: Path) -> None:
+    file = disk.open(f"{tmp_path}/a")
+    assert file.append(b"one", bytearray(b"two"), memoryview(b"three")) == 0
+    assert file.append(b"four") == 11
+    assert file.size == 15
+    await file.fsync()
+    assert await file.pread(3, 8) == b"twothree"
+    assert await file.pread(11, 100) == b"four"
+    assert await file.pread(15, 1) == await file.pread(99, 1) == b""
+    file.write_at(0, b"ONE")
+    await file.truncate(6)
+    assert (file.size, await file.pread(0, 100)) == (6, b"ONEtwo")
+    file.close()
+    assert disk.size(f"{tmp_path}/a") == 6
+
+
+async def test_a_read_of_what_is_not_in_memory_is_complete(
+    disk: SystemDisk, tmp_path: Path
+) -> None:
+    data = os.urandom(3 << 20)
+    file = disk.open(f"{tmp_path}/a")
+    file.append(data)
+    await file.fsync()
+    os.posix_fadvise(file._fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    assert await file.pread(5, len(data)) == data[5:]
+    file.close()
+
+
+async def test_a_write_that_is_taken_in_part_counts_for_nothing(
+    disk: SystemDisk, tmp_path: Path
+) -> None:
+    file = disk.open(f"{tmp_path}/a")
+    file.append(b"x" * 1000)
+    with file_size_limit(1500):
+        with pytest.raises(OSError, match="too large") as caught:
+            file.append(b"y" * 400, b"z" * 400)
+        assert caught.value.errno == errno.EFBIG
+        assert file.size == disk.size(f"{tmp_path}/a") == 1000
+        file.append(b"y" * 500)
+    assert await file.pread(990, 1000) == b"x" * 10 + b"y" * 500
+    file.close()
+
+
+async def test_a_file_that_is_closed_while_it_is_used_is_used_to_the_end(
+    disk: SystemDisk, tmp_path: Path
+) -> None:
+    file = disk.open(f"{tmp_path}/a")
+    file.append(b"x" * 100)
+    async with trio.open_nursery() as nursery:
+        for _ in range(20):
+            nursery.start_soon(file.fsync)
+        await trio.lowlevel.checkpoint()
+        file.close()
+        other = disk.open(f"{tmp_path}/b")  # must not get the same descriptor
+        other.append(b"y")
+    assert disk.size(f"{tmp_path}/b") == 1
+    file.close()
+    other.close()
+
+
+async def test_names_can_be_listed_renamed_and_removed(disk: SystemDisk, tmp_path: Path) -> None:
+    root = f"{tmp_path}/d"
+    disk.mkdir(f"{root}/e")
+    disk.mkdir(f"{root}/e")
+    for name in "cab":
+        disk.open(f"{root}/{name}").close()
+    await disk.fsync_dir(root)
+    assert disk.listdir(root) == ["a", "b", "c", "e"]
+    disk.open(f"{root}/a").append(b"new")
+    disk.rename(f"{root}/a", f"{root}/b")
+    disk.remove(f"{root}/c")
+    assert disk.listdir(root) == ["b", "e"]
+    assert disk.size(f"{root}/b") == 3
+    assert bytes(read_only(f"{root}/b")) == b"new"
+    await disk.rmtree(f"{root}/b")
+    await disk.rmtree(root)
+    assert not disk.exists(root)
+    assert disk.free_bytes(str(tmp_path)) > 0
+
+
+def test_a_lock_is_exclusive(disk: SystemDisk, tmp_path: Path) -> None:
+    lock = disk.lock(f"{tmp_path}/lock")
+    with pytest.raises(BlockingIOError):
+        disk.lock(f"{tmp_path}/lock")
+    lock.release()
+    disk.lock(f"{tmp_path}/lock").release()
+
+
+async def test_jobs_run_beside_each_other_in_a_bounded_number_of_threads() -> None:
+    threads = Threads()
+    together = threading.Barrier(4)
+    seen: set[int] = set()
+
+    def job() -> int:
+        together.wait(timeout=10)
+        seen.add(threading.get_ident())
+        return 7
+
+    async def run() -> None:
+        assert await threads.run(job) == 7
+
+    for _ in range(10):
+        async with trio.open_nursery() as nursery:
+            for _ in range(4):
+                nursery.start_soon(run)
+    assert 4 <= len(seen) <= 8
+
+
+async def test_an_error_in_a_thread_is_raised_where_it_is_waited_for() -> None:
+    def fail() -> None:
+        raise OSError(errno.EIO, "broken")
+
+    threads = Threads()
+    with pytest.raises(OSError, match="broken"):
+        await threads.run(fail)
+    assert await threads.run(lambda: 1) == 1
+
+
+async def test_a_cancelled_caller_hears_what_became_of_the_job() -> None:
+    """What has reached the disk must be known before anything else is decided."""
+    threads = Threads()
+    may_go_on = threading.Event()
+    became: list[str] = []
+
+    async def run(scope: trio.CancelScope) -> None:
+        with scope:
+            await threads.run(lambda: may_go_on.wait(10))
+            became.append("known")
+            await trio.lowlevel.checkpoint()
+            became.append("not reached")
+
+    scope = trio.CancelScope()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run, scope)
+        await trio.testing.wait_all_tasks_blocked()
+        scope.cancel()
+        await trio.testing.wait_all_tasks_blocked()
+        may_go_on.set()
+    assert became == ["known"]
+    with trio.CancelScope() as cancelled:
+        cancelled.cancel()
+        await threads.run(lambda: became.append("never begun"))
+    assert became == ["known"]

@@ -1,0 +1,165 @@
+"""`odradek log dump`, on files that a log really wrote."""
+
+import json
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from click.testing import CliRunner, Result
+
+from odradek.broker.partitions import Partitions
+from odradek.broker.storage.config import LogConfig
+from odradek.broker.storage.disk import SystemDisk
+from odradek.broker.storage.dump import log
+from odradek.protocol.batch import Codec
+from odradek.protocol.record import Record
+from odradek.protocol.state_topics import (
+    OffsetCommitKey,
+    OffsetCommitValue,
+    PartitionsSchema,
+    TransactionLogKey,
+    TransactionLogValue,
+    encode_key,
+    encode_value,
+)
+from tests.fakes.clock import FakeClock
+from tests.storage.samples import Client, batch
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(log, ["dump", *arguments])
+
+
+@pytest.fixture
+async def data_dir(tmp_path: Path) -> Path:
+    partitions = Partitions(disk=SystemDisk(), directory=str(tmp_path), clock=FakeClock())
+    config = LogConfig(segment_bytes=450, index_interval_bytes=0)
+    partition = await partitions.create("flights", UUID(int=1), 0, config)
+    partition.append_from_client(batch("plain", "text", codec=Codec.ZSTD))
+    first = Client(partition, producer_id=41, epoch=3, is_transactional=True)
+    second = Client(partition, producer_id=42, is_transactional=True)
+    third = Client(partition, producer_id=43, is_transactional=True)
+    first.send("a", "b")
+    second.send("c")
+    first.end(committed=True, coordinator_epoch=9)
+    second.send("d")
+    second.end(committed=False)
+    third.send("e")
+    states = await partitions.create("__transaction_state", UUID(int=2), 4, LogConfig())
+    value = TransactionLogValue(
+        producer_id=41,
+        producer_epoch=3,
+        transaction_timeout_ms=60_000,
+        transaction_status=1,
+        transaction_partitions=(PartitionsSchema(topic="flights", partition_ids=(0,)),),
+        transaction_last_update_timestamp_ms=5,
+        transaction_start_timestamp_ms=4,
+        client_id="refunds",
+        client_host="10.0.0.1",
+    )
+    key = encode_key(TransactionLogKey(transactional_id="refunds-0"))
+    states.append_records([Record(key=key, value=encode_value(value)), Record(key=key, value=None)])
+    offsets = await partitions.create("__consumer_offsets", UUID(int=3), 7, LogConfig())
+    offset_key = encode_key(OffsetCommitKey(group="copiers", topic="flights", partition=0))
+    stored = OffsetCommitValue(offset=17, metadata="", commit_timestamp=5)
+    offsets.append_records([Record(key=offset_key, value=encode_value(stored))])
+    await partitions.close()
+    return tmp_path
+
+
+async def test_a_person_sees_batches_markers_and_what_transactions_became(data_dir: Path) -> None:
+    result = run(f"{data_dir}/flights-0")
+    assert result.exit_code == 0
+    lines = [" ".join(line.split()) for line in result.output.splitlines()]
+    time = "2023-11-14 22:13:20.000"
+    assert any(line.startswith("0..1 2 ") and line.endswith(f"{time} - zstd") for line in lines)
+    assert any(
+        line.startswith("2..3 2") and "41 epoch 3 sequence 0..1, in a" in line for line in lines
+    )
+    assert any(line.endswith("41 epoch 3 COMMIT by coordinator epoch 9") for line in lines)
+    assert any(line.endswith("42 epoch 0 ABORT by coordinator epoch 0") for line in lines)
+    became = lines[lines.index("What the transactions became:") + 1 :]
+    assert became == [
+        "2..5 2 records 41 epoch 3 committed",
+        "4..7 2 records 42 epoch 0 aborted",
+        "8 1 records 43 epoch 0 open",
+    ]
+    assert "value" not in result.output
+
+
+async def test_records_are_shown_on_request(data_dir: Path) -> None:
+    result = run(f"{data_dir}/flights-0", "--records")
+    assert "offset=0" in result.output
+    assert "value=plain" in result.output
+
+
+async def test_a_data_directory_shows_all_partitions_and_decodes_state_topics(
+    data_dir: Path,
+) -> None:
+    result = run(str(data_dir))
+    assert result.exit_code == 0
+    assert "transactional_id=refunds-0  state=Ongoing  producer_id=41" in result.output
+    assert "partitions=['flights-0']  client=refunds at 10.0.0.1" in result.output
+    assert "transactional_id=refunds-0  removed=True" in result.output
+    assert "group=copiers  partition=flights-0  stored_offset=17" in result.output
+
+
+async def test_json_has_one_object_a_line(data_dir: Path) -> None:
+    result = run(f"{data_dir}/flights-0", "--json", "--records")
+    facts = [json.loads(line) for line in result.output.splitlines()]
+    assert {fact["type"] for fact in facts} == {"file", "batch", "record", "transaction"}
+    assert [f["outcome"] for f in facts if f["type"] == "transaction"] == [
+        "committed",
+        "aborted",
+        "open",
+    ]
+    batches = [fact for fact in facts if fact["type"] == "batch"]
+    assert batches[0]["codec"] == "zstd"
+    assert sum(fact["records"] for fact in batches) == 9
+
+
+@pytest.mark.parametrize(
+    ("suffix", "expected"),
+    [
+        (".index", "offset="),
+        (".timeindex", "timestamp_ms=2023-11-14 22:13:20.000"),
+        (".txnindex", "producer_id=42  first_offset=4"),
+        (".snapshot", "producer_id=41  producer_epoch=3"),
+        ("checkpoint", "recovery_offset=9"),
+    ],
+)
+async def test_every_other_file_can_be_looked_at(
+    data_dir: Path, suffix: str, expected: str
+) -> None:
+    files = [path for path in (data_dir / "flights-0").iterdir() if path.name.endswith(suffix)]
+    assert any(expected in run(str(path)).output for path in files)
+
+
+async def test_a_torn_or_damaged_log_is_shown_as_far_as_it_is_good(data_dir: Path) -> None:
+    path = sorted((data_dir / "flights-0").glob("*.log"))[0]
+    data = bytearray(path.read_bytes())
+    data[70] ^= 1
+    path.write_bytes(data[:-5])
+    result = run(str(path))
+    assert result.exit_code == 0
+    assert "DAMAGED: the CRC does not match" in result.output
+    assert "are no batch; the broker cuts them off when it starts" in result.output
+
+
+async def test_what_is_not_a_log_is_one_sentence(data_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("hello")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "0.snapshot").write_bytes(b"junk")
+    (tmp_path / "short.index").write_bytes(b"12345678")
+    for name, said in (
+        ("nowhere", "There is no"),
+        ("notes.txt", "is not a file of a log"),
+        ("empty", "There is no log in"),
+        ("0.snapshot", "is damaged"),
+        ("short.index", "20 digits"),
+    ):
+        result = run(f"{tmp_path}/{name}")
+        assert result.exit_code == 1
+        assert said in result.output
+        assert result.output.count("\n") == 1
+        assert "Traceback" not in result.output
