@@ -1,0 +1,137 @@
+"""One measured number, what it must be, and how a table and a JSON file show it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from rich.console import Console
+from rich.table import Table
+
+Kind = Literal["time", "size", "rate"]
+OURS: Final = "odradek"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Floor:
+    """What the project promises: at most or at least so much, of the value or of the ratio."""
+
+    limit: float
+    at_least: bool
+    of_ratio: bool = False
+
+    def holds(self, value: float, ratio: float | None) -> bool | None:
+        """None: it is about a ratio and there is nothing to compare with."""
+        judged = ratio if self.of_ratio else value
+        if judged is None:
+            return None
+        return judged >= self.limit if self.at_least else judged < self.limit
+
+    def __str__(self) -> str:
+        sign = "≥" if self.at_least else "<"
+        return f"{sign} {self.limit:g}{'×' if self.of_ratio else ''}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """`name` is a row of the table; figures of two brokers meet in the row of their name."""
+
+    family: str
+    name: str
+    value: float
+    unit: str
+    floor: Floor | None = None
+
+
+def below(limit: float) -> Floor:
+    return Floor(limit=limit, at_least=False)
+
+
+def at_least_of_theirs(ratio: float) -> Floor:
+    return Floor(limit=ratio, at_least=True, of_ratio=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A figure of ours beside the other broker's; either may be missing."""
+
+    ours: Figure | None
+    theirs: Figure | None
+
+    @property
+    def figure(self) -> Figure:
+        figure = self.ours or self.theirs
+        assert figure is not None
+        return figure
+
+    @property
+    def ratio(self) -> float | None:
+        if self.ours is None or self.theirs is None or self.theirs.value == 0:
+            return None
+        return self.ours.value / self.theirs.value
+
+    @property
+    def holds(self) -> bool | None:
+        if self.ours is None or self.ours.floor is None:
+            return None
+        return self.ours.floor.holds(self.ours.value, self.ratio)
+
+
+def rows(figures: Mapping[str, Sequence[Figure]], against: str | None) -> list[Row]:
+    """Pair what was measured on ours with the other's, in the order of measuring."""
+    ours = {figure.name: figure for figure in figures.get(OURS, ())}
+    theirs = {figure.name: figure for figure in figures.get(against or "", ())}
+    return [Row(ours=ours.get(name), theirs=theirs.get(name)) for name in {**ours, **theirs}]
+
+
+def show(table_rows: Sequence[Row], against: str | None, console: Console) -> None:
+    table = Table(title="Odradek, measured" + (f" beside {against}" if against else ""))
+    table.add_column("what")
+    table.add_column(OURS, justify="right")
+    if against:
+        table.add_column(against, justify="right")
+        table.add_column("ratio", justify="right")
+    table.add_column("floor", justify="right")
+    family = None
+    for row in table_rows:
+        if family not in (None, row.figure.family):
+            table.add_section()
+        family = row.figure.family
+        cells = [row.figure.name, _shown(row.ours)]
+        if against:
+            cells += [_shown(row.theirs), "" if row.ratio is None else f"{row.ratio:.2f}×"]
+        table.add_row(*cells, _judged(row))
+    console.print(table)
+
+
+def _shown(figure: Figure | None) -> str:
+    if figure is None:
+        return ""
+    digits = 0 if figure.value >= 1000 else 1 if figure.value >= 100 else 2
+    return f"{figure.value:,.{digits}f} {figure.unit}"
+
+
+def _judged(row: Row) -> str:
+    floor = row.figure.floor
+    if floor is None:
+        return ""
+    verdict = {True: "[green]holds[/]", False: "[red]fails[/]", None: "not compared"}[row.holds]
+    return f"{floor} {verdict}"
+
+
+def write_json(path: Path, table_rows: Sequence[Row], described: Mapping[str, Any]) -> None:
+    entries = [
+        {
+            "family": row.figure.family,
+            "what": row.figure.name,
+            "unit": row.figure.unit,
+            "odradek": row.ours and row.ours.value,
+            "against": row.theirs and row.theirs.value,
+            "ratio": row.ratio,
+            "floor": str(row.figure.floor) if row.figure.floor else None,
+            "holds": row.holds,
+        }
+        for row in table_rows
+    ]
+    path.write_text(json.dumps({**described, "rows": entries}, indent=2) + "\n")

@@ -1,0 +1,80 @@
+"""Bulk load with confluent-kafka: as fast as one process of it can, so that the broker is measured.
+
+A batch of records is one call into C, and the consumer is told to keep more in its queue than it
+would (`queued.min.messages`): otherwise Python, or the client's sleep, is what is measured.
+"""
+
+import time
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+PARTITIONS: Final = 4
+CALL_RECORDS: Final = 1_000
+QUEUED_RECORDS: Final = 500_000
+TIMEOUT_SECONDS: Final = 300.0
+
+
+def create_topic(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(TIMEOUT_SECONDS)
+
+
+def produce(bootstrap: str, topic: str, *, size_bytes: int, count: int) -> float:
+    """Seconds until `count` idempotent records, spread over the partitions, are acknowledged."""
+    sender = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "batch.size": 1_000_000,
+            "queue.buffering.max.messages": 2 * QUEUED_RECORDS,
+            "queue.buffering.max.kbytes": 1_048_576,
+        }
+    )
+    sender.list_topics(topic, TIMEOUT_SECONDS)  # connected before the clock starts
+    record = {"value": b"x" * size_bytes}
+    batches: list[list[dict[str, Any]]] = [[record] * CALL_RECORDS] * (count // CALL_RECORDS)
+    started = time.perf_counter()
+    for number, batch in enumerate(batches):
+        sender.produce_batch(topic, batch, partition=number % PARTITIONS)
+        while len(sender) > QUEUED_RECORDS:
+            sender.poll(0.01)
+    left = sender.flush(TIMEOUT_SECONDS)
+    taken = time.perf_counter() - started
+    if left:
+        raise TimeoutError(f"{left} records were not acknowledged")
+    return taken
+
+
+def consume(bootstrap: str, topic: str, *, count: int) -> float:
+    """Seconds until `count` records are read, read_committed."""
+    receiver = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "bench",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "queued.min.messages": 10_000_000,
+            "queued.max.messages.kbytes": 1_048_576,
+            "fetch.message.max.bytes": 8 << 20,
+            "fetch.max.bytes": 64 << 20,
+        }
+    )
+    try:
+        receiver.list_topics(topic, TIMEOUT_SECONDS)
+        read = 0
+        started = time.perf_counter()
+        receiver.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+        while read < count:
+            messages = receiver.consume(min(10_000, count - read), timeout=TIMEOUT_SECONDS / 10)
+            if not messages:
+                raise TimeoutError(f"{read} of {count} records were read")
+            error = messages[0].error()
+            if error is not None:
+                raise KafkaException(error)
+            read += len(messages)
+        return time.perf_counter() - started
+    finally:
+        receiver.close()

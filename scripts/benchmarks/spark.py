@@ -1,0 +1,63 @@
+"""Spark write and read: our data source on our broker, Spark's own connector on the other.
+
+Each side is a Spark of its own, in a process of its own (`spark_job.py`): the jars differ.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from odradek.client.spark.java import find_java_home
+from scripts.benchmarks.figures import Figure, at_least_of_theirs
+from scripts.benchmarks.load import create_topic
+from scripts.benchmarks.targets import Target
+from tests.peers.jars import spark_connector_jars
+
+FAMILY: Final = "spark"
+ROWS: Final = 1_500_000
+QUICK_ROWS: Final = 300_000
+JOB_TIMEOUT_SECONDS: Final = 900
+ROOT: Final = Path(__file__).parent.parent.parent
+
+
+def measure(target: Target, quick: bool) -> Iterator[Figure]:
+    rows = QUICK_ROWS if quick else ROWS
+    with target.running() as address:
+        create_topic(address, "spark-warm")
+        create_topic(address, "spark-rows")
+        seconds = _run_job(target.speaks_spark_format, address, rows)
+    for direction, floor in (("write", at_least_of_theirs(0.4)), ("read", None)):
+        yield Figure(
+            family=FAMILY,
+            name=f"Spark {direction}, {rows / 1e6:g} M rows of 116 B",
+            value=rows / seconds[direction],
+            unit="rows/s",
+            floor=floor,
+        )
+
+
+def _run_job(spark_format: str, address: str, rows: int) -> dict[str, float]:
+    jars = spark_connector_jars() if spark_format == "kafka" else []
+    finished = subprocess.run(
+        [sys.executable, "-m", "scripts.benchmarks.spark_job", spark_format, address, str(rows)]
+        + [str(jar) for jar in jars],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "JAVA_HOME": str(find_java_home()),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": os.pathsep.join([str(ROOT / ".ns"), str(ROOT)]),
+        },
+        capture_output=True,
+        text=True,
+        timeout=JOB_TIMEOUT_SECONDS,
+        check=False,
+    )
+    if finished.returncode != 0:
+        raise RuntimeError(f"the Spark job failed:\n{finished.stderr[-4000:]}")
+    seconds: dict[str, float] = json.loads(finished.stdout.splitlines()[-1])
+    return seconds

@@ -1,0 +1,115 @@
+"""One transaction of two partitions and a group's offsets after the other, and how long each takes.
+
+Clients do not linger here: latency is what is measured.
+"""
+
+import statistics
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Final
+
+import trio
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Producer as ConfluentProducer
+
+from odradek.client import Producer, blocking
+from odradek.client import TopicPartition as Place
+from scripts.benchmarks.figures import Figure, below
+from scripts.benchmarks.load import create_topic
+from scripts.benchmarks.targets import Target
+
+FAMILY: Final = "transactions"
+COUNT: Final = 500
+QUICK_COUNT: Final = 100
+WARM_UP: Final = 20  # the first ones create the state topics and find the coordinators
+TOPIC: Final = "ledger"
+GROUP: Final = "bench-group"
+VALUE: Final = b"x" * 100
+TIMEOUT_SECONDS: Final = 60.0
+
+
+def measure(target: Target, quick: bool) -> Iterator[Figure]:
+    count = QUICK_COUNT if quick else COUNT
+    with target.running() as address:
+        create_topic(address, TOPIC, partitions=2)
+        yield from _figures("confluent-kafka", _confluent(address, count + WARM_UP))
+        yield from _figures("our client, trio", trio.run(_ours, address, count + WARM_UP))
+        yield from _figures("our client, blocking", _blocking(address, count + WARM_UP))
+
+
+def _figures(client: str, times_ms: list[float]) -> Iterator[Figure]:
+    hundredths = statistics.quantiles(times_ms[WARM_UP:], n=100)
+    for name, value, limit in (("p50", hundredths[49], 6.0), ("p99", hundredths[98], 15.0)):
+        yield Figure(
+            family=FAMILY,
+            name=f"transaction {name}, {client}",
+            value=value,
+            unit="ms",
+            floor=below(limit),
+        )
+
+
+def _confluent(address: str, count: int) -> list[float]:
+    sender = ConfluentProducer(
+        {"bootstrap.servers": address, "transactional.id": "bench-confluent", "linger.ms": 0}
+    )
+    receiver = Consumer({"bootstrap.servers": address, "group.id": GROUP})
+    group = receiver.consumer_group_metadata()
+
+    def transaction(number: int) -> None:
+        sender.begin_transaction()
+        sender.produce(TOPIC, VALUE, partition=0)
+        sender.produce(TOPIC, VALUE, partition=1)
+        offsets = [TopicPartition(TOPIC, 0, number)]
+        sender.send_offsets_to_transaction(offsets, group, TIMEOUT_SECONDS)
+        sender.commit_transaction(TIMEOUT_SECONDS)
+
+    try:
+        sender.init_transactions(TIMEOUT_SECONDS)
+        return _timed(transaction, count)
+    finally:
+        receiver.close()
+
+
+def _blocking(address: str, count: int) -> list[float]:
+    with blocking.Producer(address, transactional_id="bench-blocking") as sender:
+
+        def transaction(number: int) -> None:
+            with sender.transaction() as open_transaction:
+                open_transaction.send(TOPIC, VALUE, partition=0)
+                open_transaction.send(TOPIC, VALUE, partition=1)
+                open_transaction.send_offsets({Place(TOPIC, 0): number}, GROUP)
+
+        return _timed(transaction, count)
+
+
+async def _ours(address: str, count: int) -> list[float]:
+    async with Producer(address, transactional_id="bench-trio") as sender:
+
+        async def transaction(number: int) -> None:
+            async with sender.transaction() as open_transaction:
+                await open_transaction.send(TOPIC, VALUE, partition=0)
+                await open_transaction.send(TOPIC, VALUE, partition=1)
+                await open_transaction.send_offsets({Place(TOPIC, 0): number}, GROUP)
+
+        return await _timed_async(transaction, count)
+
+
+def _timed(transaction: Callable[[int], None], count: int) -> list[float]:
+    """Milliseconds of each."""
+    times = []
+    for number in range(count):
+        started = time.perf_counter()
+        transaction(number)
+        times.append((time.perf_counter() - started) * 1000)
+    return times
+
+
+async def _timed_async(transaction: Callable[[int], Awaitable[None]], count: int) -> list[float]:
+    """Milliseconds of each."""
+    times = []
+    for number in range(count):
+        started = time.perf_counter()
+        await transaction(number)
+        times.append((time.perf_counter() - started) * 1000)
+    return times
