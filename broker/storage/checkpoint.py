@@ -45,7 +45,7 @@ class ToSave:
 
     recovery_offset: int
     appended_bytes: int
-    state: tuple[int, int, int]
+    state: tuple[int, int]
     segments: Sequence[SegmentSummary]
     checkpoint: bytes
     pieces: Sequence[tuple[Segment, str, int, bytes]]

@@ -92,7 +92,8 @@ class Log:
     ) -> "tuple[Log, Recovered]":
         """Open a log, recovered, or make an empty one. Everything in it is on disk.
 
-        Also that `leader_epoch` begins at its end, if it is new (KAFKA-7415).
+        `leader_epoch` begins at its end, if it is new (KAFKA-7415). That alone is not worth a write
+        for every log at every start: an epoch without records leaves no trace anyway.
 
         Raises OSError.
         """
@@ -107,7 +108,6 @@ class Log:
         state = recovered.state
         if leader_epoch > state.epochs.latest:
             state.epochs.assign(leader_epoch, state.segments[-1].next_offset)
-            recovered.is_changed = True
         log = cls(files, directory, topic_id, config, recovered.state)
         if recovered.is_changed or recovered.checkpoint is None:
             try:
@@ -159,8 +159,8 @@ class Log:
         return not self.has_new_names
 
     @property
-    def _state_to_save(self) -> tuple[int, int, int]:
-        return self.log_end_offset, self.log_start_offset, self.epochs.latest
+    def _state_to_save(self) -> tuple[int, int]:
+        return self.log_end_offset, self.log_start_offset
 
     # appending
 

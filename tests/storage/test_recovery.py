@@ -326,12 +326,34 @@ async def test_a_topic_of_the_same_name_does_not_find_the_old_ones_records() -> 
     assert len(left) == 1
 
 
-async def test_the_leader_epoch_is_known_after_a_crash_even_if_nothing_was_appended_in_it() -> None:
-    """KAFKA-7415."""
+async def test_a_leader_epoch_begins_where_the_log_ended_when_it_was_opened() -> None:
+    """KAFKA-7415: also if nothing has been appended in it."""
     machine = Machine()
     partition = await filled(machine)
+    end = partition.log_end_offset
+    machine.disk.crash()
+    partition = await machine.start(leader_epoch=3)
+    assert partition.offset_for_leader_epoch(0) == (0, end)
+    assert partition.offset_for_leader_epoch(3) == (3, end)
+    machine.disk.crash()
+    partition = await machine.start(leader_epoch=4)
+    partition.append_from_client(batch())
+    await partition.flush()
+    machine.disk.crash()
+    partition = await machine.start(leader_epoch=5)
+    assert partition.offset_for_leader_epoch(0) == (0, end)
+    assert partition.offset_for_leader_epoch(4) == (4, end + 1)
+    assert partition.offset_for_leader_epoch(5) == (5, end + 1)
+
+
+async def test_opening_a_log_that_was_closed_cleanly_writes_nothing() -> None:
+    """There may be many, and a new leader epoch at every start."""
+    machine = Machine(config=CONFIG)
+    await filled(machine)
     await machine.stop()
-    await machine.start(leader_epoch=3)
-    partition = await machine.restart_after_power_loss()
-    assert partition.offset_for_leader_epoch(0) == (0, partition.log_end_offset)
-    assert partition.offset_for_leader_epoch(3) == (3, partition.log_end_offset)
+    await machine.start()
+    await machine.stop()
+    before = machine.disk.operations
+    await machine.start(leader_epoch=9)
+    mark_and_parent = 3
+    assert machine.disk.operations <= before + mark_and_parent
