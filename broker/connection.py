@@ -10,7 +10,8 @@ Time limits are plain attributes that the server's watch looks at (`is_overdue`)
 scope for every request costs more than parsing it:
 
 - a frame that has begun must be complete `frame_seconds` later, whatever trickles in meanwhile;
-- without a request or an answer being read by the client for `idle_seconds` the connection ends.
+- without a request or an answer being read by the client for `idle_seconds` the connection ends;
+- when memory is short, clients that are slow to read their answers go first.
 
 What ends a connection: the end of the stream (answers under way are still sent), bytes that are not
 the protocol (one log line says why), a limit, a bug of ours (a traceback; others do not notice).
@@ -18,7 +19,8 @@ the protocol (one log line says why), a limit, a bug of ours (a traceback; other
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -46,13 +48,17 @@ class Limits:
     idle_seconds: float
 
 
-class RequestMemory:
-    """How many bytes of requests all connections hold; above the limit nobody reads."""
+class Memory:
+    """How many bytes of requests and answers all connections hold; above the limit nobody reads."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
         self._room = trio.lowlevel.ParkingLot()
+
+    @property
+    def is_short(self) -> bool:
+        return self.used_bytes >= self.limit_bytes
 
     def take(self, count: int) -> None:
         self.used_bytes += count
@@ -63,7 +69,7 @@ class RequestMemory:
             self._room.unpark_all()
 
     async def room(self) -> None:
-        while self.used_bytes >= self.limit_bytes:
+        while self.is_short:
             await self._room.park()
 
 
@@ -86,7 +92,7 @@ class ClientConnection:
         core: Core,
         handlers: Mapping[int, Handler],
         limits: Limits,
-        memory: RequestMemory,
+        memory: Memory,
     ) -> None:
         self.peer = stream.peer
         self._stream = stream
@@ -109,7 +115,8 @@ class ClientConnection:
         self._is_waiting = False
         self._serving_key: int | None = None
         self._read_deadline = math.inf
-        self._write_deadline = math.inf
+        self.sending_since = math.inf
+        """Since when the client has been taking an answer, in seconds of trio's clock."""
 
     async def run(self) -> None:
         try:
@@ -129,6 +136,11 @@ class ClientConnection:
             self._memory.give_back(self._held_bytes)
             self._held_bytes = 0
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of its requests and answers that are in memory."""
+        return self._held_bytes
+
     def stop(self) -> None:
         """Take no further request; what has been asked is still answered.
 
@@ -143,17 +155,26 @@ class ClientConnection:
         self._whole.cancel()
 
     def is_overdue(self, now: float) -> bool:
-        return now > self._read_deadline or now > self._write_deadline
+        return now > self._read_deadline or now > self.sending_since + self._limits.idle_seconds
 
     def close_overdue(self) -> None:
         """End because of a time limit, with one log line that says which."""
-        if self._write_deadline < math.inf:
+        if self.sending_since < math.inf:
             why = "the client does not read its answers"
         elif self._frames.is_inside_frame:
             why = f"a request was not complete after {self._limits.frame_seconds:g} s"
         else:
             why = f"nothing was asked for {self._limits.idle_seconds:g} s"
         LOGGER.info("connection of %s closed: %s", self.peer, why)
+        self._whole.cancel()
+
+    def close_slow(self) -> None:
+        """End because memory is short and this client is slow to take its answer."""
+        LOGGER.warning(
+            "connection of %s closed: memory is short (queued.max.request.bytes), and the client "
+            "does not read its answers",
+            self.peer,
+        )
         self._whole.cancel()
 
     async def _read_requests(self) -> None:
@@ -169,7 +190,7 @@ class ClientConnection:
 
     async def _receive(self) -> bool:
         """Read what is there; False at the end of the stream."""
-        if self._memory.used_bytes >= self._memory.limit_bytes:
+        if self._memory.is_short:
             await self._memory.room()
         was_inside_frame = self._frames.is_inside_frame
         if not was_inside_frame:
@@ -180,8 +201,7 @@ class ClientConnection:
         if count == 0:
             return False
         self._frames.received(count)
-        self._memory.take(count)
-        self._held_bytes += count
+        self._hold(count)
         if not was_inside_frame:
             self._read_deadline = trio.current_time() + self._limits.frame_seconds
         return True
@@ -198,9 +218,8 @@ class ClientConnection:
             host=self._host,
             is_version_known=request.unsupported_version is None,
         )
-        answer = await self._guarded(
-            request, lambda: self._handlers[request.api.key](context, request.body)
-        )
+        with self._blamed_on_us(request):
+            answer = await self._handlers[request.api.key](context, request.body)
         self._serving_key = None
         if answer is None:
             self._release(size_bytes)
@@ -216,14 +235,16 @@ class ClientConnection:
         async for pending in self._from_reader:
             answer = pending.answer
             if isinstance(answer, Deferred):
-                answer = await self._guarded(pending.request, answer.finish)
+                with self._blamed_on_us(pending.request):
+                    answer = await answer.finish()
             await self._send(pending.request, answer, pending.size_bytes)
             self._pending_count -= 1
 
-    async def _guarded(self, request: Request, call: Callable[[], Any]) -> Any:
-        """Run a handler; whatever it raises that is no fault of the client is our bug."""
+    @contextmanager
+    def _blamed_on_us(self, request: Request) -> Iterator[None]:
+        """Whatever is raised inside that is no fault of the client is our bug."""
         try:
-            return await call()
+            yield
         except ProtocolError:
             raise
         except Exception as error:
@@ -237,11 +258,18 @@ class ClientConnection:
             raise _OurBug from error
 
     async def _send(self, request: Request, answer: Any, size_bytes: int) -> None:
-        parts = self._protocol.build_response(request, answer)
-        self._write_deadline = trio.current_time() + self._limits.idle_seconds
+        with self._blamed_on_us(request):
+            parts = self._protocol.build_response(request, answer)
+        answer_bytes = sum(map(len, parts))
+        self._hold(answer_bytes)
+        self.sending_since = trio.current_time()
         await self._stream.send_all(parts)
-        self._write_deadline = math.inf
-        self._release(size_bytes)
+        self.sending_since = math.inf
+        self._release(size_bytes + answer_bytes)
+
+    def _hold(self, size_bytes: int) -> None:
+        self._held_bytes += size_bytes
+        self._memory.take(size_bytes)
 
     def _release(self, size_bytes: int) -> None:
         self._held_bytes -= size_bytes

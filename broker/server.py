@@ -8,12 +8,15 @@ import trio
 
 from odradek.broker.api.context import Core, Handler
 from odradek.broker.config import BrokerConfig
-from odradek.broker.connection import ClientConnection, Limits, RequestMemory
+from odradek.broker.connection import ClientConnection, Limits, Memory
 from odradek.broker.env import Connection, Network
 
 LOGGER: Final = logging.getLogger(__name__)
 
 WATCH_SECONDS: Final = 1.0
+SLOW_SECONDS: Final = 5.0
+"""How long a client may take for an answer when memory is short."""
+
 GRACE_SECONDS: Final = 1.0
 """How long a stopping broker waits for answers that are under way."""
 
@@ -38,7 +41,7 @@ class Server:
             frame_seconds=config.connections_max_frame_ms / 1000,
             idle_seconds=config.connections_max_idle_ms / 1000,
         )
-        self._memory = RequestMemory(config.queued_max_request_bytes)
+        self._memory = Memory(config.queued_max_request_bytes)
         self._connections_max = min(connections_max, config.max_connections)
         self._connections: dict[int, ClientConnection] = {}
         self._count = 0
@@ -47,7 +50,7 @@ class Server:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of requests that have been received and not answered."""
+        """Bytes of requests and answers that are in memory."""
         return self._memory.used_bytes
 
     async def serve(self, host: str, port: int, *, started: Callable[[str, int], None]) -> None:
@@ -105,3 +108,11 @@ class Server:
             overdue = [c for c in self._connections.values() if c.is_overdue(now)]
             for connection in overdue:
                 connection.close_overdue()
+            if self._memory.is_short:
+                self._close_slowest(now)
+
+    def _close_slowest(self, now: float) -> None:
+        """Get memory back from the client that holds most of it and does not read."""
+        slow = [c for c in self._connections.values() if now - c.sending_since > SLOW_SECONDS]
+        if slow:
+            max(slow, key=lambda connection: connection.held_bytes).close_slow()

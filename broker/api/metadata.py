@@ -34,6 +34,9 @@ from odradek.protocol.apis.metadata import (
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.schema import ZERO_UUID
 
+NULL_NAME_FROM: Final = 12
+"""Requests may have a null name from version 10 on, answers only from here."""
+
 BROKERS: Final = 1
 """The endpoint type of DescribeCluster that we have; 2 would be controllers."""
 
@@ -64,26 +67,31 @@ async def _wanted(
     if wanted.topic_id != ZERO_UUID:
         by_id = cluster.image.topic_by_id(wanted.topic_id)
         if by_id is None:
-            return _refused(wanted, ErrorCode.UNKNOWN_TOPIC_ID)
+            return _refused(context, wanted, ErrorCode.UNKNOWN_TOPIC_ID)
         return _topic(by_id)
     if wanted.name is None:
-        return _refused(wanted, ErrorCode.INVALID_REQUEST)
+        return _refused(context, wanted, ErrorCode.INVALID_REQUEST)
     topic = cluster.image.topics.get(wanted.name)
     if topic is None:
         may_create = context.core.config.auto_create_topics_enable
         try:
             if not (may_create and request.allow_auto_topic_creation):
                 check_name(wanted.name)
-                return _refused(wanted, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                return _refused(context, wanted, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             topic = await cluster.ensure_topic(wanted.name)
         except KafkaError as error:
-            return _refused(wanted, error.code)
+            return _refused(context, wanted, error.code)
     return _topic(topic)
 
 
-def _refused(wanted: MetadataRequestTopic, code: ErrorCode) -> MetadataResponseTopic:
+def _refused(
+    context: RequestContext, wanted: MetadataRequestTopic, code: ErrorCode
+) -> MetadataResponseTopic:
+    name = wanted.name
+    if name is None and context.api_version < NULL_NAME_FROM:
+        name = ""
     return MetadataResponseTopic(
-        error_code=code, name=wanted.name, topic_id=wanted.topic_id, partitions=()
+        error_code=code, name=name, topic_id=wanted.topic_id, partitions=()
     )
 
 

@@ -63,6 +63,10 @@ class RawClient:
         """The next answer."""
         frame = self.frame()
         assert frame, "the broker closed the connection"
+        return self.answer_to(frame)
+
+    def answer_to(self, frame: bytes) -> Any:
+        """What a frame says, as the answer to the oldest request with its correlation id."""
         return self._connection.response(frame)[1]
 
     def ask(self, api: Api[Any, Any], version: int, message: object) -> Any:

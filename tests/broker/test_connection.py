@@ -311,6 +311,30 @@ async def test_all_connections_together_hold_a_bounded_amount_of_requests() -> N
         assert await answers(second, asked, 1) == [2]
 
 
+async def test_when_memory_is_short_who_does_not_read_goes_first(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = Asked()
+
+    async def large(context: RequestContext, request: FindCoordinatorRequest) -> Any:
+        return Answer(node_id=int(request.key), error_message="x" * 600)
+
+    limits = {"queued_max_request_bytes": "1000", "socket_request_max_bytes": "1000"}
+    async with serving(handlers(large), **limits) as (network, server):
+        slow = [network.client(), network.client()]
+        for client in slow:
+            client.stop_reading()
+            client.send(asked.frame(1))
+        await trio.sleep(1)
+        honest = network.client()
+        honest.send(asked.frame(2))
+        assert await answers(honest, asked, 1) == [2]
+        assert trio.current_time() < 10
+        assert [client.is_closed for client in slow].count(True) == 1
+        assert server.held_bytes < 1000
+    assert ["memory is short" in message for message in caplog.messages] == [True]
+
+
 async def test_memory_is_given_back_when_a_connection_ends() -> None:
     async with serving(handlers(echo)) as (network, server):
         for _ in range(3):
