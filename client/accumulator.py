@@ -22,6 +22,7 @@ them any more (a pool of buffers once sent records to topics they were not meant
 CVE-2026-35554), and new sequences are written into a copy.
 """
 
+import logging
 from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any, Final, NamedTuple
@@ -43,6 +44,8 @@ from odradek.protocol.batch import (
 )
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.record import BatchBuilder, Record
+
+LOG: Final = logging.getLogger("odradek.client")
 
 OnDelivery = Callable[[RecordMetadata | None, OdradekError | None], None]
 
@@ -132,9 +135,13 @@ class Batch:
         self.is_done = True
         if self._done is not None:
             self._done.set()
-        for index, timestamp_ms, on_delivery in self._callbacks or ():
-            on_delivery(None if error else self.metadata(index, timestamp_ms), error)
-        self._callbacks = None
+        callbacks, self._callbacks = self._callbacks, None
+        for index, timestamp_ms, on_delivery in callbacks or ():
+            try:
+                on_delivery(None if error else self.metadata(index, timestamp_ms), error)
+            except Exception:
+                # It is the user's, and must not take the connection down that called it.
+                LOG.exception("the callback of a delivery to %s failed", self.queue.name)
 
     def seal(
         self, identity: ProducerIdentity, base_sequence: int, codec: Codec, is_transactional: bool

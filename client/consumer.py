@@ -44,6 +44,8 @@ class Consumer:
         self._config = config = ConsumerConfig(**options)
         self._cluster = Cluster(bootstrap, config)
         self._fetcher = Fetcher(self._cluster, config)
+        self._turns: list[Assigned] = []
+        """The assigned partitions in the order in which they are read from next."""
         self._run: list[ConsumerRecord] = []
         self._run_index = 0
         self._run_of: Assigned | None = None
@@ -80,6 +82,7 @@ class Consumer:
             self._fetcher.assigned[name] = before.get(name) or Assigned(
                 name, self._config.partition_fetch_bytes
             )
+        self._turns = list(self._assigned.values())
         self._fetcher.take_back()
 
     def assignment(self) -> list[TopicPartition]:
@@ -217,7 +220,7 @@ class Consumer:
         return any([one.skip_read() for one in self._readers()])
 
     def _readers(self) -> list[Assigned]:
-        return [one for one in self._assigned.values() if not one.is_paused]
+        return [one for one in self._turns if not one.is_paused]
 
     def _raise_error(self) -> None:
         for one in self._readers():
@@ -254,7 +257,8 @@ class Consumer:
 
     def _put_last(self, one: Assigned) -> None:
         """The others come first the next time."""
-        self._assigned[one.name] = self._assigned.pop(one.name)
+        self._turns.remove(one)
+        self._turns.append(one)
 
     def _take_batches(self, max_bytes: int) -> list[FetchedBatch]:
         taken: list[FetchedBatch] = []

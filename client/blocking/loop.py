@@ -41,6 +41,10 @@ class Loop:
         self.token = started.get()
         self._thread = thread
 
+    @property
+    def is_running(self) -> bool:
+        return self._thread.is_alive()
+
     async def _main(self, started: SimpleQueue[trio.lowlevel.TrioToken]) -> None:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
@@ -109,10 +113,11 @@ def the_loop() -> Loop:
         # After a fork; the lock may have been held by a thread that this process does not have.
         _HOLDER.lock = threading.Lock()
     with _HOLDER.lock:
-        if _HOLDER.loop is None or _HOLDER.loop.process_id != process_id:
-            _HOLDER.loop = Loop()
+        loop = _HOLDER.loop
+        if loop is None or loop.process_id != process_id or not loop.is_running:
+            loop = _HOLDER.loop = Loop()
             _HOLDER.process_id = process_id
-        return _HOLDER.loop
+        return loop
 
 
 class Hosted(Generic[Resource]):

@@ -217,6 +217,22 @@ async def test_callbacks_get_metadata_or_an_error(
     assert isinstance(error, Refused)
 
 
+async def test_a_callback_that_raises_is_logged_and_harms_nobody(
+    autojump_clock: MockClock,
+    fake_broker: FakeBroker,
+    producer_of: MakeProducer,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fails(metadata: RecordMetadata | None, error: OdradekError | None) -> None:
+        raise ZeroDivisionError
+
+    async with producer_of(fake_broker) as producer:
+        await producer.send("t", b"a", partition=0, on_delivery=fails)
+        await producer.flush()
+        await (await producer.send("t", b"b", partition=0))
+    assert "ZeroDivisionError" in caplog.text
+
+
 async def test_a_full_buffer_makes_the_sender_wait_and_no_longer(
     autojump_clock: MockClock, fake_broker: FakeBroker, producer_of: MakeProducer
 ) -> None:
