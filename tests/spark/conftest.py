@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,8 +15,10 @@ from odradek.client.blocking import Admin, Consumer, Producer
 from odradek.client.config import Isolation
 from odradek.client.spark.java import find_java_home
 from odradek.client.types import ConsumerRecord, TopicPartition
+from tests.spark.kill_job import small_spark
 from tests.spark.killing import KILL_PLAN
 
+READ_TIMEOUT_S = 30.0
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -28,7 +31,7 @@ class ReadTopic(Protocol):
     def __call__(
         self, topic: str, isolation_level: Isolation = "read_committed"
     ) -> list[ConsumerRecord]:
-        """All records that there are now, by partition and offset."""
+        """All records that there are now, by partition and offset, when all is decided."""
 
 
 @pytest.fixture
@@ -58,12 +61,18 @@ def producer(bootstrap: str) -> Iterator[Producer]:
 def read_topic(bootstrap: str) -> ReadTopic:
     def read(topic: str, isolation_level: Isolation = "read_committed") -> list[ConsumerRecord]:
         records: list[ConsumerRecord] = []
-        with Consumer(bootstrap, isolation_level=isolation_level) as consumer:
+        give_up_at = time.monotonic() + READ_TIMEOUT_S
+        with (
+            Consumer(bootstrap, isolation_level="read_uncommitted") as stored,
+            Consumer(bootstrap, isolation_level=isolation_level) as consumer,
+        ):
             partitions = [TopicPartition(topic, n) for n in consumer.partitions_for(topic)]
-            ends = consumer.end_offsets(partitions)
+            # A commit is answered when it is decided; its markers may come a moment later.
+            ends = stored.end_offsets(partitions)
             consumer.assign(partitions)
             consumer.seek_to_beginning()
             while any(consumer.position(one) < ends[one] for one in partitions):
+                assert time.monotonic() < give_up_at, f"{topic} has an open transaction"
                 records += consumer.poll(timeout_ms=100)
         return sorted(records, key=lambda record: (record.partition, record.offset))
 
@@ -93,14 +102,7 @@ def spark(kill_plan: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     with pytest.MonkeyPatch.context() as patch:
         for name, value in spark_environment(kill_plan).items():
             patch.setenv(name, value)
-        session = (
-            SparkSession.builder.master("local[2,4]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-            .getOrCreate()
-        )
+        session = small_spark("local[2,4]", tmp_path_factory.mktemp("warehouse"))
         session.sparkContext.setLogLevel("OFF")
         yield session
         session.stop()

@@ -9,24 +9,29 @@ import sys
 from pathlib import Path
 
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.spark.killing import KILL_PLAN, KillingSource
 
 
-def main(bootstrap: str, source: str, target: str, checkpoint: str) -> None:
-    spark = (
-        SparkSession.builder.master("local[2]")
+def small_spark(master: str, warehouse: Path) -> SparkSession:
+    """A Spark that starts quickly and does little: its JVM does not optimise what ends soon."""
+    return (
+        SparkSession.builder.master(master)
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.warehouse.dir", f"{checkpoint}-warehouse")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.warehouse.dir", str(warehouse))
         .getOrCreate()
     )
-    spark.sparkContext.setLogLevel("OFF")
-    gateway = spark.sparkContext._gateway
-    assert gateway is not None
-    (Path(os.environ[KILL_PLAN]) / "jvm").write_text(str(gateway.proc.pid))
-    spark.dataSource.register(KillingSource)
-    (
+
+
+def query_of(
+    spark: SparkSession, bootstrap: str, source: str, target: str, checkpoint: str
+) -> StreamingQuery:
+    """Start to copy what there is, 100 records at a time, through the source that kills."""
+    return (
         spark.readStream.format("odradek")
         .option("kafka.bootstrap.servers", bootstrap)
         .option("subscribe", source)
@@ -40,8 +45,17 @@ def main(bootstrap: str, source: str, target: str, checkpoint: str) -> None:
         .option("checkpointLocation", checkpoint)
         .trigger(availableNow=True)
         .start()
-        .awaitTermination()
     )
+
+
+def main(bootstrap: str, source: str, target: str, checkpoint: str) -> None:
+    spark = small_spark("local[1]", Path(f"{checkpoint}-warehouse"))
+    spark.sparkContext.setLogLevel("OFF")
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    (Path(os.environ[KILL_PLAN]) / "jvm").write_text(str(gateway.proc.pid))
+    spark.dataSource.register(KillingSource)
+    query_of(spark, bootstrap, source, target, checkpoint).awaitTermination()
 
 
 if __name__ == "__main__":

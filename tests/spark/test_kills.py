@@ -1,0 +1,166 @@
+"""Exactly once, while tasks, the commit's process and the JVM are being killed.
+
+Every test compares what was read with what is there in the end: each record once, in its order.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from odradek.client.blocking import Producer
+from odradek.client.types import ConsumerRecord
+from tests.spark.conftest import ROOT, CreateTopic, ReadTopic, spark_environment
+from tests.spark.kill_job import query_of
+from tests.spark.killing import KillingSource, outcomes, plan_kill
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
+]
+
+JOB_TIMEOUT_S = 120
+KEYS = 5
+
+
+def send_numbers(producer: Producer, topic: str, count: int) -> None:
+    for number in range(count):
+        producer.send(topic, b"%d" % number, key=b"k%d" % (number % KEYS))
+    producer.flush()
+
+
+def assert_each_once_and_in_order(records: list[ConsumerRecord], count: int) -> None:
+    assert sorted(int(record.value or b"") for record in records) == list(range(count))
+    for key in {record.key for record in records}:
+        numbers = [int(record.value or b"") for record in records if record.key == key]
+        assert numbers == sorted(numbers)
+
+
+@pytest.fixture
+def plan(kill_plan: Path) -> Path:
+    """The plan of the session's Spark, without what an earlier test left there."""
+    for left in kill_plan.iterdir():
+        left.unlink()
+    return kill_plan
+
+
+def run_until_done(spark: SparkSession, *where: Any) -> int:
+    """Start a query again and again until it ends well; how often it failed."""
+    failures = 0
+    while True:
+        try:
+            query_of(spark, *where).awaitTermination()
+        except StreamingQueryException:
+            failures += 1
+            assert failures < 10
+        else:
+            return failures
+
+
+def test_a_commit_whose_process_is_killed_is_made_up_for(
+    spark: SparkSession,
+    bootstrap: str,
+    create_topic: CreateTopic,
+    read_topic: ReadTopic,
+    producer: Producer,
+    plan: Path,
+    tmp_path: Path,
+) -> None:
+    source, target = create_topic(partitions=2), create_topic(partitions=3)
+    send_numbers(producer, source, 600)
+    spark.dataSource.register(KillingSource)
+    plan_kill(plan, "acquired", 0, "worker")
+    plan_kill(plan, "written", 1, "worker")
+    plan_kill(plan, "decided", 2, "worker")
+    plan_kill(plan, "committed", 3, "worker")
+    plan_kill(plan, "committed", 4, "raise")  # Spark then calls abort() for a decided batch
+    assert run_until_done(spark, bootstrap, source, target, str(tmp_path)) == 5
+    assert_each_once_and_in_order(read_topic(target), 600)
+    assert len(read_topic(target, "read_uncommitted")) > 600
+    done = outcomes(plan)
+    assert [line for line in done if " at " not in line] == [
+        "committed 0",
+        "committed 1",
+        "committed 2",
+        "skipped 3",
+        "skipped 4",
+        "committed 5",
+    ]
+
+
+def test_tasks_that_fail_or_are_killed_leave_nothing(
+    spark: SparkSession,
+    bootstrap: str,
+    create_topic: CreateTopic,
+    read_topic: ReadTopic,
+    producer: Producer,
+    plan: Path,
+    tmp_path: Path,
+) -> None:
+    source, target = create_topic(partitions=2), create_topic(partitions=3)
+    send_numbers(producer, source, 300)
+    spark.dataSource.register(KillingSource)
+    plan_kill(plan, "task", 0, "raise")
+    plan_kill(plan, "task", 1, "worker")
+    assert run_until_done(spark, bootstrap, source, target, str(tmp_path)) == 0
+    assert_each_once_and_in_order(read_topic(target, "read_uncommitted"), 300)
+    assert outcomes(plan) == [
+        "raise at task 0",
+        "committed 0",
+        "worker at task 1",
+        "committed 1",
+        "committed 2",
+    ]
+
+
+def test_a_driver_whose_jvm_is_killed_goes_on_where_it_was(
+    bootstrap: str,
+    create_topic: CreateTopic,
+    read_topic: ReadTopic,
+    producer: Producer,
+    tmp_path: Path,
+) -> None:
+    source, target = create_topic(partitions=2), create_topic(partitions=3)
+    send_numbers(producer, source, 700)
+    plan = tmp_path / "plan"
+    plan.mkdir()
+    environment = os.environ | spark_environment(plan)
+    command = [sys.executable, "-m", "tests.spark.kill_job", bootstrap, source, target]
+    command.append(str(tmp_path / "checkpoint"))
+
+    def run() -> int:
+        # Into a file: a pipe would stay open for as long as a zombie has it.
+        with (tmp_path / "said").open("ab") as said:
+            return subprocess.run(
+                command,
+                cwd=ROOT,
+                env=environment,
+                timeout=JOB_TIMEOUT_S,
+                stdout=said,
+                stderr=said,
+            ).returncode
+
+    plan_kill(plan, "written", 0, "both")
+    assert run() != 0
+    plan_kill(plan, "committed", 1, "jvm")
+    assert run() != 0
+    plan_kill(plan, "task", 2, "jvm")  # between two commits
+    assert run() != 0
+    plan_kill(plan, "decided", 3, "zombie")
+    assert run() != 0
+    # The zombie sleeps with its transaction open while its successor does all there is to do.
+    assert run() == 0
+    assert_each_once_and_in_order(read_topic(target), 700)
+    (plan / "released").touch()
+    while "failed 3: Fenced" not in outcomes(plan):
+        assert "committed 3" not in outcomes(plan)[-1:]
+    assert_each_once_and_in_order(read_topic(target), 700)
+    assert len(read_topic(target, "read_uncommitted")) > 700
+    assert "both at written 0" in outcomes(plan)
+    assert "jvm at committed 1" in outcomes(plan)
