@@ -174,6 +174,7 @@ def _core(env: Env, config: BrokerConfig, cluster: Controller, partitions: Parti
         producer_ids=ProducerIds(env.meta),
         markers=peer,
         clock=env.clock,
+        reached=env.reached,
         config=_transaction_config(
             config,
             _partition_count(

@@ -45,6 +45,9 @@ REFUSALS: Final = {
     Answer.FOREIGN: ErrorCode.INVALID_PRODUCER_ID_MAPPING,
 }
 
+BEFORE_PREPARE: Final = "before-prepare"
+AFTER_PREPARE: Final = "after-prepare"
+
 log = logging.getLogger("odradek.txn")
 
 
@@ -69,7 +72,10 @@ class TransactionCoordinator:
         markers: MarkerSender,
         clock: Clock,
         config: TransactionConfig,
+        reached: Callable[[str], None] = lambda point: None,
     ) -> None:
+        """`reached` is told about `before-prepare` and `after-prepare`: the fault points here."""
+        self._reached = reached
         self._producer_ids = producer_ids
         self._markers = Markers(markers)
         self._clock = clock
@@ -338,7 +344,12 @@ class TransactionCoordinator:
                 await self._producer_ids.refill()
                 return False
             request = replace(request, producer_id=producer_id)
-        await self._ledger.append(entry, state.step(transaction, move, request))
+        following = state.step(transaction, move, request)
+        if following.state.is_prepared:
+            self._reached(BEFORE_PREPARE)
+        await self._ledger.append(entry, following)
+        if following.state.is_prepared:
+            self._reached(AFTER_PREPARE)
         return True
 
     # Finishing

@@ -440,8 +440,9 @@ def test_a_repeated_marker_of_version_2_is_acknowledged_and_written_once(
 # across a death
 
 
-def test_a_decided_transaction_is_finished_after_a_death_between_markers() -> None:
-    with run_broker(environment={"ODRADEK_KILL_AT": "between-markers:1"}) as broker:
+@pytest.mark.parametrize("point", ["before-prepare", "after-prepare", "between-markers"])
+def test_a_transaction_that_was_being_committed_is_whole_after_a_death(point: str) -> None:
+    with run_broker(environment={"ODRADEK_KILL_AT": f"{point}:1"}) as broker:
         with RawClient(broker) as client:
             transactor = Transactor(client)
             transactor.init()
@@ -459,6 +460,9 @@ def test_a_decided_transaction_is_finished_after_a_death_between_markers() -> No
         broker.start()
         with RawClient(broker) as client:
             transactor.client = client
+            if point == "before-prepare":  # nothing was decided: the client asks again
+                while (answer := transactor.end(version=5)).error_code != E.NONE:
+                    assert answer.error_code == E.COORDINATOR_LOAD_IN_PROGRESS
             for partition in (0, 1):
                 transactor.wait_until_complete(partition)
                 answer = transactor.visible(partition=partition)
