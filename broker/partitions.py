@@ -208,7 +208,7 @@ class Partitions:
         was_clean = self._disk.exists(mark)
         if was_clean:
             self._disk.remove(mark)
-            await self._disk.fsync_dir(self._directory)
+        await self._disk.fsync_dir(self._directory)  # also names that a killed broker left
         names = self._disk.listdir(self._directory)
         self._garbage += [f"{self._directory}/{name}" for name in names if name.endswith(DELETED)]
         self._has_garbage.set()

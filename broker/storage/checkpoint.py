@@ -16,7 +16,7 @@ from uuid import UUID
 import msgpack
 from crc32c import crc32c
 
-from odradek.broker.env import Disk
+from odradek.broker.env import Disk, File
 from odradek.broker.storage.leader_epochs import EpochStart
 from odradek.broker.storage.producers import ProducerEntry, pack, unpack
 from odradek.broker.storage.segment import Segment, SegmentSummary
@@ -103,14 +103,28 @@ async def read_checkpoint(disk: Disk, directory: str) -> Checkpoint | None:
 
 async def write_checkpoint(disk: Disk, directory: str, checkpoint: bytes) -> None:
     """Replace the checkpoint; it is on disk afterwards. Raises OSError: then the old one stays."""
-    beside = f"{directory}/{BESIDE}"
-    if disk.exists(beside):
-        disk.remove(beside)
-    file = disk.open(beside)
+    file = _open_beside(disk, directory)
     try:
         file.append(checkpoint)
         await file.fsync()
     finally:
         file.close()
-    disk.rename(beside, f"{directory}/{CHECKPOINT}")
+    disk.rename(f"{directory}/{BESIDE}", f"{directory}/{CHECKPOINT}")
     await disk.fsync_dir(directory)
+
+
+def place_checkpoint(disk: Disk, directory: str, checkpoint: bytes) -> None:
+    """Write the checkpoint of a log that has nothing to lose yet. Raises OSError."""
+    file = _open_beside(disk, directory)
+    try:
+        file.append(checkpoint)
+    finally:
+        file.close()
+    disk.rename(f"{directory}/{BESIDE}", f"{directory}/{CHECKPOINT}")
+
+
+def _open_beside(disk: Disk, directory: str) -> File:
+    beside = f"{directory}/{BESIDE}"
+    if disk.exists(beside):
+        disk.remove(beside)
+    return disk.open(beside)

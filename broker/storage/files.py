@@ -38,6 +38,15 @@ def offsets_in(names: list[str], suffix: str) -> list[int]:
     return sorted(offset for offset in found if offset is not None)
 
 
+async def sync_file(disk: Disk, path: str) -> None:
+    """Have a file that is not open on disk. Raises OSError."""
+    file = disk.open(path)
+    try:
+        await file.fsync()
+    finally:
+        file.close()
+
+
 class OpenFiles:
     """Files of sealed segments, kept open while there is room: the least recently used is closed.
 

@@ -22,9 +22,11 @@ from uuid import UUID
 from odradek.broker.env import Buffer, Disk
 from odradek.broker.storage.aborted import AbortedEntry, AbortedTransaction
 from odradek.broker.storage.checkpoint import (
+    CHECKPOINT,
     Checkpoint,
     ToSave,
     encode_checkpoint,
+    place_checkpoint,
     write_checkpoint,
 )
 from odradek.broker.storage.config import LogConfig
@@ -35,6 +37,7 @@ from odradek.broker.storage.files import (
     file_path,
     offsets_in,
     parent_of,
+    sync_file,
 )
 from odradek.broker.storage.producers import EndedTransaction
 from odradek.broker.storage.recovery import LogState, Recovered, Recovery
@@ -72,6 +75,7 @@ class Log:
         self.flushed_offset = self.log_end_offset
         self.failure: OSError | None = None
         self._is_closed = False
+        self._is_new = self.log_end_offset == 0
         self._unsynced: list[Segment] = []
         self._names_changed = self._names_synced = 0
         self._unsynced_snapshots: list[int] = []
@@ -92,15 +96,15 @@ class Log:
     ) -> "tuple[Log, Recovered]":
         """Open a log, recovered, or make an empty one. Everything in it is on disk.
 
+        That an empty one is there at all is on disk with the first that is appended to it: making
+        many (state topics have 50) should not wait for the disk as often.
+
         `leader_epoch` begins at its end, if it is new (KAFKA-7415). That alone is not worth a write
         for every log at every start: an epoch without records leaves no trace anyway.
 
         Raises OSError.
         """
-        disk = files.disk
-        if not disk.exists(directory):
-            disk.mkdir(directory)
-            await disk.fsync_dir(parent_of(directory))
+        files.disk.mkdir(directory)
         recovery = Recovery(
             files, directory, now_ms=now_ms, index_interval_bytes=config.index_interval_bytes
         )
@@ -109,7 +113,9 @@ class Log:
         if leader_epoch > state.epochs.latest:
             state.epochs.assign(leader_epoch, state.segments[-1].next_offset)
         log = cls(files, directory, topic_id, config, recovered.state)
-        if recovered.is_changed or recovered.checkpoint is None:
+        if recovered.checkpoint is None and log._is_new:
+            place_checkpoint(files.disk, directory, log.to_save().checkpoint)
+        elif recovered.is_changed:
             try:
                 await log.save(log.to_save())
             except OSError as error:
@@ -298,8 +304,13 @@ class Log:
             for segment in (*sealed, active):
                 if not segment.is_deleted:
                     await segment.file.fsync()
-            if names != self._names_synced:
+            if self._is_new:
+                await sync_file(self._disk, f"{self._directory}/{CHECKPOINT}")
+            if self._is_new or names != self._names_synced:
                 await self._disk.fsync_dir(self._directory)
+            if self._is_new:
+                await self._disk.fsync_dir(parent_of(self._directory))
+                self._is_new = False
         except OSError as error:
             self.fail(error)
             raise
@@ -352,7 +363,7 @@ class Log:
             paths.append(path)
         try:
             for path in paths:
-                await self._sync_file(path)
+                await sync_file(self._disk, path)
         except OSError as error:
             self.fail(error)
             raise
@@ -365,13 +376,6 @@ class Log:
         del self._unsynced_snapshots[: len(to_save.snapshots)]
         self._saved_state = to_save.state
         self._saved_bytes = to_save.appended_bytes
-
-    async def _sync_file(self, path: str) -> None:
-        file = self._disk.open(path)
-        try:
-            await file.fsync()
-        finally:
-            file.close()
 
     def close(self) -> None:
         """Close the files. Nothing is flushed."""
