@@ -1,17 +1,21 @@
 """The logs of topics on this broker: between the cluster's image and the partitions."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
+
+import trio
 
 from odradek.broker.cluster.image import ClusterImage, TopicImage
 from odradek.broker.config import BrokerConfig
 from odradek.broker.partitions import Partitions
 from odradek.broker.storage.config import FlushPolicy, LogConfig
+from odradek.broker.storage.segment import DamagedSegment
 from odradek.broker.topic_config import topic_value
 from odradek.protocol.batch import TimestampType
 from odradek.protocol.errors import ErrorCode, KafkaError
 
+OPENED_AT_ONCE: Final = 8
 LOGGER: Final = logging.getLogger(__name__)
 
 
@@ -23,36 +27,61 @@ class TopicLogs:
         self._config = config
 
     async def open_all(self, image: ClusterImage) -> int:
-        """Open the log of every partition, recovered; how many there are."""
-        count = 0
-        for topic in image.topics.values():
-            config = log_config(topic, self._config)
-            for index, partition in enumerate(topic.partitions):
-                await self._partitions.open(
-                    topic.name,
-                    topic.topic_id,
-                    index,
-                    config,
-                    leader_epoch=partition.leader_epoch,
-                )
-                count += 1
-        return count
+        """Open the log of every partition, recovered; how many there are.
+
+        Raises OSError, DamagedSegment.
+        """
+        wanted = [
+            (topic, index)
+            for topic in image.topics.values()
+            for index in range(len(topic.partitions))
+        ]
+        await self._open(wanted[:1])  # the first also sees how the broker ended last time
+        await self._open(wanted[1:])
+        return len(wanted)
 
     async def create(self, topic: TopicImage, indexes: Sequence[int]) -> None:
         """Make empty logs for some partitions of a topic."""
-        config = log_config(topic, self._config)
         try:
-            for index in indexes:
-                epoch = topic.partitions[index].leader_epoch
-                await self._partitions.create(
-                    topic.name, topic.topic_id, index, config, leader_epoch=epoch
-                )
+            await self._open([(topic, index) for index in indexes])
         except OSError as error:
             await self._remove(topic, indexes)
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"The logs of {topic.name} cannot be made: {error.strerror}.",
             ) from error
+
+    async def _open(self, wanted: Iterable[tuple[TopicImage, int]]) -> None:
+        """Open logs, several at a time: most of it is waiting for the disk.
+
+        Raises OSError, DamagedSegment: the first that went wrong.
+        """
+        failures: list[OSError | DamagedSegment] = []
+        configs: dict[str, LogConfig] = {}
+        waiting = iter(wanted)
+
+        async def open_some() -> None:
+            for topic, index in waiting:
+                if topic.name not in configs:
+                    configs[topic.name] = log_config(topic, self._config)
+                try:
+                    await self._partitions.open(
+                        topic.name,
+                        topic.topic_id,
+                        index,
+                        configs[topic.name],
+                        leader_epoch=topic.partitions[index].leader_epoch,
+                    )
+                except (OSError, DamagedSegment) as error:
+                    failures.append(error)
+                if failures:
+                    return
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(OPENED_AT_ONCE):
+                nursery.start_soon(open_some)
+        if failures:
+            raise failures[0]
 
     async def delete(self, topic: TopicImage) -> None:
         """Remove the logs of a topic; what cannot be removed now is removed at the next start."""
