@@ -54,6 +54,7 @@ class Started:
 
     host: str
     port: int
+    advertised: str
     partition_count: int
     recovered: str
     seconds: float
@@ -131,6 +132,7 @@ async def serve(
             Started(
                 host=host,
                 port=port,
+                advertised=f"{cluster.this_broker.host}:{cluster.this_broker.port}",
                 partition_count=partition_count,
                 recovered=partitions.recovered,
                 seconds=trio.current_time() - began,

@@ -17,7 +17,14 @@ from odradek.broker.broker import Address, CannotServe, Started, serve
 from odradek.broker.cluster.store_embedded import DamagedStore, EmbeddedStore
 from odradek.broker.config import BrokerConfig
 from odradek.broker.storage.disk import SystemDisk
-from odradek.broker.system import is_loopback, raise_file_limit, system_env
+from odradek.broker.system import (
+    host_name,
+    is_address,
+    is_loopback,
+    is_wildcard,
+    raise_file_limit,
+    system_env,
+)
 
 LOGGER: Final = logging.getLogger(__name__)
 
@@ -45,12 +52,19 @@ def run(
     address = Address(
         host=listen[0],
         port=listen[1],
-        advertised_host=advertise[0] if advertise else None,
+        advertised_host=advertise[0] if advertise else _reachable(listen[0]),
         advertised_port=advertise[1] if advertise else None,
     )
     connections_max = raise_file_limit() // FILES_OF_A_CONNECTION
     with _data_directory(directory) as data, _lock(data):
         trio.run(_main, config, data, directory is None, address, connections_max)
+
+
+def _reachable(host: str) -> str | None:
+    """What to tell clients instead of an address that they cannot connect to."""
+    if is_wildcard(host):
+        return host_name()
+    return None if is_address(host) else host
 
 
 @contextlib.contextmanager
@@ -142,9 +156,11 @@ def _say_started(what: Started, config: BrokerConfig, directory: Path, is_epheme
     )
     if not is_loopback(what.host):
         LOGGER.warning(
-            "there is no authentication: whoever reaches %s:%d may read and write everything",
+            "there is no authentication: whoever reaches %s:%d may read and write everything; "
+            "clients are told to connect to %s (--advertise says otherwise)",
             shown,
             what.port,
+            what.advertised,
         )
 
 

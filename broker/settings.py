@@ -40,7 +40,6 @@ class Setting:
     choices: tuple[str, ...] = ()
     why: str = ""
     """Why nothing outside the bounds or choices is possible, where that needs saying."""
-    documentation: str = ""
 
     def parse(self, name: str, text: str) -> Value:
         """The value that `text` says. Raises `ConfigError`."""

@@ -180,12 +180,28 @@ def _connection(sock: socket.socket) -> SocketConnection:
     return SocketConnection(sock, f"{host}:{port}")
 
 
+def is_address(host: str) -> bool:
+    """Whether it is an IP address and not a name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach an address. A name counts if it is `localhost`."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return ipaddress.ip_address(host).is_loopback if is_address(host) else host == "localhost"
+
+
+def is_wildcard(host: str) -> bool:
+    """Whether an address stands for all of this machine's; nobody can connect to such a one."""
+    return is_address(host) and ipaddress.ip_address(host).is_unspecified
+
+
+def host_name() -> str:
+    """What this machine is called."""
+    return socket.gethostname()
 
 
 def raise_file_limit() -> int:

@@ -3,10 +3,11 @@
 Behaviour: the settings of topics and of this broker, each with where its value comes from. A null
 list of names asks for all; a name that does not exist is left out.
 
-Versions: 3 adds each setting's type and, if asked for, its documentation.
+Versions: 3 adds each setting's type and its documentation.
 
 Differs from Kafka: settings are those that Odradek has. The broker's cannot be changed while it
-runs, so all are read-only; the cluster-wide default (resource name "") has none.
+runs, so all are read-only; the cluster-wide default (resource name "") has none. Documentation is
+always null.
 """
 
 from collections.abc import Sequence
@@ -158,7 +159,7 @@ def _result(
             for name, value, source in synonyms
         ),
         config_type=setting.type,
-        documentation=setting.documentation or None,
+        documentation=None,
     )
 
 

@@ -1,0 +1,142 @@
+"""The real sockets: whole buffers, ends, resets; and what else comes from the system."""
+
+import random
+import signal
+import subprocess
+import sys
+
+import pytest
+import trio
+
+from odradek.broker.env import Connection
+from odradek.broker.system import (
+    SystemClock,
+    SystemNetwork,
+    is_address,
+    is_loopback,
+    is_wildcard,
+    raise_file_limit,
+)
+
+
+async def connected(nursery: trio.Nursery) -> tuple[Connection, Connection]:
+    """The two ends of a connection over the loopback."""
+    network = SystemNetwork()
+    ports, arrived = trio.open_memory_channel[int](1)
+    ends, accepted = trio.open_memory_channel[Connection](1)
+
+    async def handler(connection: Connection) -> None:
+        ends.send_nowait(connection)
+        await trio.sleep_forever()
+
+    async def listen() -> None:
+        await network.listen(
+            "127.0.0.1", 0, handler, started=lambda host, port: ports.send_nowait(port)
+        )
+
+    nursery.start_soon(listen)
+    client = await network.connect("127.0.0.1", await arrived.receive())
+    return client, await accepted.receive()
+
+
+async def receive(connection: Connection, count: int) -> bytes:
+    data = bytearray(count)
+    received = 0
+    while received < count:
+        more = await connection.receive_into(memoryview(data)[received:])
+        if more == 0:
+            break
+        received += more
+    return bytes(data[:received])
+
+
+async def test_many_parts_and_megabytes_arrive_whole() -> None:
+    rng = random.Random(1)
+    parts = [rng.randbytes(rng.choice((0, 1, 100, 70_000))) for _ in range(1500)]
+    whole = b"".join(parts)
+    async with trio.open_nursery() as nursery:
+        client, server = await connected(nursery)
+        nursery.start_soon(client.send_all, parts)
+        with trio.fail_after(20):
+            assert await receive(server, len(whole)) == whole
+        assert client.peer.startswith("127.0.0.1:")
+        await client.aclose()
+        assert await receive(server, 1) == b""
+        nursery.cancel_scope.cancel()
+
+
+async def send_for_ever(connection: Connection) -> None:
+    while True:
+        await connection.send_all([bytes(100_000)])
+
+
+async def test_a_reset_is_a_broken_resource() -> None:
+    async with trio.open_nursery() as nursery:
+        client, server = await connected(nursery)
+        await server.aclose()
+        with trio.fail_after(20), pytest.raises(trio.BrokenResourceError):
+            await send_for_ever(client)
+        await client.aclose()
+        nursery.cancel_scope.cancel()
+
+
+async def test_waiting_for_bytes_can_be_cancelled() -> None:
+    async with trio.open_nursery() as nursery:
+        client, _ = await connected(nursery)
+        with trio.move_on_after(0.01) as scope:
+            await client.receive_into(memoryview(bytearray(1)))
+        assert scope.cancelled_caught
+        await client.aclose()
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_port_that_is_taken_is_an_os_error() -> None:
+    with trio.socket.socket() as taken:
+        await taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError, match="in use"):
+            await SystemNetwork().listen(
+                "127.0.0.1", port, _nothing, started=lambda host, port: None
+            )
+
+
+async def _nothing(connection: Connection) -> None:
+    await trio.lowlevel.checkpoint()
+
+
+def test_addresses_are_told_apart() -> None:
+    assert [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost")] == [True] * 3
+    assert [is_loopback(host) for host in ("0.0.0.0", "192.0.2.1", "a.b")] == [False] * 3
+    assert [is_wildcard(host) for host in ("0.0.0.0", "::", "127.0.0.1", "a")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert [is_address(host) for host in ("192.0.2.1", "::1", "localhost")] == [True, True, False]
+
+
+def test_the_clock_is_the_walls() -> None:
+    assert SystemClock().wall_ms() > 1_700_000_000_000
+
+
+def test_many_files_may_be_open() -> None:
+    assert raise_file_limit() >= 256
+
+
+def test_a_fault_point_kills_when_it_is_reached_for_the_nth_time() -> None:
+    program = (
+        "from odradek.broker.system import fault_points\n"
+        "reached = fault_points('here:3')\n"
+        "for number in range(5):\n"
+        "    reached('elsewhere'); print(number, flush=True); reached('here')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        env={"PYTHONPATH": ":".join(sys.path)},
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert done.stdout.split() == [b"0", b"1", b"2"]
