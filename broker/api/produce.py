@@ -80,7 +80,7 @@ async def produce(
     if request.acks == 0:
         _close_on_error(flat)
         return None
-    if request.acks == 1 or not any(batch.appended for batch in flat):
+    if request.acks == 1 or all(map(_is_settled, flat)):
         return _response(request, batches)
 
     async def finish() -> ProduceResponse:
@@ -147,6 +147,13 @@ def _append(context: RequestContext, request: ProduceRequest, batch: Batch) -> N
         )
     except KafkaError as error:
         batch.error = error
+
+
+def _is_settled(batch: Batch) -> bool:
+    """Whether there is nothing to wait for: it was refused, or it counts already."""
+    if batch.appended is None or batch.partition is None:
+        return True
+    return batch.partition.high_watermark > batch.appended.last_offset
 
 
 async def _wait_until_durable(batches: Sequence[Batch], timeout_ms: int) -> None:

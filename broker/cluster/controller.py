@@ -13,7 +13,8 @@ give it: coordinators fence with it what an earlier run of the broker may still 
 """
 
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Final, Protocol
 from uuid import UUID
@@ -106,7 +107,7 @@ class Controller:
 
     async def elect(self) -> None:
         """Take the lead of every partition, in a new leader epoch."""
-        async with self._changing:
+        async with self._one_change():
             topics = [
                 replace(topic, partitions=tuple(map(_elected, topic.partitions)))
                 for topic in self.image.topics.values()
@@ -128,7 +129,7 @@ class Controller:
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
                 f"{wanted.name} is internal; the broker makes it when it is needed.",
             )
-        async with self._changing:
+        async with self._one_change():
             if wanted.name in self.image.topics:
                 raise KafkaError(
                     ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {wanted.name} is there already."
@@ -157,7 +158,7 @@ class Controller:
         found = self.image.topics.get(name)
         if found is not None:
             return found
-        async with self._changing:
+        async with self._one_change():
             found = self.image.topics.get(name)
             if found is None:
                 found = self._state_topic(name)
@@ -173,7 +174,7 @@ class Controller:
         validate_only: bool = False,
     ) -> None:
         """Grow a topic to `total_count` partitions. Raises KafkaError."""
-        async with self._changing:
+        async with self._one_change():
             topic = self._existing(name)
             have = len(topic.partitions)
             if name in INTERNAL_TOPICS:
@@ -207,12 +208,19 @@ class Controller:
                 ErrorCode.INVALID_REQUEST,
                 f"{name} is internal; without it no transaction and no group would be known.",
             )
-        async with self._changing:
+        async with self._one_change():
             topic = self._existing(name)
             await self._meta.txn((), topic_deletes(topic))
             self.image = self.image.without_topic(name)
             await self._logs.delete(topic)
             return topic
+
+    @asynccontextmanager
+    async def _one_change(self) -> AsyncIterator[None]:
+        """One change after the other, each to its end even if whoever asked for it is gone."""
+        async with self._changing:
+            with trio.CancelScope(shield=True):
+                yield
 
     def _existing(self, name: str) -> TopicImage:
         topic = self.image.topics.get(name)

@@ -15,7 +15,8 @@ over it: at every moment the directory has one complete file. A leftover `.new` 
 
 import logging
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import crc32c
@@ -79,7 +80,7 @@ class EmbeddedStore:
     async def txn(
         self, compares: Sequence[Compare], puts: dict[str, bytes | None]
     ) -> tuple[bool, int]:
-        async with self._writing:
+        async with self._writing, _uninterrupted():
             if not all(self._holds(compare) for compare in compares):
                 return False, self._revision
             await self._write(_record([self._revision + 1, puts]))
@@ -113,9 +114,6 @@ class EmbeddedStore:
         except OSError as error:
             self._failure = error
             raise _storage_error(self._path, error) from error
-        except trio.Cancelled:
-            self._failure = OSError("its last write was interrupted")
-            raise
 
     def _apply(self, revision: int, puts: Mapping[str, bytes | None]) -> None:
         self._revision = revision
@@ -182,6 +180,13 @@ class EmbeddedStore:
             await self._disk.fsync_dir(self._directory)
         except OSError as error:
             self._failure = error
+
+
+@asynccontextmanager
+async def _uninterrupted() -> AsyncIterator[None]:
+    """A write that was half waited for would leave nobody knowing what is on disk."""
+    with trio.CancelScope(shield=True):
+        yield
 
 
 def _parent(directory: str) -> str:

@@ -118,6 +118,23 @@ async def test_a_power_cut_at_any_operation_leaves_topics_as_they_were_answered(
         assert node.ends() == {"t-0": 0, "t-1": 0, "t-2": 0}, where
 
 
+async def test_a_change_goes_to_its_end_although_the_client_is_gone() -> None:
+    node = await Node.start(FakeDisk())
+    for number in range(60):
+        name = f"t{number}"
+        with trio.CancelScope() as gone:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(node.cluster.create_topic, NewTopic(name=name))
+                for _ in range(number):
+                    await trio.lowlevel.checkpoint()
+                gone.cancel()
+        is_there = name in node.cluster.image.topics
+        assert is_there == any(p.topic == name for p in node.partitions)
+        await node.cluster.ensure_topic(name)
+        await node.append(name, 0, b"x")
+    assert is_there  # the last had time enough
+
+
 async def test_a_topic_whose_logs_cannot_be_made_is_not_there_at_all() -> None:
     disk = FakeDisk()
     node = await Node.start(disk)
