@@ -14,6 +14,7 @@ others); a topic has at most 10,000 partitions; "a.b" and "a_b" may live side by
 topics can be neither deleted nor grown. Records of a deleted topic are gone at once.
 """
 
+import logging
 from collections import Counter
 from collections.abc import Iterable
 from typing import Final, TypeVar
@@ -41,6 +42,8 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.schema import ZERO_UUID
 
 T = TypeVar("T")
+
+LOGGER: Final = logging.getLogger(__name__)
 
 NAMED_TWICE: Final = "The request names this topic more than once."
 
@@ -134,10 +137,18 @@ async def _delete_topic(
             error_code=_deletion_error(context, error),
             error_message=error.message,
         )
-    await context.core.groups.forget_topic(name)
+    await _forget_offsets(context, name)
     return DeletableTopicResult(
         name=name, topic_id=deleted.topic_id, error_code=ErrorCode.NONE, error_message=None
     )
+
+
+async def _forget_offsets(context: RequestContext, topic: str) -> None:
+    """The topic is gone whatever becomes of the offsets that groups have stored for it."""
+    try:
+        await context.core.groups.forget_topic(topic)
+    except KafkaError as error:
+        LOGGER.warning("offsets of the deleted topic %s are still stored: %s", topic, error)
 
 
 def _name_of(context: RequestContext, asked: DeleteTopicState) -> str:
