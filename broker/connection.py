@@ -15,6 +15,8 @@ scope for every request costs more than parsing it:
 
 What ends a connection: the end of the stream (answers under way are still sent), bytes that are not
 the protocol (one log line says why), a limit, a bug of ours (a traceback; others do not notice).
+But an assertion that fails where the broker keeps its state stops the whole broker: better none
+than one that is wrong.
 """
 
 import logging
@@ -22,6 +24,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from traceback import walk_tb
 from typing import Any, Final
 
 import trio
@@ -33,6 +36,15 @@ from odradek.protocol.connection import FrameReader, Request, ServerConnection
 from odradek.protocol.errors import ProtocolError
 
 LOGGER: Final = logging.getLogger(__name__)
+
+INVARIANTS: Final = (
+    "odradek.broker.cluster.",
+    "odradek.broker.group.",
+    "odradek.broker.partition",
+    "odradek.broker.storage.",
+    "odradek.broker.txn.",
+)
+"""Where an assertion that fails means that what the broker knows cannot be trusted any more."""
 
 ANSWERS_PENDING_MAX: Final = 5
 STEPS_BETWEEN_YIELDS: Final = 16
@@ -248,6 +260,9 @@ class ClientConnection:
         except ProtocolError:
             raise
         except Exception as error:
+            if isinstance(error, AssertionError) and _failed_in(error).startswith(INVARIANTS):
+                LOGGER.critical("an invariant is broken, and the broker stops: %s", error)
+                raise
             LOGGER.exception(
                 "a bug in the broker: %s v%d of client %r at %s failed; its connection is closed",
                 request.api.name,
@@ -278,6 +293,14 @@ class ClientConnection:
 
 class _OurBug(Exception):
     """Has been logged with its traceback; it only ends the connection."""
+
+
+def _failed_in(error: BaseException) -> str:
+    """The module in which an exception was raised."""
+    module = ""
+    for frame, _ in walk_tb(error.__traceback__):
+        module = frame.f_globals["__name__"]
+    return module
 
 
 def _first(group: BaseExceptionGroup[ProtocolError]) -> str:

@@ -13,6 +13,8 @@ from odradek.broker.api.context import Core, Deferred, Handler, RequestContext
 from odradek.broker.config import BrokerConfig, from_properties
 from odradek.broker.connection import ANSWERS_PENDING_MAX
 from odradek.broker.server import GRACE_SECONDS, Server
+from odradek.broker.txn import state
+from odradek.broker.txn.transaction import State, Transaction
 from odradek.protocol.apis.coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from odradek.protocol.apis.coordinator import FindCoordinatorResponse as Answer
 from odradek.protocol.apis.fetch import FETCH, FetchRequest
@@ -193,6 +195,23 @@ async def test_a_bug_in_a_handler_closes_its_connection_with_a_traceback_and_no_
         assert await answers(good, asked, 1) == [2]
     assert [record.exc_info is not None for record in caplog.records] == [True]
     assert "a bug in the broker: FindCoordinator v1" in caplog.messages[0]
+
+
+async def test_a_broken_invariant_stops_everything(caplog: pytest.LogCaptureFixture) -> None:
+    dead = Transaction(producer_id=1, timeout_ms=1, state=State.DEAD)
+
+    async def handler(context: RequestContext, request: FindCoordinatorRequest) -> Any:
+        state.decide(dead, state.Event.ADD, 2)
+
+    with pytest.raises(ExceptionGroup) as stopped:  # noqa: PT012 - the server stops inside
+        async with serving(handlers(handler)) as (network, _):
+            network.client().send(Asked().frame(1))
+            await trio.sleep_forever()
+    error: BaseException = stopped.value
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, AssertionError)
+    assert ["the broker stops" in message for message in caplog.messages] == [True]
 
 
 async def test_a_handler_may_close_the_connection_because_of_the_client(
