@@ -13,7 +13,7 @@ from kafka import TopicPartition as PythonPlace
 
 from odradek.client import Consumer, Producer, TopicPartition, blocking
 from scripts.benchmarks.figures import Figure
-from scripts.benchmarks.load import PARTITIONS, TIMEOUT_SECONDS, create_topic
+from scripts.benchmarks.load import PARTITIONS, TIMEOUT_SECONDS, new_topic
 from scripts.benchmarks.targets import Target
 
 FAMILY: Final = "clients"
@@ -29,8 +29,7 @@ def measure(target: Target, quick: bool) -> Iterator[Figure]:
         for size_bytes, full_count in COUNTS.items():
             count = full_count // 4 if quick else full_count
             for client, (produce, consume) in CLIENTS.items():
-                topic = f"{client.replace(' ', '-').replace(',', '')}-{size_bytes}"
-                create_topic(address, topic)
+                topic = new_topic(address, f"clients-{size_bytes}")
                 for direction, function in (("produce", produce), ("consume", consume)):
                     seconds = function(address, topic, b"x" * size_bytes, count)
                     yield Figure(

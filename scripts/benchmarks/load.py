@@ -4,6 +4,7 @@ A batch of records is one call into C, and the consumer is told to keep more in 
 would (`queued.min.messages`): otherwise Python, or the client's sleep, is what is measured.
 """
 
+import secrets
 import time
 from typing import Any, Final
 
@@ -16,9 +17,12 @@ QUEUED_RECORDS: Final = 500_000
 TIMEOUT_SECONDS: Final = 300.0
 
 
-def create_topic(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> None:
+def new_topic(bootstrap: str, what_for: str, partitions: int = PARTITIONS) -> str:
+    """Make a topic whose name nobody has used: a broker that runs already may be measured twice."""
+    topic = f"bench-{what_for}-{secrets.token_hex(4)}"
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(TIMEOUT_SECONDS)
+    return topic
 
 
 def produce(bootstrap: str, topic: str, *, size_bytes: int, count: int) -> float:

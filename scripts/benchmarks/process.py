@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from scripts.benchmarks.figures import Figure, below
-from scripts.benchmarks.load import consume, create_topic, produce
+from scripts.benchmarks.load import consume, new_topic, produce
 from scripts.benchmarks.raw import wait_for_first_produce
 from scripts.benchmarks.targets import Process, Target
 
@@ -57,9 +57,9 @@ def _launch_ms(process: Process) -> float:
 def _fill_and_read(process: Process, stored_bytes: int) -> None:
     address = f"{process.host}:{process.port}"
     count = stored_bytes // RECORD_BYTES // 1000 * 1000
-    create_topic(address, "stored")
-    produce(address, "stored", size_bytes=RECORD_BYTES, count=count)
-    consume(address, "stored", count=count)
+    topic = new_topic(address, "stored")
+    produce(address, topic, size_bytes=RECORD_BYTES, count=count)
+    consume(address, topic, count=count)
 
 
 def resident_mib(pid: int) -> float:

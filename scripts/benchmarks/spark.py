@@ -13,7 +13,7 @@ from typing import Final
 
 from odradek.client.spark.java import find_java_home
 from scripts.benchmarks.figures import Figure, at_least_of_theirs
-from scripts.benchmarks.load import create_topic
+from scripts.benchmarks.load import new_topic
 from scripts.benchmarks.targets import Target
 from tests.peers.jars import spark_connector_jars
 
@@ -27,9 +27,8 @@ ROOT: Final = Path(__file__).parent.parent.parent
 def measure(target: Target, quick: bool) -> Iterator[Figure]:
     rows = QUICK_ROWS if quick else ROWS
     with target.running() as address:
-        create_topic(address, "spark-warm")
-        create_topic(address, "spark-rows")
-        seconds = _run_job(target.speaks_spark_format, address, rows)
+        topics = [new_topic(address, "spark-warm"), new_topic(address, "spark-rows")]
+        seconds = _run_job(target.speaks_spark_format, address, topics, rows)
     for direction, floor in (("write", at_least_of_theirs(0.4)), ("read", None)):
         yield Figure(
             family=FAMILY,
@@ -40,11 +39,11 @@ def measure(target: Target, quick: bool) -> Iterator[Figure]:
         )
 
 
-def _run_job(spark_format: str, address: str, rows: int) -> dict[str, float]:
+def _run_job(spark_format: str, address: str, topics: list[str], rows: int) -> dict[str, float]:
     jars = spark_connector_jars() if spark_format == "kafka" else []
+    arguments = [spark_format, address, *topics, str(rows), *map(str, jars)]
     finished = subprocess.run(
-        [sys.executable, "-m", "scripts.benchmarks.spark_job", spark_format, address, str(rows)]
-        + [str(jar) for jar in jars],
+        [sys.executable, "-m", "scripts.benchmarks.spark_job", *arguments],
         cwd=ROOT,
         env={
             **os.environ,

@@ -1,6 +1,6 @@
 """The Spark side of the benchmark: write rows to a topic, read them back, print seconds as JSON.
 
-python -m scripts.benchmarks.spark_job FORMAT ADDRESS ROWS [JAR ...]
+python -m scripts.benchmarks.spark_job FORMAT ADDRESS WARM_UP_TOPIC TOPIC ROWS [JAR ...]
 """
 
 import json
@@ -18,7 +18,14 @@ SLICES: Final = 8  # so that a task's share stays below the relay's limit
 WARM_UP_ROWS: Final = 20_000
 
 
-def main(spark_format: str, address: str, row_count: int, jars: list[str]) -> None:
+def main(
+    spark_format: str,
+    address: str,
+    warm_up_topic: str,
+    topic: str,
+    row_count: int,
+    jars: list[str],
+) -> None:
     spark = session(jars)
 
     def write(rows: DataFrame, topic: str) -> None:
@@ -32,12 +39,12 @@ def main(spark_format: str, address: str, row_count: int, jars: list[str]) -> No
         loaded.write.format("noop").mode("overwrite").save()
 
     warm = records(spark, WARM_UP_ROWS)
-    write(warm, "spark-warm")
-    read("spark-warm")
+    write(warm, warm_up_topic)
+    read(warm_up_topic)
     rows = records(spark, row_count)
     seconds = {
-        "write": timed(lambda: write(rows, "spark-rows")),
-        "read": timed(lambda: read("spark-rows")),
+        "write": timed(lambda: write(rows, topic)),
+        "read": timed(lambda: read(topic)),
     }
     spark.stop()
     print(json.dumps(seconds))
@@ -74,4 +81,5 @@ def timed(action: Callable[[], None]) -> float:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4:])
+    given = sys.argv
+    main(given[1], given[2], given[3], given[4], int(given[5]), given[6:])

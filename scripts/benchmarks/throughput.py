@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from scripts.benchmarks.figures import Figure, Floor, at_least_of_theirs
-from scripts.benchmarks.load import consume, create_topic, produce
+from scripts.benchmarks.load import consume, new_topic, produce
 from scripts.benchmarks.targets import Target
 
 FAMILY: Final = "throughput"
@@ -16,15 +16,14 @@ WARM_UP_COUNT: Final = 100_000
 
 def measure(target: Target, quick: bool) -> Iterator[Figure]:
     with target.running() as address:
-        create_topic(address, "warm")
-        produce(address, "warm", size_bytes=100, count=WARM_UP_COUNT)
-        consume(address, "warm", count=WARM_UP_COUNT)
+        warm = new_topic(address, "warm")
+        produce(address, warm, size_bytes=100, count=WARM_UP_COUNT)
+        consume(address, warm, count=WARM_UP_COUNT)
         for size_bytes, full_count in COUNTS.items():
             count = full_count // 4 if quick else full_count
             produced, consumed = [], []
-            for number in range(1 if quick else ROUNDS):
-                topic = f"bulk-{size_bytes}-{number}"
-                create_topic(address, topic)
+            for _ in range(1 if quick else ROUNDS):
+                topic = new_topic(address, f"bulk-{size_bytes}")
                 produced.append(produce(address, topic, size_bytes=size_bytes, count=count))
                 consumed.append(consume(address, topic, count=count))
             yield _figure("produce", size_bytes, count / statistics.median(produced))

@@ -15,14 +15,13 @@ from confluent_kafka import Producer as ConfluentProducer
 from odradek.client import Producer, blocking
 from odradek.client import TopicPartition as Place
 from scripts.benchmarks.figures import Figure, below
-from scripts.benchmarks.load import create_topic
+from scripts.benchmarks.load import new_topic
 from scripts.benchmarks.targets import Target
 
 FAMILY: Final = "transactions"
 COUNT: Final = 500
 QUICK_COUNT: Final = 100
 WARM_UP: Final = 20  # the first ones create the state topics and find the coordinators
-TOPIC: Final = "ledger"
 GROUP: Final = "bench-group"
 VALUE: Final = b"x" * 100
 TIMEOUT_SECONDS: Final = 60.0
@@ -31,10 +30,9 @@ TIMEOUT_SECONDS: Final = 60.0
 def measure(target: Target, quick: bool) -> Iterator[Figure]:
     count = QUICK_COUNT if quick else COUNT
     with target.running() as address:
-        create_topic(address, TOPIC, partitions=2)
-        yield from _figures("confluent-kafka", _confluent(address, count + WARM_UP))
-        yield from _figures("our client, trio", trio.run(_ours, address, count + WARM_UP))
-        yield from _figures("our client, blocking", _blocking(address, count + WARM_UP))
+        topic = new_topic(address, "ledger", partitions=2)
+        for client, run in CLIENTS.items():
+            yield from _figures(client, run(address, topic, count + WARM_UP))
 
 
 def _figures(client: str, times_ms: list[float]) -> Iterator[Figure]:
@@ -49,7 +47,7 @@ def _figures(client: str, times_ms: list[float]) -> Iterator[Figure]:
         )
 
 
-def _confluent(address: str, count: int) -> list[float]:
+def _confluent(address: str, topic: str, count: int) -> list[float]:
     sender = ConfluentProducer(
         {"bootstrap.servers": address, "transactional.id": "bench-confluent", "linger.ms": 0}
     )
@@ -58,9 +56,9 @@ def _confluent(address: str, count: int) -> list[float]:
 
     def transaction(number: int) -> None:
         sender.begin_transaction()
-        sender.produce(TOPIC, VALUE, partition=0)
-        sender.produce(TOPIC, VALUE, partition=1)
-        offsets = [TopicPartition(TOPIC, 0, number)]
+        sender.produce(topic, VALUE, partition=0)
+        sender.produce(topic, VALUE, partition=1)
+        offsets = [TopicPartition(topic, 0, number)]
         sender.send_offsets_to_transaction(offsets, group, TIMEOUT_SECONDS)
         sender.commit_transaction(TIMEOUT_SECONDS)
 
@@ -71,26 +69,30 @@ def _confluent(address: str, count: int) -> list[float]:
         receiver.close()
 
 
-def _blocking(address: str, count: int) -> list[float]:
+def _blocking(address: str, topic: str, count: int) -> list[float]:
     with blocking.Producer(address, transactional_id="bench-blocking") as sender:
 
         def transaction(number: int) -> None:
             with sender.transaction() as open_transaction:
-                open_transaction.send(TOPIC, VALUE, partition=0)
-                open_transaction.send(TOPIC, VALUE, partition=1)
-                open_transaction.send_offsets({Place(TOPIC, 0): number}, GROUP)
+                open_transaction.send(topic, VALUE, partition=0)
+                open_transaction.send(topic, VALUE, partition=1)
+                open_transaction.send_offsets({Place(topic, 0): number}, GROUP)
 
         return _timed(transaction, count)
 
 
-async def _ours(address: str, count: int) -> list[float]:
+def _trio(address: str, topic: str, count: int) -> list[float]:
+    return trio.run(_ours, address, topic, count)
+
+
+async def _ours(address: str, topic: str, count: int) -> list[float]:
     async with Producer(address, transactional_id="bench-trio") as sender:
 
         async def transaction(number: int) -> None:
             async with sender.transaction() as open_transaction:
-                await open_transaction.send(TOPIC, VALUE, partition=0)
-                await open_transaction.send(TOPIC, VALUE, partition=1)
-                await open_transaction.send_offsets({Place(TOPIC, 0): number}, GROUP)
+                await open_transaction.send(topic, VALUE, partition=0)
+                await open_transaction.send(topic, VALUE, partition=1)
+                await open_transaction.send_offsets({Place(topic, 0): number}, GROUP)
 
         return await _timed_async(transaction, count)
 
@@ -113,3 +115,10 @@ async def _timed_async(transaction: Callable[[int], Awaitable[None]], count: int
         await transaction(number)
         times.append((time.perf_counter() - started) * 1000)
     return times
+
+
+CLIENTS: Final[dict[str, Callable[[str, str, int], list[float]]]] = {
+    "confluent-kafka": _confluent,
+    "our client, trio": _trio,
+    "our client, blocking": _blocking,
+}
