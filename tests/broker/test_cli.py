@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -101,31 +102,40 @@ def broker(tmp_path: Path) -> Iterator[RunningBroker]:
         yield broker
 
 
-def serve(*arguments: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
+@contextmanager
+def serve(*arguments: str) -> "Iterator[subprocess.Popen[str]]":
+    """The command as a process, which does not outlive the block."""
+    process = subprocess.Popen(
         [sys.executable, "-m", "odradek.broker", "serve", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=ENVIRONMENT,
     )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def test_the_first_line_says_where_what_and_how(tmp_path: Path) -> None:
-    process = serve("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path), "--set", "log.flush=os")
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    assert re.fullmatch(
-        rf"odradek serves 127\.0\.0\.1:\d+, data in {tmp_path}, log\.flush=os, "
-        r"nothing to recover in \d+\.\d\d s\n",
-        line,
-    ), line
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=10)
-    assert process.returncode == 0
-    assert out == ""
-    assert "stopping, as SIGINT asks for it" in err
-    assert "Traceback" not in err
+    with serve(
+        "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path), "--set", "log.flush=os"
+    ) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert re.fullmatch(
+            rf"odradek serves 127\.0\.0\.1:\d+, data in {tmp_path}, log\.flush=os, "
+            r"nothing to recover in \d+\.\d\d s\n",
+            line,
+        ), line
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=10)
+        assert process.returncode == 0
+        assert out == ""
+        assert "stopping, as SIGINT asks for it" in err
+        assert "Traceback" not in err
 
 
 def test_it_stops_promptly_with_a_client_connected(broker: RunningBroker) -> None:
@@ -154,23 +164,23 @@ def test_a_second_broker_on_the_same_port_is_refused(broker: RunningBroker) -> N
 
 
 def test_an_ephemeral_directory_goes_away() -> None:
-    process = serve("--listen", "127.0.0.1:0", "--ephemeral")
-    assert process.stdout is not None
-    said = re.search(r"data in (\S+) \(goes away\)", process.stdout.readline())
-    assert said is not None
-    assert (Path(said[1]) / "cluster.meta").exists()
-    process.terminate()
-    process.communicate(timeout=10)
-    assert not Path(said[1]).exists()
+    with serve("--listen", "127.0.0.1:0", "--ephemeral") as process:
+        assert process.stdout is not None
+        said = re.search(r"data in (\S+) \(goes away\)", process.stdout.readline())
+        assert said is not None
+        assert (Path(said[1]) / "cluster.meta").exists()
+        process.terminate()
+        process.communicate(timeout=10)
+        assert not Path(said[1]).exists()
 
 
 def test_an_address_that_others_reach_is_warned_about(tmp_path: Path) -> None:
-    process = serve("--listen", "0.0.0.0:0", "--data-dir", str(tmp_path))
-    assert process.stdout is not None
-    process.stdout.readline()
-    process.terminate()
-    _, err = process.communicate(timeout=10)
-    assert "there is no authentication" in err
+    with serve("--listen", "0.0.0.0:0", "--data-dir", str(tmp_path)) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.terminate()
+        _, err = process.communicate(timeout=10)
+        assert "there is no authentication" in err
 
 
 def test_a_damaged_directory_is_refused_in_words(broker: RunningBroker) -> None:
