@@ -305,6 +305,8 @@ class Cluster:
             answer = await self.ask(None, METADATA, request)
             for node_id in self.metadata.learn(answer, trio.current_time()):
                 self._drop_links(node_id)
+            if wanted is None:
+                self.metadata.forget_topics_but({topic.name for topic in answer.topics})
             return answer
         finally:
             self._refreshing.pop(wanted).set()

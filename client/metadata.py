@@ -1,6 +1,6 @@
 """What a client knows of its cluster, learned from Metadata answers. Pure: it asks nobody."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -93,6 +93,10 @@ class Metadata:
             if topic.name is not None:
                 self._learn_topic(topic.name, topic)
         return moved
+
+    def forget_topics_but(self, there: Collection[str | None]) -> None:
+        """Whatever is not among all the topics that there are has been deleted."""
+        self.topics = {name: topic for name, topic in self.topics.items() if name in there}
 
     def _moved(self, known: dict[int, Node]) -> Iterator[int]:
         for node_id, node in self.nodes.items():
