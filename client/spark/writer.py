@@ -37,7 +37,7 @@ def encode_task(
     """A task's rows as the message that commit gets."""
     # Rows without keys begin at another partition in every task and micro-batch.
     first_partition = _task().partitionId() + (batch_id or 0)
-    with Producer(options.bootstrap, **options.producer) as producer:
+    with Producer(options.bootstrap, **options.client) as producer:
         encoded = encode_rows(
             batches,
             options,

