@@ -150,6 +150,11 @@ class Hosted(Generic[Resource]):
         assert self._resource is not None
         return self._resource
 
+    @property
+    def opened(self) -> Resource | None:
+        """The async object if it has been entered."""
+        return self._resource
+
     def enter(self) -> None:
         """Raises what entering raises; `Closed` after `close`, or in another process."""
         if self._is_closed:

@@ -85,7 +85,9 @@ class Producer:
         self._transaction: Transaction | None = None
 
     def __repr__(self) -> str:
-        return f"<blocking producer, {len(self._queue)} records not handed over>"
+        inner = self._hosted.opened
+        what = repr(inner) if inner is not None else "<Producer, not used yet>"
+        return f"{what[:-1]}, {len(self._queue)} records queued>"
 
     def __enter__(self) -> Self:
         self._hosted.enter()
@@ -100,7 +102,7 @@ class Producer:
         self._close(exc_type, exc, traceback)
 
     def close(self) -> None:
-        """Send what is left and end it. Raises if a record was not stored and nobody asked."""
+        """Send what is left, and end it. Raises if a record was not stored and nobody asked."""
         self._close(None, None, None)
 
     def _close(
@@ -203,7 +205,7 @@ class Producer:
 
     def _hand_over_some(self) -> bool:
         """Whether the queue could be emptied."""
-        queue, producer = self._queue, self._hosted._resource
+        queue, producer = self._queue, self._hosted.opened
         assert producer is not None
         for _ in range(DRAINED_AT_ONCE):
             if not queue:

@@ -245,3 +245,21 @@ def test_a_dropped_record_of_an_aborted_transaction_says_so(bootstrap: str, topi
             raise ZeroDivisionError
         with pytest.raises(Aborted):
             delivery.result()
+
+
+def test_a_repr_tells_what_waits(bootstrap: str, topic: str) -> None:
+    producer = Producer(bootstrap)
+    assert "not used yet" in repr(producer)
+    with producer:
+        producer.send(topic, b"a").result()
+        assert "0 bytes to be acknowledged, 0 records queued" in repr(producer)
+
+
+def test_without_a_with_block_close_ends_it(bootstrap: str, topic: str) -> None:
+    producer = Producer(bootstrap)
+    producer.send(topic, b"a", partition=0)
+    producer.close()
+    producer.close()
+    assert [record.value for record in read(bootstrap, topic, 1)] == [b"a"]
+    with pytest.raises(Closed):
+        producer.send(topic, b"b")
