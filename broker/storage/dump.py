@@ -62,6 +62,8 @@ def dump(path: str, records: bool, as_json: bool) -> None:
                 click.echo(_line(facts))
             elif facts["type"] not in FOR_PEOPLE:
                 click.echo(json.dumps(facts))
+    except BrokenPipeError:  # `| head`: click ends quietly
+        raise
     except OSError as error:
         raise click.ClickException(f"{error.filename or path}: {error.strerror}.") from None
 
@@ -100,7 +102,14 @@ def _directory(path: str, records: bool) -> Iterator[Facts]:
     if not partitions:
         raise click.ClickException(f"There is no log in {path}.")
     for partition in partitions:
-        yield from _directory(partition, records)
+        if not _is_empty(partition):  # most of the state topics' are, and say nothing
+            yield from _directory(partition, records)
+
+
+def _is_empty(directory: str) -> bool:
+    disk = SystemDisk()
+    bases = offsets_in(disk.listdir(directory), LOG)
+    return all(disk.size(f"{directory}/{base:020}{LOG}") == 0 for base in bases)
 
 
 def _topic_of(directory: str) -> str:
