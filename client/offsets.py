@@ -29,6 +29,8 @@ from odradek.protocol.apis.group_offsets import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
 )
 from odradek.protocol.apis.offsets import (
     LIST_OFFSETS,
@@ -226,7 +228,9 @@ def _stored_in(
     stored: dict[TopicPartition, OffsetAndMetadata] = {}
     for group in answer.groups:
         _check_group(cluster, group_id, group.error_code, doing)
-    for topic in (*answer.topics, *(topic for group in answer.groups for topic in group.topics)):
+    topics: list[OffsetFetchResponseTopic | OffsetFetchResponseTopics] = [*answer.topics]
+    topics += [topic for group in answer.groups for topic in group.topics]
+    for topic in topics:
         for one in topic.partitions:
             _check_group(cluster, group_id, one.error_code, doing)
             if one.committed_offset >= 0:
