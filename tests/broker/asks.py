@@ -131,7 +131,9 @@ def fetch_request(
     )
 
 
-def fetch(client: RawClient, topic: str, offset: int, *, version: int = BY_NAME, **options: Any) -> Any:
+def fetch(
+    client: RawClient, topic: str, offset: int, *, version: int = BY_NAME, **options: Any
+) -> Any:
     """The one partition's answer to a Fetch request."""
     request = fetch_request(topic, offset, **options)
     return client.ask(FETCH, version, request).responses[0].partitions[0]
