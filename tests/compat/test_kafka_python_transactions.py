@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from kafka import OffsetAndMetadata, TopicPartition
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, KafkaTimeoutError
 
 from tests.compat.conftest import CreateTopic
 from tests.compat.kafka_python import (
@@ -101,6 +101,26 @@ def test_offsets_become_those_of_the_group_with_the_transaction(
 
     assert stored == 4
     assert _values(read(bootstrap, target, count=4)) == [b"0", b"1", b"2", b"3"]
+
+
+def test_offsets_of_an_open_transaction_are_not_stable(
+    bootstrap: str, create_topic: CreateTopic, unique: Callable[[str], str]
+) -> None:
+    place, group = TopicPartition(create_topic(), 0), unique("group")
+    with (
+        consumer(bootstrap, group) as receiver,
+        transactional(bootstrap, unique("txn")) as sender,
+    ):
+        receiver.assign([place])
+        receiver.commit({place: OffsetAndMetadata(1, "", -1)})
+        sender.begin_transaction()
+        sender.send_offsets_to_transaction(
+            {place: OffsetAndMetadata(5, "", -1)}, receiver.group_metadata()
+        )
+        with pytest.raises(KafkaTimeoutError):
+            receiver.committed(place, timeout_ms=500)
+        sender.commit_transaction()
+        assert receiver.committed(place) == 5
 
 
 def test_a_timeout_over_the_brokers_limit_is_refused(
