@@ -3,7 +3,8 @@
     spark.readStream.format("odradek")
         .option("kafka.bootstrap.servers", "127.0.0.1:9092").option("subscribe", "orders").load()
 
-Columns and options are those of Spark's own Kafka connector. The one thing that it cannot do is why
+Nothing is registered: Spark finds the format where the package is installed, which on a cluster
+means on every executor too. Columns and options are those of Spark's own Kafka connector. The one thing that it cannot do is why
 this exists: what a streaming query writes is there once, whatever is killed and run again. How that
 works stands in `relay.py`; read that first.
 
@@ -20,7 +21,7 @@ works stands in `relay.py`; read that first.
     java            a Java for Spark to run on
 
 Differs from Spark's connector:
-- The format is `odradek`, found by name where this package is installed; `kafka` cannot be taken.
+- The format is `odradek`; Spark keeps the name `kafka` for itself.
 - The driver relays what is written, so it is limited: 32 MiB a task, 256 MiB a batch (options
   `relay.max.task.bytes`, `relay.max.bytes`). All of it becomes visible at once.
 - A batch write needs `.mode("append")`. Spark refuses the output mode `update` for sources in

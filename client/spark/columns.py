@@ -4,7 +4,6 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -17,7 +16,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from odradek.client.spark.batch_decoder import DecodedRecords
+from odradek.client.spark.batch_decoder import HEADER_TYPE, DecodedRecords
 from odradek.client.spark.offsets import OffsetRange
 
 HEADERS: Final = ArrayType(
@@ -59,7 +58,16 @@ def check_read_schema(given: StructType, *, include_headers: bool) -> None:
 
 def arrow_schema(*, include_headers: bool) -> Any:
     """The `pa.Schema` that Spark demands of what is read, to the letter."""
-    return to_arrow_schema(read_schema(include_headers=include_headers), timezone="UTC")
+    fields = [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("timestampType", pa.int32()),
+    ]
+    return pa.schema([*fields, ("headers", pa.list_(HEADER_TYPE))] if include_headers else fields)
 
 
 def to_arrow(records: DecodedRecords, source: OffsetRange, schema: Any) -> Any:
@@ -75,7 +83,7 @@ def to_arrow(records: DecodedRecords, source: OffsetRange, schema: Any) -> Any:
         pa.array(records.timestamp_types.astype(np.int32)),
     ]
     if records.headers is not None:
-        columns.append(records.headers.cast(schema.field("headers").type))
+        columns.append(records.headers)
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 

@@ -78,6 +78,7 @@ def test_a_write_takes_the_producers_settings() -> None:
             "kafka.compression.type": "zstd",
             "kafka.max.request.size": "500000",
             "kafka.transaction.timeout.ms": "10000",
+            "kafka.client.id": "nightly-job",
             "relay.max.task.bytes": "1000",
             "transactionalIdPrefix": "billing",
             "txnAppId": "nightly",
@@ -87,6 +88,7 @@ def test_a_write_takes_the_producers_settings() -> None:
     )
     assert (parsed.topic, parsed.codec, parsed.batch_max_bytes) == ("out", Codec.ZSTD, 500_000)
     assert (parsed.task_max_bytes, parsed.prefix) == (1000, "billing")
+    assert parsed.client == {"client_id": "nightly-job"}
     assert parsed.producer == {"transaction_timeout_ms": 10_000}
     assert parsed.application is not None
     assert (parsed.application.application_id, parsed.application.version) == ("nightly", 7)

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql.datasource import InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from odradek.client.blocking import Admin, Producer
@@ -98,6 +99,12 @@ def test_all_columns_are_read(
         "headers": [{"key": "h", "value": b"x"}, {"key": "n", "value": None}],
     }
     assert (second["key"], second["value"], second["headers"]) == (None, None, None)
+
+
+@pytest.mark.parametrize("include_headers", [False, True])
+def test_the_arrow_schema_is_the_one_that_spark_demands(include_headers: bool) -> None:
+    demanded = to_arrow_schema(read_schema(include_headers=include_headers), timezone="UTC")
+    assert demanded.equals(arrow_schema(include_headers=include_headers))
 
 
 def test_offsets_in_json_bound_a_read(
