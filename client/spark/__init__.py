@@ -4,9 +4,9 @@
         .option("kafka.bootstrap.servers", "127.0.0.1:9092").option("subscribe", "orders").load()
 
 Nothing is registered: Spark finds the format where the package is installed, which on a cluster
-means on every executor too. Columns and options are those of Spark's own Kafka connector. The one thing that it cannot do is why
-this exists: what a streaming query writes is there once, whatever is killed and run again. How that
-works stands in `relay.py`; read that first.
+means on every executor too. Columns and options are those of Spark's own Kafka connector. The one
+thing that it cannot do is why this exists: what a streaming query writes is there once, whatever is
+killed and run again. How that works stands in `relay.py`; read that first.
 
     source          what Spark makes from the format's name
     options         the options, and why one is refused
