@@ -10,7 +10,7 @@ from odradek.protocol.state_topics import (
     decode_transaction_state_key,
     decode_value,
 )
-from scripts.refunds.verify import read_all
+from scripts.refunds.verify import ALL, read_all
 
 DECISIONS: Final = {2: "transactions committed", 3: "transactions aborted"}
 """By the stored state: PrepareCommit and PrepareAbort."""
@@ -19,7 +19,7 @@ DECISIONS: Final = {2: "transactions committed", 3: "transactions aborted"}
 def transactions_of(bootstrap: str, prefix: str) -> Counter[str]:
     """Count the decisions of the transactional ids that start with `prefix`."""
     counts: Counter[str] = Counter()
-    for record in read_all(bootstrap, TRANSACTION_STATE_TOPIC, "read_uncommitted"):
+    for record in read_all(bootstrap, TRANSACTION_STATE_TOPIC, ALL):
         key = decode_transaction_state_key(record.key)
         if not isinstance(key, TransactionLogKey) or record.value is None:
             continue

@@ -2,6 +2,8 @@
 
 import json
 from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
 import pandas as pd
 
@@ -9,6 +11,9 @@ from odradek.client.blocking import Consumer
 from odradek.client.config import Isolation
 from odradek.client.types import ConsumerRecord, TopicPartition
 from scripts.refunds.flights import flight_id, flights, is_cancelled
+from scripts.refunds.processes import wait_for
+
+ALL: Final = "read_uncommitted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +49,31 @@ def read_all(bootstrap: str, topic: str, isolation: Isolation) -> list[ConsumerR
         return records
 
 
+def wait_until_decided(bootstrap: str, *topics: str) -> None:
+    """A commit is answered before its markers are written: until then a reader does not see it."""
+    with Consumer(bootstrap) as stable, Consumer(bootstrap, isolation_level=ALL) as unstable:
+        for topic in topics:
+            partitions = [TopicPartition(topic, p) for p in stable.partitions_for(topic)]
+            wait_for(
+                f"the end of every transaction in {topic}",
+                partial(_is_decided, stable, unstable, partitions),
+            )
+
+
+def _is_decided(stable: Consumer, unstable: Consumer, partitions: list[TopicPartition]) -> bool:
+    return stable.end_offsets(partitions) == unstable.end_offsets(partitions)
+
+
 def verify(bootstrap: str, refunds: str, audit: str, limit: int | None) -> Verdict:
     """Judge one pair of topics against the source data."""
+    wait_until_decided(bootstrap, refunds, audit)
     source = expected(limit)
     faults: list[str] = []
     seen: dict[str, int] = {}
     aborted = 0
     for topic in (refunds, audit):
         committed = read_all(bootstrap, topic, "read_committed")
-        everything = read_all(bootstrap, topic, "read_uncommitted")
+        everything = read_all(bootstrap, topic, ALL)
         aborted += len(everything) - len(committed)
         seen[topic] = len(committed)
         faults += judge(topic, committed, source)

@@ -1,5 +1,6 @@
 """The transaction APIs as clients of every generation see them: codes by version, effects."""
 
+import time
 import uuid
 from collections.abc import Sequence
 from typing import Any
@@ -40,6 +41,7 @@ from tests.broker.asks import batch, create_topic, fetch, produce
 from tests.broker.raw import RawClient
 
 E = ErrorCode
+PATIENCE_S = 20
 Producer = tuple[int, int]
 
 
@@ -153,8 +155,8 @@ class Transactor:
 
     def wait_until_complete(self, partition: int = 0) -> None:
         """Markers come soon after EndTxn's answer; the next InitProducerId waits for them."""
-        offset = -1
-        for _ in range(200):
+        offset, deadline = -1, time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
             wanted = ListOffsetsPartition(partition_index=partition, timestamp=-1)
             topics = (ListOffsetsTopic(name=self.topic, partitions=(wanted,)),)
             told = [
