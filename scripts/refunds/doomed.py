@@ -15,14 +15,17 @@ away before the blow, so that the batch's replay passes.
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import click
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSourceStreamArrowWriter
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from odradek.client.blocking import Transaction
@@ -38,6 +41,7 @@ STRIKES: Final = "ODRADEK_DEMO_STRIKES"
 JVM_PID: Final = "jvm.pid"
 COMMITTER_PID: Final = "worker.pid"
 STRUCK: Final = "struck"
+RESTARTS_MAX: Final = 10
 
 
 def strike(point: str, batch_id: int) -> None:
@@ -91,6 +95,31 @@ def jvm_pid(spark: SparkSession) -> int:
     return int(gateway.proc.pid)
 
 
+def run(spark: SparkSession, bootstrap: str, checkpoint: str, per_batch: int) -> None:
+    """Run the query to its end; where only its worker died, Spark lives and it is started again."""
+    for _ in range(RESTARTS_MAX):
+        query = start(spark, bootstrap, checkpoint, per_batch=per_batch, sink="doomed")
+        try:
+            watch(query)
+            return
+        except StreamingQueryException as error:
+            print(str(error), file=sys.stderr)
+    raise SystemExit("the query fails again and again")
+
+
+def watch(query: StreamingQuery) -> None:
+    """Print each batch that Spark notes as committed. Raises what ends the query."""
+    noted = -1
+    while query.isActive:
+        time.sleep(0.02)
+        for progress in query.recentProgress:
+            if progress.batchId > noted:
+                noted = progress.batchId
+                print(noted, flush=True)
+                strike("between", noted)
+    query.awaitTermination()
+
+
 @click.command()
 @click.option("--bootstrap", required=True)
 @click.option("--checkpoint", required=True)
@@ -100,16 +129,7 @@ def main(bootstrap: str, checkpoint: str, per_batch: int) -> None:
     with session("refunds, doomed") as spark:
         (Path(os.environ[STRIKES]) / JVM_PID).write_text(str(jvm_pid(spark)))
         spark.dataSource.register(DoomedSource)
-        query = start(spark, bootstrap, checkpoint, per_batch=per_batch, sink="doomed")
-        noted = -1
-        while query.isActive:
-            time.sleep(0.02)
-            for progress in query.recentProgress:
-                if progress.batchId > noted:
-                    noted = progress.batchId
-                    print(noted, flush=True)
-                    strike("between", noted)
-        query.awaitTermination()
+        run(spark, bootstrap, checkpoint, per_batch)
 
 
 if __name__ == "__main__":

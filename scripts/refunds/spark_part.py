@@ -15,7 +15,18 @@ from scripts.refunds.query import TOPIC_AUDIT, TOPIC_REFUNDS
 
 TOPICS: Final = (TOPIC_REFUNDS, TOPIC_AUDIT)
 TRANSACTIONAL_IDS: Final = "odradek-spark."
-KINDS: Final = ("inside worker", "inside jvm", "between jvm", "decided both", "between worker")
+KINDS: Final = ("inside worker", "inside jvm", "between worker", "between jvm", "decided both")
+QUICK_KINDS: Final = KINDS[:3]
+POINTS: Final = {
+    "inside": "inside commit() of",
+    "decided": "between the decision and Spark's note of it, in",
+    "between": "after",
+}
+VICTIMS: Final = {
+    "jvm": "the JVM",
+    "worker": "the commit worker",
+    "both": "the JVM and the commit worker",
+}
 SPARE_STARTS: Final = 3
 """A blow from outside may end a query once more than planned."""
 
@@ -24,7 +35,7 @@ def plan(seed: int, folder: Path, *, batches: int) -> list[str]:
     """Write which batch is struck how; the first and the last are spared."""
     folder.mkdir(parents=True, exist_ok=True)
     dice = random.Random(seed)
-    kinds = list(KINDS if batches > len(KINDS) + 1 else KINDS[:3])
+    kinds = list(KINDS if batches > len(KINDS) + 1 else QUICK_KINDS)
     dice.shuffle(kinds)
     struck = sorted(dice.sample(range(1, batches - 1), len(kinds)))
     for batch_id, kind in zip(struck, kinds, strict=True):
@@ -44,25 +55,36 @@ def run(
     """Run the query to its end, however often it is killed. What was struck, counted."""
     folder = place / "strikes"
     planned = plan(seed, folder, batches=-(-flights // per_batch))
-    told = 0
+    teller = Teller(folder / STRUCK, say)
     for _ in range(len(planned) + SPARE_STARTS):
-        status = run_once(broker, folder, place, per_batch, say)
-        struck = (folder / STRUCK).read_text().splitlines() if (folder / STRUCK).exists() else []
-        for line in struck[told:]:
-            batch_id, point, victim = line.split()
-            say(f"kill -9 of the {victim} {point} batch {batch_id}; the query is started again")
-        told = len(struck)
-        if status == 0:
+        if run_once(broker, folder, place, per_batch, teller) == 0:
             break
     else:
         raise SystemExit(f"demo: the query does not get through: see {place / 'spark.log'}")
-    if len(struck) < len(planned):
-        raise SystemExit(f"demo: planned {planned}, struck only {struck}")
-    return counted(struck)
+    if len(teller.struck) < len(planned):
+        raise SystemExit(f"demo: planned {planned}, struck only {teller.struck}")
+    return counted(teller.struck)
+
+
+class Teller:
+    """Says what happens, blows first: they are noted in a file by whoever strikes."""
+
+    def __init__(self, notes: Path, say: Callable[[str], None]) -> None:
+        self._notes, self._say = notes, say
+        self.struck: list[str] = []
+
+    def tell(self, line: str | None = None) -> None:
+        struck = self._notes.read_text().splitlines() if self._notes.exists() else []
+        for blow in struck[len(self.struck) :]:
+            batch_id, point, victim = blow.split()
+            self._say(f"kill -9 of {VICTIMS[victim]} {POINTS[point]} batch {batch_id}")
+        self.struck = struck
+        if line is not None:
+            self._say(f"batch {line} is committed")
 
 
 def run_once(
-    broker: RunningBroker, folder: Path, place: Path, per_batch: int, say: Callable[[str], None]
+    broker: RunningBroker, folder: Path, place: Path, per_batch: int, teller: Teller
 ) -> int:
     with (place / "spark.log").open("ab") as log:
         process = subprocess.Popen(
@@ -84,9 +106,10 @@ def run_once(
         assert process.stdout is not None
         try:
             for line in process.stdout:
-                say(f"batch {line.strip()} is committed")
+                teller.tell(line.strip())
             return process.wait()
         finally:
+            teller.tell()
             process.kill()
             process.wait()
             process.stdout.close()
