@@ -72,6 +72,23 @@ async def test_an_answer_finds_its_request(autojump_clock: MockClock) -> None:
         assert connection.in_flight == 0
 
 
+async def test_an_answer_may_close_the_connection_that_the_next_one_came_on(
+    autojump_clock: MockClock,
+) -> None:
+    """Both arrive with one read; the second belongs to a request that was given up."""
+    async with connected() as (connection, peer):
+        told: list[OdradekError | None] = []
+        protocol = ServerConnection()
+        connection.post(METADATA, 12, EVERYTHING, lambda answer, error: connection.close())
+        connection.post(METADATA, 12, EVERYTHING, lambda answer, error: told.append(error))
+        requests = [protocol.parse(await frame_from(peer)) for _ in range(2)]
+        response = MetadataResponse(brokers=(), topics=(), cluster_id="a")
+        both = [b"".join(protocol.build_response(request, response)) for request in requests]
+        await peer.send_all(b"".join(both))
+        await trio.testing.wait_all_tasks_blocked()
+        assert [type(error) for error in told] == [Closed]
+
+
 @pytest.mark.parametrize(
     "nonsense",
     [
