@@ -284,9 +284,10 @@ class Connection:
                         self.close(Disconnected(f"the broker {self.peer} closed the connection"))
                         return
                     reader.received(count)
-                    # An answer may make whoever gets it close the connection: no more are wanted.
-                    while self._why is None and (frame := reader.next_frame()) is not None:
+                    while (frame := reader.next_frame()) is not None:
                         self._take(frame)
+                        if self._why is not None:
+                            return  # whoever got the answer has closed the connection
             late = next(iter(self._pending.values())).name if self._pending else "a request"
             self.close(
                 TimedOut(
