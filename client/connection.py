@@ -284,10 +284,10 @@ class Connection:
                         self.close(Disconnected(f"the broker {self.peer} closed the connection"))
                         return
                     reader.received(count)
-                    while (frame := reader.next_frame()) is not None:
+                    while self._why is None and (frame := reader.next_frame()) is not None:
                         self._take(frame)
-                        if self._why is not None:
-                            return  # whoever got the answer has closed the connection
+                    if self._why is not None:
+                        return  # closed by whoever got an answer, or while this one arrived
             late = next(iter(self._pending.values())).name if self._pending else "a request"
             self.close(
                 TimedOut(

@@ -89,6 +89,21 @@ async def test_an_answer_may_close_the_connection_that_the_next_one_came_on(
         assert [type(error) for error in told] == [Closed]
 
 
+async def test_an_answer_that_arrives_while_the_connection_is_closed_is_dropped(
+    autojump_clock: MockClock,
+) -> None:
+    async with connected() as (connection, peer):
+        told: list[OdradekError | None] = []
+        protocol = ServerConnection()
+        connection.post(METADATA, 12, EVERYTHING, lambda answer, error: told.append(error))
+        request = protocol.parse(await frame_from(peer))
+        response = MetadataResponse(brokers=(), topics=(), cluster_id="a")
+        await peer.send_all(b"".join(protocol.build_response(request, response)))
+        connection.close()  # before the reading task has had its turn
+        await trio.testing.wait_all_tasks_blocked()
+        assert [type(error) for error in told] == [Closed]
+
+
 @pytest.mark.parametrize(
     "nonsense",
     [
