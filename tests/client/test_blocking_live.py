@@ -178,8 +178,10 @@ def test_several_threads_share_a_producer(bootstrap: str, topic: str) -> None:
     assert threading.active_count() <= 3  # this one, the client's, and perhaps a test tool's
 
 
+# A shell's background job has Ctrl-C ignored from the start, and so has what this process starts.
 INTERRUPTED = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from odradek.client.blocking import Consumer, Producer
 bootstrap, topic, transactional_id = sys.argv[1:]
 with Producer(bootstrap, transactional_id=transactional_id) as producer:

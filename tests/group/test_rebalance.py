@@ -414,6 +414,7 @@ async def test_the_deadline_of_a_sync_phase_ends_with_it(world: World) -> None:
     third = world.member("c", session_ms=100_000)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(third.join)
+        await trio.testing.wait_all_tasks_blocked()  # before it, `first` would get generation 2
         nursery.start_soon(first.join)
         await trio.sleep(20)  # past the 30 s that `slow` had to ask for its assignment
         nursery.start_soon(slow.join)
