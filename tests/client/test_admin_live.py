@@ -1,27 +1,49 @@
 """Administration of a real broker: ours, and with --peers Apache Kafka."""
 
+from collections.abc import Awaitable, Callable
+
 import pytest
+import trio
 
 from odradek.client import Admin, NewTopic, Producer, Refused, TimedOut, TopicPartition
 from odradek.protocol.errors import ErrorCode
 from tests.client.live import name_of
 
 
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Kafka answers a change before its metadata shows it; ours shows it at once."""
+    with trio.fail_after(20):
+        while not await condition():  # noqa: ASYNC110 - it becomes so in another process
+            await trio.sleep(0.02)
+
+
 async def test_a_topics_life(bootstrap: str) -> None:
     topic = name_of("topic")
     async with Admin(bootstrap) as admin:
         await admin.create_topic(topic, partitions=2, configs={"retention.ms": "3600000"})
-        assert topic in await admin.list_topics()
+
+        async def is_there() -> bool:
+            return topic in await admin.list_topics()
+
+        await until(is_there)
         (found,) = await admin.describe_topics(topic)
         assert (found.name, found.is_internal, len(found.partitions)) == (topic, False, 2)
         assert found.partitions[1].isr == found.partitions[1].replicas
         setting = (await admin.describe_topic_configs(topic))[topic]["retention.ms"]
         assert (setting.value, setting.is_default) == ("3600000", False)
         await admin.create_partitions(topic, 3)
-        (found,) = await admin.describe_topics(topic)
-        assert [one.partition for one in found.partitions] == [0, 1, 2]
+
+        async def has_grown() -> bool:
+            (found,) = await admin.describe_topics(topic)
+            return [one.partition for one in found.partitions] == [0, 1, 2]
+
+        await until(has_grown)
         await admin.delete_topics(topic)
-        assert topic not in await admin.list_topics()
+
+        async def is_gone() -> bool:
+            return topic not in await admin.list_topics()
+
+        await until(is_gone)
 
 
 async def test_a_topic_that_is_there_already(bootstrap: str) -> None:
@@ -38,7 +60,11 @@ async def test_several_topics_at_once(bootstrap: str) -> None:
     names = [name_of("topic") for _ in range(3)]
     async with Admin(bootstrap) as admin:
         await admin.create_topics([NewTopic(name, 1) for name in names])
-        assert set(names) <= set(await admin.list_topics())
+
+        async def are_there() -> bool:
+            return set(names) <= set(await admin.list_topics())
+
+        await until(are_there)
         await admin.create_topics([NewTopic(name_of("only"), 1)], validate_only=True)
         await admin.delete_topics(*names)
 
