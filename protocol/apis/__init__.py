@@ -25,6 +25,7 @@ from odradek.protocol.apis.txn import (
     ADD_PARTITIONS_TO_TXN,
     END_TXN,
     INIT_PRODUCER_ID,
+    INIT_PRODUCER_ID_2PC,
     TXN_OFFSET_COMMIT,
     WRITE_TXN_MARKERS,
 )
@@ -61,3 +62,6 @@ _ALL: Final[tuple[Api[Any, Any], ...]] = (
 )
 
 APIS: Final[dict[int, Api[Any, Any]]] = {api.key: api for api in _ALL}
+
+APIS_WITH_2PC: Final[dict[int, Api[Any, Any]]] = APIS | {22: INIT_PRODUCER_ID_2PC}
+"""The same with the unstable version of InitProducerId (KIP-939)."""

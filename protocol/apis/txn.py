@@ -6,7 +6,8 @@ InitProducerId (key 22), versions 0-5, flexible from 2.
 
 - 3: a producer may give the id and epoch it has, and is fenced if others have taken over (KIP-360).
 - 4: PRODUCER_FENCED is understood (KIP-588); 5: TRANSACTION_ABORTABLE.
-- 6 (two-phase commit, KIP-939) is published as unstable and not served.
+- 6 (two-phase commit, KIP-939) is published as unstable: `INIT_PRODUCER_ID_2PC` has it, and is
+  served in place of `INIT_PRODUCER_ID` where transaction.two.phase.commit.enable is set.
 
 AddPartitionsToTxn (key 24), versions 0-5, flexible from 3.
 
@@ -33,6 +34,7 @@ TxnOffsetCommit (key 28), versions 0-5, flexible from 3.
 - 5: the group's partition is added to the transaction without being asked (KIP-890).
 """
 
+from dataclasses import replace
 from typing import Final
 
 from odradek.protocol.api import Api
@@ -45,6 +47,8 @@ class InitProducerIdRequest:
     transaction_timeout_ms: int = int32()
     producer_id: int = int64(default=-1, since=3)
     producer_epoch: int = int16(default=-1, since=3)
+    enable2_pc: bool = boolean(default=False, since=6)
+    keep_prepared_txn: bool = boolean(default=False, since=6)
 
 
 @message
@@ -53,6 +57,8 @@ class InitProducerIdResponse:
     error_code: int = int16()
     producer_id: int = int64(default=-1)
     producer_epoch: int = int16()
+    ongoing_txn_producer_id: int = int64(default=-1, since=6)
+    ongoing_txn_producer_epoch: int = int16(default=-1, since=6)
 
 
 @message
@@ -248,6 +254,7 @@ INIT_PRODUCER_ID: Final = Api(
     request=InitProducerIdRequest,
     response=InitProducerIdResponse,
 )
+INIT_PRODUCER_ID_2PC: Final = replace(INIT_PRODUCER_ID, max_version=6)
 ADD_PARTITIONS_TO_TXN: Final = Api(
     key=24,
     name="AddPartitionsToTxn",

@@ -10,8 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from odradek.protocol.api import Api
-from odradek.protocol.apis import APIS
+from odradek.protocol.apis import APIS_WITH_2PC
 from odradek.protocol.schema import FieldType
+from odradek.protocol.state_topics import OWN_TAGS_FROM
 
 quick: Final = settings(derandomize=True, deadline=None, max_examples=14, database=None)
 """The same examples in every run, few for each case: there are some three hundred cases."""
@@ -20,7 +21,7 @@ quick: Final = settings(derandomize=True, deadline=None, max_examples=14, databa
 Case = tuple[Api[Any, Any], int, str]
 CASES: Final[tuple[Case, ...]] = tuple(
     (api, version, side)
-    for api in APIS.values()
+    for api in APIS_WITH_2PC.values()
     for version in range(api.min_version, api.max_version + 1)
     for side in ("request", "response")
 )
@@ -52,14 +53,16 @@ def message_class(api: Api[Any, Any], side: str) -> Any:
 
 
 @cache
-def messages(cls: Any, version: int) -> st.SearchStrategy[Any]:
-    """Any `cls` that can be written at `version`; fields it lacks there have their defaults."""
+def messages(cls: Any, version: int, *, with_own_tags: bool = True) -> st.SearchStrategy[Any]:
+    """Any `cls` that can be written at `version`; fields it lacks there have their defaults, and
+    so have our own tagged fields without `with_own_tags`."""
     given: dict[str, st.SearchStrategy[Any]] = {}
     for declared in fields(cls):
         kind: FieldType = declared.metadata["type"]
-        if not kind.is_in(version):
+        is_own = kind.tag is not None and kind.tag >= OWN_TAGS_FROM
+        if not kind.is_in(version) or (is_own and not with_own_tags):
             continue
-        strategy = values(kind, version)
+        strategy = values(kind, version, with_own_tags)
         if kind.tag is not None:
             assert declared.default is not MISSING or declared.default_factory is not MISSING
             strategy = _default(declared) | strategy
@@ -67,14 +70,18 @@ def messages(cls: Any, version: int) -> st.SearchStrategy[Any]:
     return st.builds(cls, **given)
 
 
-def values(kind: FieldType, version: int) -> st.SearchStrategy[Any]:
+def values(kind: FieldType, version: int, with_own_tags: bool) -> st.SearchStrategy[Any]:
     item: Any = kind.item
     if kind.kind == "array":
         is_primitive = isinstance(item, FieldType)
-        items = values(item, version) if is_primitive else messages(item, version)
+        items = (
+            values(item, version, with_own_tags)
+            if is_primitive
+            else messages(item, version, with_own_tags=with_own_tags)
+        )
         strategy: st.SearchStrategy[Any] = st.lists(items, max_size=2).map(tuple)
     elif kind.kind == "struct":
-        strategy = messages(item, version)
+        strategy = messages(item, version, with_own_tags=with_own_tags)
     elif kind.kind in INTEGERS:
         strategy = INTEGERS[kind.kind]
     else:
