@@ -25,6 +25,7 @@ import trio
 
 from odradek.broker.env import Buffer, Clock
 from odradek.broker.partition_answers import Appended, ReadResult
+from odradek.broker.storage import scan
 from odradek.broker.storage.aborted import AbortedTransaction
 from odradek.broker.storage.config import FlushPolicy, LogConfig
 from odradek.broker.storage.group_commit import GroupCommit
@@ -426,9 +427,16 @@ class Partition:
     ) -> AsyncGenerator[tuple[BatchHeader, memoryview], None]:
         """Every batch that is there at the time of the call, in order. Raises KafkaError."""
         self.check_available()
-        async with aclosing(self.log.batches(from_offset, self.log.log_end_offset)) as batches:
-            async for batch in batches:
+        async with aclosing(scan.batches(self.log, from_offset, self.log_end_offset)) as found:
+            async for batch in found:
                 yield batch
+
+    async def runs(self, from_offset: int = 0) -> AsyncGenerator[Buffer, None]:
+        """The same, in runs of whole batches, for who must read much soon. Raises KafkaError."""
+        self.check_available()
+        async with aclosing(scan.runs(self.log, from_offset, self.log_end_offset)) as found:
+            async for run in found:
+                yield run
 
     async def offset_for_timestamp(
         self, timestamp_ms: int, *, read_committed: bool = False

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from odradek.protocol.batch import BatchHeader
 from odradek.protocol.record import Record
+from odradek.protocol.schema import Buffer
 
 
 class AppendedOffsets(Protocol):
@@ -46,6 +47,9 @@ class StatePartition(Protocol):
 
     def batches(self, from_offset: int = 0) -> AsyncGenerator[tuple[BatchHeader, memoryview], None]:
         """Every batch that is there at the time of the call, in order."""
+
+    def runs(self, from_offset: int = 0) -> AsyncGenerator[Buffer, None]:
+        """The same, but as runs of whole batches, about 1 MiB each: for loading."""
 
 
 class StatePartitions(Protocol):

@@ -169,6 +169,22 @@ def iter_batches(data: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
         position = following
 
 
+def last_header(data: Buffer) -> BatchHeader:
+    """The header of the last of the whole batches that are `data`, which has at least one.
+
+    Raises `ProtocolError` where there is no batch.
+    """
+    position, end = 0, len(data)
+    while True:
+        (length,) = _INT32.unpack_from(data, position + 8) if end - position >= 12 else (0,)
+        if length < HEADER_BYTES - LENGTH_PREFIX_BYTES:
+            raise ProtocolError(f"at byte {position} there is no record batch: length {length}")
+        following = position + LENGTH_PREFIX_BYTES + length
+        if following >= end:
+            return read_header(data, position)
+        position = following
+
+
 def set_base_offset(
     batch: bytearray | memoryview, base_offset: int, partition_leader_epoch: int
 ) -> None:

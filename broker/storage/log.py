@@ -14,7 +14,6 @@ can say what is on disk, and a second fsync would lie (KAFKA-10778).
 import errno
 import logging
 from bisect import bisect_right
-from collections.abc import AsyncGenerator
 from operator import attrgetter
 from typing import Final
 from uuid import UUID
@@ -43,7 +42,7 @@ from odradek.broker.storage.producers import EndedTransaction
 from odradek.broker.storage.recovery import LogState, Recovered, Recovery
 from odradek.broker.storage.segment import DamagedSegment, Segment
 from odradek.broker.storage.snapshot import encode_snapshot
-from odradek.protocol.batch import BatchHeader, iter_batches, set_base_offset
+from odradek.protocol.batch import BatchHeader, set_base_offset
 from odradek.protocol.control import encode_marker
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -51,7 +50,6 @@ LOGGER: Final = logging.getLogger(__name__)
 DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 LOADED_SEGMENTS_MAX: Final = 8
 """Sealed segments of one log whose indexes are kept in memory."""
-BATCHES_READ_BYTES: Final = 1024 * 1024
 
 
 class Log:
@@ -451,19 +449,6 @@ class Log:
             raise self._read_error(from_offset, error) from error
         found.sort(key=attrgetter("first_offset"))
         return tuple(found)
-
-    async def batches(
-        self, from_offset: int, to_offset: int
-    ) -> AsyncGenerator[tuple[BatchHeader, memoryview], None]:
-        """Every batch from the one that has `from_offset` on, below `to_offset`."""
-        offset = max(from_offset, self.log_start_offset)
-        while offset < to_offset:
-            data, _ = await self.read(offset, BATCHES_READ_BYTES, to_offset=to_offset, min_one=True)
-            if not data:
-                return
-            for header, batch in iter_batches(data):
-                yield header, batch
-                offset = header.next_offset
 
     # throwing away
 

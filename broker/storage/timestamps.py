@@ -8,6 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from odradek.broker.storage.log import Log
+from odradek.broker.storage.scan import batches
 from odradek.broker.storage.segment import DamagedSegment, Segment
 from odradek.protocol.batch import BatchHeader, TimestampType
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
@@ -36,8 +37,8 @@ async def offset_for_timestamp(
             continue
         start = max(await _start(segment, timestamp_ms), log.log_start_offset)
         end = min(segment.next_offset, to_offset)
-        async with aclosing(log.batches(start, end)) as batches:
-            async for header, batch in batches:
+        async with aclosing(batches(log, start, end)) as walked:
+            async for header, batch in walked:
                 if header.max_timestamp < timestamp_ms:
                     continue
                 found = _first_in(header, batch, timestamp_ms, log.log_start_offset)
@@ -56,8 +57,8 @@ async def largest_timestamp(log: Log, to_offset: int) -> TimestampOffset | None:
         if segment.largest_timestamp_offset < to_offset:
             largest = max(largest, segment.largest_timestamp)
         elif segment.base_offset < to_offset:  # the newest record may not be seen yet
-            async with aclosing(log.batches(segment.base_offset, to_offset)) as batches:
-                async for header, _ in batches:
+            async with aclosing(batches(log, segment.base_offset, to_offset)) as walked:
+                async for header, _ in walked:
                     largest = max(largest, header.max_timestamp)
     return None if largest < 0 else await offset_for_timestamp(log, largest, to_offset)
 

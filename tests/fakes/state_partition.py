@@ -6,6 +6,7 @@ or not; what it returns is the partition as the next leader finds it.
 """
 
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 
 import trio
@@ -14,6 +15,7 @@ from odradek.protocol.batch import BatchHeader, read_header
 from odradek.protocol.control import encode_marker
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.record import Record, decode_batch, encode_batch
+from odradek.protocol.schema import Buffer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +112,11 @@ class FakeStatePartition:
                 await self._gate.wait()
             self._must_lead()
             yield header, memoryview(batch)
+
+    async def runs(self, from_offset: int = 0) -> AsyncGenerator[Buffer, None]:
+        async with aclosing(self.batches(from_offset)) as batches:
+            async for _, batch in batches:
+                yield batch
 
     def hold(self) -> None:
         """From now on every flush and every read waits for `release`."""

@@ -18,6 +18,7 @@ from odradek.protocol.batch import (
     crc_is_good,
     is_next_sequence,
     iter_batches,
+    last_header,
     read_header,
     set_append_time,
     set_base_offset,
@@ -183,6 +184,21 @@ def test_an_impossible_length_is_refused_and_not_walked_in_circles(length: int) 
     struct.pack_into(">i", batch, 8, length)
     with pytest.raises(ProtocolError, match="length"):
         list(iter_batches(batch))
+
+
+def test_the_last_of_several_batches_is_found() -> None:
+    first, second = some_batch(3, 10), some_batch(2, 13)
+    assert last_header(first).base_offset == 10
+    assert last_header(first + second).base_offset == 13
+
+
+@pytest.mark.parametrize("length", [48, 0, -1, -(2**31)])
+def test_the_last_batch_is_not_looked_for_behind_an_impossible_length(length: int) -> None:
+    batch = some_batch()
+    struct.pack_into(">i", batch, 8, length)
+    for data in (batch, some_batch() + batch, b""):
+        with pytest.raises(ProtocolError, match="length"):
+            last_header(data)
 
 
 @pytest.mark.parametrize("magic", [0, 1, 3, -1])

@@ -1,0 +1,35 @@
+"""A log from one offset to another: for coordinators that load, and for looking up timestamps."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Final
+
+from odradek.broker.env import Buffer
+from odradek.broker.storage.log import Log
+from odradek.protocol.batch import BatchHeader, iter_batches, last_header
+
+RUN_BYTES: Final = 1024 * 1024
+
+
+async def runs(log: Log, from_offset: int, to_offset: int) -> AsyncGenerator[Buffer, None]:
+    """Whole batches, many at a time, from the one that has `from_offset` on, below `to_offset`.
+
+    Raises KafkaError as `Log.read`.
+    """
+    offset = max(from_offset, log.log_start_offset)
+    while offset < to_offset:
+        data, _ = await log.read(offset, RUN_BYTES, to_offset=to_offset, min_one=True)
+        if not data:
+            return
+        yield data
+        offset = last_header(data).next_offset
+
+
+async def batches(
+    log: Log, from_offset: int, to_offset: int
+) -> AsyncGenerator[tuple[BatchHeader, memoryview], None]:
+    """The same, one batch at a time."""
+    async with aclosing(runs(log, from_offset, to_offset)) as found:
+        async for data in found:
+            for header, batch in iter_batches(data):
+                yield header, batch
