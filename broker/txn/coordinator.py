@@ -13,8 +13,7 @@ Whoever waits has decided nothing yet: after each wait the request is looked at 
 
 import logging
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
-from math import inf
+from dataclasses import replace
 from typing import Final
 
 import trio
@@ -37,6 +36,7 @@ from odradek.broker.txn.transaction import (
     State,
     Transaction,
 )
+from odradek.broker.txn.view import TransactionView, view_of
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 REFUSALS: Final = {
@@ -49,18 +49,6 @@ BEFORE_PREPARE: Final = "before-prepare"
 AFTER_PREPARE: Final = "after-prepare"
 
 log = logging.getLogger("odradek.txn")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionView:
-    """One transactional id, for whoever asks what it is doing."""
-
-    transactional_id: str
-    transaction: Transaction
-    coordinator_epoch: int
-    is_pending: bool
-    times_out_in_ms: int | None
-    """Until the open transaction is aborted; None without one."""
 
 
 class TransactionCoordinator:
@@ -237,11 +225,12 @@ class TransactionCoordinator:
         if entry is None:
             message = f"nobody uses the transactional id {transactional_id!r}"
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, message)
-        return _view(entry)
+        return view_of(entry, self._clock.wall_ms())
 
     def transactions(self) -> Iterator[TransactionView]:
         """Every transactional id that is coordinated here."""
-        return map(_view, self._ledger.entries())
+        now_ms = self._clock.wall_ms()
+        return (view_of(entry, now_ms) for entry in self._ledger.entries())
 
     def owner_of(self, producer_id: int) -> str | None:
         """The transactional id that has this producer id now, if it is coordinated here."""
@@ -361,8 +350,9 @@ class TransactionCoordinator:
     async def _finish(self, entry: Entry) -> None:
         """Bring a decided transaction to its end: markers, then the record that says so."""
         with entry.tenure.bound():
+            entry.debt = _debt_of(entry)
             try:
-                await self._markers.deliver(_debt_of(entry))
+                await self._markers.deliver(entry.debt)
             except MarkersStopped as stopped:
                 log.error(
                     "%r stays %s: %s to its marker, so a newer coordinator or an administrator has "
@@ -373,6 +363,7 @@ class TransactionCoordinator:
                 )
                 return
             await insist(lambda: self._complete(entry))
+            entry.debt = None
 
     async def _complete(self, entry: Entry) -> None:
         request = Request(event=Event.MARKED, now_ms=self._clock.wall_ms())
@@ -434,18 +425,6 @@ def _debt_of(entry: Entry) -> Debt:
         coordinator_epoch=entry.tenure.coordinator_epoch,
         transaction_version=transaction.transaction_version,
         owed=set(transaction.partitions),
-    )
-
-
-def _view(entry: Entry) -> TransactionView:
-    has_deadline = entry.timeout_at < inf
-    left_ms = round((entry.timeout_at - trio.current_time()) * 1000) if has_deadline else None
-    return TransactionView(
-        transactional_id=entry.transactional_id,
-        transaction=entry.transaction,
-        coordinator_epoch=entry.tenure.coordinator_epoch,
-        is_pending=entry.pending is not None,
-        times_out_in_ms=left_ms,
     )
 
 

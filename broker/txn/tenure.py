@@ -15,6 +15,7 @@ from typing import Final
 import trio
 
 from odradek.broker.state_partition import StatePartition
+from odradek.broker.txn.markers import Debt
 from odradek.broker.txn.transaction import NO_PRODUCER_EPOCH, Transaction
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -22,12 +23,14 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 class Entry:
     """One transactional id under one tenure.
 
-    `transaction` is what others see; `pending` is what is being made durable. `timeout_at` and
-    `expires_at` are times of trio's clock, infinity for none.
+    `transaction` is what others see; `pending` is what is being made durable; `debt` has the
+    markers that a decided transaction still owes. `timeout_at` and `expires_at` are times of trio's
+    clock, infinity for none.
     """
 
     __slots__ = (
         "_changed",
+        "debt",
         "expires_at",
         "pending",
         "tenure",
@@ -41,6 +44,7 @@ class Entry:
         self.transactional_id = transactional_id
         self.transaction = transaction
         self.pending: Transaction | None = None
+        self.debt: Debt | None = None
         self.timeout_at = inf
         self.expires_at = inf
         self._changed: trio.Event | None = None
