@@ -2,7 +2,8 @@
 
 Behaviour: lists every API that is served with its versions, and the features. A version of the
 request that is not known is answered in the format of version 0 with UNSUPPORTED_VERSION and the
-list all the same, so that a newer client can try again; the connection stays.
+versions of ApiVersions alone, so that a newer client tries again (KIP-511); the connection stays.
+With the whole list franz-go is content: it never asks for the features and takes us for an old one.
 
 Versions: 3 adds the client's software name and version, whose form is checked (INVALID_REQUEST),
 and features. 4 may tell of a feature whose lowest version is 0; 3 must leave it out, because older
@@ -20,6 +21,7 @@ from odradek.broker.api.context import RequestContext
 from odradek.protocol.api import Api
 from odradek.protocol.apis import APIS
 from odradek.protocol.apis.versions import (
+    API_VERSIONS,
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -50,7 +52,7 @@ FINALIZED: Final = (
 async def api_versions(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
     if not context.is_version_known:
         return ApiVersionsResponse(
-            error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=listed(APIS.values())
+            error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=listed([API_VERSIONS])
         )
     if context.api_version >= 3 and not _is_software(request):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=())

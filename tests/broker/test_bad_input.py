@@ -185,7 +185,8 @@ def test_row_10_api_versions_of_the_future_is_answered_in_version_0(broker: Runn
         assert frame[:4] == struct.pack(">i", 5)
         answer = API_VERSIONS.parse_response(0, frame[4:])
         assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-        assert any(api.api_key == 18 and api.max_version == 4 for api in answer.api_keys)
+        (known,) = answer.api_keys  # franz-go does not ask again if there is more than this
+        assert (known.api_key, known.min_version, known.max_version) == (18, 0, 4)
         assert client.ask(API_VERSIONS, 4, ASKS).error_code == ErrorCode.NONE
 
 
