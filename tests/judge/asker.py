@@ -1,0 +1,185 @@
+"""Asking a broker and writing down what it says: what all steps of a story have in common.
+
+Answers that only say "not yet" are asked again, of both brokers, until there is a final one or the
+patience is over; the final one is written down (see `NOT_YET`).
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from odradek.protocol.api import Api
+from odradek.protocol.apis.topics import (
+    CREATE_TOPICS,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from odradek.protocol.errors import ErrorCode
+from tests.judge.line import PATIENCE_SECONDS, Line, Silence
+from tests.judge.names import Names, code_name
+from tests.judge.reading import BY_NAME, StateLog, fetch, list_offset
+
+NOT_YET: Final = frozenset(
+    {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_ENOUGH_REPLICAS,  # what Produce calls the first one before version 12
+    }
+)
+BETWEEN_ATTEMPTS_SECONDS: Final = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A producer id and an epoch: whoever has them is the producer."""
+
+    producer_id: int
+    epoch: int
+
+    def older(self, by: int = 1) -> "Identity":
+        return Identity(self.producer_id, self.epoch - by)
+
+    def newer(self, by: int = 1) -> "Identity":
+        return Identity(self.producer_id, self.epoch + by)
+
+
+class Asker:
+    """One broker, told one story. `transcript` is what has been written down so far."""
+
+    def __init__(self, host: str, port: int, prefix: str = "") -> None:
+        self.line = Line(host, port)
+        self._address = (host, port)
+        self.names = Names(prefix)
+        self.states = StateLog(self.line)
+        self.transcript: list[str] = []
+        self.patience_seconds = PATIENCE_SECONDS
+        self.topics_made: dict[str, int] = {}
+
+    def close(self) -> None:
+        self.line.close()
+
+    # Any request at all
+
+    def say(self, what: str) -> None:
+        """Write a line."""
+        self.transcript.append(what)
+
+    def ask(
+        self,
+        what: str,
+        api: Api[Any, Any],
+        version: int,
+        message: object,
+        answer: Callable[[Any], str] | None = None,
+        codes: Callable[[Any], Sequence[int]] = lambda response: (),
+        client_id: str | None = None,
+    ) -> Any:
+        """Send a request of any kind and write "what -> answer".
+
+        `answer` puts the response into words (without it: every field but times and messages);
+        `codes` finds the error codes in it that may say "not yet". None if there was no answer: the
+        line then says whether the connection was closed.
+        """
+        line = self.line if client_id is None else Line(*self._address, client_id)
+        try:
+            response = self._final(line, api, version, message, codes)
+        except Silence as silence:
+            self.say(f"{what} -> {silence}")
+            return None
+        finally:
+            if line is not self.line:
+                line.close()
+        self.say(f"{what} -> {(answer or self.names.describe)(response)}")
+        return response
+
+    def _final(
+        self,
+        line: Line,
+        api: Api[Any, Any],
+        version: int,
+        message: object,
+        codes: Callable[[Any], Sequence[int]],
+    ) -> Any:
+        give_up = time.monotonic() + self.patience_seconds
+        while True:
+            response = line.ask(api, version, message)
+            if not NOT_YET.intersection(codes(response)) or time.monotonic() > give_up:
+                return response
+            time.sleep(BETWEEN_ATTEMPTS_SECONDS)  # between two questions, not for luck
+
+    # Preparations
+
+    def topic(
+        self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None
+    ) -> str:
+        """Make a topic of the story's own and remember to write down its logs in the end."""
+        topic = CreatableTopic(
+            name=self.names.on_wire(name),
+            num_partitions=partitions,
+            replication_factor=1,
+            assignments=(),
+            configs=tuple(
+                CreatableTopicConfig(name=key, value=value)
+                for key, value in (configs or {}).items()
+            ),
+        )
+        result = self.line.ask(CREATE_TOPICS, 7, CreateTopicsRequest(topics=(topic,))).topics[0]
+        assert result.error_code == ErrorCode.NONE, (name, code_name(result.error_code))
+        self.names.topic_ids[name] = result.topic_id
+        self.topics_made[name] = partitions
+        for partition in range(partitions):
+            self._wait_until_led(name, partition)
+        return name
+
+    def _wait_until_led(self, name: str, partition: int) -> None:
+        """A real Kafka answers CreateTopics before every part of it knows the topic."""
+        give_up = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            wire = self.names.on_wire(name)
+            read = fetch(self.line, wire, partition, 0, version=BY_NAME).error_code
+            code, _ = list_offset(self.line, wire, partition, -1)
+            if (read, code) == (ErrorCode.NONE, ErrorCode.NONE):
+                return
+            assert time.monotonic() < give_up, (name, code_name(read), code_name(code))
+            time.sleep(BETWEEN_ATTEMPTS_SECONDS)  # between two questions, not for luck
+
+    # Words
+
+    def wire_id(self, name: str | None) -> str | None:
+        """A transactional id as it is sent; what the coordinator writes about it is watched."""
+        if name is None:
+            return None
+        wire = self.names.on_wire(name)
+        if wire:
+            self.states.watch(wire)
+        return wire
+
+    def must_id(self, name: str) -> str:
+        wire = self.wire_id(name)
+        assert wire is not None
+        return wire
+
+    def quote(self, name: str | None) -> str:
+        if name is None:
+            return "null"
+        return name if 0 < len(name) <= 40 else f"'{name[:20]}' ({len(name)})"
+
+    def who(self, who: Identity) -> str:
+        return self.names.identity(who.producer_id, who.epoch)
+
+    def with_identity(self, response: Any, epoch: int) -> str:
+        name = code_name(response.error_code)
+        if (response.producer_id, epoch) == (-1, -1):
+            return name
+        return f"{name} {self.names.identity(response.producer_id, epoch)}"
+
+    def codes(self, results: Any) -> list[str]:
+        """One NONE if all are, else each with its partition, in order."""
+        found = sorted((self.names.here(topic), index, code) for topic, index, code in results)
+        if found and all(code == 0 for _, _, code in found):
+            return ["NONE"]
+        return [f"{topic}-{index} {code_name(code)}" for topic, index, code in found]

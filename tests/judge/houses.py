@@ -1,0 +1,141 @@
+"""The brokers that stories are told to: ours and a real Kafka, prepared alike.
+
+A house is a pair of settings. Before a house opens, the state records that its stories want to find
+are planted, through Produce under the client id that Kafka lets write to internal topics, and the
+broker is started again so that its coordinator reads them.
+"""
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from odradek.broker.testing import RunningBroker, run_broker
+from odradek.protocol.apis.coordinator import FIND_COORDINATOR, FindCoordinatorRequest
+from odradek.protocol.apis.produce import (
+    PRODUCE,
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.record import Record, encode_batch
+from odradek.protocol.state_topics import (
+    TRANSACTION_STATE_TOPIC,
+    TransactionLogKey,
+    encode_key,
+    encode_value,
+    state_partition,
+)
+from tests.judge.line import Line
+from tests.judge.reading import STATE_PARTITIONS
+from tests.judge.story import BRIEF, SHARED, Story
+from tests.peers.kafka import RealKafka
+
+ADMIN_CLIENT: Final = "__admin_client"
+FIND_VERSION: Final = 4
+PRODUCE_VERSION: Final = 9
+GROUP, TRANSACTION = 0, 1
+
+# A time-out should not wait for a reaper that comes every 10 s.
+COMMON: Final = {
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "50",
+    "group.initial.rebalance.delay.ms": "0",
+}
+SETTINGS: Final[Mapping[str, Mapping[str, str]]] = {
+    SHARED: COMMON,
+    BRIEF: {
+        **COMMON,
+        "transactional.id.expiration.ms": "1500",
+        "transaction.remove.expired.transaction.cleanup.interval.ms": "100",
+        "producer.id.expiration.ms": "1500",
+        "producer.id.expiration.check.interval.ms": "100",
+    },
+}
+OURS: Final = {"log.flush": "os", "transaction.concurrent.wait.ms": "100"}
+"""What is judged is the answers: nothing here needs to survive a power cut, and whether a request
+waits long or is asked again makes no difference to the last answer."""
+
+
+class Address(Protocol):
+    host: str
+    port: int
+
+
+class Startable(Address, Protocol):
+    def start(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """A broker that serves."""
+
+    name: str
+    broker: Address
+
+
+@contextlib.contextmanager
+def our_house(house: str, stories: Iterable[Story]) -> Iterator[House]:
+    """Our broker with what the stories of this house need."""
+    with run_broker(config={**SETTINGS[house], **OURS}) as broker:
+        if _prepare(broker, house, stories):
+            broker.restart()
+            _wait_until_coordinating(broker)
+        yield House(house, broker)
+
+
+@contextlib.contextmanager
+def kafka_house(house: str, stories: Iterable[Story]) -> Iterator[House]:
+    """A real Kafka with the same."""
+    with RealKafka(settings=SETTINGS[house]) as kafka:
+        if _prepare(kafka, house, stories):
+            kafka.stop()
+            kafka.start()
+            _wait_until_coordinating(kafka)
+        yield House(house, kafka)
+
+
+def _prepare(broker: RunningBroker | RealKafka, house: str, stories: Iterable[Story]) -> bool:
+    """Make the state topics and plant what is to be found. Whether anything was planted."""
+    _wait_until_coordinating(broker)
+    line = Line(broker.host, broker.port, ADMIN_CLIENT)
+    try:
+        here = [story for story in stories if story.house == house and story.planted]
+        for story in here:
+            for name, value in story.planted.items():
+                wire = story.prefix + name
+                key = encode_key(TransactionLogKey(transactional_id=wire))
+                _plant(line, wire, key, encode_value(value))
+        return bool(here)
+    finally:
+        line.close()
+
+
+def _plant(line: Line, transactional_id: str, key: bytes, value: bytes) -> None:
+    batch = encode_batch([Record(key=key, value=value, timestamp_ms=1)])
+    data = PartitionProduceData(
+        index=state_partition(transactional_id, STATE_PARTITIONS), records=batch
+    )
+    request = ProduceRequest(
+        acks=-1,
+        timeout_ms=5_000,
+        topic_data=(TopicProduceData(name=TRANSACTION_STATE_TOPIC, partition_data=(data,)),),
+    )
+    answer = line.ask(PRODUCE, PRODUCE_VERSION, request).responses[0].partition_responses[0]
+    assert answer.error_code == ErrorCode.NONE, (transactional_id, answer)
+
+
+def _wait_until_coordinating(broker: Address) -> None:
+    """FindCoordinator makes the state topics; the answer is an error until they are there."""
+    line = Line(broker.host, broker.port)
+    try:
+        for key_type in (GROUP, TRANSACTION):
+            keys = tuple(f"k{number}" for number in range(STATE_PARTITIONS))
+            request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=keys)
+            while any(
+                found.error_code != ErrorCode.NONE
+                for found in line.ask(FIND_COORDINATOR, FIND_VERSION, request).coordinators
+            ):
+                pass
+    finally:
+        line.close()

@@ -1,0 +1,96 @@
+"""Told, recorded and compared: transcripts of stories and what two of them disagree about.
+
+A recording is one text file per module of stories, each story a heading and its lines, so that a
+change of Kafka's answers is a readable diff; the walks are compressed, ten seeds in a file.
+"""
+
+import difflib
+import gzip
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from tests.judge.broker import Broker
+from tests.judge.differences import DIFFERENCES, Difference
+from tests.judge.houses import Address
+from tests.judge.story import Story
+
+RECORDED: Final = Path(__file__).parent / "recorded"
+HEADING: Final = "== "
+CONTEXT_LINES: Final = 12
+COMPRESSED: Final = ".txt.gz"
+PLAIN: Final = ".txt"
+
+
+def told_to(broker: Address, story: Story) -> list[str]:
+    """The transcript of a story as this broker answers it."""
+    judge = Broker(broker.host, broker.port, story.prefix)
+    try:
+        return story.run(judge)
+    except BaseException as error:
+        error.add_note("\n".join(("so far:", *judge.transcript[-CONTEXT_LINES:])))
+        raise
+    finally:
+        judge.close()
+
+
+def disagreements(
+    story: str, kafka: list[str], ours: list[str]
+) -> tuple[list[str], set[Difference]]:
+    """What differs and is not on the list, as a diff with what led to it, and which differences
+    of the list were met."""
+    met: set[Difference] = set()
+    settled = list(ours)
+    for index, (theirs, mine) in enumerate(itertools.zip_longest(kafka, ours, fillvalue="")):
+        known = None if theirs == mine else _known(story, theirs, mine)
+        if known is not None and index < len(settled):
+            met.add(known)
+            settled[index] = theirs
+    if settled == kafka:
+        return [], met
+    diff = difflib.unified_diff(kafka, settled, "Kafka", "ours", n=CONTEXT_LINES, lineterm="")
+    return list(diff), met
+
+
+def _known(story: str, theirs: str, mine: str) -> Difference | None:
+    for difference in DIFFERENCES:
+        if difference.explains(story, theirs, mine):
+            return difference
+    return None
+
+
+def file_of(story: Story) -> str:
+    """The name of the file that has its recording."""
+    return story.recording or f"{story.module}{PLAIN}"
+
+
+def recorded(directory: Path = RECORDED) -> dict[str, list[str]]:
+    """Every recorded transcript by its story's id."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(directory.iterdir()):
+        if path.name.endswith(COMPRESSED):
+            text = gzip.decompress(path.read_bytes()).decode()
+        elif path.name.endswith(PLAIN):
+            text = path.read_text()
+        else:
+            continue
+        lines: list[str] = []
+        for line in text.splitlines():
+            if line.startswith(HEADING):
+                lines = found.setdefault(line.removeprefix(HEADING), [])
+            else:
+                lines.append(line)
+    return found
+
+
+def record(transcripts: Mapping[str, Mapping[str, list[str]]], directory: Path = RECORDED) -> None:
+    """Write recordings: by file, by story. A file that is named is replaced as a whole."""
+    for name, stories in transcripts.items():
+        lines: list[str] = []
+        for story, transcript in stories.items():
+            lines += [HEADING + story, *transcript]
+        data = ("\n".join(lines) + "\n").encode()
+        if name.endswith(COMPRESSED):
+            data = gzip.compress(data, mtime=0)
+        (directory / name).write_bytes(data)

@@ -1,0 +1,107 @@
+"""Names for what every broker chooses for itself, so that two transcripts can be compared.
+
+Producer ids, topic ids, coordinator epochs, leader epochs and member ids get a name when they are
+first seen: the first producer id of a story is p1 on every broker. What a story names itself (its
+topics, groups and transactional ids) has the story's prefix on the wire and none in a transcript.
+"""
+
+import dataclasses
+from typing import Any, Final
+from uuid import UUID
+
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schema import ZERO_UUID
+
+NOBODY: Final = 2**62
+"""A producer id that no broker has given to anybody."""
+
+UNSAID: Final = frozenset({"throttle_time_ms", "error_message", "correlation_id"})
+"""Fields that a transcript leaves out: a broker may say there what it likes."""
+
+TIMES: Final = ("timestamp_ms", "_time_ms", "timestamp")
+
+
+class Names:
+    """The names of one story on one broker."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self._given: dict[str, dict[object, str]] = {}
+        self.topic_ids: dict[str, UUID] = {}
+
+    def on_wire(self, name: str) -> str:
+        """What the broker is told. Internal topics and the empty name are everybody's."""
+        return name if not name or name.startswith("__") else self.prefix + name
+
+    def here(self, name: str | None) -> str:
+        """What a transcript says."""
+        return "null" if name is None else name.removeprefix(self.prefix)
+
+    def _of(self, kind: str, value: object) -> str:
+        given = self._given.setdefault(kind, {})
+        return given.setdefault(value, f"{kind}{len(given) + 1}")
+
+    def producer(self, producer_id: int) -> str:
+        if producer_id == NOBODY:
+            return "nobody"
+        return str(producer_id) if producer_id < 0 else self._of("p", producer_id)
+
+    def identity(self, producer_id: int, producer_epoch: int) -> str:
+        return f"{self.producer(producer_id)}/{producer_epoch}"
+
+    def coordinator_epoch(self, epoch: int) -> str:
+        return str(epoch) if epoch < 0 else self._of("c", epoch)
+
+    def member(self, member_id: str) -> str:
+        return member_id if not member_id else self._of("m", member_id)
+
+    def topic_id(self, topic_id: UUID) -> str:
+        if topic_id == ZERO_UUID:
+            return "zero"
+        for name, known in self.topic_ids.items():
+            if known == topic_id:
+                return f"id({name})"
+        return self._of("topic", topic_id)
+
+    def describe(self, value: object, field: str = "") -> str:
+        """Any part of any message, in few words; fields that have their default are left out."""
+        if isinstance(value, tuple | list):
+            return "[" + " ".join(self.describe(item, field) for item in value) + "]"
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return "{" + " ".join(self._fields(value)) + "}"
+        if field.endswith("error_code") and isinstance(value, int):
+            return code_name(value)
+        if field.endswith("producer_id") and isinstance(value, int):
+            return self.producer(value)
+        if field == "coordinator_epoch" and isinstance(value, int):
+            return self.coordinator_epoch(value)
+        if field.endswith("member_id") and isinstance(value, str):
+            return self.member(value)
+        if isinstance(value, UUID):
+            return self.topic_id(value)
+        if isinstance(value, bytes | bytearray | memoryview):
+            return f"{len(value)} bytes"
+        return self.here(value) if isinstance(value, str) else str(value)
+
+    def _fields(self, message: Any) -> list[str]:
+        said = []
+        for field in dataclasses.fields(message):
+            value = getattr(message, field.name)
+            if field.name in UNSAID or field.name.endswith(TIMES) or _is_default(field, value):
+                continue
+            said.append(f"{field.name}={self.describe(value, field.name)}")
+        return said
+
+
+def code_name(code: int) -> str:
+    """The name of an error code, or its number if Kafka has none for it."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return str(code)
+
+
+def _is_default(field: "dataclasses.Field[Any]", value: object) -> bool:
+    if field.default_factory is not dataclasses.MISSING:
+        return bool(value == field.default_factory())
+    return bool(value == field.default)
