@@ -7,6 +7,15 @@
 from odradek.client.accumulator import Delivery
 from odradek.client.admin import Admin
 from odradek.client.consumer import Consumer
+from odradek.client.descriptions import (
+    HangingTransaction,
+    PartitionProducers,
+    Pin,
+    ProducerDescription,
+    ProducerIdAndEpoch,
+    TransactionDescription,
+    TransactionListing,
+)
 from odradek.client.errors import (
     Aborted,
     BufferFull,
@@ -55,6 +64,7 @@ __all__ = [
     "Fenced",
     "FetchedBatch",
     "GroupMetadata",
+    "HangingTransaction",
     "Header",
     "NewTopic",
     "OdradekError",
@@ -62,7 +72,11 @@ __all__ = [
     "OffsetAndTimestamp",
     "OffsetOutOfRange",
     "PartitionDescription",
+    "PartitionProducers",
+    "Pin",
     "Producer",
+    "ProducerDescription",
+    "ProducerIdAndEpoch",
     "RecordMetadata",
     "Refused",
     "Retriable",
@@ -70,4 +84,6 @@ __all__ = [
     "TopicDescription",
     "TopicPartition",
     "Transaction",
+    "TransactionDescription",
+    "TransactionListing",
 ]

@@ -1,4 +1,7 @@
-"""Administration: making, changing and describing topics, and looking at offsets and settings."""
+"""Administration: making, changing and describing topics, and looking at offsets and settings.
+
+What there is to do about transactions is in `txn_admin.py`.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType, TracebackType
@@ -8,6 +11,7 @@ from odradek.client.cluster import Cluster
 from odradek.client.config import ClientConfig, ClientOptions, Isolation
 from odradek.client.errors import Refused, Retriable, code_of, error_for
 from odradek.client.offsets import fetch_committed, list_offsets
+from odradek.client.txn_admin import TransactionAdmin
 from odradek.client.types import (
     EARLIEST,
     LATEST,
@@ -61,8 +65,8 @@ DEFAULT_CONFIG: Final = 5
 NO_CONFIGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-class Admin:
-    """Makes and describes topics.
+class Admin(TransactionAdmin):
+    """Makes and describes topics, looks at transactions and ends them.
 
     async with Admin("127.0.0.1:9092") as admin:
         await admin.create_topic("flights", partitions=4)

@@ -11,6 +11,15 @@ threads, one call at a time each; they do not survive a fork, and are made anew 
 from odradek.client.blocking.admin import Admin
 from odradek.client.blocking.consumer import Consumer
 from odradek.client.blocking.producer import Delivery, Producer, Transaction
+from odradek.client.descriptions import (
+    HangingTransaction,
+    PartitionProducers,
+    Pin,
+    ProducerDescription,
+    ProducerIdAndEpoch,
+    TransactionDescription,
+    TransactionListing,
+)
 from odradek.client.errors import (
     Aborted,
     BufferFull,
@@ -57,6 +66,7 @@ __all__ = [
     "Fenced",
     "FetchedBatch",
     "GroupMetadata",
+    "HangingTransaction",
     "Header",
     "NewTopic",
     "OdradekError",
@@ -64,7 +74,11 @@ __all__ = [
     "OffsetAndTimestamp",
     "OffsetOutOfRange",
     "PartitionDescription",
+    "PartitionProducers",
+    "Pin",
     "Producer",
+    "ProducerDescription",
+    "ProducerIdAndEpoch",
     "RecordMetadata",
     "Refused",
     "Retriable",
@@ -72,4 +86,6 @@ __all__ = [
     "TopicDescription",
     "TopicPartition",
     "Transaction",
+    "TransactionDescription",
+    "TransactionListing",
 ]

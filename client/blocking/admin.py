@@ -9,6 +9,16 @@ from odradek.client.admin import NO_CONFIGS, OffsetSpec
 from odradek.client.admin import Admin as AsyncAdmin
 from odradek.client.blocking.loop import Hosted
 from odradek.client.config import ClientConfig, ClientOptions, Isolation, parse_bootstrap
+from odradek.client.descriptions import (
+    HangingTransaction,
+    PartitionProducers,
+    Pin,
+    ProducerIdAndEpoch,
+    TransactionDescription,
+    TransactionListing,
+)
+from odradek.client.errors import OdradekError
+from odradek.client.txn_admin import MAX_TIMEOUT_MS
 from odradek.client.types import (
     ClusterDescription,
     ConfigEntry,
@@ -113,3 +123,74 @@ class Admin:
 
     def describe_cluster(self) -> ClusterDescription:
         return self._hosted.loop.call(self._async.describe_cluster)
+
+    # Transactions
+
+    def list_transactions(
+        self,
+        *,
+        states: Sequence[str] = (),
+        producer_ids: Sequence[int] = (),
+        older_than_ms: int | None = None,
+        pattern: str | None = None,
+    ) -> list[TransactionListing]:
+        return self._hosted.loop.call(
+            partial(
+                self._async.list_transactions,
+                states=states,
+                producer_ids=producer_ids,
+                older_than_ms=older_than_ms,
+                pattern=pattern,
+            )
+        )
+
+    def describe_transactions(
+        self, *transactional_ids: str
+    ) -> dict[str, TransactionDescription | OdradekError]:
+        return self._hosted.loop.call(self._async.describe_transactions, *transactional_ids)
+
+    def describe_transaction(self, transactional_id: str) -> TransactionDescription:
+        return self._hosted.loop.call(self._async.describe_transaction, transactional_id)
+
+    def describe_producers(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, PartitionProducers | OdradekError]:
+        return self._hosted.loop.call(self._async.describe_producers, partitions)
+
+    def abort_transaction(
+        self,
+        partition: TopicPartition,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int = 0,
+    ) -> None:
+        self._hosted.loop.call(
+            partial(
+                self._async.abort_transaction,
+                partition,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                coordinator_epoch=coordinator_epoch,
+            )
+        )
+
+    def fence_producers(
+        self, *transactional_ids: str
+    ) -> dict[str, ProducerIdAndEpoch | OdradekError]:
+        return self._hosted.loop.call(self._async.fence_producers, *transactional_ids)
+
+    def force_terminate_transaction(self, transactional_id: str) -> ProducerIdAndEpoch:
+        return self._hosted.loop.call(self._async.force_terminate_transaction, transactional_id)
+
+    def who_pins(
+        self, topic: str, partition: int | None = None
+    ) -> dict[TopicPartition, Pin | None]:
+        return self._hosted.loop.call(self._async.who_pins, topic, partition)
+
+    def find_hanging(
+        self, *topics: str, max_timeout_ms: int = MAX_TIMEOUT_MS
+    ) -> list[HangingTransaction]:
+        return self._hosted.loop.call(
+            partial(self._async.find_hanging, *topics, max_timeout_ms=max_timeout_ms)
+        )

@@ -1,0 +1,290 @@
+"""Administration of transactions: who has one open, what it holds back, and how to end it.
+
+The part of `Admin` that is about transactions. `who_pins` and `find_hanging` put together what the
+single requests answer, which no single broker knows.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from odradek.client import txn_requests
+from odradek.client.cluster import Cluster
+from odradek.client.descriptions import (
+    HangingTransaction,
+    PartitionProducers,
+    Pin,
+    ProducerDescription,
+    ProducerIdAndEpoch,
+    TransactionDescription,
+    TransactionListing,
+)
+from odradek.client.errors import OdradekError, Refused
+from odradek.client.offsets import list_offsets
+from odradek.client.types import LATEST, TopicPartition
+from odradek.protocol.errors import ErrorCode
+
+MAX_TIMEOUT_MS: Final = 15 * 60 * 1000
+"""Kafka's default of transaction.max.timeout.ms: nothing healthy is open for longer."""
+
+Described = dict[str, TransactionDescription | OdradekError]
+Producers = dict[TopicPartition, PartitionProducers | OdradekError]
+
+
+class TransactionAdmin:
+    """What `Admin` can do about transactions; works with any broker that speaks KIP-664."""
+
+    _cluster: Cluster
+
+    async def list_transactions(
+        self,
+        *,
+        states: Sequence[str] = (),
+        producer_ids: Sequence[int] = (),
+        older_than_ms: int | None = None,
+        pattern: str | None = None,
+    ) -> list[TransactionListing]:
+        """Every transactional id that passes all filters, of every broker, sorted.
+
+        `pattern` is a regular expression that the whole id must match (the broker's dialect);
+        `older_than_ms` keeps ids without an open transaction, as Kafka does.
+
+        Raises `Refused` for a state that is none, a bad pattern, or a filter that a broker is too
+        old for; `TimedOut`.
+        """
+        return await txn_requests.list_transactions(
+            self._cluster,
+            states=states,
+            producer_ids=producer_ids,
+            older_than_ms=older_than_ms,
+            pattern=pattern,
+        )
+
+    async def describe_transactions(self, *transactional_ids: str) -> Described:
+        """Each id's state and transaction, or its error (`Refused`: there is no such id)."""
+        return await txn_requests.describe_transactions(self._cluster, transactional_ids)
+
+    async def describe_transaction(self, transactional_id: str) -> TransactionDescription:
+        """One id's. Raises `Refused`, `TimedOut`."""
+        (found,) = (await self.describe_transactions(transactional_id)).values()
+        if isinstance(found, OdradekError):
+            raise found
+        return found
+
+    async def describe_producers(self, partitions: Iterable[TopicPartition]) -> Producers:
+        """Each partition's producers, asked of its leader, or its error."""
+        return await txn_requests.describe_producers(self._cluster, partitions)
+
+    async def abort_transaction(
+        self,
+        partition: TopicPartition,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int = 0,
+    ) -> None:
+        """Write an ABORT marker to one partition, past the coordinator: for hanging transactions.
+
+        The three numbers are those of `describe_producers`, a coordinator epoch of -1 as 0. Raises
+        `Refused` where the partition knows newer ones, `TimedOut`.
+        """
+        await txn_requests.write_abort_marker(
+            self._cluster,
+            TopicPartition(*partition),
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=max(coordinator_epoch, 0),
+        )
+
+    async def fence_producers(
+        self, *transactional_ids: str
+    ) -> dict[str, ProducerIdAndEpoch | OdradekError]:
+        """Lock out whoever uses these ids and abort what they have open; each one's new epoch.
+
+        An id that is not there yet is made.
+        """
+        return await txn_requests.fence_producers(self._cluster, transactional_ids)
+
+    async def force_terminate_transaction(self, transactional_id: str) -> ProducerIdAndEpoch:
+        """Abort the id's open transaction by fencing its producer. Raises `Refused`, `TimedOut`."""
+        (outcome,) = (await self.fence_producers(transactional_id)).values()
+        if isinstance(outcome, OdradekError):
+            raise outcome
+        return outcome
+
+    # Put together
+
+    async def who_pins(
+        self, topic: str, partition: int | None = None
+    ) -> dict[TopicPartition, Pin | None]:
+        """By partition, whose transaction holds the last stable offset back; None: nobody's.
+
+        Raises `Refused` for a topic or partition that is not there, `TimedOut`.
+        """
+        wanted = await self._partitions_of(topic)
+        if partition is not None:
+            if TopicPartition(topic, partition) not in wanted:
+                raise Refused(
+                    f"the topic {topic!r} has the partitions 0 to {len(wanted) - 1}, and "
+                    f"{partition} is not one of them",
+                    code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                )
+            wanted = [TopicPartition(topic, partition)]
+        found = _values(await self.describe_producers(wanted))
+        pinning = {name: one.pinning for name, one in found.items()}
+        pinned = {name: one for name, one in pinning.items() if one is not None}
+        ids = await self._transactional_ids(pinned.values())
+        described = await self.describe_transactions(*ids.values())
+        ends = await self._ends([found[name] for name in pinned])
+        return {
+            name: _pin(name, pinned[name], ends[name], ids, described) if name in pinned else None
+            for name in wanted
+        }
+
+    async def find_hanging(
+        self, *topics: str, max_timeout_ms: int = MAX_TIMEOUT_MS
+    ) -> list[HangingTransaction]:
+        """What is open in a partition and nobody is going to end, in these topics or (none) in all.
+
+        Looks at transactions whose last batch is older than `max_timeout_ms`. Such a one hangs if
+        no transactional id has its producer id, or that id does not have the partition in its
+        transaction (the rule of Kafka's own tool). Raises `Refused`, `TimedOut`.
+        """
+        names = topics or tuple(await self._topics())
+        partitions = [one for name in names for one in await self._partitions_of(name)]
+        before = _values(await self.describe_producers(partitions))
+        now_ms = self._cluster.config.wall_ms()
+        candidates = [
+            (name, producer)
+            for name, one in before.items()
+            for producer in one.producers
+            if producer.transaction_start_offset is not None
+            and now_ms - producer.last_timestamp_ms > max_timeout_ms
+        ]
+        ids = await self._transactional_ids([producer for _, producer in candidates])
+        described = await self.describe_transactions(*ids.values())
+        hanging = [
+            _hanging(name, producer, now_ms, ids.get(producer.producer_id), reason)
+            for name, producer in candidates
+            if (reason := _why_hanging(name, producer, ids, described)) is not None
+        ]
+        # What ended while we asked one after the other was only not there any more.
+        after = _values(await self.describe_producers(one.partition for one in hanging))
+        return [one for one in hanging if _is_still_open(one, after[one.partition])]
+
+    async def _transactional_ids(self, producers: Iterable[ProducerDescription]) -> dict[int, str]:
+        """By producer id, whose it is, as far as a coordinator or the partition knows."""
+        wanted = {one.producer_id: one.transactional_id for one in producers}
+        known = {number: name for number, name in wanted.items() if name is not None}
+        unknown = sorted(wanted.keys() - known.keys())
+        if unknown:
+            listed = await self.list_transactions(producer_ids=unknown)
+            known |= {one.producer_id: one.transactional_id for one in listed}
+        return known
+
+    async def _ends(self, found: Sequence[PartitionProducers]) -> dict[TopicPartition, int]:
+        """Where the logs end; asked for where DescribeProducers did not tell."""
+        ends = {one.partition: one.log_end_offset for one in found}
+        missing = {name: LATEST for name, end in ends.items() if end is None}
+        asked = await list_offsets(self._cluster, missing, "read_uncommitted")
+        return {name: asked[name].offset if end is None else end for name, end in ends.items()}
+
+    async def _topics(self) -> list[str]:
+        async def attempt() -> list[str]:
+            await self._cluster.refresh(None)
+            return sorted(self._cluster.metadata.topics)
+
+        return await self._cluster.retrying("reading the cluster's metadata", attempt)
+
+    async def _partitions_of(self, topic: str) -> list[TopicPartition]:
+        async def attempt() -> list[TopicPartition]:
+            await self._cluster.refresh([topic])
+            metadata = self._cluster.metadata
+            code = metadata.topic_errors.get(topic)
+            if topic not in metadata.topics:
+                code = code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                raise Refused(f"there is no topic {topic!r}", code=code)
+            return [TopicPartition(topic, one) for one in metadata.topics[topic].partitions]
+
+        return await self._cluster.retrying(f"looking for the topic {topic!r}", attempt)
+
+
+def _values(found: Producers) -> dict[TopicPartition, PartitionProducers]:
+    values: dict[TopicPartition, PartitionProducers] = {}
+    for name, one in found.items():
+        if isinstance(one, OdradekError):
+            raise one.copy()
+        values[name] = one
+    return values
+
+
+def _pin(
+    partition: TopicPartition,
+    producer: ProducerDescription,
+    end_offset: int,
+    ids: dict[int, str],
+    described: Described,
+) -> Pin:
+    transactional_id = ids.get(producer.producer_id)
+    found = described.get(transactional_id or "")
+    about = found if isinstance(found, TransactionDescription) and found.is_open else None
+    start_offset = producer.transaction_start_offset or 0
+    return Pin(
+        partition=partition,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        start_offset=start_offset,
+        end_offset=end_offset,
+        records_behind=max(end_offset - start_offset, 0),
+        transactional_id=transactional_id,
+        state=about.state if about else None,
+        client_id=producer.client_id or (about.client_id if about else None),
+        client_host=producer.client_host or (about.client_host if about else None),
+        age_ms=about.age_ms if about else None,
+        remaining_ms=about.remaining_ms if about else None,
+        timeout_ms=about.timeout_ms if about else None,
+    )
+
+
+def _why_hanging(
+    partition: TopicPartition,
+    producer: ProducerDescription,
+    ids: dict[int, str],
+    described: Described,
+) -> str | None:
+    transactional_id = ids.get(producer.producer_id)
+    if transactional_id is None:
+        return f"no transactional id has producer id {producer.producer_id}"
+    found = described[transactional_id]
+    if isinstance(found, OdradekError):
+        if found.code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            raise found.copy()
+        return f"the transactional id {transactional_id!r} is not known any more"
+    if partition in found.partitions:
+        return None
+    return f"{transactional_id!r} is {found.state} and does not have {partition} in its transaction"
+
+
+def _hanging(
+    partition: TopicPartition,
+    producer: ProducerDescription,
+    now_ms: int,
+    transactional_id: str | None,
+    reason: str,
+) -> HangingTransaction:
+    assert producer.transaction_start_offset is not None
+    return HangingTransaction(
+        partition=partition,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        coordinator_epoch=producer.coordinator_epoch,
+        start_offset=producer.transaction_start_offset,
+        last_timestamp_ms=producer.last_timestamp_ms,
+        idle_ms=now_ms - producer.last_timestamp_ms,
+        transactional_id=transactional_id,
+        reason=reason,
+    )
+
+
+def _is_still_open(hanging: HangingTransaction, found: PartitionProducers) -> bool:
+    place = (hanging.producer_id, hanging.start_offset)
+    return any((one.producer_id, one.transaction_start_offset) == place for one in found.producers)
