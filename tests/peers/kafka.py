@@ -81,7 +81,7 @@ class RealKafka:
 
     def format(self) -> None:
         """Prepare the directory, once, as Kafka wants it before its first start."""
-        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster_id = "A" + urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]  # "-A" is an option
         tool = self._java("kafka.tools.StorageTool")
         subprocess.run(
             [*tool, "format", "-t", cluster_id, "-c", str(self._properties)],
