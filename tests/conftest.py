@@ -10,6 +10,7 @@ from typing import Final
 
 import pytest
 
+from tests.compat import agents
 from tests.peers.jars import PeersMissing, require_tools
 from tests.peers.kafka import RealKafka
 
@@ -73,3 +74,37 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
         return kafka.address
     address: str = request.getfixturevalue("odradek_address")
     return address
+
+
+@pytest.fixture(scope="session")
+def java_agent(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The command of the agent over Kafka's own client, compiled. Mark the test `peers`."""
+    return agents.java_command(tmp_path_factory.mktemp("java-agent"))
+
+
+@pytest.fixture(scope="session")
+def go_agent(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The command of the agent over franz-go, built. Mark the test `peers`."""
+    try:
+        return agents.go_command(tmp_path_factory.mktemp("go-agent"))
+    except PeersMissing as missing:
+        if os.environ.get(MUST_NOT_SKIP) == "1":
+            pytest.fail(f"{missing} {MUST_NOT_SKIP}=1 forbids to skip.")
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(
+    params=[
+        "confluent",
+        pytest.param("java", marks=pytest.mark.peers),
+        pytest.param("franz-go", marks=pytest.mark.peers),
+    ]
+)
+def client(request: pytest.FixtureRequest) -> agents.Client:
+    """A client library that a process can be started with: one after the other."""
+    name: str = request.param
+    if name == "confluent":
+        return agents.Client(name, agents.confluent_command(), transaction_version=1)
+    built = {"java": "java_agent", "franz-go": "go_agent"}[name]
+    command: list[str] = request.getfixturevalue(built)
+    return agents.Client(name, command, transaction_version=2)

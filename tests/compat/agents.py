@@ -1,0 +1,232 @@
+"""Foreign clients as processes that do what a test tells them, line by line.
+
+Each agent is a small program over one real client library: `confluent_agent.py` (librdkafka),
+`java/TransactionAgent.java` (Apache Kafka's own) and `go/main.go` (franz-go). All read the same
+commands, so a story is written once and played by each of them, against ours and against a real
+Kafka. A process of its own can be stopped and killed without a word, as in life. The commands:
+
+    open NAME BOOTSTRAP TRANSACTIONAL_ID     a producer; initialises its transactions
+    begin|commit|abort NAME
+    send NAME TOPIC PARTITION VALUE          answers the record's offset
+    offsets NAME GROUP TOPIC PARTITION OFFSET
+    relay BOOTSTRAP TRANSACTIONAL_ID GROUP INSTANCE SOURCE TARGET COUNT BATCH
+                                             consume, transform, produce, until COUNT records of
+                                             SOURCE are done; BATCH at most in one transaction
+
+The answer is `ok WORDS...` or `error KIND MESSAGE`; a relay says `progress COMMITTED` before it.
+"""
+
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.peers.jars import PeersMissing, kafka_jars
+
+HERE: Final = Path(__file__).parent
+ANSWER_TIMEOUT_SECONDS: Final = 60.0
+BUILD_TIMEOUT_SECONDS: Final = 600
+HOW_TO_GET_GO: Final = "franz-go needs Go 1.26 or later (https://go.dev/dl)."
+JAVA: Final = ("java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+
+
+class Refused(Exception):
+    """The client refused a command; `kind` is what its library calls the error."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(f"{kind}: {message}")
+        self.kind = kind
+
+
+class Agent:
+    """A running agent. What it says is read by a thread, so that nothing is lost while we wait."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            text=True,
+            bufsize=1,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+        self._names = 0
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put(line)
+        self._lines.put(None)
+
+    def tell(self, *words: object) -> None:
+        """Send a command and do not wait."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(" ".join(map(str, words)) + "\n")
+        self.process.stdin.flush()
+
+    def answer(self, timeout_seconds: float = ANSWER_TIMEOUT_SECONDS) -> list[str]:
+        """The words after `ok`. Raises Refused, and TimeoutError if there is no answer."""
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            kind, *words = self._line(deadline).split()
+            if kind == "error":
+                raise Refused(words[0], " ".join(words[1:]))
+            if kind == "ok":
+                return words
+
+    def progress(self, at_least: int) -> None:
+        """Return when a relay has committed so many transactions."""
+        deadline = time.monotonic() + ANSWER_TIMEOUT_SECONDS
+        while True:
+            kind, *words = self._line(deadline).split()
+            assert kind == "progress", (kind, words, self.said())
+            if int(words[0]) >= at_least:
+                return
+
+    def _line(self, deadline: float) -> str:
+        try:
+            line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            raise TimeoutError(f"the agent does not answer; it wrote:\n{self.said()}") from None
+        if line is None:
+            raise EOFError(f"the agent is gone; it wrote:\n{self.said()}")
+        return line
+
+    def ask(self, *words: object) -> list[str]:
+        """Send a command and wait for its answer. Raises Refused."""
+        self.tell(*words)
+        return self.answer()
+
+    def producer(self, bootstrap: str, transactional_id: str) -> "RemoteProducer":
+        """A producer in the agent that has initialised its transactions."""
+        self._names += 1
+        made = RemoteProducer(self, f"producer-{self._names}")
+        self.ask("open", made.name, bootstrap, transactional_id)
+        return made
+
+    def pause(self) -> None:
+        """Stop the process as a long garbage collection does: it will not notice."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """End the process with SIGKILL: it tells nobody."""
+        self.process.kill()
+        self.process.wait()
+
+    def said(self) -> str:
+        """The end of what the process wrote to its standard error."""
+        self._said.seek(0)
+        return self._said.read().decode(errors="replace")[-4_000:]
+
+    def close(self) -> None:
+        self.kill()
+        self._reader.join()
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self._said.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A client library, how to start a process over it, and the generation of its protocol."""
+
+    name: str
+    command: Sequence[str]
+    transaction_version: int
+
+    @contextmanager
+    def running(self) -> Iterator[Agent]:
+        """A process over this client while the block runs."""
+        agent = Agent(self.command)
+        try:
+            yield agent
+        finally:
+            agent.close()
+
+
+class RemoteProducer:
+    """A transactional producer inside an agent."""
+
+    def __init__(self, agent: Agent, name: str) -> None:
+        self.agent = agent
+        self.name = name
+
+    def begin(self) -> None:
+        self.agent.ask("begin", self.name)
+
+    def send(self, topic: str, value: str, *, partition: int = 0) -> int:
+        """Send one record, wait until it is acknowledged, return its offset."""
+        (offset,) = self.agent.ask("send", self.name, topic, partition, value)
+        return int(offset)
+
+    def send_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
+        self.agent.ask("offsets", self.name, group, topic, partition, offset)
+
+    def commit(self) -> None:
+        self.agent.ask("commit", self.name)
+
+    def abort(self) -> None:
+        self.agent.ask("abort", self.name)
+
+    def write(self, topic: str, value: str, *, partition: int = 0) -> int:
+        """A whole transaction of one record; its offset."""
+        self.begin()
+        offset = self.send(topic, value, partition=partition)
+        self.commit()
+        return offset
+
+
+def confluent_command() -> list[str]:
+    return [sys.executable, "-m", "tests.compat.confluent_agent"]
+
+
+def java_command(directory: Path) -> list[str]:
+    """Compiles the Java agent into a directory. Raises PeersMissing."""
+    class_path = f"{kafka_jars()}/*"
+    source = HERE / "java" / "TransactionAgent.java"
+    _build(["javac", "-Xlint:all,-path", "-cp", class_path, "-d", str(directory), str(source)])
+    return [*JAVA, "-cp", f"{directory}:{class_path}", "TransactionAgent"]
+
+
+def go_command(directory: Path) -> list[str]:
+    """Builds the Go agent into a directory; the first time that fetches franz-go.
+
+    Raises PeersMissing.
+    """
+    if shutil.which("go") is None:
+        raise PeersMissing(f"Not found: go. {HOW_TO_GET_GO}")
+    program = directory / "agent"
+    _build(["go", "build", "-mod=readonly", "-o", str(program), "."], HERE / "go")
+    return [str(program)]
+
+
+def _build(command: list[str], directory: Path | None = None) -> None:
+    built = subprocess.run(
+        command,
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=BUILD_TIMEOUT_SECONDS,
+        check=False,
+    )
+    assert built.returncode == 0, f"{command[0]} failed:\n{built.stdout}{built.stderr}"

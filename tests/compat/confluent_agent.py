@@ -1,0 +1,209 @@
+"""The agent over confluent-kafka: `python -m tests.compat.confluent_agent`; see `agents.py`."""
+
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+
+TIMEOUT_SECONDS: Final = 30.0
+QUICK: Final = {  # how soon a broker that died is looked for again
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 200,
+    "retry.backoff.ms": 20,
+}
+EVERY_THIRD: Final = 3
+
+
+class Agent:
+    """The producers of one process, by name."""
+
+    def __init__(self) -> None:
+        self._producers: dict[str, Producer] = {}
+        self._bootstrap = ""
+
+    def run(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            command, *words = line.split()
+            try:
+                answer = getattr(self, f"do_{command}")(*words)
+            except KafkaException as refused:
+                error: KafkaError = refused.args[0]
+                _say("error", error.name(), error.str())
+            else:
+                _say("ok", *([] if answer is None else [answer]))
+
+    def do_open(self, name: str, bootstrap: str, transactional_id: str) -> None:
+        self._bootstrap = bootstrap
+        self._producers[name] = _opened(bootstrap, transactional_id)
+
+    def do_begin(self, name: str) -> None:
+        self._producers[name].begin_transaction()
+
+    def do_commit(self, name: str) -> None:
+        _until_done(self._producers[name].commit_transaction)
+
+    def do_abort(self, name: str) -> None:
+        _until_done(self._producers[name].abort_transaction)
+
+    def do_send(self, name: str, topic: str, partition: str, value: str) -> int:
+        sender = self._producers[name]
+        answers: list[tuple[KafkaError | None, int | None]] = []
+
+        def answered(error: KafkaError | None, message: "Message[bytes, bytes]") -> None:
+            answers.append((error, message.offset()))
+
+        sender.produce(topic, value.encode(), partition=int(partition), on_delivery=answered)
+        sender.flush(TIMEOUT_SECONDS)
+        ((error, offset),) = answers
+        if error is not None:
+            raise KafkaException(error)
+        assert offset is not None
+        return offset
+
+    def do_offsets(self, name: str, group: str, topic: str, partition: str, offset: str) -> None:
+        places = [TopicPartition(topic, int(partition), int(offset))]
+        stranger = Consumer({"bootstrap.servers": self._bootstrap, "group.id": group})
+        metadata = stranger.consumer_group_metadata()  # of a group that nobody has joined
+        sender = self._producers[name]
+        _until_done(lambda t: sender.send_offsets_to_transaction(places, metadata, t))
+        stranger.close()
+
+    def do_relay(self, *words: str) -> str:
+        return _relay(*words[:6], count=int(words[6]), batch=int(words[7]))
+
+
+def _opened(bootstrap: str, transactional_id: str) -> Producer:
+    made = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "transactional.id": transactional_id,
+            "linger.ms": 0,
+            **QUICK,
+        }
+    )
+    _until_done(made.init_transactions)
+    return made
+
+
+def _until_done(call: Callable[[float], Any]) -> None:
+    """librdkafka says which errors mean that the very same call may be made again."""
+    while True:
+        try:
+            call(TIMEOUT_SECONDS)
+            return
+        except KafkaException as refused:
+            if not refused.args[0].retriable():
+                raise
+
+
+def _relay(
+    bootstrap: str,
+    transactional_id: str,
+    group: str,
+    instance: str,
+    source: str,
+    target: str,
+    *,
+    count: int,
+    batch: int,
+) -> str:
+    sender = _opened(bootstrap, transactional_id)
+    receiver = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "group.instance.id": instance,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "session.timeout.ms": 6_000,
+            "heartbeat.interval.ms": 300,
+            "fetch.wait.max.ms": 50,
+            **QUICK,
+        }
+    )
+    receiver.subscribe([source])
+    number = committed = aborted = 0
+    try:
+        while not _is_done(receiver, count):
+            records = _records(receiver.consume(batch, timeout=0.1))
+            if not records:
+                continue
+            number += 1
+            if _transact(sender, receiver, records, target, commits=number % EVERY_THIRD != 0):
+                committed += 1
+                _say("progress", committed)
+            else:
+                aborted += 1
+                _rewind(receiver)
+    finally:
+        receiver.close()
+    return f"{committed} {aborted}"
+
+
+def _is_done(receiver: Consumer, count: int) -> bool:
+    """Whether all has been consumed: the source holds plain records only, from offset 0 on."""
+    places = receiver.position(receiver.assignment())
+    return sum(max(place.offset, 0) for place in places) == count
+
+
+def _records(messages: "list[Message[bytes, bytes]]") -> "list[Message[bytes, bytes]]":
+    for message in messages:
+        error = message.error()
+        if error is not None and error.fatal():
+            raise KafkaException(error)
+    return [message for message in messages if message.error() is None]
+
+
+def _transact(
+    sender: Producer,
+    receiver: Consumer,
+    records: "list[Message[bytes, bytes]]",
+    target: str,
+    *,
+    commits: bool,
+) -> bool:
+    """Whether it was committed. Raises KafkaException: nothing more can be done."""
+    next_offsets: dict[int, TopicPartition] = {}
+    sender.begin_transaction()
+    try:
+        for record in records:
+            topic, partition, offset = record.topic(), record.partition(), record.offset()
+            assert topic is not None
+            assert partition is not None
+            assert offset is not None
+            sender.produce(target, record.value(), partition=partition)
+            next_offsets[partition] = TopicPartition(topic, partition, offset + 1)
+        places = list(next_offsets.values())
+        metadata = receiver.consumer_group_metadata()
+        _until_done(lambda t: sender.send_offsets_to_transaction(places, metadata, t))
+        if commits:
+            _until_done(sender.commit_transaction)
+            return True
+    except KafkaException as refused:
+        if not refused.args[0].txn_requires_abort():
+            raise
+    _until_done(sender.abort_transaction)
+    return False
+
+
+def _rewind(receiver: Consumer) -> None:
+    """Consume again what an aborted transaction had consumed (KAFKA-17582)."""
+    for place in receiver.committed(receiver.assignment(), TIMEOUT_SECONDS):
+        receiver.seek(TopicPartition(place.topic, place.partition, max(place.offset, 0)))
+
+
+def _say(*words: object) -> None:
+    print(*words, flush=True)
+
+
+if __name__ == "__main__":
+    Agent().run(sys.stdin)

@@ -1,0 +1,197 @@
+// The agent over franz-go (second generation of the transaction protocol). See agents.py.
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+const (
+	everyThird = 3
+	poll       = 100 * time.Millisecond
+	longest    = 30 * time.Second
+)
+
+type agent struct {
+	producers map[string]*kgo.Client
+}
+
+func main() {
+	a := agent{producers: map[string]*kgo.Client{}}
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		answer, err := a.perform(strings.Fields(lines.Text()))
+		if err != nil {
+			refuse(err)
+			continue
+		}
+		fmt.Println(strings.TrimSpace("ok " + answer))
+	}
+}
+
+func refuse(err error) {
+	kind := "Error"
+	if known, ok := errors.AsType[*kerr.Error](err); ok {
+		kind = known.Message
+	}
+	fmt.Println("error", kind, strings.ReplaceAll(err.Error(), "\n", " "))
+}
+
+func (a agent) perform(words []string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*longest)
+	defer cancel()
+	name := words[1]
+	switch words[0] {
+	case "open":
+		client, err := kgo.NewClient(transactional(words[2], words[3])...)
+		if err != nil {
+			return "", err
+		}
+		a.producers[name] = client
+		_, _, err = client.ProducerID(ctx) // initialises its transactions; by itself it would wait until they begin
+		return "", err
+	case "begin":
+		return "", a.producers[name].BeginTransaction()
+	case "commit":
+		return "", a.end(ctx, name, kgo.TryCommit)
+	case "abort":
+		return "", a.end(ctx, name, kgo.TryAbort)
+	case "send":
+		partition, err := strconv.Atoi(words[3])
+		if err != nil {
+			return "", err
+		}
+		record := &kgo.Record{Topic: words[2], Partition: int32(partition), Value: []byte(words[4])}
+		sent, err := a.producers[name].ProduceSync(ctx, record).First()
+		if err != nil {
+			return "", err
+		}
+		return strconv.FormatInt(sent.Offset, 10), nil
+	case "relay":
+		return relay(words[1:])
+	}
+	return "", fmt.Errorf("no command %q", words[0])
+}
+
+func (a agent) end(ctx context.Context, name string, how kgo.TransactionEndTry) error {
+	if err := a.producers[name].Flush(ctx); err != nil {
+		return err
+	}
+	return a.producers[name].EndTransaction(ctx, how)
+}
+
+func transactional(bootstrap, transactionalID string) []kgo.Opt {
+	return []kgo.Opt{
+		kgo.SeedBrokers(bootstrap),
+		kgo.TransactionalID(transactionalID),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerLinger(0),
+		kgo.MetadataMinAge(100 * time.Millisecond),
+		kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond }), // a broker that died is soon back
+		kgo.RequestRetries(500),
+	}
+}
+
+// Consume, transform, produce: each poll is one transaction, every third is aborted and done again.
+func relay(words []string) (string, error) {
+	bootstrap, transactionalID, group, instance, source, target := words[0], words[1], words[2], words[3], words[4], words[5]
+	count, err := strconv.ParseInt(words[6], 10, 64)
+	if err != nil {
+		return "", err
+	}
+	batch, err := strconv.Atoi(words[7])
+	if err != nil {
+		return "", err
+	}
+	session, err := kgo.NewGroupTransactSession(append(transactional(bootstrap, transactionalID),
+		kgo.ConsumerGroup(group),
+		kgo.InstanceID(instance),
+		kgo.ConsumeTopics(source),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.RequireStableFetchOffsets(),
+		kgo.SessionTimeout(6*time.Second),
+		kgo.HeartbeatInterval(300*time.Millisecond),
+		kgo.FetchMaxWait(50*time.Millisecond),
+	)...)
+	if err != nil {
+		return "", err
+	}
+	defer session.Close()
+	number, committed, aborted := 0, 0, 0
+	for !isDone(session.Client(), count) {
+		records, err := records(session, batch)
+		if err != nil {
+			return "", err
+		}
+		if len(records) == 0 {
+			continue
+		}
+		number++
+		ended, err := transact(session, records, target, kgo.TransactionEndTry(number%everyThird != 0))
+		if err != nil {
+			return "", err
+		}
+		if ended {
+			committed++
+			fmt.Println("progress", committed)
+		} else {
+			aborted++
+		}
+	}
+	return fmt.Sprintf("%d %d", committed, aborted), nil
+}
+
+// Whether all has been done: the source holds plain records only, from offset 0 on.
+func isDone(client *kgo.Client, count int64) bool {
+	done := int64(0)
+	for _, partitions := range client.CommittedOffsets() {
+		for _, place := range partitions {
+			done += max(place.Offset, 0)
+		}
+	}
+	return done == count
+}
+
+func records(session *kgo.GroupTransactSession, batch int) ([]*kgo.Record, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), poll)
+	defer cancel()
+	fetches := session.PollRecords(ctx, batch)
+	for _, failed := range fetches.Errors() {
+		if !errors.Is(failed.Err, context.DeadlineExceeded) && !kerr.IsRetriable(failed.Err) {
+			return nil, failed.Err
+		}
+	}
+	return fetches.Records(), nil
+}
+
+// Whether it was committed. The session rewinds after an abort by itself.
+func transact(session *kgo.GroupTransactSession, records []*kgo.Record, target string, how kgo.TransactionEndTry) (bool, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*longest)
+	defer cancel()
+	if err := session.Begin(); err != nil {
+		return false, err
+	}
+	for _, record := range records {
+		made := &kgo.Record{Topic: target, Partition: record.Partition, Value: record.Value}
+		session.Produce(ctx, made, func(_ *kgo.Record, err error) {
+			if err != nil {
+				fmt.Fprintln(os.Stderr, "not sent:", err)
+				how = kgo.TryAbort
+			}
+		})
+	}
+	if err := session.Client().Flush(ctx); err != nil { // an abort should have something to abort
+		return false, err
+	}
+	return session.End(ctx, how)
+}
