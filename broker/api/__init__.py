@@ -21,7 +21,9 @@ from odradek.broker.api.markers import write_txn_markers
 from odradek.broker.api.metadata import describe_cluster, metadata
 from odradek.broker.api.offsets import list_offsets, offset_for_leader_epoch
 from odradek.broker.api.produce import produce
+from odradek.broker.api.producers import describe_producers
 from odradek.broker.api.topics import create_partitions, create_topics, delete_topics
+from odradek.broker.api.transactions import describe_transactions, list_transactions
 from odradek.broker.api.txn import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -59,6 +61,9 @@ HANDLERS: Final[MappingProxyType[int, Handler]] = MappingProxyType(
         37: create_partitions,
         42: delete_groups,
         60: describe_cluster,
+        61: describe_producers,
+        65: describe_transactions,
+        66: list_transactions,
     }
 )
 """The handler of each API, by its key."""

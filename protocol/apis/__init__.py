@@ -20,6 +20,11 @@ from odradek.protocol.apis.metadata import DESCRIBE_CLUSTER, METADATA
 from odradek.protocol.apis.offsets import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from odradek.protocol.apis.produce import PRODUCE
 from odradek.protocol.apis.topics import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
+from odradek.protocol.apis.transactions import (
+    DESCRIBE_PRODUCERS,
+    DESCRIBE_TRANSACTIONS,
+    LIST_TRANSACTIONS,
+)
 from odradek.protocol.apis.txn import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
@@ -59,6 +64,9 @@ _ALL: Final[tuple[Api[Any, Any], ...]] = (
     CREATE_PARTITIONS,
     DELETE_GROUPS,
     DESCRIBE_CLUSTER,
+    DESCRIBE_PRODUCERS,
+    DESCRIBE_TRANSACTIONS,
+    LIST_TRANSACTIONS,
 )
 
 APIS: Final[dict[int, Api[Any, Any]]] = {api.key: api for api in _ALL}

@@ -53,6 +53,9 @@ KAFKA_4_3: Final[dict[int, tuple[int, int]]] = {
     37: (0, 3),
     42: (0, 2),
     60: (0, 2),
+    61: (0, 0),
+    65: (0, 0),
+    66: (0, 2),
 }
 
 by_api = pytest.mark.parametrize("api", APIS_WITH_2PC.values(), ids=lambda api: api.name)

@@ -1,0 +1,125 @@
+"""DescribeProducers, key 61, version 0.
+
+Behaviour: says of each partition which producers it knows: epoch, last sequence and timestamp, the
+epoch of the coordinator that sent the last marker, and where an open transaction begins (KIP-664).
+With it Kafka's tools find transactions that nobody is going to end. A name that no topic can have
+is INVALID_TOPIC_EXCEPTION, a partition that is not here UNKNOWN_TOPIC_OR_PARTITION.
+
+Versions: there is one.
+
+Differs from Kafka: a partition that is asked for twice is described once, so that no small request
+has a huge answer. Our tagged fields say who holds a partition's last stable offset back: which
+transactional id, which client from where, since when, until when, and how much waits behind it.
+What the partition itself remembers of who began a transaction is told first, as its leader need
+not be the transaction's coordinator; after a restart, what the coordinator says, if it is here.
+"""
+
+from typing import Final
+
+import trio
+
+from odradek.broker.api.context import RequestContext
+from odradek.broker.cluster.new_topic import check_name
+from odradek.broker.partition import Partition
+from odradek.broker.storage.producers import ProducerEntry
+from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.txn.view import TransactionView
+from odradek.protocol.apis.transactions import (
+    DescribeProducersPartitionResponse,
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeProducersTopicResponse,
+    ProducerState,
+)
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+AT_A_TIME: Final = 200
+"""Producers and partitions that are looked at before others have their turn."""
+NONE: Final = -1
+
+
+async def describe_producers(
+    context: RequestContext, request: DescribeProducersRequest
+) -> DescribeProducersResponse:
+    seen: set[TopicPartition] = set()
+    topics = []
+    for topic in request.topics:
+        described = []
+        for index in topic.partition_indexes:
+            where = TopicPartition(topic.name, index)
+            if where not in seen:
+                seen.add(where)
+                described.append(await _describe(context, where))
+                if len(seen) % AT_A_TIME == 0:
+                    await trio.lowlevel.checkpoint()
+        topics.append(DescribeProducersTopicResponse(name=topic.name, partitions=tuple(described)))
+    return DescribeProducersResponse(topics=tuple(topics))
+
+
+async def _describe(
+    context: RequestContext, where: TopicPartition
+) -> DescribeProducersPartitionResponse:
+    try:
+        check_name(where.topic)
+        partition = context.core.partitions.get(*where)
+        partition.check_available()
+    except KafkaError as error:
+        return DescribeProducersPartitionResponse(
+            partition_index=where.partition,
+            error_code=error.code,
+            error_message=error.message,
+            active_producers=(),
+        )
+    producers = []
+    for number, entry in enumerate(partition.producers(), 1):
+        producers.append(_producer(context, partition, entry))
+        if number % AT_A_TIME == 0:
+            await trio.lowlevel.checkpoint()
+    return DescribeProducersPartitionResponse(
+        partition_index=where.partition,
+        error_code=ErrorCode.NONE,
+        active_producers=tuple(producers),
+        last_stable_offset=partition.last_stable_offset,
+        high_watermark=partition.high_watermark,
+        log_end_offset=partition.log_end_offset,
+        log_start_offset=partition.log_start_offset,
+        pinning_producer_id=_pinning(partition),
+    )
+
+
+def _pinning(partition: Partition) -> int:
+    """Whose open transaction read_committed readers wait for.
+
+    None if the last stable offset is at the high watermark, or waits only for a marker that is
+    there and not replicated yet.
+    """
+    oldest = next(iter(partition.open_transactions()), None)
+    stable = partition.last_stable_offset
+    if oldest is None or stable == partition.high_watermark or oldest.first_offset > stable:
+        return NONE
+    return oldest.producer_id
+
+
+def _producer(context: RequestContext, partition: Partition, entry: ProducerEntry) -> ProducerState:
+    view = _coordinated(context, entry.producer_id)
+    state = ProducerState(
+        producer_id=entry.producer_id,
+        producer_epoch=entry.epoch,
+        last_sequence=entry.last_sequence,
+        last_timestamp=entry.last_timestamp_ms,
+        coordinator_epoch=entry.coordinator_epoch,
+        current_txn_start_offset=entry.first_offset,
+        transactional_id=None if view is None else view.transactional_id,
+    )
+    return state
+
+
+def _coordinated(context: RequestContext, producer_id: int) -> TransactionView | None:
+    """What the coordinator says of a producer, if it is this broker."""
+    transactional_id = context.core.transactions.owner_of(producer_id)
+    if not transactional_id:
+        return None
+    try:
+        return context.core.transactions.describe(transactional_id)
+    except KafkaError:
+        return None

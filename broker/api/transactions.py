@@ -1,0 +1,155 @@
+"""DescribeTransactions, key 65, version 0; ListTransactions, key 66, versions 0-2.
+
+Behaviour: says what the transactional ids that this broker coordinates are doing (KIP-664). While
+a transaction is open its partitions are told, and while it is being completed those that still wait
+for their marker; `__consumer_offsets` is one of them. A filter's state that there is not is
+returned as unknown; if a filter has no other state, nothing is found. A duration filter leaves out
+what began later; an id that never began anything counts as old. A pattern must match the whole id.
+
+Versions: ListTransactions 1 filters by duration (KIP-994), 2 by pattern (KIP-1152).
+
+Differs from Kafka: an id that is asked for twice is described once, so that no small request has a
+huge answer. Patterns have limits of their own (`broker/pattern.py`); one that is beyond them is
+INVALID_REGULAR_EXPRESSION. Our tagged fields say who the client is, why an epoch was changed and
+what is going to happen.
+"""
+
+import logging
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Final
+
+import trio
+
+from odradek.broker.api.context import RequestContext
+from odradek.broker.pattern import Pattern
+from odradek.broker.pattern_syntax import BadPattern
+from odradek.broker.txn.transaction import State
+from odradek.broker.txn.view import TransactionView
+from odradek.protocol.apis.transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    ListedTransaction,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionState,
+    TransactionTopic,
+)
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+LOGGER: Final = logging.getLogger(__name__)
+AT_A_TIME: Final = 200
+"""Ids that are looked at before others have their turn."""
+NO_TIME: Final = -1
+SHOWN_MAX: Final = 80
+
+
+async def describe_transactions(
+    context: RequestContext, request: DescribeTransactionsRequest
+) -> DescribeTransactionsResponse:
+    described = []
+    for number, transactional_id in enumerate(dict.fromkeys(request.transactional_ids), 1):
+        described.append(_describe(context, transactional_id))
+        if number % AT_A_TIME == 0:
+            await trio.lowlevel.checkpoint()
+    return DescribeTransactionsResponse(transaction_states=tuple(described))
+
+
+def _describe(context: RequestContext, transactional_id: str) -> TransactionState:
+    try:
+        view = context.core.transactions.describe(transactional_id)
+    except KafkaError as error:
+        return TransactionState(
+            error_code=error.code,
+            transactional_id=transactional_id,
+            transaction_state="",
+            transaction_timeout_ms=0,
+            transaction_start_time_ms=0,
+            producer_id=0,
+            producer_epoch=0,
+            topics=(),
+        )
+    transaction, bump, client = view.transaction, view.bump, view.client
+    return TransactionState(
+        error_code=ErrorCode.NONE,
+        transactional_id=transactional_id,
+        transaction_state=view.state.label,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_start_time_ms=transaction.started_ms,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        topics=tuple(_topics(view)),
+        epoch_bump_cause=None if bump is None else str(bump.cause),
+        epoch_bump_timestamp_ms=NO_TIME if bump is None else bump.at_ms,
+        client_id=None if client is None else client.client_id,
+        client_host=None if client is None else client.host,
+        times_out_in_ms=NO_TIME if view.times_out_in_ms is None else max(view.times_out_in_ms, 0),
+        explanation=view.explanation,
+        updated_timestamp_ms=transaction.updated_ms,
+        pending_state=None if view.pending_state is None else view.pending_state.label,
+    )
+
+
+def _topics(view: TransactionView) -> Iterator[TransactionTopic]:
+    for topic, partitions in groupby(sorted(view.partitions), key=lambda each: each.topic):
+        yield TransactionTopic(topic=topic, partitions=tuple(each.partition for each in partitions))
+
+
+async def list_transactions(
+    context: RequestContext, request: ListTransactionsRequest
+) -> ListTransactionsResponse:
+    transactions = context.core.transactions
+    if transactions.is_loading:
+        return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    labels = {state.label for state in State}
+    listed = []
+    try:
+        wanted = _Filter(request)
+        for number, view in enumerate(transactions.transactions(), 1):
+            if await wanted.has(view):
+                listed.append(_listed(view))
+            if number % AT_A_TIME == 0:
+                await trio.lowlevel.checkpoint()
+    except BadPattern as error:
+        shown = (request.transactional_id_pattern or "")[:SHOWN_MAX]
+        LOGGER.debug("no pattern for transactional ids: %r: %s", shown, error)
+        return _refused(ErrorCode.INVALID_REGULAR_EXPRESSION)
+    return ListTransactionsResponse(
+        error_code=ErrorCode.NONE,
+        unknown_state_filters=tuple(state for state in wanted.states if state not in labels),
+        transaction_states=tuple(listed),
+    )
+
+
+class _Filter:
+    """Raises BadPattern, also while it filters."""
+
+    def __init__(self, request: ListTransactionsRequest) -> None:
+        self.states = dict.fromkeys(request.state_filters)
+        self._producer_ids = frozenset(request.producer_id_filters)
+        self._duration_ms = request.duration_filter
+        pattern = request.transactional_id_pattern
+        self._pattern = Pattern(pattern) if pattern else None
+
+    async def has(self, view: TransactionView) -> bool:
+        if self.states and view.state.label not in self.states:
+            return False
+        if self._producer_ids and view.transaction.producer_id not in self._producer_ids:
+            return False
+        if self._duration_ms >= 0 and view.started_ms > view.now_ms - self._duration_ms:
+            return False
+        return self._pattern is None or await self._pattern.matches(view.transactional_id)
+
+
+def _listed(view: TransactionView) -> ListedTransaction:
+    return ListedTransaction(
+        transactional_id=view.transactional_id,
+        producer_id=view.transaction.producer_id,
+        transaction_state=view.state.label,
+    )
+
+
+def _refused(code: ErrorCode) -> ListTransactionsResponse:
+    return ListTransactionsResponse(
+        error_code=code, unknown_state_filters=(), transaction_states=()
+    )
