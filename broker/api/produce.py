@@ -45,6 +45,16 @@ ACKS: Final = frozenset({-1, 0, 1})
 ADMIN_CLIENT: Final = "__admin_client"
 """The client id with which Kafka's own tools may write to internal topics."""
 NO_OFFSET: Final = -1
+UNKNOWN_LOG: Final = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+"""Refusals of an append that do not say where the log starts; all others do."""
 
 
 @dataclass(slots=True)
@@ -58,6 +68,8 @@ class Batch:
     partition: Partition | None = None
     appended: Appended | None = None
     error: KafkaError | None = None
+    log_start_offset: int = NO_OFFSET
+    """Of an error: known only of one that the log itself has found."""
     is_settled: bool = False
     """Whether it is known if the batch is on disk."""
 
@@ -68,11 +80,12 @@ async def produce(
     batches = [list(_batches(context, topic)) for topic in request.topic_data]
     flat = [batch for of_topic in batches for batch in of_topic]
     try:
-        _check(context, request, flat)
+        _check_transactional_id(request, flat)
+        _check_acks(request, flat)
         await admit(context, request, [b for b in flat if b.error is None])
     except KafkaError as error:
         for batch in flat:
-            batch.error = batch.error or error
+            batch.error = error
     for batch in flat:
         if batch.error is None:
             _append(context, request, batch)
@@ -105,6 +118,8 @@ def _batches(context: RequestContext, asked: TopicProduceData) -> Iterable[Batch
     for data in asked.partition_data:
         records = memoryview(b"") if data.records is None else memoryview(data.records)
         batch = Batch(topic=name, index=data.index, records=records, error=error)
+        if len(records) >= HEADER_BYTES:
+            batch.header = read_header(records)
         if error is None:
             _look_up(context, batch)
         yield batch
@@ -113,9 +128,8 @@ def _batches(context: RequestContext, asked: TopicProduceData) -> Iterable[Batch
 def _look_up(context: RequestContext, batch: Batch) -> None:
     try:
         batch.partition = context.core.partitions.get(batch.topic, batch.index)
-        if len(batch.records) < HEADER_BYTES:
+        if batch.header is None:
             raise KafkaError(ErrorCode.INVALID_RECORD, "There is no record batch.")
-        batch.header = read_header(batch.records)
         if context.api_version < 7 and batch.header.codec == Codec.ZSTD:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later."
@@ -124,12 +138,19 @@ def _look_up(context: RequestContext, batch: Batch) -> None:
         batch.error = error
 
 
-def _check(context: RequestContext, request: ProduceRequest, batches: Sequence[Batch]) -> None:
-    """Refuse the whole request."""
-    if request.acks not in ACKS:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUIRED_ACKS, f"acks is 0, 1 or -1 (all), not {request.acks}."
-        )
+def _check_acks(request: ProduceRequest, batches: Sequence[Batch]) -> None:
+    """Refuse what could be appended; what is wrong with the others is said of them."""
+    if request.acks in ACKS:
+        return
+    error = KafkaError(
+        ErrorCode.INVALID_REQUIRED_ACKS, f"acks is 0, 1 or -1 (all), not {request.acks}."
+    )
+    for batch in batches:
+        batch.error = batch.error or error
+
+
+def _check_transactional_id(request: ProduceRequest, batches: Sequence[Batch]) -> None:
+    """Refuse the whole request, whatever else is wrong with parts of it."""
     has_transactional = any(b.header is not None and b.header.is_transactional for b in batches)
     if has_transactional and request.transactional_id is None:
         raise KafkaError(
@@ -147,6 +168,8 @@ def _append(context: RequestContext, request: ProduceRequest, batch: Batch) -> N
         )
     except KafkaError as error:
         batch.error = error
+        if error.code not in UNKNOWN_LOG:
+            batch.log_start_offset = batch.partition.log_start_offset
 
 
 def _is_settled(batch: Batch) -> bool:
@@ -204,6 +227,7 @@ def _partition_response(batch: Batch) -> PartitionProduceResponse:
             index=batch.index,
             error_code=batch.error.code,
             base_offset=NO_OFFSET,
+            log_start_offset=batch.log_start_offset,
             error_message=batch.error.message or None,
         )
     assert batch.appended is not None

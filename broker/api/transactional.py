@@ -58,12 +58,12 @@ async def admit(
 
     No other task runs between the last check and the return. Raises KafkaError for all of them.
     """
+    producer = _the_producer(batches)
     unknown = [batch for batch in batches if _must_be_admitted(context, batch)]
-    if not unknown:
+    if producer is None or not unknown:
         return
     transactional_id = request.transactional_id
     assert transactional_id is not None
-    producer = _the_producer(unknown)
     partitions = [TopicPartition(batch.topic, batch.index) for batch in unknown]
     try:
         if context.api_version >= PRODUCE_ADDS_FROM:
@@ -86,20 +86,21 @@ def _must_be_admitted(context: RequestContext, batch: "Batch") -> bool:
     return not partition.has_open_transaction(header.producer_id, header.producer_epoch)
 
 
-def _the_producer(batches: Iterable["Batch"]) -> ProducerIdAndEpoch:
+def _the_producer(batches: Iterable["Batch"]) -> ProducerIdAndEpoch | None:
+    """Whose transactional batches these are; None if none is (KAFKA-14916: of one producer)."""
     producers = {
         ProducerIdAndEpoch(
             producer_id=batch.header.producer_id, producer_epoch=batch.header.producer_epoch
         ): None
         for batch in batches
-        if batch.header is not None
+        if batch.header is not None and batch.header.is_transactional
     }
     if len(producers) > 1:
         raise KafkaError(
             ErrorCode.INVALID_PRODUCER_ID_MAPPING,
             "One request has transactional batches of several producers.",
         )
-    return next(iter(producers))
+    return next(iter(producers), None)
 
 
 async def _add(
