@@ -5,6 +5,9 @@ in here: recovery starts there. Kafka has one file with a number for every log; 
 a log, so that a deleted log takes it along, and it has the producers, so that nothing before it
 need be read again. msgpack behind a CRC-32C; written beside and renamed into place, so
 that there is always a complete one.
+
+It is also what makes the replacement of segments by compacted ones happen at one moment: the
+checkpoint that describes the new one says so in `replaced` (see `replacement.py`).
 """
 
 import struct
@@ -37,6 +40,10 @@ class Checkpoint:
     segments: Sequence[SegmentSummary]
     epochs: Sequence[EpochStart]
     producers: Sequence[ProducerEntry] = field(compare=False)
+    clean_offset: int = 0
+    """Below it no key has two values: where the next compaction begins to read keys."""
+    replaced: Sequence[int] = ()
+    """Base offsets of segments that a compacted one, based on the first, takes the place of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +58,7 @@ class ToSave:
     pieces: Sequence[tuple[Segment, str, int, bytes]]
     """What the index files lack: segment, suffix, position, bytes."""
     snapshots: Sequence[int]
+    replaced: Sequence[int] = ()
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
@@ -63,6 +71,8 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
             "segments": [astuple(segment) for segment in checkpoint.segments],
             "epochs": checkpoint.epochs,
             "producers": [pack(entry) for entry in checkpoint.producers],
+            "clean_offset": checkpoint.clean_offset,
+            "replaced": list(checkpoint.replaced),
         }
     )
     return _CRC.pack(crc32c(content)) + content
@@ -86,6 +96,8 @@ def decode_checkpoint(data: bytes | bytearray) -> Checkpoint | None:
         ],
         epochs=[EpochStart(*values) for values in content["epochs"]],
         producers=[unpack(fields) for fields in content["producers"]],
+        clean_offset=content.get("clean_offset", 0),
+        replaced=tuple(content.get("replaced", ())),
     )
 
 
@@ -101,14 +113,21 @@ async def read_checkpoint(disk: Disk, directory: str) -> Checkpoint | None:
         file.close()
 
 
-async def write_checkpoint(disk: Disk, directory: str, checkpoint: bytes) -> None:
-    """Replace the checkpoint; it is on disk afterwards. Raises OSError: then the old one stays."""
+async def write_beside(disk: Disk, directory: str, checkpoint: bytes) -> None:
+    """Write a checkpoint, on disk, that does not count yet. Raises OSError: the old one stays."""
     file = _open_beside(disk, directory)
     try:
         file.append(checkpoint)
         await file.fsync()
     finally:
         file.close()
+
+
+async def move_into_place(disk: Disk, directory: str) -> None:
+    """Let the checkpoint that was written beside the old one take its place, durably.
+
+    Raises OSError: then nobody knows which of them is there after a crash.
+    """
     disk.rename(f"{directory}/{BESIDE}", f"{directory}/{CHECKPOINT}")
     await disk.fsync_dir(directory)
 

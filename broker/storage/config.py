@@ -35,5 +35,13 @@ class LogConfig:
     message_timestamp_before_max_ms: int = INT64_MAX
     message_timestamp_after_max_ms: int = HOUR_MS
     min_insync_replicas: int = 1
+    is_compacted: bool = False
+    """cleanup.policy has compact: of each key only the newest record is kept."""
+    is_limited: bool = True
+    """cleanup.policy has delete: retention.ms and retention.bytes count."""
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = INT64_MAX
+    delete_retention_ms: int = DAY_MS
     producer_id_expiration_ms: int = DAY_MS
     flush: FlushPolicy = FlushPolicy.ACK

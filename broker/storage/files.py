@@ -1,7 +1,15 @@
-"""The names of a log's files, and the open ones among those that are only read."""
+"""The names of a log's files, and which of them are open: never more than a fixed number.
+
+A broker has thousands of files and the system lets a process open 1,024, say. So nobody keeps one
+open: whoever wants to use a file asks for it, and the one that was used least lately is closed.
+That may have writes that are not on disk yet. They are in the page cache, where the next fsync of
+the file finds them, whoever has opened it; Linux keeps a failed write-back for it as well.
+"""
 
 from collections.abc import Iterator
 from typing import Final
+
+import trio
 
 from odradek.broker.env import Disk, File
 
@@ -48,27 +56,42 @@ async def sync_file(disk: Disk, path: str) -> None:
 
 
 class OpenFiles:
-    """Files of sealed segments, kept open while there is room: the least recently used is closed.
+    """Files of segments, kept open while there is room: the least recently used is closed.
 
-    Ask again for every use: a file may have been closed since.
+    Ask again for every use: a file may have been closed since. One that is being read or flushed is
+    closed when that has ended, so flushes go `max_syncs` at a time, however many wait.
     """
 
-    def __init__(self, disk: Disk, max_files: int = 256) -> None:
+    def __init__(self, disk: Disk, max_files: int = 256, max_syncs: int = 32) -> None:
         self.disk = disk
         self._max_files = max_files
         self._files: dict[str, File] = {}
+        self._syncs = trio.Semaphore(max_syncs)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._files)
 
     def get(self, path: str) -> File:
-        file = self._files.pop(path, None)
+        """The open file; it is made if it is not there. Raises OSError."""
+        files = self._files
+        file = files.pop(path, None)
         if file is None:
             file = self.disk.open(path)
-            if len(self._files) >= self._max_files:
-                self.close(next(iter(self._files)))
-        self._files[path] = file
+            if len(files) >= self._max_files:
+                self.close(next(iter(files)))
+        files[path] = file
         return file
+
+    async def sync(self, path: str) -> None:
+        """Have what was written to a file on disk. Raises OSError."""
+        try:
+            self._syncs.acquire_nowait()
+        except trio.WouldBlock:
+            await self._syncs.acquire()
+        try:
+            await self.get(path).fsync()
+        finally:
+            self._syncs.release()
 
     def close(self, path: str) -> None:
         file = self._files.pop(path, None)

@@ -13,8 +13,7 @@ can say what is on disk, and a second fsync would lie (KAFKA-10778).
 
 import errno
 import logging
-from bisect import bisect_right
-from operator import attrgetter
+from collections.abc import Callable, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -25,8 +24,9 @@ from odradek.broker.storage.checkpoint import (
     Checkpoint,
     ToSave,
     encode_checkpoint,
+    move_into_place,
     place_checkpoint,
-    write_checkpoint,
+    write_beside,
 )
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.files import (
@@ -39,8 +39,10 @@ from odradek.broker.storage.files import (
     sync_file,
 )
 from odradek.broker.storage.producers import EndedTransaction
+from odradek.broker.storage.reading import LogReader
 from odradek.broker.storage.recovery import LogState, Recovered, Recovery
-from odradek.broker.storage.segment import DamagedSegment, Segment
+from odradek.broker.storage.replacement import put_in_place
+from odradek.broker.storage.segment import Segment
 from odradek.broker.storage.snapshot import encode_snapshot
 from odradek.protocol.batch import BatchHeader, set_base_offset
 from odradek.protocol.control import encode_marker
@@ -48,8 +50,6 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 
 LOGGER: Final = logging.getLogger(__name__)
 DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-LOADED_SEGMENTS_MAX: Final = 8
-"""Sealed segments of one log whose indexes are kept in memory."""
 
 
 class Log:
@@ -72,14 +72,15 @@ class Log:
         self.log_end_offset = self.active.next_offset
         self.flushed_offset = self.log_end_offset
         self.failure: OSError | None = None
-        self._is_closed = False
         self._is_new = self.log_end_offset == 0
         self._unsynced: list[Segment] = []
         self._names_changed = self._names_synced = 0
         self._unsynced_snapshots: list[int] = []
+        self.clean_offset = max(state.clean_offset, state.log_start_offset)
+        self.has_replaced_on_disk = state.has_replaced
         self._saved_state = self._state_to_save
         self._appended_bytes = self._saved_bytes = 0
-        self._loaded: dict[Segment, None] = {}
+        self.reader = LogReader(self.name, state)
 
     @classmethod
     async def open(
@@ -104,7 +105,11 @@ class Log:
         """
         files.disk.mkdir(directory)
         recovery = Recovery(
-            files, directory, now_ms=now_ms, index_interval_bytes=config.index_interval_bytes
+            files,
+            directory,
+            now_ms=now_ms,
+            index_interval_bytes=config.index_interval_bytes,
+            is_compacted=config.is_compacted,
         )
         recovered = await recovery.run()
         state = recovered.state
@@ -301,7 +306,7 @@ class Log:
         try:
             for segment in (*sealed, active):
                 if not segment.is_deleted:
-                    await segment.file.fsync()
+                    await segment.sync()
             if self._is_new:
                 await sync_file(self._disk, f"{self._directory}/{CHECKPOINT}")
             if self._is_new or names != self._names_synced:
@@ -318,9 +323,16 @@ class Log:
             segment.close()
         self.flushed_offset = max(self.flushed_offset, target)
 
-    def to_save(self) -> ToSave:
-        """The log as it is now. `save` it once everything below its end has been synced."""
-        summaries = [segment.summary() for segment in self.segments]
+    def to_save(self, replaced: Sequence[Segment] = (), new: Segment | None = None) -> ToSave:
+        """The log as it is now. `save` it once everything below its end has been synced.
+
+        With `new`, as it will be once that has taken the place of `replaced`.
+        """
+        segments = self.segments
+        if new is not None:
+            first = segments.index(replaced[0])
+            segments = [*segments[:first], new, *segments[first + len(replaced) :]]
+        summaries = [segment.summary() for segment in segments]
         checkpoint = Checkpoint(
             topic_id=self.topic_id,
             recovery_offset=self.log_end_offset,
@@ -328,6 +340,8 @@ class Log:
             segments=summaries,
             epochs=self.epochs.entries,
             producers=list(self.producers.entries.values()),
+            clean_offset=self.clean_offset,
+            replaced=tuple(segment.base_offset for segment in replaced),
         )
         return ToSave(
             recovery_offset=self.log_end_offset,
@@ -337,17 +351,18 @@ class Log:
             checkpoint=encode_checkpoint(checkpoint),
             pieces=[
                 (segment, suffix, position, data)
-                for segment in self.segments
+                for segment in segments
                 for suffix, position, data in segment.unsaved()
             ],
             snapshots=list(self._unsynced_snapshots),
+            replaced=checkpoint.replaced,
         )
 
-    async def save(self, to_save: ToSave) -> None:
+    async def save(self, to_save: ToSave, counts: Callable[[], None] | None = None) -> None:
         """Write the indexes and then the checkpoint, so that it vouches for what is on disk.
 
-        One at a time. Raises OSError; a failed fsync takes the log offline, otherwise the old
-        checkpoint stays and it may be tried again.
+        `counts` is called at once when it is. One at a time. Raises OSError; a failed fsync takes
+        the log offline, otherwise the old checkpoint stays and it may be tried again.
         """
         assert to_save.recovery_offset <= self.flushed_offset, to_save
         paths = [file_path(self._directory, offset, SNAPSHOT) for offset in to_save.snapshots]
@@ -365,105 +380,69 @@ class Log:
         except OSError as error:
             self.fail(error)
             raise
-        await write_checkpoint(self._disk, self._directory, to_save.checkpoint)
+        await write_beside(self._disk, self._directory, to_save.checkpoint)
+        try:
+            await move_into_place(self._disk, self._directory)
+            if counts is not None:
+                counts()
+        except OSError as error:
+            self.fail(error)
+            raise
         for segment, summary in zip(self.segments, to_save.segments, strict=False):
             assert segment.base_offset == summary.base_offset, (segment.base_offset, summary)
             segment.saved(summary)
-            if segment.is_sealed and segment not in self._loaded:
+            if segment.is_sealed and not self.reader.has_loaded(segment):
                 segment.unload()
         del self._unsynced_snapshots[: len(to_save.snapshots)]
+        self.has_replaced_on_disk = bool(to_save.replaced)
         self._saved_state = to_save.state
         self._saved_bytes = to_save.appended_bytes
 
     def close(self) -> None:
         """Close the files. Nothing is flushed."""
-        self._is_closed = True
+        self.reader.is_closed = True
         for segment in self.segments:
             segment.close()
 
     # reading
 
-    def segment_at(self, offset: int) -> int:
-        """Number of the segment that has `offset`, which is not below the first."""
-        return bisect_right(self.segments, offset, key=attrgetter("base_offset")) - 1
-
     async def read(
         self, offset: int, max_bytes: int, *, to_offset: int, min_one: bool
     ) -> tuple[Buffer, int]:
-        """Whole batches from the one that has `offset` on, below `to_offset`, out of one segment.
-
-        At most `max_bytes`, but with `min_one` at least one batch. Also an offset that they are all
-        below. Raises KafkaError OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR.
-        """
-        number = self.segment_at(offset)
-        if number < 0:
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.name}: {offset} was deleted")
-        segment = self.segments[number]
-        try:
-            await self._load(segment)
-            start = await segment.locate(offset)
-            end = await segment.locate(to_offset)
-            bound: int | None = min(to_offset, segment.next_offset)
-            if end - start > max_bytes:
-                end, bound = await segment.last_boundary(start, start + max_bytes)
-                if end == start and min_one:
-                    end, bound = await segment.batch_end(start), None
-            if end <= start:
-                return b"", offset
-            data = await segment.read(start, end)
-        except (OSError, DamagedSegment) as error:
-            raise self._read_error(offset, error) from error
-        return data, to_offset if bound is None else min(bound, to_offset)
-
-    def _read_error(self, offset: int, error: OSError | DamagedSegment) -> KafkaError:
-        if self._is_closed:
-            return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.name} was deleted")
-        if offset < self.log_start_offset:  # deleted meanwhile
-            return KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.name}: {offset} was deleted")
-        LOGGER.error("%s cannot be read at offset %d: %s", self.name, offset, error)
-        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} cannot be read: {error}")
-
-    async def _load(self, segment: Segment) -> None:
-        """Have a sealed segment's indexes in memory; those used least lately are dropped."""
-        if segment.is_sealed:
-            self._loaded.pop(segment, None)
-            self._loaded[segment] = None
-            if len(self._loaded) > LOADED_SEGMENTS_MAX:
-                oldest = next(iter(self._loaded))
-                del self._loaded[oldest]
-                oldest.unload()
-            await segment.load_indexes()
+        """See `LogReader.read`."""
+        return await self.reader.read(offset, max_bytes, to_offset=to_offset, min_one=min_one)
 
     async def aborted(self, from_offset: int, to_offset: int) -> tuple[AbortedTransaction, ...]:
-        """The aborted transactions that touch [from, to), ascending by first offset.
+        """See `LogReader.aborted`."""
+        return await self.reader.aborted(from_offset, to_offset)
 
-        Raises KafkaError KAFKA_STORAGE_ERROR.
-        """
-        found: list[AbortedTransaction] = []
-        try:
-            for segment in self.segments[self.segment_at(from_offset) :]:
-                index = segment.aborted or await segment.load_aborted()
-                if index.collect(from_offset, to_offset, found):
-                    break
-        except (OSError, DamagedSegment) as error:
-            raise self._read_error(from_offset, error) from error
-        found.sort(key=attrgetter("first_offset"))
-        return tuple(found)
-
-    # throwing away
+    # throwing away and replacing
 
     def begin_at(self, offset: int) -> None:
         """Let the log begin at `offset`. Save it, and then `remove_deleted`."""
         assert self.log_start_offset <= offset <= self.flushed_offset, offset
         self._state.log_start_offset = offset
         self.epochs.truncate_start(offset)
-        kept = max(0, self.segment_at(offset))
-        for segment in self.segments[:kept]:
-            segment.close()
-            segment.is_deleted = True
-            self._loaded.pop(segment, None)
+        self.clean_offset = max(self.clean_offset, offset)
+        self._take_out(0, max(0, self.reader.segment_at(offset)))
+
+    def _take_out(self, first: int, count: int) -> None:
+        for segment in self.segments[first : first + count]:
+            self.reader.forget(segment)
         self._unsynced = [segment for segment in self._unsynced if not segment.is_deleted]
-        del self.segments[:kept]
+        del self.segments[first : first + count]
+
+    def replace(self, old: Sequence[Segment], new: Segment) -> None:
+        """Let `new` be in the place of `old`, in memory and on disk; its checkpoint is there.
+
+        Raises OSError.
+        """
+        first = self.segments.index(old[0])
+        self._take_out(first, len(old))
+        self.segments.insert(first, new)
+        self.reader.replacement_count += 1
+        summary = new.summary()
+        put_in_place(self._disk, self._directory, summary, [segment.base_offset for segment in old])
 
     async def remove_deleted(self) -> None:
         """Remove the files of what lies before the log's first segment. Raises OSError.

@@ -22,7 +22,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final
 
-from odradek.broker.env import Disk, File
+from odradek.broker.env import Disk
 from odradek.broker.storage.aborted import AbortedEntry
 from odradek.broker.storage.checkpoint import BESIDE, CHECKPOINT, Checkpoint, read_checkpoint
 from odradek.broker.storage.files import (
@@ -39,7 +39,8 @@ from odradek.broker.storage.files import (
 )
 from odradek.broker.storage.leader_epochs import LeaderEpochs
 from odradek.broker.storage.producers import Producers
-from odradek.broker.storage.segment import DamagedSegment, Segment, SegmentSummary
+from odradek.broker.storage.replacement import CLEANED, put_in_place
+from odradek.broker.storage.segment import NO_TIMESTAMP, DamagedSegment, Segment, SegmentSummary
 from odradek.broker.storage.snapshot import decode_snapshot
 from odradek.protocol.batch import HEADER_BYTES, MAGIC, BatchHeader, crc_is_good, read_header
 from odradek.protocol.control import read_marker
@@ -68,6 +69,9 @@ class LogState:
     producers: Producers = field(default_factory=Producers)
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     log_start_offset: int = 0
+    clean_offset: int = 0
+    has_replaced: bool = False
+    """Whether the checkpoint on disk names segments that have been replaced."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -88,6 +92,8 @@ def take_account(
     """Apply a batch that is in the log to producers, epochs and aborted transactions."""
     state.epochs.assign(header.partition_leader_epoch, header.base_offset)
     if header.is_control:
+        if header.record_count == 0:  # Kafka's cleaner may leave the header of one
+            return
         marker = read_marker(batch)
         ended = state.producers.add_marker(
             producer_id=header.producer_id,
@@ -105,22 +111,26 @@ def take_account(
 
 
 async def good_batches(
-    file: File, position: int, next_offset: int
+    segment: Segment, gaps_before: int
 ) -> AsyncGenerator[tuple[int, BatchHeader, memoryview], None]:
-    """Every batch from `position` on, with its position, up to the first that is not as it must be.
+    """Every batch behind those of `segment`, with its position, up to the first that is not good.
 
-    A log has no gaps: a batch begins at the offset at which the one before it ended.
+    A batch begins at the offset at which the one before it ended, or behind that as long as it is
+    below `gaps_before`.
     """
-    end = file.size
+    position, next_offset = segment.size_bytes, segment.next_offset
+    end = segment.file.size
     wanted = READ_BYTES
     while end - position >= HEADER_BYTES:
-        chunk = memoryview(await file.pread(position, min(wanted, end - position)))
+        chunk = memoryview(await segment.file.pread(position, min(wanted, end - position)))
         at = 0
         wanted = READ_BYTES
         while len(chunk) - at >= HEADER_BYTES:
             header = read_header(chunk, at)
             size_bytes = header.size_bytes
-            if not is_plausible(header, next_offset) or position + at + size_bytes > end:
+            if not is_plausible(header, next_offset, gaps_before):
+                return
+            if position + at + size_bytes > end:
                 return
             if at + size_bytes > len(chunk):
                 wanted = max(READ_BYTES, size_bytes)
@@ -134,11 +144,11 @@ async def good_batches(
         position += at
 
 
-def is_plausible(header: BatchHeader, next_offset: int) -> bool:
+def is_plausible(header: BatchHeader, next_offset: int, gaps_before: int) -> bool:
     return (
         header.magic == MAGIC
         and header.size_bytes >= HEADER_BYTES
-        and header.base_offset == next_offset
+        and (header.base_offset == next_offset or next_offset < header.base_offset < gaps_before)
         and header.last_offset_delta >= 0
     )
 
@@ -147,7 +157,13 @@ class Recovery:
     """One log being opened. `run` does it all."""
 
     def __init__(
-        self, files: OpenFiles, directory: str, *, now_ms: int, index_interval_bytes: int
+        self,
+        files: OpenFiles,
+        directory: str,
+        *,
+        now_ms: int,
+        index_interval_bytes: int,
+        is_compacted: bool = False,
     ) -> None:
         self._files = files
         self._disk: Disk = files.disk
@@ -156,12 +172,20 @@ class Recovery:
         self._interval_bytes = index_interval_bytes
         self._vouched_offset = 0
         """Up to where batches are known to have been on disk."""
+        self._is_compacted = is_compacted
+        self._gaps_before = 0
+        """Below it offsets may be missing: what lies in segments that may have been compacted."""
+        self._has_replaced = False
 
     async def run(self) -> Recovered:
         """Raises OSError; LostData if nothing should be done without a person."""
-        names = self._disk.listdir(self._directory)
         checkpoint = await read_checkpoint(self._disk, self._directory)
-        bases = offsets_in(names, LOG)
+        if checkpoint is not None:
+            self._finish_replacement(checkpoint)
+        bases = offsets_in(self._disk.listdir(self._directory), LOG)
+        if bases and (self._is_compacted or (checkpoint is not None and checkpoint.clean_offset)):
+            known = bases[-1] if checkpoint is None else checkpoint.segments[-1].base_offset
+            self._gaps_before = known
         if checkpoint is not None:
             self._check_nothing_is_lost(checkpoint, bases)
         if checkpoint is not None and self._matches(checkpoint, bases):
@@ -174,14 +198,22 @@ class Recovery:
                 )
             recovered = await self._from_the_start(bases, checkpoint)
         state = recovered.state
+        state.has_replaced = self._has_replaced
+        recovered.is_changed |= self._has_replaced
         following = [base for base in bases if base > state.segments[-1].base_offset]
         await self._read_on(recovered, following)
         if self._remove_leftovers(state):
             recovered.is_changed = True
         if recovered.is_changed and (bases or checkpoint is not None):
-            await state.segments[-1].file.fsync()
+            await state.segments[-1].sync()
             await self._disk.fsync_dir(self._directory)
         return recovered
+
+    def _finish_replacement(self, checkpoint: Checkpoint) -> None:
+        if checkpoint.replaced:
+            (new,) = [s for s in checkpoint.segments if s.base_offset == checkpoint.replaced[0]]
+            put_in_place(self._disk, self._directory, new, checkpoint.replaced)
+            self._has_replaced = True
 
     # where to begin
 
@@ -243,6 +275,7 @@ class Recovery:
             producers=Producers(checkpoint.producers),
             epochs=LeaderEpochs(checkpoint.epochs),
             log_start_offset=checkpoint.log_start_offset,
+            clean_offset=checkpoint.clean_offset,
         )
         return Recovered(state=state, checkpoint=checkpoint)
 
@@ -259,6 +292,7 @@ class Recovery:
             segments=[Segment(self._files, self._directory, first)],
             producers=await self._snapshot_at(first),
             log_start_offset=log_start_offset,
+            clean_offset=0 if checkpoint is None else checkpoint.clean_offset,
         )
         if checkpoint is not None and not bases:
             state.producers = Producers(checkpoint.producers)
@@ -282,11 +316,13 @@ class Recovery:
         ends = [*following, self._vouched_offset]
         await self._read_segment(recovered, segments[-1], ends[0])
         for base, end in zip(following, ends[1:], strict=True):
+            if segments[-1].next_offset < base <= self._gaps_before:
+                segments[-1].next_offset = base
             if base != segments[-1].next_offset:
                 self._drop(recovered, base)
                 continue
             segments[-1].seal()
-            await segments[-1].file.fsync()
+            await segments[-1].sync()
             segments[-1].close()
             self._remove_indexes(base)
             segments.append(Segment(self._files, self._directory, base))
@@ -302,9 +338,8 @@ class Recovery:
             recovered.is_changed = True
         elif self._disk.size(segment.path()) == segment.size_bytes:
             return
-        file = segment.file
         start = segment.size_bytes
-        async with aclosing(good_batches(file, start, segment.next_offset)) as batches:
+        async with aclosing(good_batches(segment, self._gaps_before)) as batches:
             async for position, header, batch in batches:
                 if segment.first_append_ms < 0:
                     segment.first_append_ms = self._now_ms
@@ -312,20 +347,20 @@ class Recovery:
                     position,
                     header.size_bytes,
                     header.last_offset,
-                    header.max_timestamp,
+                    header.max_timestamp if header.record_count else NO_TIMESTAMP,
                     self._interval_bytes,
                 )
                 take_account(recovered.state, segment, header, batch, self._now_ms)
         end = segment.size_bytes
         recovered.read_bytes += end - start
         recovered.is_changed = True
-        torn_bytes = file.size - end
+        torn_bytes = segment.file.size - end
         if torn_bytes and segment.next_offset < min(end_offset, self._vouched_offset):
             raise LostData(segment.path(), segment.next_offset)
         if torn_bytes:
             LOGGER.warning("%s: the last %d bytes are no batch", segment.path(), torn_bytes)
             recovered.cut_off_bytes += torn_bytes
-            await file.truncate(end)
+            await segment.file.truncate(end)
 
     def _drop(self, recovered: Recovered, base: int) -> None:
         """A segment behind a place where the log ends."""
@@ -356,7 +391,7 @@ class Recovery:
         end_offset = state.segments[-1].next_offset
         matters = False
         for name in self._disk.listdir(self._directory):
-            stray = name == BESIDE
+            stray = name == BESIDE or name.endswith(CLEANED)
             for suffix in SEGMENT_SUFFIXES:
                 offset = file_offset(name, suffix)
                 stray = stray or (offset is not None and offset not in bases)

@@ -1,8 +1,9 @@
 """One segment of a log: a file of record batches and the three indexes that belong to it.
 
-The last segment of a log is *active*: it is appended to, its file stays open and its indexes are in
-memory. The others are *sealed*: their files are opened and their indexes loaded when somebody
-reads them. Nothing here knows of transactions, producers or who may read what.
+The last segment of a log is *active*: it is appended to and its indexes are in memory. The others
+are *sealed*: their indexes are loaded when somebody reads them. Offsets ascend and need not follow
+one another: where a log was compacted some are missing, at a segment's end too. Nothing here knows
+of transactions, producers or who may read what.
 """
 
 import errno
@@ -10,7 +11,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from odradek.broker.env import Buffer, Disk, File
+from odradek.broker.env import Buffer, File
 from odradek.broker.storage.aborted import ENTRY as ABORTED_ENTRY
 from odradek.broker.storage.aborted import AbortedIndex
 from odradek.broker.storage.config import LogConfig
@@ -64,9 +65,9 @@ class Segment:
     __slots__ = (
         "_bytes_since_entry",
         "_directory",
-        "_file",
         "_files",
         "_landmarks",
+        "_log_path",
         "aborted",
         "aborted_bytes",
         "base_offset",
@@ -86,7 +87,7 @@ class Segment:
     def __init__(self, files: OpenFiles, directory: str, base_offset: int) -> None:
         self._files = files
         self._directory = directory
-        self._file: File | None = None
+        self._log_path = file_path(directory, base_offset, LOG)
         self._bytes_since_entry = 0
         # where batches begin that were appended lately: readers at the log's end need no index
         self._landmarks: dict[int, int] = {}
@@ -148,19 +149,24 @@ class Segment:
         )
 
     def path(self, suffix: str = LOG) -> str:
+        if suffix is LOG:
+            return self._log_path
         return file_path(self._directory, self.base_offset, suffix)
 
     @property
     def file(self) -> File:
-        """The open file of batches. Raises OSError."""
+        """The open file of batches, for use at once. Raises OSError."""
+        self._check_is_there()
+        return self._files.get(self._log_path)
+
+    def _check_is_there(self) -> None:
         if self.is_deleted:
-            raise FileNotFoundError(errno.ENOENT, "the segment was deleted", self.path())
-        if self._file is not None:
-            return self._file
-        if self.is_sealed:
-            return self._files.get(self.path())
-        self._file = self._files.disk.open(self.path())
-        return self._file
+            raise FileNotFoundError(errno.ENOENT, "the segment is gone", self._log_path)
+
+    async def sync(self) -> None:
+        """Have its batches on disk. Raises OSError."""
+        self._check_is_there()
+        await self._files.sync(self._log_path)
 
     # appending
 
@@ -182,8 +188,11 @@ class Segment:
         self, batch: Buffer, base_offset: int, last_offset: int, timestamp: int, config: LogConfig
     ) -> None:
         """Write a batch whose offsets are already in it. Raises OSError; then nothing was added."""
-        file = self._file or self.file
-        position = file.append(batch)
+        file = self._files.get(self._log_path)
+        position = self.size_bytes
+        if file.size != position:  # a failed append could not be taken back
+            raise OSError(errno.EIO, "there is something behind the end", self._log_path)
+        file.append(batch)
         landmarks = self._landmarks
         if len(landmarks) >= LANDMARKS_MAX:
             del landmarks[next(iter(landmarks))]
@@ -220,14 +229,10 @@ class Segment:
         """Make it the active segment (again); its indexes must be loaded."""
         assert self.indexes is not None
         self.is_sealed = False
-        self._files.close(self.path())
 
     def close(self) -> None:
         """Close the file; it is opened again when it is needed."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-        self._files.close(self.path())
+        self._files.close(self._log_path)
 
     # indexes
 
@@ -261,6 +266,7 @@ class Segment:
     async def _read(self, suffix: str, size_bytes: int) -> bytes | bytearray:
         if size_bytes == 0:
             return b""
+        self._check_is_there()
         data = await self._files.get(self.path(suffix)).pread(0, size_bytes)
         self._files.close(self.path(suffix))
         if len(data) < size_bytes:
@@ -360,11 +366,3 @@ class Segment:
         if len(data) < end - start:
             raise DamagedSegment(f"{self.path()} lost its end")
         return data
-
-
-def remove_segment_files(disk: Disk, directory: str, base_offset: int) -> None:
-    """Remove the index files of a segment, however many are there."""
-    for suffix in (OFFSET_INDEX, TIME_INDEX, ABORTED_INDEX):
-        path = file_path(directory, base_offset, suffix)
-        if disk.exists(path):
-            disk.remove(path)

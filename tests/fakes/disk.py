@@ -330,9 +330,13 @@ class FakeFile:
         return len(self._inode.content)
 
     def _begin(self, call: str, *, changes: bool = True) -> None:
+        assert not self._is_closed, f"{call} of {self.path}, which is closed"
+        self._go_on(call, changes=changes)
+
+    def _go_on(self, call: str, *, changes: bool = False) -> None:
+        """Closing waits for who has begun, as it does on the real disk."""
         if self._incarnation != self._disk.incarnation:
             raise PowerOff(f"{self.path} was opened before the crash")
-        assert not self._is_closed, f"{call} of {self.path}, which is closed"
         self._disk.begin(call, self.path, changes=changes)
 
     def append(self, *buffers: Buffer) -> int:
@@ -359,15 +363,17 @@ class FakeFile:
         self._inode.change(write)
 
     async def pread(self, offset: int, size: int) -> bytes | bytearray:
-        await trio.lowlevel.checkpoint()
         self._begin("pread", changes=False)
+        await trio.lowlevel.checkpoint()
+        self._go_on("pread_end")
         found = bytes(self._inode.content[offset : offset + size])
         self._disk.read_bytes += len(found)
         return found
 
     async def truncate(self, size: int) -> None:
-        await trio.lowlevel.checkpoint()
         self._begin("truncate")
+        await trio.lowlevel.checkpoint()
+        self._go_on("truncate_end")
 
         def cut(content: bytearray, point: int | None, zeros: bool) -> None:
             if point is None:
@@ -381,7 +387,7 @@ class FakeFile:
         if self._disk.fsync_gate is not None:
             await self._disk.fsync_gate.wait()
         await trio.lowlevel.checkpoint()
-        self._begin("fsync_end", changes=False)
+        self._go_on("fsync_end")
         self._inode.make_durable(change_count)
 
     def close(self) -> None:
