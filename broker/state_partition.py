@@ -49,7 +49,7 @@ class StatePartition(Protocol):
         """Every batch that is there at the time of the call, in order."""
 
     def runs(self, from_offset: int = 0) -> AsyncGenerator[Buffer, None]:
-        """The same, but as runs of whole batches, about 1 MiB each: for loading."""
+        """The same, but as runs of whole batches, about 0.5 MiB each: for loading."""
 
 
 class StatePartitions(Protocol):

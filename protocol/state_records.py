@@ -9,21 +9,19 @@ that goes through `decode_batch`, which also finds the words for what is damaged
 
 import struct
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from crc32c import crc32c
 
 from odradek.protocol.batch import (
     CODEC_MASK,
-    CONTROL_BIT,
     CRC_START,
     HEADER_BYTES,
     LENGTH_PREFIX_BYTES,
     MAGIC,
-    TRANSACTIONAL_BIT,
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.record import decode_batch
+from odradek.protocol.record import RECORD_MIN_BYTES, decode_batch
 
 _HEADER: Final = struct.Struct(">qi4xbIh20xq6xi")
 """Base offset, batch length, magic, CRC, attributes, producer id, record count."""
@@ -32,26 +30,13 @@ _FIRST_OF_BATCH: Final = b"\0\0\0"
 """Attributes, timestamp and offset of a record that is as its batch says."""
 
 _NULL: Final = 1
-_HEADER_ROOM: Final = 12
-"""More than the bytes of a record before its key."""
+_SIZE_MIN: Final = 2 * 6
+"""Attributes, two deltas, two lengths and the number of headers, written as twice that."""
 
 
-class StateRecord(NamedTuple):
-    """One record and what its batch says of it. The key is that of a marker in a control batch."""
-
-    offset: int
-    attributes: int
-    producer_id: int
-    key: bytes | None
-    value: bytes | None
-
-    @property
-    def is_control(self) -> bool:
-        return self.attributes & CONTROL_BIT != 0
-
-    @property
-    def is_transactional(self) -> bool:
-        return self.attributes & TRANSACTIONAL_BIT != 0
+StateRecord = tuple[int, int, int, bytes | None, bytes | None]
+"""Offset, attributes of the batch, its producer id; key and value, which in a control batch are
+those of a marker."""
 
 
 def iter_state_records(data: bytes) -> Iterator[StateRecord]:
@@ -60,58 +45,66 @@ def iter_state_records(data: bytes) -> Iterator[StateRecord]:
     Raises KafkaError: CORRUPT_MESSAGE, UNSUPPORTED_COMPRESSION_TYPE, MESSAGE_TOO_LARGE.
     """
     view = memoryview(data)
-    unpack, make = _HEADER.unpack_from, StateRecord._make
-    position, end = 0, len(data)
-    while position < end:
-        if end - position < HEADER_BYTES:
-            raise _corrupt(position, "the header is cut off")
-        offset, length, magic, crc, attributes, producer_id, count = unpack(data, position)
-        following = position + LENGTH_PREFIX_BYTES + length
-        body = position + HEADER_BYTES
-        if magic != MAGIC or not body <= following <= end:
-            raise _corrupt(position, f"magic {magic}, length {length}")
-        if int(crc32c(view[position + CRC_START : following])) != crc:
-            raise _corrupt(position, f"the CRC of the batch at offset {offset} does not match")
-        found = None
-        if count == 1 and not attributes & CODEC_MASK:
-            found = _only_record(data, body, following)
-        if found is not None:
-            yield make((offset, attributes, producer_id, *found))
-        else:
-            for record in decode_batch(view[position:following], check_crc=False):
-                yield make((record.offset, attributes, producer_id, record.key, record.value))
-        position = following
+    unpack, checksum = _HEADER.unpack_from, crc32c
+    start, end = 0, len(data)
+    while start < end:
+        if end - start < HEADER_BYTES:
+            raise _corrupt(start, "the header is cut off")
+        offset, length, magic, crc, attributes, producer_id, count = unpack(data, start)
+        following = start + LENGTH_PREFIX_BYTES + length
+        at = start + HEADER_BYTES
+        if magic != MAGIC or not at <= following <= end:
+            raise _corrupt(start, f"magic {magic}, length {length}")
+        if checksum(view[start + CRC_START : following]) != crc:
+            raise _corrupt(start, f"the CRC of the batch at offset {offset} does not match")
+        if count == 1 and not attributes & CODEC_MASK and following - at >= RECORD_MIN_BYTES:
+            found = _only_record(data, at, following)
+            if found is not None:
+                yield offset, attributes, producer_id, found[0], found[1]
+                start = following
+                continue
+        for record in decode_batch(view[start:following], check_crc=False):
+            yield record.offset, attributes, producer_id, record.key, record.value
+        start = following
 
 
-def _only_record(data: bytes, start: int, end: int) -> tuple[bytes, bytes | None] | None:
-    """Key and value of the record that takes all of `start` to `end`; None if it is unusual."""
-    at = start + 1
-    length = data[start]
-    if length > 0x7F:
-        length += (data[at] << 7) - 0x80
+def _only_record(data: bytes, at: int, end: int) -> tuple[bytes, bytes | None] | None:
+    """Key and value of the record that takes all of `at` to `end`; None if it is unusual."""
+    size = data[at]
+    at += 1
+    if size > 0x7F:
+        if (more := data[at]) > 0x7F:
+            return None
+        size += (more << 7) - 0x80
         at += 1
-    if length != 2 * (end - at) or length < _HEADER_ROOM or data[at : at + 3] != _FIRST_OF_BATCH:
+    if size != 2 * (end - at) or size < _SIZE_MIN or data[at : at + 3] != _FIRST_OF_BATCH:
         return None
-    key_bytes = data[at + 3]
+    size = data[at + 3]
     at += 4
-    if key_bytes > 0x7F:
-        key_bytes += (data[at] << 7) - 0x80
+    if size > 0x7F:
+        if (more := data[at]) > 0x7F:
+            return None
+        size += (more << 7) - 0x80
         at += 1
-    value_at = at + (key_bytes >> 1)
-    if key_bytes & 1 or value_at + 2 > end:
+    key_end = at + (size >> 1)
+    if size & 1 or key_end > end - 2:
         return None
-    key = data[at:value_at]
-    value_bytes = data[value_at]
-    at = value_at + 1
-    if value_bytes > 0x7F:
-        value_bytes += (data[at] << 7) - 0x80
+    key = data[at:key_end]
+    size = data[key_end]
+    at = key_end + 1
+    if size > 0x7F:
+        if (more := data[at]) > 0x7F:
+            return None
+        size += (more << 7) - 0x80
         at += 1
-    if value_bytes == _NULL:
-        return (key, None) if at + 1 == end and data[at] == 0 else None
-    value_end = at + (value_bytes >> 1)
-    if value_bytes & 1 or value_end + 1 != end or data[value_end] != 0:
+    if size == _NULL:
+        value, value_end = None, at
+    else:
+        value_end = at + (size >> 1)
+        value = data[at:value_end]
+    if value_end != end - 1 or data[value_end] or (size & 1 and value is not None):
         return None
-    return key, data[at:value_end]
+    return key, value
 
 
 def _corrupt(position: int, why: str) -> KafkaError:

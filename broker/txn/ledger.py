@@ -14,7 +14,7 @@ import trio
 
 from odradek.broker.env import Clock
 from odradek.broker.state_partition import StatePartitions
-from odradek.broker.txn import store
+from odradek.broker.txn import loading, store
 from odradek.broker.txn.config import TransactionConfig
 from odradek.broker.txn.deadlines import Deadlines
 from odradek.broker.txn.tenure import Entry, Tenure
@@ -38,6 +38,12 @@ RETRY_FIRST_S: Final = 0.05
 RETRY_LAST_S: Final = 5.0
 """Between two attempts at an append that the coordinator itself wants."""
 
+LOADED_AT_ONCE: Final = 2
+"""Partitions: one may wait for the disk while the other is decoded, and the first ones are there
+long before the last."""
+TAKEN_UP_AT_ONCE: Final = 1_000
+"""Ids, between two chances for others to run: about 5 ms."""
+
 log = logging.getLogger("odradek.txn")
 
 
@@ -57,6 +63,7 @@ class Ledger:
         self._clock = clock
         self._config = config
         self._on_decided = on_decided
+        self._loading = trio.CapacityLimiter(LOADED_AT_ONCE)
         self._tenures: dict[int, Tenure] = {}
         self._owners: dict[int, str] = {}
 
@@ -73,11 +80,16 @@ class Ledger:
         self._tenures[index] = tenure
         started = trio.current_time()
         try:
-            transactions = await store.load(tenure.partition)
+            async with self._loading:
+                transactions = await loading.load(tenure.partition)
+                for count, (transactional_id, transaction) in enumerate(transactions.items(), 1):
+                    if tenure.is_over:
+                        return
+                    self._take_up(Entry(tenure, transactional_id, transaction))
+                    if count % TAKEN_UP_AT_ONCE == 0:
+                        await trio.lowlevel.checkpoint()
             if tenure.is_over:
                 return
-            for transactional_id, transaction in transactions.items():
-                self._take_up(Entry(tenure, transactional_id, transaction))
             tenure.is_loaded = True
         except KafkaError:
             if not tenure.is_over:
@@ -120,8 +132,9 @@ class Ledger:
         return None if entry is None or entry.is_new else entry
 
     def entries(self) -> Iterator[Entry]:
-        for tenure in self._tenures.values():
-            for entry in tenure.entries.values():
+        """Every entry; whoever goes through them may rest in between."""
+        for tenure in list(self._tenures.values()):
+            for entry in list(tenure.entries.values()):
                 if not entry.is_new:
                     yield entry
 

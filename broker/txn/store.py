@@ -6,12 +6,8 @@ restart, and the last epoch, without which a retried InitProducerId is refused a
 (KAFKA-20357).
 """
 
-from contextlib import aclosing
 from typing import Final
 
-import trio
-
-from odradek.broker.state_partition import StatePartition
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.txn.transaction import (
     BumpCause,
@@ -20,14 +16,12 @@ from odradek.broker.txn.transaction import (
     State,
     Transaction,
 )
-from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from odradek.protocol.record import Record, decode_batch
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.record import Record
 from odradek.protocol.state_topics import (
     PartitionsSchema,
     TransactionLogKey,
     TransactionLogValue,
-    UnknownKey,
-    decode_transaction_state_key,
     decode_value,
     encode_key,
     encode_value,
@@ -35,9 +29,6 @@ from odradek.protocol.state_topics import (
 
 ID_MAX_BYTES: Final = 32_767
 """What the key's string can hold."""
-
-DECODED_PER_CHECKPOINT: Final = 500
-"""How many values are decoded between two chances for others to run, about 20 ms."""
 
 
 def encode(transactional_id: str, transaction: Transaction) -> Record:
@@ -121,32 +112,3 @@ def _bump_of(stored: TransactionLogValue) -> EpochBump | None:
     except ValueError:  # only a newer broker knows it
         return None
     return EpochBump(cause=cause, at_ms=stored.epoch_bump_timestamp_ms)
-
-
-async def load(partition: StatePartition) -> dict[str, Transaction]:
-    """Every transactional id's newest value. Only those are decoded: logs have many per id.
-
-    Raises KafkaError: what the partition raises, or CORRUPT_MESSAGE for a record that cannot be
-    read. Going on without it could bring an older decision back to life.
-    """
-    newest: dict[bytes | None, bytes] = {}
-    async with aclosing(partition.batches()) as batches:
-        async for header, batch in batches:
-            if header.is_control:
-                continue
-            for record in decode_batch(batch):
-                newest.pop(record.key, None)
-                if record.value is not None:
-                    newest[record.key] = record.value
-    found: dict[str, Transaction] = {}
-    try:
-        for count, (data, value) in enumerate(newest.items()):
-            if count % DECODED_PER_CHECKPOINT == 0:
-                await trio.lowlevel.checkpoint()
-            key = decode_transaction_state_key(data)
-            if not isinstance(key, UnknownKey):
-                found[key.transactional_id] = decode(value)
-    except ProtocolError as error:
-        message = f"a record of the transaction log cannot be read: {error}"
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, message) from error
-    return found

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.broker.topic_partition import TopicPartition
-from odradek.broker.txn import store
+from odradek.broker.txn import loading, store
 from odradek.broker.txn.transaction import (
     BumpCause,
     ClientIdentity,
@@ -131,7 +131,7 @@ def test_an_unknown_state_is_refused() -> None:
 async def loaded(*batches: bytearray) -> dict[str, Transaction]:
     partition = FakeStatePartition()
     partition.replace_batches(batches)
-    return await store.load(partition)
+    return await loading.load(partition)
 
 
 def batch(base_offset: int, *records: Record) -> bytearray:
