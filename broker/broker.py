@@ -95,8 +95,9 @@ async def serve(
     started: Callable[[Started], None],
     stop: trio.Event,
     connections_max: int = CONNECTIONS_MAX,
+    loaded: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run a broker until `stop` is set.
+    """Run a broker until `stop` is set. `loaded` is called when the coordinators know everything.
 
     Raises `CannotServe`, possibly in a group, if the directory or the address cannot be used.
     """
@@ -144,8 +145,7 @@ async def serve(
             await nursery.start(partitions.run)
             await nursery.start(core.transactions.run)
             await nursery.start(core.groups.run)
-            nursery.start_soon(_load_coordinators, core)
-
+            nursery.start_soon(_load_coordinators, core, loaded)
             nursery.start_soon(_listen, server, address, listening)
             await stop.wait()
             await server.drain()
@@ -210,13 +210,14 @@ def _core(env: Env, config: BrokerConfig, cluster: Controller, partitions: Parti
     return core
 
 
-async def _load_coordinators(core: Core) -> None:
+async def _load_coordinators(core: Core, loaded: Callable[[], None]) -> None:
     """Begin to load all at once: whoever asks meanwhile hears that it is under way."""
     async with trio.open_nursery() as nursery:
         for name in sorted(INTERNAL_TOPICS):
             topic = core.cluster.image.topics.get(name)
             for index in range(len(topic.partitions) if topic else 0):
                 nursery.start_soon(_load_at_start, core, name, index)
+    loaded()
 
 
 async def _load_at_start(core: Core, topic: str, index: int) -> None:

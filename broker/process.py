@@ -116,6 +116,7 @@ async def _main(
     def started(what: Started) -> None:
         _say_started(what, config, directory, is_ephemeral)
 
+    gc.disable()  # until everything is there that lives for ever: half the time of loading much
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(_wait_for_signal, stop)
@@ -127,11 +128,13 @@ async def _main(
                 started=started,
                 stop=stop,
                 connections_max=connections,
+                loaded=_collect_from_here_on,
             )
             nursery.cancel_scope.cancel()
     except* CannotServe as group:
         raise _first(group) from None
     finally:
+        gc.enable()
         meta.close()
 
 
@@ -145,10 +148,15 @@ async def _wait_for_signal(
             stop.set()
 
 
+def _collect_from_here_on() -> None:
+    """What the program is made of, and what it has loaded, no collection need look at again."""
+    gc.freeze()
+    gc.enable()
+
+
 def _say_started(what: Started, config: BrokerConfig, directory: Path, is_ephemeral: bool) -> None:
     shown = f"[{what.host}]" if ":" in what.host else what.host
     data = f"{directory} (goes away)" if is_ephemeral else str(directory)
-    gc.freeze()  # what the program is made of lives for ever: no collection need look at it again
     print(
         f"odradek serves {shown}:{what.port}, data in {data}, log.flush={config.log_flush}, "
         f"{what.recovered} in {what.seconds:.2f} s",
