@@ -24,6 +24,7 @@ from uuid import UUID
 import trio
 
 from odradek.broker.env import Buffer, Clock
+from odradek.broker.openers import Openers
 from odradek.broker.partition_answers import Appended, ReadResult
 from odradek.broker.storage import scan
 from odradek.broker.storage.aborted import AbortedTransaction
@@ -65,6 +66,7 @@ class Partition:
         self.log = log
         self.leader_epoch = leader_epoch
         self.watches: dict[Watch, None] = {}
+        self.openers = Openers(log.producers)
         self.is_deleted = False
         self._clock = clock
         self._unflushed = unflushed

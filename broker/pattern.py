@@ -35,9 +35,11 @@ EMITTED_MAX: Final = 20_000
 """Parts of the pattern that are compiled, each as often as it is repeated."""
 MEMORY_MAX: Final = 10_000
 """Sets of states and steps between them that are remembered before it begins anew."""
-WORK_MAX: Final = 20_000_000
-"""What all matches of one pattern may cost together; a few seconds."""
-WORK_BETWEEN_YIELDS: Final = 20_000
+STATE_WORK: Final = 10
+"""What looking at one state costs, measured in characters whose step is remembered."""
+WORK_MAX: Final = 30_000_000
+"""What all matches of one pattern may cost together: a few seconds."""
+WORK_BETWEEN_YIELDS: Final = 30_000
 
 
 @dataclass(slots=True)
@@ -141,7 +143,7 @@ class Pattern:
                 if number not in reached:
                     reached.add(number)
                     todo.append(number)
-        self._work += len(reached)
+        self._work += STATE_WORK * len(reached)
         return reached
 
     def _before(self, char: str) -> Before:

@@ -22,6 +22,7 @@ from typing import Final
 from uuid import UUID
 
 from odradek.broker.api.context import RequestContext
+from odradek.broker.api.transactional import note_opener
 from odradek.broker.group.requests import Claim, Committing, FetchedOffset, OffsetToStore
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
@@ -375,7 +376,7 @@ async def _commit_in_transaction(
         if verified[partition] is not ErrorCode.NONE:
             raise KafkaError(verified[partition], f"{partition} is not in the transaction")
     # No checkpoint between what was just verified and the append (KAFKA-14884).
-    return await core.groups.commit_transaction_offsets(
+    codes = await core.groups.commit_transaction_offsets(
         Committing(
             group_id=request.group_id,
             claim=Claim(
@@ -388,6 +389,10 @@ async def _commit_in_transaction(
         producer_id=request.producer_id,
         producer_epoch=request.producer_epoch,
     )
+    note_opener(
+        context, core.partitions.get(*partition), request.producer_id, request.transactional_id
+    )
+    return codes
 
 
 def _transaction_code(code: ErrorCode, version: int) -> ErrorCode:

@@ -27,7 +27,11 @@ import trio
 
 from odradek.broker.api.context import Deferred, RequestContext
 from odradek.broker.api.parallel import for_each
-from odradek.broker.api.transactional import admit, transaction_version_of_produce
+from odradek.broker.api.transactional import (
+    admit,
+    note_opener,
+    transaction_version_of_produce,
+)
 from odradek.broker.partitions import Appended, Partition
 from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.apis.produce import (
@@ -166,6 +170,10 @@ def _append(context: RequestContext, request: ProduceRequest, batch: Batch) -> N
             batch.records,
             transaction_version=transaction_version_of_produce(context.api_version),
         )
+        if batch.header is not None and batch.header.is_transactional:
+            note_opener(
+                context, batch.partition, batch.header.producer_id, request.transactional_id
+            )
     except KafkaError as error:
         batch.error = error
         if error.code not in UNKNOWN_LOG:

@@ -20,6 +20,7 @@ import trio
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.cluster.new_topic import check_name
+from odradek.broker.openers import Opener
 from odradek.broker.partition import Partition
 from odradek.broker.storage.producers import ProducerEntry
 from odradek.broker.topic_partition import TopicPartition
@@ -101,17 +102,38 @@ def _pinning(partition: Partition) -> int:
 
 
 def _producer(context: RequestContext, partition: Partition, entry: ProducerEntry) -> ProducerState:
+    opener = partition.openers.of(entry)
     view = _coordinated(context, entry.producer_id)
-    state = ProducerState(
+    is_open = entry.has_open_transaction
+    # The coordinator may know the producer and yet nothing of a transaction in this partition.
+    where = TopicPartition(partition.topic, partition.index)
+    ends_here = view if is_open and view is not None and where in view.partitions else None
+    client = opener.client if opener is not None else view.client if view is not None else None
+    if opener is not None:
+        since_ms = opener.since_ms
+    else:
+        since_ms = NONE if ends_here is None else ends_here.started_ms
+    times_out_in_ms = None if ends_here is None else ends_here.times_out_in_ms
+    return ProducerState(
         producer_id=entry.producer_id,
         producer_epoch=entry.epoch,
         last_sequence=entry.last_sequence,
         last_timestamp=entry.last_timestamp_ms,
         coordinator_epoch=entry.coordinator_epoch,
         current_txn_start_offset=entry.first_offset,
-        transactional_id=None if view is None else view.transactional_id,
+        transactional_id=_transactional_id(opener, view),
+        client_id=None if client is None else client.client_id,
+        client_host=None if client is None else client.host,
+        open_since_ms=since_ms,
+        times_out_in_ms=NONE if times_out_in_ms is None else max(times_out_in_ms, 0),
+        records_behind=partition.log_end_offset - entry.first_offset if is_open else NONE,
     )
-    return state
+
+
+def _transactional_id(opener: Opener | None, view: TransactionView | None) -> str | None:
+    if opener is not None and opener.transactional_id is not None:
+        return opener.transactional_id
+    return None if view is None else view.transactional_id
 
 
 def _coordinated(context: RequestContext, producer_id: int) -> TransactionView | None:

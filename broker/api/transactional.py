@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from odradek.broker.api.context import RequestContext
+from odradek.broker.partition import Partition
 from odradek.broker.topic_partition import TopicPartition
-from odradek.broker.txn.transaction import ProducerIdAndEpoch
+from odradek.broker.txn.transaction import ClientIdentity, ProducerIdAndEpoch
 from odradek.protocol.apis.produce import ProduceRequest
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -161,3 +162,17 @@ def produce_code(code: ErrorCode, version: int) -> ErrorCode:
     if code is ErrorCode.CONCURRENT_TRANSACTIONS and version < PRODUCE_ADDS_FROM:
         return ErrorCode.NOT_ENOUGH_REPLICAS
     return code
+
+
+def note_opener(
+    context: RequestContext, partition: Partition, producer_id: int, transactional_id: str | None
+) -> None:
+    """A transactional batch was appended: remember who opened the transaction in the partition."""
+    if partition.openers.are_known(producer_id):
+        return
+    partition.openers.note(
+        producer_id,
+        transactional_id=transactional_id,
+        client=ClientIdentity(client_id=context.client_id, host=context.host),
+        now_ms=context.core.clock.wall_ms(),
+    )

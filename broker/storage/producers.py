@@ -126,6 +126,11 @@ class Producers:
         first_ended = min(self._ended.values())
         return first_ended if first_open is None else min(first_open, first_ended)
 
+    @property
+    def open_count(self) -> int:
+        """How many transactions are open."""
+        return len(self._open)
+
     def open_transactions(self) -> list[ProducerEntry]:
         """The producers with an open transaction, the oldest first."""
         return [self.entries[producer_id] for producer_id in self._open.values()]

@@ -1,0 +1,66 @@
+"""Who opened the transactions of a partition, as its leader saw it when their first batch came.
+
+The transaction coordinator knows all of this, but in a cluster it is another broker than the
+partition's leader, which is the one that is asked why readers wait. So the leader remembers it, in
+memory alone: after a restart only the coordinator knows.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from odradek.broker.storage.producers import ProducerEntry, Producers
+from odradek.broker.txn.transaction import ClientIdentity
+
+LEFT_OVER_MAX: Final = 32
+"""Ended transactions that may be remembered beside as many again as are open."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opener:
+    transactional_id: str | None
+    client: ClientIdentity
+    first_offset: int
+    since_ms: int
+    """Wall-clock milliseconds."""
+
+
+class Openers:
+    """Those of one partition, by producer id: at most about twice as many as are open."""
+
+    __slots__ = ("_known", "_producers")
+
+    def __init__(self, producers: Producers) -> None:
+        self._producers = producers
+        self._known: dict[int, Opener] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def are_known(self, producer_id: int) -> bool:
+        """Whether there is nothing to `note`: no transaction is open, or it is not new."""
+        entry = self._producers.entries.get(producer_id)
+        return entry is None or not entry.has_open_transaction or self.of(entry) is not None
+
+    def note(
+        self, producer_id: int, *, transactional_id: str | None, client: ClientIdentity, now_ms: int
+    ) -> None:
+        """The first batch of a transaction was just appended."""
+        self._known[producer_id] = Opener(
+            transactional_id=transactional_id,
+            client=client,
+            first_offset=self._producers.entries[producer_id].first_offset,
+            since_ms=now_ms,
+        )
+        if len(self._known) > 2 * self._producers.open_count + LEFT_OVER_MAX:
+            self._forget_ended()
+
+    def of(self, entry: ProducerEntry) -> Opener | None:
+        """Who opened the producer's open transaction; None without one, or if nobody knows."""
+        found = self._known.get(entry.producer_id)
+        if found is None or found.first_offset != entry.first_offset:
+            return None
+        return found
+
+    def _forget_ended(self) -> None:
+        has_open = self._producers.has_open_transaction
+        self._known = {key: opener for key, opener in self._known.items() if has_open(key)}
