@@ -48,8 +48,11 @@ def log_of(data_dir: Path, topic: str, partition: int = 0) -> list[Entry]:
     return told(_raw(partition_dir(data_dir, topic, partition)))
 
 
-def markers_of(data_dir: Path, topic: str, partition: int = 0) -> list[str]:
-    return [e.what for e in log_of(data_dir, topic, partition) if e.what in ("COMMIT", "ABORT")]
+def markers_of(data_dir: Path, topic: str) -> list[list[str]]:
+    """The markers of each partition that has something in it: one list each."""
+    directories = sorted(data_dir.glob(f"**/{topic}-*"))
+    written = [d for d in directories if any(log.stat().st_size for log in d.glob("*.log"))]
+    return [[m for batch in _batches(d) if (m := _marker(batch))] for d in written]
 
 
 def states_of(data_dir: Path, transactional_id: str) -> list[Step]:
@@ -73,14 +76,20 @@ def partition_dir(data_dir: Path, topic: str, partition: int = 0) -> Path:
 
 def _raw(directory: Path) -> Iterator[tuple[int, str, int, int]]:
     for batch in _batches(directory):
-        header, marker = batch.header, batch.marker()
+        header, marker = batch.header, _marker(batch)
         if marker is not None:
-            what = "COMMIT" if marker.committed else "ABORT"
-            yield header.base_offset, what, header.producer_id, header.producer_epoch
+            yield header.base_offset, marker, header.producer_id, header.producer_epoch
             continue
         for record in batch.records():
             value = bytes(record.value or b"").decode()
             yield record.offset, value, header.producer_id, header.producer_epoch
+
+
+def _marker(batch: FoundBatch) -> str | None:
+    marker = batch.marker()
+    if marker is None:
+        return None
+    return "COMMIT" if marker.committed else "ABORT"
 
 
 def _batches(directory: Path) -> Iterator[FoundBatch]:

@@ -13,6 +13,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 const (
@@ -76,6 +77,8 @@ func (a agent) perform(words []string) (string, error) {
 			return "", err
 		}
 		return strconv.FormatInt(sent.Offset, 10), nil
+	case "offsets":
+		return "", a.commitOffset(ctx, name, words[2:])
 	case "relay":
 		return relay(words[1:])
 	}
@@ -87,6 +90,37 @@ func (a agent) end(ctx context.Context, name string, how kgo.TransactionEndTry) 
 		return err
 	}
 	return a.producers[name].EndTransaction(ctx, how)
+}
+
+// A client without a group has no call for this: the request is made by hand, in the version that
+// needs no AddOffsetsToTxn before it.
+func (a agent) commitOffset(ctx context.Context, name string, words []string) error {
+	partition, err := strconv.ParseInt(words[2], 10, 32)
+	if err != nil {
+		return err
+	}
+	offset, err := strconv.ParseInt(words[3], 10, 64)
+	if err != nil {
+		return err
+	}
+	client := a.producers[name]
+	request := kmsg.NewTxnOffsetCommitRequest()
+	request.TransactionalID = client.OptValue(kgo.TransactionalID).(string)
+	request.Group = words[0]
+	request.ProducerID, request.ProducerEpoch, err = client.ProducerID(ctx)
+	if err != nil {
+		return err
+	}
+	place := kmsg.NewTxnOffsetCommitRequestTopicPartition()
+	place.Partition, place.Offset = int32(partition), offset
+	request.Topics = []kmsg.TxnOffsetCommitRequestTopic{
+		{Topic: words[1], Partitions: []kmsg.TxnOffsetCommitRequestTopicPartition{place}},
+	}
+	response, err := request.RequestWith(ctx, client)
+	if err != nil {
+		return err
+	}
+	return kerr.ErrorForCode(response.Topics[0].Partitions[0].ErrorCode)
 }
 
 func transactional(bootstrap, transactionalID string) []kgo.Opt {
