@@ -46,6 +46,7 @@ from odradek.protocol.record import NO_TIMESTAMP, Record, encode_batch
 from odradek.protocol.state_topics import INTERNAL_TOPICS
 
 NO_APPEND_TIME: Final = -1
+NOBODY: Final = -1
 
 
 class Partition:
@@ -203,12 +204,19 @@ class Partition:
         """Append a transaction marker; None if it repeats the last one and nothing was written.
 
         Raises KafkaError, and nothing is appended: TRANSACTION_COORDINATOR_FENCED,
-        INVALID_PRODUCER_EPOCH, KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION.
+        INVALID_PRODUCER_EPOCH, KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION, and for a marker
+        that says of nobody or of no generation UNKNOWN_SERVER_ERROR.
         """
         self.check_available()
+        if producer_id < 0 or producer_epoch == NOBODY or transaction_version == NOBODY:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                f"a marker of producer {producer_id} has epoch {producer_epoch} and transaction "
+                f"version {transaction_version}",
+            )
         if producer_epoch < 0:
             raise KafkaError(
-                ErrorCode.UNKNOWN_SERVER_ERROR, f"a marker has producer epoch {producer_epoch}"
+                ErrorCode.INVALID_PRODUCER_EPOCH, f"a marker has producer epoch {producer_epoch}"
             )
         is_new = self.log.producers.check_marker(
             producer_id=producer_id,

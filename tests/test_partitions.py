@@ -153,13 +153,30 @@ async def test_a_marker_says_what_it_was_told() -> None:
     assert again is None
 
 
-async def test_a_marker_with_a_negative_epoch_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("producer_id", "producer_epoch", "transaction_version", "code"),
+    [
+        (9, -1, 0, ErrorCode.UNKNOWN_SERVER_ERROR),
+        (9, -2, 0, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (9, 0, -1, ErrorCode.UNKNOWN_SERVER_ERROR),
+        (-1, 0, 0, ErrorCode.UNKNOWN_SERVER_ERROR),
+        (-5, 0, 0, ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+async def test_a_marker_of_nobody_is_refused(
+    producer_id: int, producer_epoch: int, transaction_version: int, code: ErrorCode
+) -> None:
     partition = await Machine().start()
     with pytest.raises(KafkaError) as caught:
         partition.append_marker(
-            producer_id=9, producer_epoch=-1, coordinator_epoch=0, committed=True
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=0,
+            committed=True,
+            transaction_version=transaction_version,
         )
-    assert code_of(caught) is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert code_of(caught) is code
+    assert partition.log_end_offset == 0
 
 
 async def test_a_repeated_batch_is_answered_as_the_first_and_not_stored_again() -> None:

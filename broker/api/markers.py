@@ -8,11 +8,14 @@ marker is harmless and acknowledged again (KAFKA-19999).
 Versions: 2 says the transaction version of the marker, which decides how its epoch is compared
 (KIP-1228).
 
-Differs from Kafka: open to everybody, as there is no authoriser; Kafka asks for the right to alter
-the cluster. Administrators' tools end hanging transactions with it, with a coordinator epoch of -1.
+Open to everybody, as there is no authoriser, as in Kafka without one: administrators' tools end
+hanging transactions with it, with a coordinator epoch of -1.
+
+Differs from Kafka: a repeat of TV2 is not written again. Producer ids below -1 are refused, as -1
+is. A partition that a marker names twice gets one marker, where Kafka writes it and never answers.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -48,8 +51,7 @@ class Write:
 async def write_txn_markers(
     context: RequestContext, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse:
-    writes = [list(_writes(marker)) for marker in request.markers]
-    flat = [write for of_marker in writes for write in of_marker]
+    flat = [write for marker in request.markers for write in _writes(marker)]
     for number, write in enumerate(flat):
         if number:
             context.core.reached(BETWEEN_MARKERS)
@@ -59,17 +61,12 @@ async def write_txn_markers(
         await _finish(context, write)
 
     await for_each(flat, finish)
-    return WriteTxnMarkersResponse(
-        markers=tuple(
-            _result(marker, of_marker)
-            for marker, of_marker in zip(request.markers, writes, strict=True)
-        )
-    )
+    return WriteTxnMarkersResponse(markers=_results(flat))
 
 
 def _writes(marker: WritableTxnMarker) -> Iterator[Write]:
     for topic in marker.topics:
-        for index in topic.partition_indexes:
+        for index in dict.fromkeys(topic.partition_indexes):
             yield Write(marker, TopicPartition(topic.name, index))
 
 
@@ -111,21 +108,25 @@ async def _finish(context: RequestContext, write: Write) -> None:
         )
 
 
-def _result(marker: WritableTxnMarker, writes: list[Write]) -> WritableTxnMarkerResult:
-    codes = {write.where: write.code for write in writes}
-    return WritableTxnMarkerResult(
-        producer_id=marker.producer_id,
-        topics=tuple(
-            WritableTxnMarkerTopicResult(
-                name=topic.name,
-                partitions=tuple(
-                    WritableTxnMarkerPartitionResult(
-                        partition_index=index,
-                        error_code=codes[TopicPartition(topic.name, index)],
-                    )
-                    for index in topic.partition_indexes
-                ),
-            )
-            for topic in marker.topics
-        ),
+def _results(writes: Iterable[Write]) -> tuple[WritableTxnMarkerResult, ...]:
+    """One result for each producer: clients look for them by producer id."""
+    found: dict[int, dict[str, dict[int, ErrorCode]]] = {}
+    for write in writes:
+        of_producer = found.setdefault(write.marker.producer_id, {})
+        of_producer.setdefault(write.where.topic, {})[write.where.partition] = write.code
+    return tuple(
+        WritableTxnMarkerResult(
+            producer_id=producer_id,
+            topics=tuple(
+                WritableTxnMarkerTopicResult(
+                    name=topic,
+                    partitions=tuple(
+                        WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
+                        for index, code in partitions.items()
+                    ),
+                )
+                for topic, partitions in topics.items()
+            ),
+        )
+        for producer_id, topics in found.items()
     )
