@@ -16,11 +16,12 @@ from odradek.broker.settings import ConfigError
 DEFAULT_LISTEN: Final = "127.0.0.1:9092"
 DEFAULT_DIRECTORY: Final = "odradek-data"
 
-# command -> the module that has it, and the attribute that is a command or a tuple of them
+# command -> the module that has it, and its name there
 ELSEWHERE: Final = {
-    "topic": ("odradek.client.cli", "COMMANDS"),
-    "produce": ("odradek.client.cli", "COMMANDS"),
-    "consume": ("odradek.client.cli", "COMMANDS"),
+    "topic": ("odradek.client.cli.topics", "topic"),
+    "produce": ("odradek.client.cli.records", "produce"),
+    "consume": ("odradek.client.cli.records", "consume"),
+    "txn": ("odradek.client.cli.transactions", "txn"),
     "log": ("odradek.broker.storage.dump", "log"),
 }
 
@@ -36,12 +37,8 @@ class Commands(click.Group):
             return super().get_command(ctx, cmd_name)
         module, attribute = ELSEWHERE[cmd_name]
         found: object = getattr(importlib.import_module(module), attribute)
-        commands = found if isinstance(found, tuple) else (found,)
-        return next(
-            command
-            for command in commands
-            if isinstance(command, click.Command) and command.name == cmd_name
-        )
+        assert isinstance(found, click.Command), found
+        return found
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

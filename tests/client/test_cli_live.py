@@ -2,17 +2,11 @@
 
 import json
 
-import click
 import pytest
 from click.testing import CliRunner, Result
 
-from odradek.client.cli import COMMANDS
+from odradek.broker.cli import main
 from tests.client.live import name_of
-
-
-@click.group(commands=list(COMMANDS))
-def main() -> None:
-    """Stands for `odradek`."""
 
 
 @pytest.fixture

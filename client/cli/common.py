@@ -1,0 +1,106 @@
+"""What the commands have in common: their options, how they end, tables and JSON lines."""
+
+import functools
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+
+import click
+
+from odradek.client.errors import OdradekError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
+DEFAULT_TIMEOUT_S: Final = 10.0
+INTERRUPTED: Final = 130
+PIPE_WIDTH: Final = 1_000
+"""Columns for a reader that is no terminal: nothing is to be wrapped or cut."""
+
+
+def told(command: Callable[P, R]) -> Callable[P, R]:
+    """Errors of the client become one sentence; a closed pipe and Ctrl-C end it quietly."""
+
+    @functools.wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return command(*args, **kwargs)
+        except BrokenPipeError:
+            # Python would complain again when it flushes standard output at the end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(1)
+        except KeyboardInterrupt:
+            sys.exit(INTERRUPTED)
+        except (OdradekError, ValueError, OSError) as error:
+            sentence = str(error).rstrip(".")
+            raise click.ClickException(f"{sentence[:1].upper()}{sentence[1:]}.") from None
+
+    return run
+
+
+def connection_options(command: Callable[P, R]) -> Callable[P, R]:
+    """`--bootstrap` and `--timeout`."""
+    bootstrap = click.option(
+        "--bootstrap",
+        "-b",
+        metavar="HOST:PORT",
+        envvar="ODRADEK_BOOTSTRAP",
+        default=DEFAULT_BOOTSTRAP,
+        show_default=True,
+        show_envvar=True,
+        help="A broker to begin with, or several separated by commas.",
+    )
+    timeout = click.option(
+        "--timeout",
+        "timeout_s",
+        type=click.FloatRange(min=0.001),
+        default=DEFAULT_TIMEOUT_S,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long to try.",
+    )
+    return bootstrap(timeout(command))
+
+
+def assignment(text: str, option: str) -> tuple[str, str]:
+    """The two halves of NAME=VALUE. Raises click.BadParameter."""
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint=option)
+    return name, value
+
+
+def in_ms(seconds: float) -> int:
+    """As the client takes it; at least 1."""
+    return max(1, round(seconds * 1000))
+
+
+def echo_json(facts: Mapping[str, object]) -> None:
+    """One line: a JSON object."""
+    click.echo(json.dumps(facts, ensure_ascii=False))
+
+
+def console() -> "Console":
+    """Where tables go. rich takes a tenth of a second to import, so only who needs it does."""
+    from rich.console import Console
+
+    return Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH)
+
+
+def new_table(*columns: str, right: tuple[str, ...] = ()) -> "Table":
+    """A table without frames, its columns as wide as they need; `right` has numbers."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for name in columns:
+        justify = "right" if name in right else "left"
+        table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    return table

@@ -1,0 +1,132 @@
+"""`odradek topic`: make, list, describe and delete topics."""
+
+import json
+import sys
+from typing import Any
+
+import click
+
+from odradek.client.blocking import Admin, TopicDescription, TopicPartition
+from odradek.client.cli.common import assignment, connection_options, in_ms, told
+
+
+@click.group()
+def topic() -> None:
+    """Make, list, describe and delete topics."""
+
+
+@topic.command("create")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.option("--partitions", "-p", type=click.IntRange(min=1), help="Default: the broker's.")
+@click.option("--replication-factor", "-r", type=click.IntRange(min=1), help="Likewise.")
+@click.option("--config", "-c", "configs", multiple=True, metavar="NAME=VALUE", help="Repeatable.")
+@click.option("--if-not-exists", is_flag=True, help="No error if it is there.")
+@connection_options
+@told
+def create_topic(
+    names: tuple[str, ...],
+    partitions: int | None,
+    replication_factor: int | None,
+    configs: tuple[str, ...],
+    if_not_exists: bool,
+    bootstrap: str,
+    timeout_s: float,
+) -> None:
+    """Make topics."""
+    settings = dict(assignment(one, "--config") for one in configs)
+    with Admin(bootstrap, max_block_ms=in_ms(timeout_s)) as admin:
+        for name in names:
+            admin.create_topic(
+                name,
+                partitions=partitions or -1,
+                replication_factor=replication_factor or -1,
+                configs=settings,
+                if_not_exists=if_not_exists,
+            )
+
+
+@topic.command("list")
+@click.option("--internal", is_flag=True, help="Also the brokers' own.")
+@connection_options
+@told
+def list_topics(internal: bool, bootstrap: str, timeout_s: float) -> None:
+    """Name the topics, one a line."""
+    with Admin(bootstrap, max_block_ms=in_ms(timeout_s)) as admin:
+        for name in admin.list_topics(internal=internal):
+            click.echo(name)
+
+
+@topic.command("describe")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a topic.")
+@connection_options
+@told
+def describe_topic(names: tuple[str, ...], as_json: bool, bootstrap: str, timeout_s: float) -> None:
+    """Show partitions, who leads them, how many records they have, and settings."""
+    with Admin(bootstrap, max_block_ms=in_ms(timeout_s)) as admin:
+        for found in admin.describe_topics(*names):
+            description = _describe(admin, found)
+            if as_json:
+                click.echo(json.dumps(description))
+            else:
+                _show(description)
+
+
+def _describe(admin: Admin, found: TopicDescription) -> dict[str, Any]:
+    partitions = [TopicPartition(found.name, one.partition) for one in found.partitions]
+    first = admin.list_offsets({one: "earliest" for one in partitions})
+    stable = admin.list_offsets({one: "latest" for one in partitions})
+    end = admin.list_offsets(
+        {one: "latest" for one in partitions}, isolation_level="read_uncommitted"
+    )
+    settings = admin.describe_topic_configs(found.name)[found.name]
+    return {
+        "topic": found.name,
+        "id": str(found.topic_id),
+        "settings": {name: one.value for name, one in settings.items() if not one.is_default},
+        "partitions": [
+            {
+                "partition": one.partition,
+                "leader": one.leader,
+                "replicas": list(one.replicas),
+                "in sync": list(one.isr),
+                "first offset": first[name].offset,
+                "last stable offset": stable[name].offset,
+                "end offset": end[name].offset,
+            }
+            for name, one in zip(partitions, found.partitions, strict=True)
+        ],
+    }
+
+
+def _show(description: dict[str, Any]) -> None:
+    # rich takes a tenth of a second to import, and only this command wants it.
+    from rich.console import Console
+    from rich.table import Table
+
+    settings = ", ".join(f"{name}={value}" for name, value in description["settings"].items())
+    title = f"{description['topic']}  {description['id']}"
+    table = Table(title=title, caption=settings or "all settings at their defaults")
+    for column in description["partitions"][0]:
+        table.add_column(column, justify="right")
+    for row in description["partitions"]:
+        table.add_row(
+            *(
+                ",".join(map(str, cell)) if isinstance(cell, list) else str(cell)
+                for cell in row.values()
+            )
+        )
+    Console().print(table)
+
+
+@topic.command("delete")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask, on a terminal.")
+@connection_options
+@told
+def delete_topic(names: tuple[str, ...], yes: bool, bootstrap: str, timeout_s: float) -> None:
+    """Delete topics and all their records."""
+    if not yes and sys.stdin.isatty():
+        click.confirm(f"Delete {', '.join(names)} and all records in it?", abort=True)
+    with Admin(bootstrap, max_block_ms=in_ms(timeout_s)) as admin:
+        admin.delete_topics(*names)

@@ -1,0 +1,375 @@
+"""`odradek txn`: what each transaction is doing, what it holds back, and how to end it.
+
+Works on any broker that speaks KIP-664. Who the client is and why it was fenced only ours tells;
+elsewhere these are left out.
+"""
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import click
+
+from odradek.client.blocking import (
+    Admin,
+    HangingTransaction,
+    OdradekError,
+    PartitionProducers,
+    Pin,
+    TopicPartition,
+    TransactionDescription,
+)
+from odradek.client.cli import words
+from odradek.client.cli.common import (
+    DEFAULT_BOOTSTRAP,
+    connection_options,
+    console,
+    echo_json,
+    in_ms,
+    new_table,
+    told,
+)
+from odradek.client.cli.txn_abort import abort
+from odradek.client.cli.txn_watch import watch
+from odradek.client.descriptions import OPEN_STATES
+from odradek.client.txn_admin import MAX_TIMEOUT_MS
+
+FOUND: Final = 3
+"""The status of `hanging --fail`: it worked, and there is one."""
+
+
+@click.group()
+def txn() -> None:
+    """Look at transactions: who has one open, what it holds back, how to end it."""
+
+
+@txn.command("list")
+@click.option("--state", "-s", "states", multiple=True, help="Ongoing, Empty...; repeatable.")
+@click.option("--open", "only_open", is_flag=True, help="Those that are not at their end.")
+@click.option("--producer-id", "producer_ids", type=int, multiple=True, help="Repeatable.")
+@click.option(
+    "--older-than",
+    "older_than_s",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Open for longer; ids without an open transaction stay, as in Kafka: add --open.",
+)
+@click.option("--pattern", help="A regular expression for the whole transactional id.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, see above.")
+@connection_options
+@told
+def list_transactions(
+    states: tuple[str, ...],
+    only_open: bool,
+    producer_ids: tuple[int, ...],
+    older_than_s: float | None,
+    pattern: str | None,
+    as_json: bool,
+    bootstrap: str,
+    timeout_s: float,
+) -> None:
+    """List transactional ids, those with the oldest open transaction first.
+
+    \b
+    Keys of --json: transactional_id, state, pending_state, coordinator,
+    producer_id, producer_epoch, timeout_ms, started, started_ms, age_ms,
+    times_out_in_ms, client_id, client_host, epoch_bump_cause, epoch_bump,
+    epoch_bump_ms, explanation, updated, updated_ms, partitions (topic,
+    partition). What is not so or not told is null; times are ISO 8601, and
+    milliseconds since 1970; age_ms and times_out_in_ms are durations.
+    """
+    wanted = (*states, *sorted(OPEN_STATES)) if only_open else states
+    with Admin(bootstrap, max_block_ms=in_ms(timeout_s)) as admin:
+        listed = admin.list_transactions(
+            states=wanted,
+            producer_ids=producer_ids,
+            older_than_ms=None if older_than_s is None else in_ms(older_than_s),
+            pattern=pattern,
+        )
+        described = admin.describe_transactions(*(one.transactional_id for one in listed))
+    found = [one for one in described.values() if isinstance(one, TransactionDescription)]
+    found.sort(key=lambda one: (not one.is_open, -(one.age_ms or 0), one.transactional_id))
+    if as_json:
+        for one in found:
+            echo_json(words.facts(one))
+    elif found:
+        _show_list(found)
+    else:
+        click.echo("No transactional id is like that." if wanted or pattern else "There is none.")
+
+
+def _show_list(found: Sequence[TransactionDescription]) -> None:
+    table = new_table(
+        "transactional id",
+        "state",
+        "open for",
+        "aborted",
+        "partitions",
+        "producer",
+        "client",
+        right=("open for", "partitions"),
+    )
+    for one in found:
+        remaining_ms = one.remaining_ms if one.state == "Ongoing" else None
+        table.add_row(
+            one.transactional_id,
+            one.state,
+            "" if one.age_ms is None else words.span(one.age_ms),
+            "" if remaining_ms is None else words.until(remaining_ms),
+            str(len(one.partitions) or ""),
+            f"{one.producer_id} epoch {one.producer_epoch}",
+            words.client(one.client_id, one.client_host) or "",
+        )
+    console().print(table)
+
+
+@txn.command()
+@click.argument("transactional_ids", metavar="ID...", nargs=-1, required=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object an id, see above.")
+@connection_options
+@told
+def describe(
+    transactional_ids: tuple[str, ...], as_json: bool, bootstrap: str, timeout_s: float
+) -> None:
+    """Say all there is to know about transactional ids.
+
+    \b
+    Keys of --json: those of `odradek txn list`; partitions also have
+    start_offset and records_behind, null where nothing was written yet.
+    """
+    with Admin(bootstrap, max_block_ms=in_ms(timeout_s)) as admin:
+        described = admin.describe_transactions(*transactional_ids)
+        found = [one for one in described.values() if isinstance(one, TransactionDescription)]
+        partitions = {name for one in found for name in one.partitions}
+        producers = admin.describe_producers(sorted(partitions))
+    for number, one in enumerate(found):
+        places = _places(one, producers)
+        if as_json:
+            echo_json(words.facts(one) | {"partitions": places})
+        else:
+            click.echo(("\n" if number else "") + "\n".join(_description(one, places)))
+    for answer in described.values():
+        if isinstance(answer, OdradekError):
+            raise answer
+
+
+def _places(
+    found: TransactionDescription,
+    producers: Mapping[TopicPartition, PartitionProducers | OdradekError],
+) -> list[dict[str, object]]:
+    """Each partition of a transaction, where it begins there, and what waits behind it."""
+    places: list[dict[str, object]] = []
+    for name in found.partitions:
+        answer = producers[name]
+        known = () if isinstance(answer, OdradekError) else answer.producers
+        mine = next((one for one in known if one.producer_id == found.producer_id), None)
+        places.append(
+            {
+                "topic": name.topic,
+                "partition": name.partition,
+                "start_offset": mine.transaction_start_offset if mine else None,
+                "records_behind": mine.records_behind if mine else None,
+            }
+        )
+    return places
+
+
+def _description(found: TransactionDescription, places: list[dict[str, object]]) -> list[str]:
+    lines = [found.transactional_id, f"  state        {words.state(found)}"]
+    if found.age_ms is not None:
+        limit = words.span(found.timeout_ms)
+        lines.append(
+            f"  open for     {words.span(found.age_ms)} of {limit}; {words.deadline(found)}"
+        )
+    lines.append(f"  producer     id {found.producer_id}, epoch {found.producer_epoch}")
+    who = words.client(found.client_id, found.client_host)
+    if who is not None:
+        lines.append(f"  client       {who}")
+    lines += [
+        f"  {'partitions' if number == 0 else '':<12} {_place(place)}"
+        for number, place in enumerate(places)
+    ]
+    lines.append(f"  pending      {words.pending(found)}")
+    why = words.fencing(found, found.described_at_ms)
+    if why is not None:
+        lines.append(f"  last fencing {why}")
+    if found.updated_ms is not None:
+        lines.append(f"  last change  {words.ago(found.updated_ms, found.described_at_ms)}")
+    lines.append(f"  coordinator  broker {found.coordinator_id}")
+    return lines
+
+
+def _place(place: Mapping[str, object]) -> str:
+    name = f"{place['topic']}-{place['partition']}"
+    if place["start_offset"] is None:
+        return f"{name}, nothing written yet"
+    said = f"{name} from offset {place['start_offset']} on"
+    behind = place["records_behind"]
+    return (
+        f"{said}, {words.counted(behind, 'record')} held back" if isinstance(behind, int) else said
+    )
+
+
+@txn.command("who-pins")
+@click.argument("where", metavar="TOPIC[:PARTITION]")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a pinned partition.")
+@connection_options
+@told
+def who_pins(where: str, as_json: bool, bootstrap: str, timeout_s: float) -> None:
+    """Say whose transaction holds back what read_committed consumers see.
+
+    \b
+    Keys of --json: topic, partition, producer_id, producer_epoch,
+    transactional_id, state, client_id, client_host, age_ms, times_out_in_ms,
+    timeout_ms, start_offset (where consumers stop), end_offset,
+    records_behind (offsets that wait, markers included). What is not known
+    is null; nothing is printed for partitions that nobody pins.
+    """
+    topic, partition = _place_of(where)
+    with Admin(bootstrap, max_block_ms=in_ms(timeout_s)) as admin:
+        pins = admin.who_pins(topic, partition)
+    pinned = [one for one in pins.values() if one is not None]
+    for one in pinned:
+        if as_json:
+            echo_json(_pin_facts(one))
+        else:
+            click.echo(pin_line(one))
+    if not pinned and not as_json:
+        click.echo(f"{where}: nobody")
+
+
+def _place_of(text: str) -> tuple[str, int | None]:
+    """`topic` or `topic:partition`; topics have no colon."""
+    topic, colon, number = text.partition(":")
+    if not colon:
+        return topic, None
+    if not number.isascii() or not number.isdigit():
+        raise click.BadParameter(f"{number!r} is no partition", param_hint="TOPIC[:PARTITION]")
+    return topic, int(number)
+
+
+def pin_line(pin: Pin) -> str:
+    who = f"producer id {pin.producer_id}, epoch {pin.producer_epoch}"
+    if pin.transactional_id is not None:
+        client = words.client(pin.client_id, pin.client_host)
+        whose = f"{pin.transactional_id!r} ({client})" if client else repr(pin.transactional_id)
+        who = f"{whose}, {who}"
+    if pin.state is None:
+        what = "nobody is going to end it (see `odradek txn hanging`)"
+    elif pin.state != "Ongoing":
+        what = f"{pin.state}: its marker is to be written"
+    elif pin.remaining_ms is None:
+        what = "it does not time out"
+    else:
+        what = f"aborted {words.until(pin.remaining_ms)}"
+    age = "" if pin.age_ms is None else f", open for {words.span(pin.age_ms)}"
+    waiting = words.counted(pin.records_behind, "record")
+    verb = "waits" if pin.records_behind == 1 else "wait"
+    return (
+        f"{pin.partition}: {who}{age}, {what}; {waiting} from offset {pin.start_offset} on {verb}"
+    )
+
+
+def _pin_facts(pin: Pin) -> dict[str, object]:
+    return {
+        "topic": pin.partition.topic,
+        "partition": pin.partition.partition,
+        "producer_id": pin.producer_id,
+        "producer_epoch": pin.producer_epoch,
+        "transactional_id": pin.transactional_id,
+        "state": pin.state,
+        "client_id": pin.client_id,
+        "client_host": pin.client_host,
+        "age_ms": pin.age_ms,
+        "times_out_in_ms": pin.remaining_ms,
+        "timeout_ms": pin.timeout_ms,
+        "start_offset": pin.start_offset,
+        "end_offset": pin.end_offset,
+        "records_behind": pin.records_behind,
+    }
+
+
+@txn.command()
+@click.option("--topic", "-t", "topics", multiple=True, help="Only there; repeatable.")
+@click.option(
+    "--max-timeout",
+    "max_timeout_s",
+    type=click.FloatRange(min=0),
+    default=MAX_TIMEOUT_MS / 1000,
+    show_default=True,
+    metavar="SECONDS",
+    help="Look at what was last written longer ago; the brokers' transaction.max.timeout.ms.",
+)
+@click.option("--fail", is_flag=True, help=f"End with status {FOUND} if there is one.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a transaction, see above.")
+@connection_options
+@told
+def hanging(
+    topics: tuple[str, ...],
+    max_timeout_s: float,
+    fail: bool,
+    as_json: bool,
+    bootstrap: str,
+    timeout_s: float,
+) -> None:
+    """Find transactions that are open in a partition and nobody is going to end.
+
+    Those whose producer id no transactional id has, or whose id does not have
+    the partition in its transaction: the rule of Kafka's own tool.
+
+    \b
+    Keys of --json: topic, partition, producer_id, producer_epoch,
+    coordinator_epoch, start_offset, last_timestamp, last_timestamp_ms,
+    idle_ms, transactional_id, reason, abort_command.
+    """
+    with Admin(bootstrap, max_block_ms=in_ms(timeout_s)) as admin:
+        found = admin.find_hanging(*topics, max_timeout_ms=round(max_timeout_s * 1000))
+    for one in found:
+        command = abort_command(one, bootstrap)
+        if as_json:
+            echo_json(_hanging_facts(one) | {"abort_command": command})
+        else:
+            click.echo(f"{hanging_line(one)}\n    {command}")
+    if not found and not as_json:
+        click.echo("No transaction hangs.")
+    if found and fail:
+        sys.exit(FOUND)
+
+
+def hanging_line(found: HangingTransaction) -> str:
+    return (
+        f"{found.partition}: producer id {found.producer_id}, epoch {found.producer_epoch}, open "
+        f"from offset {found.start_offset} on, last written {words.span(found.idle_ms)} ago: "
+        f"{found.reason}"
+    )
+
+
+def abort_command(found: HangingTransaction, bootstrap: str) -> str:
+    """What to type to end it."""
+    where = [] if bootstrap == DEFAULT_BOOTSTRAP else ["--bootstrap", bootstrap]
+    topic, partition = found.partition
+    place = ["--topic", topic, "--partition", str(partition)]
+    return shlex.join(
+        ["odradek", "txn", "abort", *where, *place, "--start-offset", str(found.start_offset)]
+    )
+
+
+def _hanging_facts(found: HangingTransaction) -> dict[str, object]:
+    return {
+        "topic": found.partition.topic,
+        "partition": found.partition.partition,
+        "producer_id": found.producer_id,
+        "producer_epoch": found.producer_epoch,
+        "coordinator_epoch": found.coordinator_epoch,
+        "start_offset": found.start_offset,
+        "last_timestamp": words.iso(found.last_timestamp_ms),
+        "last_timestamp_ms": found.last_timestamp_ms,
+        "idle_ms": found.idle_ms,
+        "transactional_id": found.transactional_id,
+        "reason": found.reason,
+    }
+
+
+txn.add_command(abort)
+txn.add_command(watch)

@@ -1,0 +1,178 @@
+"""`odradek txn abort`: end a transaction, by its id or in one partition.
+
+By id the coordinator is asked for the id, which fences its producer and aborts what it has open, in
+every partition. In one partition a marker is written past the coordinator, as Kafka's tool does:
+for what hangs, whose coordinator knows nothing of it.
+"""
+
+import sys
+
+import click
+
+from odradek.client.blocking import (
+    Admin,
+    OdradekError,
+    ProducerDescription,
+    Refused,
+    TopicPartition,
+    TransactionDescription,
+)
+from odradek.client.cli import words
+from odradek.client.cli.common import connection_options, in_ms, told
+
+CLIENT_ID = "odradek txn abort"
+"""So that the broker's explanation says who it was."""
+
+
+@click.command()
+@click.argument("transactional_id", metavar="[ID]", required=False)
+@click.option("--topic", "-t", help="With --partition: there only, past the coordinator.")
+@click.option("--partition", "-p", type=click.IntRange(min=0))
+@click.option("--start-offset", type=click.IntRange(min=0), help="Where it begins there, or:")
+@click.option("--producer-id", type=click.IntRange(min=0), help="whose it is, and")
+@click.option("--producer-epoch", type=click.IntRange(min=0), help="in which epoch.")
+@click.option(
+    "--coordinator-epoch", type=click.IntRange(min=-1), help="Default: what the partition knows."
+)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask, on a terminal.")
+@connection_options
+@told
+def abort(
+    transactional_id: str | None,
+    topic: str | None,
+    partition: int | None,
+    start_offset: int | None,
+    producer_id: int | None,
+    producer_epoch: int | None,
+    coordinator_epoch: int | None,
+    yes: bool,
+    bootstrap: str,
+    timeout_s: float,
+) -> None:
+    """Abort a transaction and say what happened.
+
+    \b
+    odradek txn abort ID
+        fences the producer of ID, which aborts what it has open everywhere.
+    odradek txn abort --topic T --partition P --start-offset OFFSET
+    odradek txn abort --topic T --partition P --producer-id N --producer-epoch E
+        writes an ABORT marker to one partition; for transactions that hang.
+    """
+    with Admin(bootstrap, max_block_ms=in_ms(timeout_s), client_id=CLIENT_ID) as admin:
+        if transactional_id is not None:
+            given = (topic, partition, start_offset, producer_id, producer_epoch, coordinator_epoch)
+            if any(one is not None for one in given):
+                raise click.UsageError("Give an ID, or the options of one partition, not both.")
+            abort_id(admin, transactional_id, yes)
+            return
+        if topic is None or partition is None:
+            raise click.UsageError("Give an ID, or --topic and --partition.")
+        if (start_offset is None) == (producer_id is None):
+            raise click.UsageError("Give --start-offset, or --producer-id and --producer-epoch.")
+        if (producer_id is None) != (producer_epoch is None):
+            raise click.UsageError("--producer-id and --producer-epoch belong together.")
+        place = TopicPartition(topic, partition)
+        found = _find(admin, place, start_offset, producer_id)
+        epoch = found.producer_epoch if producer_epoch is None else producer_epoch
+        known = found.coordinator_epoch if coordinator_epoch is None else coordinator_epoch
+        abort_there(admin, place, found, epoch, known, yes)
+
+
+def abort_id(admin: Admin, transactional_id: str, yes: bool) -> None:
+    before = admin.describe_transaction(transactional_id)
+    if not before.is_open:
+        click.echo(
+            f"{transactional_id!r} has no open transaction ({before.state}); nothing was done."
+        )
+        return
+    if before.state != "Ongoing":
+        raise Refused(
+            f"the transaction of {transactional_id!r} is decided already ({before.state}) and "
+            f"waits for the markers of {words.named(before.partitions)}"
+        )
+    _ask(f"Abort {_said(before)}, and fence its producer?", yes)
+    after = admin.force_terminate_transaction(transactional_id)
+    click.echo(
+        f"Aborted {_said(before)}. Its producer, id {before.producer_id} epoch "
+        f"{before.producer_epoch}, is fenced: {_next(before, after.producer_id)} "
+        f"epoch {after.producer_epoch} now."
+    )
+
+
+def _next(before: TransactionDescription, producer_id: int) -> str:
+    return "it is" if before.producer_id == producer_id else f"it is producer id {producer_id},"
+
+
+def _said(found: TransactionDescription) -> str:
+    age = "" if found.age_ms is None else f", open for {words.span(found.age_ms)}"
+    who = words.client(found.client_id, found.client_host)
+    of = f"{found.transactional_id!r} ({who})" if who else repr(found.transactional_id)
+    return f"the transaction of {of}{age} in {words.named(found.partitions)}"
+
+
+def abort_there(
+    admin: Admin,
+    place: TopicPartition,
+    found: ProducerDescription,
+    producer_epoch: int,
+    coordinator_epoch: int,
+    yes: bool,
+) -> None:
+    warning = _warning(admin, place, found)
+    what = f"producer id {found.producer_id}, epoch {producer_epoch}"
+    _ask(f"{warning}Write an ABORT marker for {what} to {place}?", yes)
+    before = _stable_offset(admin, place)
+    admin.abort_transaction(
+        place,
+        producer_id=found.producer_id,
+        producer_epoch=producer_epoch,
+        coordinator_epoch=coordinator_epoch,
+    )
+    after = _stable_offset(admin, place)
+    moved = f"went from {before} to {after}" if after != before else f"is still {after}"
+    click.echo(f"Wrote an ABORT marker for {what} to {place}; its last stable offset {moved}.")
+
+
+def _find(
+    admin: Admin, place: TopicPartition, start_offset: int | None, producer_id: int | None
+) -> ProducerDescription:
+    """The producer that is meant, as the partition knows it. Raises `Refused`."""
+    answer = admin.describe_producers([place])[place]
+    if isinstance(answer, OdradekError):
+        raise answer
+    for one in answer.producers:
+        if producer_id is None and one.transaction_start_offset == start_offset:
+            return one
+        if one.producer_id == producer_id:
+            return one
+    if producer_id is not None:
+        raise Refused(f"{place} knows no producer id {producer_id}")
+    starts = sorted(
+        one.transaction_start_offset
+        for one in answer.producers
+        if one.transaction_start_offset is not None
+    )
+    there = f"those open there begin at {', '.join(map(str, starts))}" if starts else "none is open"
+    raise Refused(f"no open transaction of {place} begins at offset {start_offset}: {there}")
+
+
+def _warning(admin: Admin, place: TopicPartition, found: ProducerDescription) -> str:
+    """What to consider first, if a coordinator still cares for this transaction."""
+    listed = admin.list_transactions(producer_ids=[found.producer_id])
+    described = admin.describe_transactions(*(one.transactional_id for one in listed))
+    for one in described.values():
+        if isinstance(one, TransactionDescription) and place in one.partitions:
+            return (
+                f"It does not hang: {one.transactional_id!r} is {one.state} and can still end it "
+                f"(`odradek txn abort {one.transactional_id}` ends it everywhere).\n"
+            )
+    return ""
+
+
+def _stable_offset(admin: Admin, place: TopicPartition) -> int:
+    return admin.list_offsets({place: "latest"})[place].offset
+
+
+def _ask(question: str, yes: bool) -> None:
+    if not yes and sys.stdin.isatty():
+        click.confirm(question, abort=True)

@@ -1,0 +1,190 @@
+"""The picture of `odradek txn watch`: a table that stays where it is, and what happened below it.
+
+Rows are in the order of the ids and stay for some seconds after something happened, so that a
+transaction that comes and goes does not make them jump. Everything is cut to the terminal's width,
+never wrapped, and the height is filled and not exceeded.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from odradek.client.cli import words
+from odradek.client.cli.txn_events import Happening, Snapshot
+from odradek.client.cli.txn_watch import Trouble
+from odradek.client.descriptions import TransactionDescription
+
+LINGER_MS: Final = 10_000
+"""How long a row stays after the last thing that happened to it."""
+BAR_WIDTH: Final = 10
+WIDE: Final = 100
+"""From so many columns on there is room to say who the client is."""
+FRAME_LINES: Final = 5
+"""Heading, status, two rules and the table's head."""
+EVENTS_PART: Final = 3
+"""One line in so many of the height is for what happened."""
+
+STATE_STYLES: Final = {
+    "Ongoing": "bold",
+    "PrepareCommit": "green",
+    "PrepareAbort": "yellow",
+    "PrepareEpochFence": "yellow",
+    "CompleteCommit": "dim",
+    "CompleteAbort": "dim",
+    "Empty": "dim",
+}
+KIND_STYLES: Final = {
+    "committed": "green",
+    "aborted": "yellow",
+    "fenced": "red",
+    "timed out": "red",
+}
+
+
+@contextmanager
+def picture(bootstrap: str, show_all: bool) -> Iterator["Picture"]:
+    console = Console()
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        yield Picture(console, live, bootstrap, show_all)
+
+
+class Picture:
+    def __init__(self, console: Console, live: Live, bootstrap: str, show_all: bool) -> None:
+        self._console = console
+        self._live = live
+        self._bootstrap = bootstrap
+        self._show_all = show_all
+
+    def show(self, snapshot: Snapshot, happened: list[Happening], trouble: Trouble | None) -> None:
+        size = self._console.size
+        drawn = draw(
+            snapshot,
+            happened,
+            trouble,
+            title=f"odradek txn watch {self._bootstrap}",
+            width=size.width,
+            height=size.height,
+            show_all=self._show_all,
+        )
+        self._live.update(drawn, refresh=True)
+
+
+def draw(
+    snapshot: Snapshot,
+    happened: list[Happening],
+    trouble: Trouble | None,
+    *,
+    title: str,
+    width: int,
+    height: int,
+    show_all: bool,
+) -> Group:
+    room = max(height - FRAME_LINES, 2)
+    events_room = max(room // EVENTS_PART, 1)
+    rows_room = max(room - events_room, 1)
+    shown = _shown(snapshot, happened, show_all)
+    return Group(
+        _line(f"{title}  {words.clock(snapshot.at_ms)}  (Ctrl-C ends)", "bold"),
+        _status(snapshot, trouble),
+        _table(snapshot, shown, rows_room, width),
+        Rule("what happened", style="dim", align="left"),
+        *_events(happened, events_room),
+    )
+
+
+def _shown(
+    snapshot: Snapshot, happened: list[Happening], show_all: bool
+) -> list[TransactionDescription]:
+    recent = {one.transactional_id for one in happened if snapshot.at_ms - one.at_ms < LINGER_MS}
+    shown = [
+        one
+        for name, one in snapshot.transactions.items()
+        if show_all or one.is_open or name in recent
+    ]
+    return sorted(shown, key=lambda one: one.transactional_id)
+
+
+def _status(snapshot: Snapshot, trouble: Trouble | None) -> Text:
+    if trouble is not None:
+        since = words.clock(trouble.since_ms)
+        return _line(f"no answer since {since}, trying again: {trouble.sentence}", "red")
+    count = words.counted(snapshot.count, "transactional id")
+    followed = len(snapshot.transactions)
+    rest = "" if followed == snapshot.count else f", {followed} of them followed"
+    return _line(f"{snapshot.open_count} open, {count}{rest}", "")
+
+
+def _table(snapshot: Snapshot, shown: list[TransactionDescription], room: int, width: int) -> Table:
+    table = Table(box=None, pad_edge=False, expand=True, header_style="dim")
+    table.add_column("transactional id", ratio=3, no_wrap=True, overflow="ellipsis")
+    table.add_column("state", width=14, no_wrap=True)
+    table.add_column("age of its time-out", width=BAR_WIDTH + 14, no_wrap=True)
+    table.add_column("held back", ratio=4, no_wrap=True, overflow="ellipsis")
+    if width >= WIDE:
+        table.add_column("client", ratio=3, no_wrap=True, overflow="ellipsis")
+    fitting = shown if len(shown) <= room else shown[: room - 1]
+    for one in fitting:
+        cells = [
+            Text(one.transactional_id),
+            Text(one.state, style=STATE_STYLES.get(one.state, "")),
+            _age(one),
+            Text(_waiting(snapshot, one)),
+        ]
+        if width >= WIDE:
+            cells.append(Text(words.client(one.client_id, one.client_host) or ""))
+        table.add_row(*cells)
+    if len(fitting) < len(shown):
+        table.add_row(Text(f"and {len(shown) - len(fitting)} more", style="dim"))
+    for _ in range(room - len(shown)):
+        table.add_row()
+    return table
+
+
+def _age(found: TransactionDescription) -> Text:
+    """A bar that is full when the transaction is aborted, and the numbers."""
+    if found.age_ms is None:
+        return Text("")
+    if found.state != "Ongoing" or found.remaining_ms is None:
+        return Text(f"{' ' * BAR_WIDTH} {words.span(found.age_ms)}")
+    part = min(found.age_ms / max(found.timeout_ms, 1), 1.0)
+    full = round(part * BAR_WIDTH)
+    style = "green" if part < 0.5 else "yellow" if part < 0.8 else "red"
+    return Text.assemble(
+        ("━" * full, style),
+        ("─" * (BAR_WIDTH - full), "dim"),
+        f" {words.span(found.age_ms)}/{words.span(found.timeout_ms)}",
+    )
+
+
+def _waiting(snapshot: Snapshot, found: TransactionDescription) -> str:
+    """12 records: flights-0 from 5, flights-3 from 9."""
+    if not found.is_open:
+        return ""
+    places = snapshot.waiting(found)
+    if not places:
+        return words.counted(len(found.partitions), "partition") if found.partitions else "nothing"
+    where = ", ".join(f"{name} from {start}" for name, start, _ in places)
+    told = [behind for _, _, behind in places if behind is not None]
+    return f"{words.counted(sum(told), 'record')}: {where}" if told else where
+
+
+def _events(happened: list[Happening], room: int) -> Iterator[Text]:
+    last = happened[-room:]
+    for one in reversed(last):
+        text = Text(no_wrap=True, overflow="ellipsis")
+        text.append(f"{words.clock(one.at_ms)} ", "dim")
+        text.append(f"{one.transactional_id} ", "bold")
+        text.append(one.text, KIND_STYLES.get(one.kind, ""))
+        yield text
+    for _ in range(room - len(last)):
+        yield Text("")
+
+
+def _line(text: str, style: str) -> Text:
+    return Text(text, style=style, no_wrap=True, overflow="ellipsis")

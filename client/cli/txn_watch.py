@@ -1,0 +1,226 @@
+"""`odradek txn watch`: transactions as they go, on a terminal as a picture and else as lines.
+
+A look is a list, a description of what is open or has changed, and the producers of the partitions
+in question. When the broker does not answer, the last picture stays, with the reason above it.
+"""
+
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import click
+
+from odradek.client.blocking import Admin, OdradekError, Retriable, TransactionDescription
+from odradek.client.cli import words
+from odradek.client.cli.common import connection_options, echo_json, in_ms, told
+from odradek.client.cli.txn_events import Happening, Snapshot, happenings
+from odradek.client.config import system_wall_ms
+
+DESCRIBED_MAX: Final = 1_000
+"""Where there are more ids, those are described that are open or were listed differently."""
+PARTITIONS_MAX: Final = 1_000
+REMEMBERED: Final = 500
+"""Happenings that are kept for the picture."""
+LOOKS_PER_TIMEOUT: Final = 5
+"""A look gives up after this part of --timeout, so that a broker's absence is soon said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """Since when the broker has not answered, and what it was."""
+
+    since_ms: int
+    sentence: str
+
+
+class View(Protocol):
+    """Where it is shown."""
+
+    def show(
+        self, snapshot: Snapshot, happened: list[Happening], trouble: Trouble | None
+    ) -> None: ...
+
+
+@click.command()
+@click.option(
+    "--interval",
+    "interval_s",
+    type=click.FloatRange(min=0.1),
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Between two looks.",
+)
+@click.option("--all", "show_all", is_flag=True, help="Also ids where nothing is going on.")
+@click.option("--pattern", help="A regular expression for the whole transactional id.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a happening, see above.")
+@connection_options
+@told
+def watch(
+    interval_s: float,
+    show_all: bool,
+    pattern: str | None,
+    as_json: bool,
+    bootstrap: str,
+    timeout_s: float,
+) -> None:
+    """Watch transactions live; Ctrl-C ends it.
+
+    Without a terminal it prints a line for each thing that happens.
+
+    \b
+    Keys of --json: at, at_ms, transactional_id, kind (open, appeared, began,
+    deciding, committed, aborted, timed out, fenced, gone; trouble and well
+    with a null id are about the broker), text.
+    """
+    limit_ms = max(in_ms(timeout_s) // LOOKS_PER_TIMEOUT, 1)
+    try:
+        with (
+            Admin(bootstrap, max_block_ms=limit_ms) as admin,
+            _view(as_json, show_all, bootstrap) as view,
+        ):
+            Watch(admin, view, pattern).run(interval_s, timeout_s)
+    except KeyboardInterrupt:
+        return
+
+
+@contextmanager
+def _view(as_json: bool, show_all: bool, bootstrap: str) -> Iterator[View]:
+    if as_json or not sys.stdout.isatty():
+        yield Lines(as_json)
+        return
+    from odradek.client.cli.txn_picture import picture
+
+    with picture(bootstrap, show_all) as view:
+        yield view
+
+
+class Watch:
+    """Looks again and again, and tells a view what it saw."""
+
+    def __init__(self, admin: Admin, view: View, pattern: str | None) -> None:
+        self._admin = admin
+        self._view = view
+        self._pattern = pattern
+        self._snapshot: Snapshot | None = None
+        self._listed: dict[str, object] = {}
+        self._trouble: Trouble | None = None
+        self._happened: deque[Happening] = deque(maxlen=REMEMBERED)
+
+    def run(self, interval_s: float, patience_s: float) -> None:
+        """Until interrupted. Raises what the first look raises for `patience_s`."""
+        begin = time.monotonic()
+        following = begin
+        while True:
+            try:
+                self.look()
+            except OdradekError as error:
+                late = time.monotonic() - begin > patience_s
+                if self._snapshot is None and (late or not isinstance(error, Retriable)):
+                    raise
+                self._note(error)
+            if self._snapshot is not None:
+                self._view.show(self._snapshot, list(self._happened), self._trouble)
+            following = max(following + interval_s, time.monotonic())
+            time.sleep(following - time.monotonic() if following > time.monotonic() else 0)
+
+    def look(self) -> None:
+        after = self._look()
+        self._trouble = None
+        if self._snapshot is not None:
+            self._happened.extend(happenings(self._snapshot, after))
+        self._snapshot = after
+
+    def _note(self, error: OdradekError) -> None:
+        since_ms = self._trouble.since_ms if self._trouble else system_wall_ms()
+        self._trouble = Trouble(since_ms=since_ms, sentence=str(error))
+
+    def _look(self) -> Snapshot:
+        listed = self._admin.list_transactions(pattern=self._pattern)
+        before = self._snapshot.transactions if self._snapshot else {}
+        states = {one.transactional_id: (one.state, one.producer_id) for one in listed}
+        names = [
+            name
+            for name in states
+            if len(listed) <= DESCRIBED_MAX
+            or name in before
+            or states[name] != self._listed.get(name)
+        ]
+        described = self._admin.describe_transactions(*names)
+        transactions = {}
+        for name, one in described.items():
+            if isinstance(one, TransactionDescription):
+                transactions[name] = one
+            elif isinstance(one, Retriable):
+                raise one
+        wanted = [place for one in transactions.values() if one.is_open for place in one.partitions]
+        producers = self._admin.describe_producers(wanted[:PARTITIONS_MAX])
+        self._listed = dict(states)
+        return Snapshot(
+            at_ms=system_wall_ms(),
+            transactions=transactions,
+            producers={
+                name: one for name, one in producers.items() if not isinstance(one, OdradekError)
+            },
+            count=len(listed),
+        )
+
+
+class Lines:
+    """A line for each happening: for pipes and log files."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
+        self._begun = False
+        self._last: Happening | None = None
+        self._was_in_trouble = False
+
+    def show(self, snapshot: Snapshot, happened: list[Happening], trouble: Trouble | None) -> None:
+        if not self._begun:
+            self._begun = True
+            for one in snapshot.transactions.values():
+                if one.is_open:
+                    self._say(snapshot.at_ms, one.transactional_id, "open", open_line(one))
+        if trouble is not None and not self._was_in_trouble:
+            text = f"the broker does not answer, trying again: {trouble.sentence}"
+            self._say(trouble.since_ms, None, "trouble", text)
+        if trouble is None and self._was_in_trouble:
+            self._say(snapshot.at_ms, None, "well", "the broker answers again")
+        self._was_in_trouble = trouble is not None
+        for happening in self._new(happened):
+            self._say(happening.at_ms, happening.transactional_id, happening.kind, happening.text)
+        sys.stdout.flush()
+
+    def _new(self, happened: list[Happening]) -> list[Happening]:
+        """Those after the last one that was shown."""
+        start = 0
+        for number, one in enumerate(happened):
+            if one is self._last:
+                start = number + 1
+        self._last = happened[-1] if happened else self._last
+        return happened[start:]
+
+    def _say(self, at_ms: int, transactional_id: str | None, kind: str, text: str) -> None:
+        if self._as_json:
+            echo_json(
+                {
+                    "at": words.iso(at_ms),
+                    "at_ms": at_ms,
+                    "transactional_id": transactional_id,
+                    "kind": kind,
+                    "text": text,
+                }
+            )
+        else:
+            click.echo(
+                f"{words.clock(at_ms)} {f'{transactional_id} ' if transactional_id else ''}{text}"
+            )
+
+
+def open_line(found: TransactionDescription) -> str:
+    age = "" if found.age_ms is None else f", open for {words.span(found.age_ms)}"
+    return f"is {found.state}{age} in {words.named(found.partitions)}; {words.deadline(found)}"

@@ -1,0 +1,157 @@
+"""How times, producers and transactions are said: to people in words, to programs in numbers.
+
+People read spans ("1.2 s ago", "in 58 s"); programs get ISO 8601 beside milliseconds. Pure.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from odradek.client.descriptions import TransactionDescription
+from odradek.client.types import TopicPartition
+
+SECOND_MS: Final = 1_000
+MINUTE_MS: Final = 60 * SECOND_MS
+HOUR_MS: Final = 60 * MINUTE_MS
+DAY_MS: Final = 24 * HOUR_MS
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+NAMES_MAX: Final = 8
+"""How many partitions are named before the rest is counted."""
+
+STATES: Final = {
+    "Empty": "it has not begun a transaction since its producer started",
+    "Ongoing": "a transaction is open",
+    "PrepareCommit": "it is decided: the transaction commits",
+    "PrepareAbort": "it is decided: the transaction aborts",
+    "CompleteCommit": "the last transaction was committed",
+    "CompleteAbort": "the last transaction was aborted",
+    "PrepareEpochFence": "its producer is being fenced",
+    "Dead": "it is being forgotten",
+}
+
+
+def span(duration_ms: int) -> str:
+    """How long, as exactly as anybody wants to know: 1.2 s, 58 s, 12 min, 3 h, 2 days."""
+    for limit_ms, unit_ms, name in (
+        (9_950, SECOND_MS, "s"),
+        (2 * MINUTE_MS, SECOND_MS, "s"),
+        (2 * HOUR_MS, MINUTE_MS, "min"),
+        (2 * DAY_MS, HOUR_MS, "h"),
+    ):
+        if duration_ms < limit_ms:
+            count = max(duration_ms, 0) / unit_ms
+            return f"{count:.1f} {name}" if limit_ms == 9_950 else f"{round(count)} {name}"
+    return f"{round(duration_ms / DAY_MS)} days"
+
+
+def ago(moment_ms: int, now_ms: int) -> str:
+    """When it was. Clocks differ; nothing is younger than now."""
+    return f"{span(max(now_ms - moment_ms, 0))} ago"
+
+
+def until(remaining_ms: int) -> str:
+    """When it will be, or should have been."""
+    return f"in {span(remaining_ms)}" if remaining_ms >= 0 else f"overdue by {span(-remaining_ms)}"
+
+
+def iso(moment_ms: int | None) -> str | None:
+    """2026-11-21T12:00:00.123Z; None for none, and for what no calendar has."""
+    if moment_ms is None:
+        return None
+    try:
+        moment = EPOCH + timedelta(milliseconds=moment_ms)
+    except OverflowError:
+        return None
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def clock(moment_ms: int) -> str:
+    """The time of day here, for who is looking at it now."""
+    return datetime.fromtimestamp(moment_ms / 1000, tz=UTC).astimezone().strftime("%H:%M:%S")
+
+
+def counted(number: int, noun: str) -> str:
+    """1 record, 2 records."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def client(client_id: str | None, host: str | None) -> str | None:
+    """worker-7 at 127.0.0.1; None where the broker does not say."""
+    if client_id is None and host is None:
+        return None
+    name = client_id or "a client without a name"
+    return name if host is None else f"{name} at {host}"
+
+
+def named(partitions: Iterable[TopicPartition]) -> str:
+    """flights-0, flights-1 and 40 more."""
+    names = [str(one) for one in partitions]
+    if len(names) <= NAMES_MAX:
+        return ", ".join(names) or "none"
+    return f"{', '.join(names[:NAMES_MAX])} and {len(names) - NAMES_MAX} more"
+
+
+def deadline(found: TransactionDescription) -> str:
+    """When the broker will abort an open transaction, as far as it is known."""
+    if found.state != "Ongoing":
+        return "it is decided and does not time out"
+    remaining_ms = found.remaining_ms
+    if remaining_ms is None:
+        return "it does not time out"
+    if remaining_ms < 0:
+        return f"its time-out is {until(remaining_ms)}"
+    return f"the broker aborts it {until(remaining_ms)}"
+
+
+def state(found: TransactionDescription) -> str:
+    """Ongoing: a transaction is open."""
+    said = STATES.get(found.state)
+    return f"{found.state}: {said}" if said else found.state
+
+
+def pending(found: TransactionDescription) -> str:
+    """What has been begun and is not done."""
+    waits = []
+    if found.pending_state is not None:
+        waits.append(f"{found.pending_state} is being written to disk")
+    if found.state.startswith("Prepare") and found.partitions:
+        waits.append(f"the markers of {named(found.partitions)} are to be written")
+    return "; ".join(waits) or "nothing"
+
+
+def fencing(found: TransactionDescription, now_ms: int) -> str | None:
+    """Why the epoch last changed, and when; None if nobody was locked out, or it is not told."""
+    if found.explanation is not None:
+        return found.explanation
+    if found.epoch_bump_cause is None:
+        return None
+    when = "" if found.epoch_bump_ms is None else f", {ago(found.epoch_bump_ms, now_ms)}"
+    return f"{found.epoch_bump_cause}{when}"
+
+
+def facts(found: TransactionDescription) -> dict[str, object]:
+    """One transactional id for programs: every moment as ISO 8601 and in milliseconds."""
+    return {
+        "transactional_id": found.transactional_id,
+        "state": found.state,
+        "pending_state": found.pending_state,
+        "coordinator": found.coordinator_id,
+        "producer_id": found.producer_id,
+        "producer_epoch": found.producer_epoch,
+        "timeout_ms": found.timeout_ms,
+        "started": iso(found.started_ms),
+        "started_ms": found.started_ms,
+        "age_ms": found.age_ms,
+        "times_out_in_ms": found.remaining_ms,
+        "client_id": found.client_id,
+        "client_host": found.client_host,
+        "epoch_bump_cause": found.epoch_bump_cause,
+        "epoch_bump": iso(found.epoch_bump_ms),
+        "epoch_bump_ms": found.epoch_bump_ms,
+        "explanation": found.explanation,
+        "updated": iso(found.updated_ms),
+        "updated_ms": found.updated_ms,
+        "partitions": [
+            {"topic": one.topic, "partition": one.partition} for one in found.partitions
+        ],
+    }
