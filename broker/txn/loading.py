@@ -236,6 +236,6 @@ def _text(field: bytes) -> str:
 
 def _bump_of(cause: bytes, at_ms: bytes | None) -> EpochBump:
     known = _CAUSES.get(cause[1:])
-    if known is None or cause[0] != len(cause) or at_ms is None:
+    if known is None or cause[0] != len(cause):
         raise Unusual
-    return EpochBump(cause=known, at_ms=_INT64.unpack(at_ms)[0])
+    return EpochBump(cause=known, at_ms=-1 if at_ms is None else _INT64.unpack(at_ms)[0])

@@ -132,7 +132,7 @@ def test_what_ids_have_in_common_is_there_once() -> None:
 
 def test_the_same_topic_in_other_partitions_is_there_once() -> None:
     decoder = loading.Decoder()
-    found = []
+    found: list[TopicPartition] = []
     for number in (1, 2):
         place = TopicPartition("departures", number)
         value = store.encode("id", replace(ONE, partitions=frozenset({place}))).value
