@@ -50,15 +50,16 @@ def log_of(data_dir: Path, topic: str, partition: int = 0) -> list[Entry]:
 
 def markers_of(data_dir: Path, topic: str) -> list[list[str]]:
     """The markers of each partition that has something in it: one list each."""
-    directories = sorted(data_dir.glob(f"**/{topic}-*"))
-    written = [d for d in directories if any(log.stat().st_size for log in d.glob("*.log"))]
-    return [[m for batch in _batches(d) if (m := _marker(batch))] for d in written]
+    return [
+        [marker for batch in _batches(directory) if (marker := _marker(batch))]
+        for directory in written_dirs(data_dir, topic)
+    ]
 
 
 def states_of(data_dir: Path, transactional_id: str) -> list[Step]:
     """Every state that the coordinator has stored for an id, in order."""
     stored: list[tuple[str, int]] = []
-    for directory in sorted(data_dir.glob(f"**/{TRANSACTION_STATE_TOPIC}-*")):
+    for directory in written_dirs(data_dir, TRANSACTION_STATE_TOPIC):
         for batch in _batches(directory):
             for record in batch.records():
                 said = describe_record(record, TRANSACTION_STATE_TOPIC)
@@ -72,6 +73,12 @@ def states_of(data_dir: Path, transactional_id: str) -> list[Step]:
 def partition_dir(data_dir: Path, topic: str, partition: int = 0) -> Path:
     (directory,) = data_dir.glob(f"**/{topic}-{partition}")
     return directory
+
+
+def written_dirs(data_dir: Path, topic: str) -> list[Path]:
+    """The directories of a topic's partitions that have something in them."""
+    directories = sorted(data_dir.glob(f"**/{topic}-*"))
+    return [d for d in directories if any(log.stat().st_size for log in d.glob("*.log"))]
 
 
 def _raw(directory: Path) -> Iterator[tuple[int, str, int, int]]:

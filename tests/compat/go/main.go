@@ -129,6 +129,7 @@ func transactional(bootstrap, transactionalID string) []kgo.Opt {
 		kgo.TransactionalID(transactionalID),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerLinger(0),
+		kgo.ProducerBatchCompression(kgo.NoCompression()), // so that logs of one story are of one size
 		kgo.MetadataMinAge(100 * time.Millisecond),
 		kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond }), // a broker that died is soon back
 		kgo.RequestRetries(500),
