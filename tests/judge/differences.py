@@ -43,4 +43,39 @@ class Difference:
         return all(answered.get(name, text) == text for name, text in said.items())
 
 
-DIFFERENCES: Final[tuple[Difference, ...]] = ()
+_OF_PARTITIONS: Final = (
+    Difference(
+        name="a refused or repeated batch does not block its producer",
+        reason="Kafka remembers the sequence of a batch that it asked its coordinator about, also"
+        " if the answer was no or the batch a repeat, and refuses every higher one as out of order"
+        " until the entry expires: a late retry stops the producer's next transaction.",
+        story=r"sequences\.a_(late_repeat|refused_epoch)_does_not_block_.*",
+        kafka=r"(?P<what>.* t-0 p1/0 #1\+1 txn -> t-0 )OUT_OF_ORDER_SEQUENCE_NUMBER.*",
+        ours=r"(?P<what>.* t-0 p1/0 #1\+1 txn -> t-0 )@\d.*",
+    ),
+    Difference(
+        name="two batches for one partition in one request",
+        reason="Kafka appends the last, forgets the others and does not say so. We append all of"
+        " them and answer each.",
+        story=r"sequences\.the_same_partition_twice_in_one_request.*",
+        kafka=r"(?P<what>.* -> )t-0 @0 start 0",
+        ours=r"(?P<what>.* -> )t-0 @0 start 0 \| t-0 @1 start 0",
+    ),
+    Difference(
+        name="a repeat of a TV2 marker is not written again",
+        reason="Kafka acknowledges and appends it (KAFKA-19999). It says nothing: the transaction"
+        " is over. A log without it is shorter, and what it is answered is the same.",
+        story=r"markers\..*generation=\(2, 2\).*",
+        kafka=r"(?P<what>end of t-0 -> NONE NONE) [34] stable [34]",
+        ours=r"(?P<what>end of t-0 -> NONE NONE) 2 stable 2",
+    ),
+    Difference(
+        name="a producer id below -1 has no markers",
+        reason="Kafka appends them without an entry for a producer: nothing will ever read them.",
+        story=r"markers\.any_numbers\[.*producer_id=-5.*",
+        kafka=r"(?P<what>mark v\d (COMMIT|ABORT) -5/-?\d+ .* -> -5 t-0 )(NONE|\w+)",
+        ours=r"(?P<what>mark v\d (COMMIT|ABORT) -5/-?\d+ .* -> -5 t-0 )UNKNOWN_SERVER_ERROR",
+    ),
+)
+
+DIFFERENCES: Final[tuple[Difference, ...]] = (*_OF_PARTITIONS,)

@@ -423,6 +423,13 @@ def test_a_marker_is_fenced_by_the_coordinators_and_the_producers_epoch(
     assert old == [E.INVALID_PRODUCER_EPOCH]
 
 
+def test_a_partition_that_a_marker_names_twice_gets_one(transactor: Transactor) -> None:
+    """A real Kafka writes one, too, and then waits for a second answer for ever."""
+    answer = write_marker(transactor.client, transactor.topic, (9, 0), partitions=(0, 0))
+    assert answer == [ErrorCode.NONE]
+    assert transactor.visible(isolation_level=0).high_watermark == 1
+
+
 def test_a_repeated_marker_of_version_2_is_acknowledged_and_written_once(
     transactor: Transactor,
 ) -> None:
