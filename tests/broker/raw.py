@@ -2,19 +2,28 @@
 
 import socket
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
-from odradek.broker.testing import RunningBroker
 from odradek.protocol.api import Api
 from odradek.protocol.connection import ClientConnection
 
 PATIENCE_SECONDS = 10.0
 
 
+class Address(Protocol):
+    """Where a broker is: a `RunningBroker`, say, or a real Kafka."""
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def port(self) -> int: ...
+
+
 class RawClient:
     """One connection. Use as a context manager."""
 
-    def __init__(self, broker: RunningBroker, client_id: str = "raw") -> None:
+    def __init__(self, broker: Address, client_id: str = "raw") -> None:
         self.socket = socket.create_connection((broker.host, broker.port), PATIENCE_SECONDS)
         self._connection = ClientConnection(client_id)
 
