@@ -259,24 +259,26 @@ class Producers:
     ) -> bool:
         """Whether a marker is to be written; False if it repeats one that was (KAFKA-19999).
 
-        Raises KafkaError: TRANSACTION_COORDINATOR_FENCED, INVALID_PRODUCER_EPOCH.
+        Raises KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, looked for in
+        this order, as in Kafka.
         """
         entry = self.entries.get(producer_id)
         if entry is None:
             return True
+        is_repeat = False
+        if transaction_version >= TRANSACTION_VERSION_2 and producer_epoch == entry.epoch:
+            if entry.has_open_transaction:
+                raise _stale_marker(entry, producer_epoch)
+            is_repeat = True
+        if producer_epoch < entry.epoch:
+            raise _stale_marker(entry, producer_epoch)
         if coordinator_epoch < entry.coordinator_epoch:
             raise KafkaError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
                 f"a marker for producer {producer_id} comes from coordinator epoch "
                 f"{coordinator_epoch}, {entry.coordinator_epoch} has been here",
             )
-        if transaction_version >= TRANSACTION_VERSION_2 and producer_epoch == entry.epoch:
-            if not entry.has_open_transaction:
-                return False
-            raise _stale_marker(entry, producer_epoch)
-        if producer_epoch < entry.epoch:
-            raise _stale_marker(entry, producer_epoch)
-        return True
+        return not is_repeat
 
     def add_marker(
         self,

@@ -295,6 +295,14 @@ def test_an_older_coordinator_is_fenced_and_an_administrator_only_while_none_is_
     assert log.mark(0, coordinator_epoch=3) is not None
 
 
+def test_of_two_reasons_against_a_marker_the_epoch_is_named_as_in_kafka() -> None:
+    log = Log()
+    log.append(header(0, epoch=2, transactional=True))
+    assert log.mark(2, coordinator_epoch=3) is not None
+    refused = marker_refused(log, 1, coordinator_epoch=-1)
+    assert refused is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
 # age
 
 
