@@ -125,6 +125,7 @@ async def serve(
         handlers=HANDLERS,
         config=config,
         connections_max=connections_max,
+        seat=core.transactions.seat,
     )
 
     def listening(host: str, port: int) -> None:
@@ -248,6 +249,8 @@ def _transaction_config(config: BrokerConfig, partition_count: int) -> Transacti
         transactional_id_expiration_ms=config.transactional_id_expiration_ms,
         transaction_state_log_num_partitions=partition_count,
         transaction_concurrent_wait_ms=config.transaction_concurrent_wait_ms,
+        transaction_two_phase_commit_enable=config.transaction_two_phase_commit_enable,
+        transaction_abort_on_disconnect=config.transaction_abort_on_disconnect,
     )
 
 

@@ -6,8 +6,9 @@ say) is refused like a misspelling: a setting that is silently without effect is
 Differs from Kafka: `num.partitions` is 4; state topics have one replica, as there is one broker;
 `group.initial.rebalance.delay.ms` is 0, as in Kafka's own quick start; a group has at most 1,000
 members. Ours are `log.flush` (`ack` or `os`: whether an answer waits for the disk),
-`connections.max.frame.ms` (how long a request may take to arrive) and
-`transaction.concurrent.wait.ms` (how long CONCURRENT_TRANSACTIONS is held back).
+`connections.max.frame.ms` (how long a request may take to arrive),
+`transaction.concurrent.wait.ms` (how long CONCURRENT_TRANSACTIONS is held back) and
+`transaction.abort.on.disconnect` (whether a transaction ends with its producer's last connection).
 """
 
 import functools
@@ -82,6 +83,8 @@ class BrokerConfig:
     transactional_id_expiration_ms: int = int32(7 * DAY_MS, low=1)
     transaction_concurrent_wait_ms: int = int32(SECOND_MS, low=0)
     transaction_partition_verification_enable: bool = boolean(True)
+    transaction_two_phase_commit_enable: bool = boolean(False)
+    transaction_abort_on_disconnect: bool = boolean(False)
     transaction_state_log_num_partitions: int = int32(50, low=1)
     transaction_state_log_segment_bytes: int = int32(100 * MIB, low=16 * KIB)
     transaction_state_log_replication_factor: int = int32(1, low=1, high=1, why=ONE_BROKER)

@@ -31,6 +31,9 @@ import trio
 
 from odradek.broker.api.context import Core, Deferred, Handler, RequestContext
 from odradek.broker.env import Connection
+from odradek.broker.txn.presence import Seat
+from odradek.protocol.api import Api
+from odradek.protocol.apis import APIS
 from odradek.protocol.apis.fetch import FETCH
 from odradek.protocol.connection import FrameReader, Request, ServerConnection
 from odradek.protocol.errors import ProtocolError
@@ -105,7 +108,10 @@ class ClientConnection:
         handlers: Mapping[int, Handler],
         limits: Limits,
         memory: Memory,
+        apis: Mapping[int, Api[Any, Any]] = APIS,
+        seat: Seat | None = None,
     ) -> None:
+        """`seat`: its place where transactional producers are watched (`txn/presence.py`)."""
         self.peer = stream.peer
         self._stream = stream
         self._core = core
@@ -113,7 +119,8 @@ class ClientConnection:
         self._limits = limits
         self._memory = memory
         self._frames = FrameReader(limits.frame_max_bytes)
-        self._protocol = ServerConnection()
+        self._protocol = ServerConnection(apis)
+        self._seat = seat
         self._host = stream.peer.rpartition(":")[0]
         self._whole = trio.CancelScope()
         self._reading = trio.CancelScope()
@@ -125,6 +132,7 @@ class ClientConnection:
         self._steps = 0
         self._is_stopping = False
         self._is_waiting = False
+        self._was_closed_by_client = False
         self._serving_key: int | None = None
         self._read_deadline = math.inf
         self.sending_since = math.inf
@@ -141,12 +149,15 @@ class ClientConnection:
         except* ProtocolError as group:
             LOGGER.info("connection of %s closed: %s", self.peer, _first(group))
         except* trio.BrokenResourceError:
+            self._was_closed_by_client = not self._is_stopping
             LOGGER.debug("connection of %s was reset", self.peer)
         except* _OurBug:
             pass  # its traceback is in the log
         finally:
             self._memory.give_back(self._held_bytes)
             self._held_bytes = 0
+            if self._seat is not None:
+                self._seat.leave(is_gone=self._was_closed_by_client)
 
     @property
     def held_bytes(self) -> int:
@@ -211,6 +222,7 @@ class ClientConnection:
         count = await self._stream.receive_into(self._frames.buffer())
         self._is_waiting = False
         if count == 0:
+            self._was_closed_by_client = not self._is_stopping
             return False
         self._frames.received(count)
         self._hold(count)
@@ -228,6 +240,7 @@ class ClientConnection:
             api_version=request.version,
             client_id=request.client_id or "",
             host=self._host,
+            seat=self._seat,
             is_version_known=request.unsupported_version is None,
         )
         with self._blamed_on_us(request):

@@ -15,9 +15,11 @@ from odradek.protocol.apis.txn import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from odradek.protocol.errors import KafkaError
 
 CLIENT_ID: Final = "broker"
 HOST: Final = "in-process"
+NO_EPOCH: Final = -1
 
 
 class InProcessPeer:
@@ -45,3 +47,12 @@ class InProcessPeer:
             host=HOST,
         )
         return await write_txn_markers(context, request)
+
+    async def coordinator_epoch_of(self, partition: TopicPartition, producer_id: int) -> int:
+        """The highest coordinator epoch that a partition has had a marker of a producer from."""
+        try:
+            producers = self._core().partitions.get(*partition).producers()
+        except KafkaError:
+            return NO_EPOCH
+        epochs = [p.coordinator_epoch for p in producers if p.producer_id == producer_id]
+        return max(epochs, default=NO_EPOCH)

@@ -7,9 +7,11 @@ from typing import Final
 import trio
 
 from odradek.broker.api.context import Core, Handler
+from odradek.broker.api.versions import apis_of
 from odradek.broker.config import BrokerConfig
 from odradek.broker.connection import ClientConnection, Limits, Memory
 from odradek.broker.env import Connection, Network
+from odradek.broker.txn.presence import Seat
 
 LOGGER: Final = logging.getLogger(__name__)
 
@@ -32,10 +34,14 @@ class Server:
         handlers: Mapping[int, Handler],
         config: BrokerConfig,
         connections_max: int,
+        seat: Callable[[], Seat | None] = lambda: None,
     ) -> None:
+        """`seat` gives each connection its place where transactional producers are watched."""
         self._network = network
         self._core = core
         self._handlers = handlers
+        self._apis = apis_of(config)
+        self._seat = seat
         self._limits = Limits(
             frame_max_bytes=config.socket_request_max_bytes,
             frame_seconds=config.connections_max_frame_ms / 1000,
@@ -87,6 +93,8 @@ class Server:
             handlers=self._handlers,
             limits=self._limits,
             memory=self._memory,
+            apis=self._apis,
+            seat=self._seat(),
         )
         self._count += 1
         number = self._count

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.txn.transaction import ClientIdentity, ProducerIdAndEpoch
+
 if TYPE_CHECKING:
     from odradek.broker.cluster.controller import Controller
     from odradek.broker.config import BrokerConfig
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from odradek.broker.group.coordinator import GroupCoordinator
     from odradek.broker.partitions import Partitions
     from odradek.broker.txn.coordinator import TransactionCoordinator
+    from odradek.broker.txn.presence import Seat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +40,21 @@ class RequestContext:
     api_version: int
     client_id: str
     host: str
+    seat: Seat | None = None
+    """The place of the connection, where transactional producers are watched."""
     is_version_known: bool = True
     """False for an ApiVersions request of an unknown version; `api_version` is then 0."""
+
+    @property
+    def client(self) -> ClientIdentity:
+        return ClientIdentity(client_id=self.client_id, host=self.host)
+
+    def saw(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, *, begins: bool = False
+    ) -> None:
+        """A transactional request was served on this connection (`Seat.saw`)."""
+        if self.seat is not None:
+            self.seat.saw(transactional_id, producer, self.client, begins=begins)
 
 
 @dataclass(frozen=True, slots=True)

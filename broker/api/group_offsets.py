@@ -22,7 +22,7 @@ from typing import Final
 from uuid import UUID
 
 from odradek.broker.api.context import RequestContext
-from odradek.broker.api.transactional import note_opener
+from odradek.broker.api.transactional import note_opener, tell_refused
 from odradek.broker.group.requests import Claim, Committing, FetchedOffset, OffsetToStore
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
@@ -327,10 +327,16 @@ async def txn_offset_commit(
                 )
             else:
                 codes[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    producer = ProducerIdAndEpoch(
+        producer_id=request.producer_id, producer_epoch=request.producer_epoch
+    )
     try:
         if wanted:
-            codes.update(await _commit_in_transaction(context, request, wanted))
+            codes.update(await _commit_in_transaction(context, request, producer, wanted))
+            context.saw(request.transactional_id, producer)
     except KafkaError as error:
+        what = f"offsets of {request.group_id!r}"
+        tell_refused(context, request.transactional_id, producer, what, error)
         codes.update(dict.fromkeys(wanted, _transaction_code(error.code, context.api_version)))
     return TxnOffsetCommitResponse(
         topics=tuple(
@@ -352,6 +358,7 @@ async def txn_offset_commit(
 async def _commit_in_transaction(
     context: RequestContext,
     request: TxnOffsetCommitRequest,
+    producer: ProducerIdAndEpoch,
     offsets: Mapping[TopicPartition, OffsetToStore],
 ) -> Codes:
     core = context.core
@@ -359,9 +366,6 @@ async def _commit_in_transaction(
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
     await core.cluster.ensure_state_topic(CONSUMER_OFFSETS_TOPIC)
     partition = TopicPartition(CONSUMER_OFFSETS_TOPIC, core.groups.partition_for(request.group_id))
-    producer = ProducerIdAndEpoch(
-        producer_id=request.producer_id, producer_epoch=request.producer_epoch
-    )
     if context.api_version >= TXN_ADDS_FROM:
         await core.transactions.add_partitions(
             transactional_id=request.transactional_id,

@@ -30,6 +30,7 @@ from odradek.broker.api.parallel import for_each
 from odradek.broker.api.transactional import (
     admit,
     note_opener,
+    tell,
     transaction_version_of_produce,
 )
 from odradek.broker.partitions import Appended, Partition
@@ -93,6 +94,9 @@ async def produce(
     for batch in flat:
         if batch.error is None:
             _append(context, request, batch)
+
+    if request.transactional_id is not None:
+        tell(context, request.transactional_id, flat)
 
     if request.acks == 0:
         _close_on_error(flat)

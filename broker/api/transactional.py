@@ -36,6 +36,18 @@ COORDINATOR_TROUBLE: Final = frozenset(
 )
 
 
+REFUSED_FOR_GOOD: Final = frozenset(
+    {
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.TRANSACTION_ABORTABLE,
+    }
+)
+"""Refusals of records and offsets that a line in the log explains."""
+
+
 def code_for(
     error: KafkaError, version: int, *, fenced_from: int, abortable_from: int
 ) -> ErrorCode:
@@ -132,6 +144,36 @@ async def _add(
             if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS or is_late:
                 raise
         await trio.sleep(RETRY_SECONDS)
+
+
+def tell_refused(
+    context: RequestContext,
+    transactional_id: str,
+    producer: ProducerIdAndEpoch,
+    what: str,
+    error: KafkaError,
+) -> None:
+    """A line in the log for what a partition or the coordinator refused, with the cause."""
+    if error.code in REFUSED_FOR_GOOD:
+        transactions = context.core.transactions
+        why = transactions.why_refused(transactional_id, producer) or error.message
+        transactions.tell_refused(transactional_id, what, context.client, why)
+
+
+def tell(context: RequestContext, transactional_id: str, batches: Iterable["Batch"]) -> None:
+    """After a transactional Produce: its producer was seen here, or it was refused."""
+    for batch in batches:
+        header = batch.header
+        if header is None or not header.is_transactional:
+            continue
+        producer = ProducerIdAndEpoch(
+            producer_id=header.producer_id, producer_epoch=header.producer_epoch
+        )
+        if batch.error is None:
+            context.saw(transactional_id, producer)
+        else:
+            what = f"records for {TopicPartition(batch.topic, batch.index)}"
+            tell_refused(context, transactional_id, producer, what, batch.error)
 
 
 def _set_errors(

@@ -1,16 +1,21 @@
-"""InitProducerId, key 22, versions 0-5; AddPartitionsToTxn, key 24, versions 0-5; AddOffsetsToTxn,
-key 25, versions 0-4; EndTxn, key 26, versions 0-5.
+"""InitProducerId, key 22, versions 0-5, and 6 where transaction.two.phase.commit.enable is set;
+AddPartitionsToTxn, key 24, versions 0-5; AddOffsetsToTxn, key 25, versions 0-4; EndTxn, key 26,
+versions 0-5.
 
 Behaviour: asks the transaction coordinator and answers its refusals in the codes of the version.
 EndTxn is answered when the decision is on disk; the markers follow.
 
 Versions: PRODUCER_FENCED is known from InitProducerId 4 and from 2 of the others, before it was
 INVALID_PRODUCER_EPOCH; TRANSACTION_ABORTABLE from InitProducerId 5, AddPartitionsToTxn 5,
-AddOffsetsToTxn 4, EndTxn 4. InitProducerId 3 says who the client believes to be (KIP-360).
+AddOffsetsToTxn 4, EndTxn 4. InitProducerId 3 says who the client believes to be (KIP-360); 6 may
+ask for transactions without time-out, and for an open one to be kept (KIP-939).
 AddPartitionsToTxn 4 has many transactions and may only ask (VerifyOnly). EndTxn 5 means transaction
 version 2 and answers with the next producer id and epoch.
 
-Differs from Kafka: InitProducerId makes the state topic itself. AddPartitionsToTxn 4 and 5, which
+Differs from Kafka: InitProducerId makes the state topic itself. KeepPreparedTxn is served, where
+Kafka 4.3 answers UNSUPPORTED_VERSION, and may claim a timed transaction, too. Our own tag
+`by_administrator` lets the cause of a fence be told: Kafka's forceTerminateTransaction is a plain
+InitProducerId, which nobody can tell from that of a new instance. AddPartitionsToTxn 4 and 5, which
 brokers send, are open to everybody, as there is no authoriser yet.
 """
 
@@ -20,7 +25,7 @@ from typing import Final
 from odradek.broker.api.context import RequestContext
 from odradek.broker.api.transactional import code_for
 from odradek.broker.topic_partition import TopicPartition
-from odradek.broker.txn.transaction import ClientIdentity, ProducerIdAndEpoch
+from odradek.broker.txn.transaction import ProducerIdAndEpoch
 from odradek.protocol.apis.txn import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
@@ -56,19 +61,27 @@ async def init_producer_id(
     try:
         if request.transactional_id is not None:
             await context.core.cluster.ensure_state_topic(TRANSACTION_STATE_TOPIC)
-        producer = await context.core.transactions.init_producer_id(
+        answer = await context.core.transactions.init_producer_id(
             transactional_id=request.transactional_id,
             timeout_ms=request.transaction_timeout_ms,
             expected=_expected(request),
-            client=ClientIdentity(client_id=context.client_id, host=context.host),
+            client=context.client,
+            two_phase=request.enable2_pc,
+            keep_prepared=request.keep_prepared_txn,
+            by_administrator=request.by_administrator,
         )
     except KafkaError as error:
         code = code_for(error, context.api_version, fenced_from=4, abortable_from=5)
         return InitProducerIdResponse(error_code=code, producer_epoch=NO_PRODUCER)
+    producer, ongoing = answer.producer, answer.ongoing
+    if request.transactional_id is not None:
+        context.saw(request.transactional_id, producer, begins=True)
     return InitProducerIdResponse(
         error_code=ErrorCode.NONE,
         producer_id=producer.producer_id,
         producer_epoch=producer.producer_epoch,
+        ongoing_txn_producer_id=ongoing.producer_id if ongoing else NO_PRODUCER,
+        ongoing_txn_producer_epoch=ongoing.producer_epoch if ongoing else NO_PRODUCER,
     )
 
 
@@ -140,10 +153,12 @@ async def _add_partitions(context: RequestContext, wanted: AddPartitionsToTxnTra
             producer=producer,
             partitions=partitions,
             transaction_version=2 if context.api_version >= BATCHED_FROM else 0,
+            client=context.client,
         )
     except KafkaError as error:
         code = code_for(error, context.api_version, fenced_from=2, abortable_from=5)
         return dict.fromkeys(partitions, code)
+    context.saw(wanted.transactional_id, producer)
     return dict.fromkeys(partitions, ErrorCode.NONE)
 
 
@@ -186,7 +201,9 @@ async def add_offsets_to_txn(
             producer=_producer(request),
             partitions=[TopicPartition(CONSUMER_OFFSETS_TOPIC, index)],
             transaction_version=0,
+            client=context.client,
         )
+        context.saw(request.transactional_id, _producer(request))
     except KafkaError as error:
         code = code_for(error, context.api_version, fenced_from=2, abortable_from=4)
     return AddOffsetsToTxnResponse(error_code=code)
@@ -199,10 +216,12 @@ async def end_txn(context: RequestContext, request: EndTxnRequest) -> EndTxnResp
             producer=_producer(request),
             committed=request.committed,
             transaction_version=2 if context.api_version >= VERSION_2_FROM else 0,
+            client=context.client,
         )
     except KafkaError as error:
         code = code_for(error, context.api_version, fenced_from=2, abortable_from=4)
         return EndTxnResponse(error_code=code)
+    context.saw(request.transactional_id, producer)
     return EndTxnResponse(
         error_code=ErrorCode.NONE,
         producer_id=producer.producer_id,

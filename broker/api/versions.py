@@ -14,12 +14,13 @@ which says whose rules are followed, not that a quorum of Kafka's keeps the meta
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from odradek.broker.api.context import RequestContext
+from odradek.broker.config import BrokerConfig
 from odradek.protocol.api import Api
-from odradek.protocol.apis import APIS
+from odradek.protocol.apis import APIS, APIS_WITH_2PC
 from odradek.protocol.apis.versions import (
     API_VERSIONS,
     ApiVersion,
@@ -59,11 +60,20 @@ async def api_versions(context: RequestContext, request: ApiVersionsRequest) -> 
     lowest = 0 if context.api_version >= 4 else 1
     return ApiVersionsResponse(
         error_code=ErrorCode.NONE,
-        api_keys=listed(APIS.values()),
+        api_keys=listed(_served(context)),
         supported_features=tuple(f for f in SUPPORTED if f.min_version >= lowest),
         finalized_features_epoch=FEATURES_EPOCH,
         finalized_features=FINALIZED,
     )
+
+
+def _served(context: RequestContext) -> Iterable[Api[Any, Any]]:
+    return apis_of(context.core.config).values()
+
+
+def apis_of(config: BrokerConfig) -> Mapping[int, Api[Any, Any]]:
+    """What is served, by key: an unstable version only where its setting is on."""
+    return APIS_WITH_2PC if config.transaction_two_phase_commit_enable else APIS
 
 
 def listed(apis: Iterable[Api[Any, Any]]) -> tuple[ApiVersion, ...]:

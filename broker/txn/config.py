@@ -5,10 +5,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionConfig:
-    """Kafka's settings, with underscores for its dots, and one of ours: the longest that a request
-    waits for what is under way before it gets CONCURRENT_TRANSACTIONS."""
+    """Kafka's settings, with underscores for its dots, and two of ours: the longest that a request
+    waits for what is under way before it gets CONCURRENT_TRANSACTIONS, and whether a producer that
+    has closed its last connection has its transaction aborted."""
 
     transaction_max_timeout_ms: int = 900_000
     transactional_id_expiration_ms: int = 7 * 24 * 3600 * 1000
     transaction_state_log_num_partitions: int = 50
     transaction_concurrent_wait_ms: int = 1_000
+    transaction_two_phase_commit_enable: bool = False
+    transaction_abort_on_disconnect: bool = False

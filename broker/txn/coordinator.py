@@ -13,7 +13,8 @@ Whoever waits has decided nothing yet: after each wait the request is looked at 
 
 import logging
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 
 import trio
@@ -23,32 +24,50 @@ from odradek.broker.state_partition import StatePartitions
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.txn import explain, state, store
 from odradek.broker.txn.config import TransactionConfig
+from odradek.broker.txn.events import (
+    Event,
+    Request,
+    add_event,
+    disconnect_event,
+    end_event,
+    init_event,
+)
 from odradek.broker.txn.expiry import abort_timed_out, remove_expired
+from odradek.broker.txn.finish import Finisher
 from odradek.broker.txn.ledger import Ledger, insist
-from odradek.broker.txn.markers import Debt, Markers, MarkerSender, MarkersStopped
+from odradek.broker.txn.markers import MarkerSender
+from odradek.broker.txn.narrator import Kind, Narrator
+from odradek.broker.txn.presence import Presence, Seat
 from odradek.broker.txn.producer_ids import ProducerIds
-from odradek.broker.txn.state import Answer, Event, Move, Request
+from odradek.broker.txn.steps import REFUSALS, Steps
 from odradek.broker.txn.tenure import Entry
 from odradek.broker.txn.transaction import (
+    NO_TIMEOUT_MS,
     BumpCause,
     ClientIdentity,
     ProducerIdAndEpoch,
-    State,
     Transaction,
 )
 from odradek.broker.txn.view import TransactionView, view_of
 from odradek.protocol.errors import ErrorCode, KafkaError
 
-REFUSALS: Final = {
-    Answer.INVALID: ErrorCode.INVALID_TXN_STATE,
-    Answer.FENCED: ErrorCode.PRODUCER_FENCED,
-    Answer.FOREIGN: ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-}
+MISCONFIGURED: Final = frozenset(
+    {
+        ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+TOLD: Final = frozenset({*REFUSALS.values(), *MISCONFIGURED})
+"""The refusals that are in the log: those that trying again does not help."""
 
-BEFORE_PREPARE: Final = "before-prepare"
-AFTER_PREPARE: Final = "after-prepare"
 
-log = logging.getLogger("odradek.txn")
+@dataclass(frozen=True, slots=True)
+class Initialised:
+    """The answer to InitProducerId: who the producer is from now on, and under which identity the
+    transaction was begun that it finds open."""
+
+    producer: ProducerIdAndEpoch
+    ongoing: ProducerIdAndEpoch | None = None
 
 
 class TransactionCoordinator:
@@ -63,12 +82,14 @@ class TransactionCoordinator:
         reached: Callable[[str], None] = lambda point: None,
     ) -> None:
         """`reached` is told about `before-prepare` and `after-prepare`: the fault points here."""
-        self._reached = reached
         self._producer_ids = producer_ids
-        self._markers = Markers(markers)
         self._clock = clock
         self._config = config
+        self._narrator = Narrator()
         self._ledger = Ledger(state_partitions, clock, config, self._finish_soon)
+        self._finisher = Finisher(self._ledger, markers, clock, self._narrator)
+        self._steps = Steps(self._ledger, producer_ids, clock, config, self._narrator, reached)
+        self._presence = Presence(self._producer_has_gone)
         self._nursery: trio.Nursery | None = None
 
     # Life
@@ -77,7 +98,8 @@ class TransactionCoordinator:
         """Finish, time out and expire transactions until cancelled. Start this before `load`."""
         try:
             async with trio.open_nursery() as nursery:
-                self._markers.use(nursery)
+                self._finisher.use(nursery)
+                nursery.start_soon(self._narrator.run)
                 nursery.start_soon(abort_timed_out, self._ledger, self._time_out)
                 nursery.start_soon(remove_expired, self._ledger, self._clock)
                 self._nursery = nursery
@@ -107,35 +129,45 @@ class TransactionCoordinator:
         timeout_ms: int,
         expected: ProducerIdAndEpoch | None,
         client: ClientIdentity,
+        two_phase: bool = False,
+        keep_prepared: bool = False,
+        by_administrator: bool = False,
         max_wait_ms: int | None = None,
-    ) -> ProducerIdAndEpoch:
+    ) -> Initialised:
         """A producer id and an epoch. Whoever had the id before is fenced; what it left open is
-        aborted first. Without a transactional id: a fresh producer id, nothing else matters.
+        aborted first, or kept if `keep_prepared`. Without a transactional id: a fresh producer id,
+        nothing else matters.
 
-        Raises KafkaError: INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED,
-        CONCURRENT_TRANSACTIONS, the coordinator errors.
+        `two_phase`: transactions never time out, whatever `timeout_ms` says (KIP-939).
+        `by_administrator`: told by those who only want to end what is open.
+
+        Raises KafkaError: INVALID_REQUEST, TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, the coordinator
+        errors.
         """
         if transactional_id is None:
             fresh = await self._producer_ids.next()
-            return ProducerIdAndEpoch(producer_id=fresh, producer_epoch=0)
+            return Initialised(ProducerIdAndEpoch(producer_id=fresh, producer_epoch=0))
         _check_id(transactional_id)
-        self._check_timeout(transactional_id, timeout_ms)
 
         def request_for(transaction: Transaction) -> Request:
-            event = state.init_event(transaction, expected)
-            resumes = event in (Event.INIT_CURRENT, Event.INIT_LAST)
+            event = init_event(transaction, expected, keep=keep_prepared)
             return Request(
                 event=event,
                 now_ms=self._clock.wall_ms(),
-                timeout_ms=timeout_ms,
+                timeout_ms=NO_TIMEOUT_MS if two_phase else timeout_ms,
                 client=client,
-                cause=BumpCause.RESUMED if resumes else BumpCause.NEW_INSTANCE,
+                cause=_cause_of(event, by_administrator),
             )
 
-        after = await self._perform(
-            lambda: self._entry_or_new(transactional_id, timeout_ms), request_for, max_wait_ms
-        )
-        return after.told
+        with self._telling(transactional_id, "InitProducerId", client):
+            self._check_two_phase(transactional_id, two_phase or keep_prepared)
+            if not two_phase:
+                self._check_timeout(transactional_id, timeout_ms)
+            after = await self._steps.perform(
+                lambda: self._entry_or_new(transactional_id, timeout_ms), request_for, max_wait_ms
+            )
+        return Initialised(after.told, after.ongoing)
 
     async def add_partitions(
         self,
@@ -145,11 +177,13 @@ class TransactionCoordinator:
         partitions: Collection[TopicPartition],
         transaction_version: int,
         max_wait_ms: int | None = None,
+        client: ClientIdentity | None = None,
     ) -> None:
         """Put `partitions` into the producer's transaction; the first begins one.
 
         `transaction_version`: 2 where the client's request implies it (Produce 12,
-        TxnOffsetCommit 5), else 0. Returns without a checkpoint if they are in already.
+        TxnOffsetCommit 5), else 0. Returns without a checkpoint if they are in already. `client`:
+        who asks, if a refusal is to be in the log.
 
         Raises KafkaError: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
         CONCURRENT_TRANSACTIONS, the coordinator errors.
@@ -159,13 +193,16 @@ class TransactionCoordinator:
 
         def request_for(transaction: Transaction) -> Request:
             return Request(
-                event=state.add_event(transaction, producer, added),
+                event=add_event(transaction, producer, added),
                 now_ms=self._clock.wall_ms(),
                 transaction_version=transaction_version,
                 partitions=added,
             )
 
-        await self._perform(lambda: self._entry(transactional_id), request_for, max_wait_ms)
+        with self._telling(transactional_id, "a partition", client):
+            await self._steps.perform(
+                lambda: self._entry(transactional_id), request_for, max_wait_ms
+            )
 
     def verify(
         self,
@@ -194,11 +231,12 @@ class TransactionCoordinator:
         committed: bool,
         transaction_version: int,
         max_wait_ms: int | None = None,
+        client: ClientIdentity | None = None,
     ) -> ProducerIdAndEpoch:
         """Return when the decision is durable; the markers follow on their own.
 
         `transaction_version`: 2 for EndTxn 5, else 0. The answer is what EndTxn 5 tells the
-        producer to use from now on.
+        producer to use from now on. `client` as in `add_partitions`.
 
         Raises KafkaError: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
         INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS, the coordinator errors.
@@ -208,13 +246,20 @@ class TransactionCoordinator:
         def request_for(transaction: Transaction) -> Request:
             version = transaction_version
             return Request(
-                event=state.end_event(transaction, producer, version, committed=committed),
+                event=end_event(transaction, producer, version, committed=committed),
                 now_ms=self._clock.wall_ms(),
                 transaction_version=version,
             )
 
-        after = await self._perform(lambda: self._entry(transactional_id), request_for, max_wait_ms)
+        with self._telling(transactional_id, "the commit" if committed else "the abort", client):
+            after = await self._steps.perform(
+                lambda: self._entry(transactional_id), request_for, max_wait_ms
+            )
         return after.told
+
+    def seat(self) -> Seat | None:
+        """A place for a new connection, if producers are watched: see `presence.py`."""
+        return self._presence.seat() if self._config.transaction_abort_on_disconnect else None
 
     # Questions
 
@@ -240,6 +285,63 @@ class TransactionCoordinator:
     def is_loading(self) -> bool:
         return self._ledger.is_loading
 
+    def why_refused(self, transactional_id: str, producer: ProducerIdAndEpoch) -> str | None:
+        """Why that producer is not the current one any more, in a sentence, if that is known."""
+        try:
+            entry = self._ledger.find(transactional_id)
+        except KafkaError:
+            return None
+        if entry is None or entry.transaction.current == producer:
+            return None
+        return view_of(entry, self._clock.wall_ms()).explanation
+
+    # The log
+
+    def tell_refused(
+        self,
+        transactional_id: str,
+        what: str,
+        client: ClientIdentity,
+        why: str,
+        *,
+        level: int = logging.INFO,
+    ) -> None:
+        """Have a refused request in the log, with the cause in words. What is said of ids that
+        nobody has stands for each other: there may be any number of them."""
+        try:
+            is_known = self._ledger.find(transactional_id) is not None
+        except KafkaError:
+            is_known = False
+        subject = transactional_id if is_known else ""
+        line = explain.refused(what, client, why)
+        self._narrator.say(Kind.REFUSED, subject, line, level=level)
+
+    def marked_by_hand(
+        self,
+        *,
+        partition: TopicPartition,
+        producer: ProducerIdAndEpoch,
+        committed: bool,
+        code: ErrorCode,
+        client: ClientIdentity,
+    ) -> None:
+        """An administrator, not a coordinator, has sent a marker to `partition`."""
+        owner = self._ledger.owner_of(producer.producer_id)
+        line = explain.marked_by_hand(owner, partition, producer, committed, code, client)
+        self._narrator.say(Kind.MARKED_BY_HAND, owner or "", line, level=logging.WARNING)
+
+    @contextmanager
+    def _telling(
+        self, transactional_id: str, what: str, client: ClientIdentity | None
+    ) -> Iterator[None]:
+        try:
+            yield
+        except KafkaError as error:
+            if error.code in TOLD and client is not None:
+                level = logging.WARNING if error.code in MISCONFIGURED else logging.INFO
+                self.tell_refused(transactional_id, what, client, error.message, level=level)
+            raise
+
     # Check
 
     def _entry(self, transactional_id: str) -> Entry:
@@ -264,6 +366,14 @@ class TransactionCoordinator:
             entry = tenure.entries[transactional_id] = Entry(tenure, transactional_id, unused)
         return entry
 
+    def _check_two_phase(self, transactional_id: str, is_asked_for: bool) -> None:
+        if is_asked_for and not self._config.transaction_two_phase_commit_enable:
+            message = (
+                f"{transactional_id!r} asks for two-phase commit, and "
+                f"transaction.two.phase.commit.enable is not set"
+            )
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, message)
+
     def _check_timeout(self, transactional_id: str, timeout_ms: int) -> None:
         limit_ms = self._config.transaction_max_timeout_ms
         if not 0 < timeout_ms <= limit_ms:
@@ -271,121 +381,52 @@ class TransactionCoordinator:
                 f"{transactional_id!r} asks for a transaction time-out of {timeout_ms} ms; it must "
                 f"be above 0 and at most transaction.max.timeout.ms, which is {limit_ms} ms"
             )
-            log.warning("%s", message)
             raise KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT, message)
-
-    # Step and append
-
-    async def _perform(
-        self,
-        entry_of: Callable[[], Entry | None],
-        request_for: Callable[[Transaction], Request],
-        max_wait_ms: int | None,
-    ) -> Transaction:
-        """Carry a request through. Return the transaction as the request left it."""
-        limit_ms = self._config.transaction_concurrent_wait_ms
-        if max_wait_ms is not None:
-            limit_ms = min(limit_ms, max_wait_ms)
-        give_up_at = trio.current_time() + limit_ms / 1000
-        has_fenced = False
-        while True:
-            entry = entry_of()
-            if entry is None:
-                await self._producer_ids.refill()
-                continue
-            request = request_for(entry.transaction)
-            version = request.transaction_version
-            cell = state.decide(
-                entry.transaction, request.event, version, is_pending=entry.pending is not None
-            )
-            if isinstance(cell, Move):
-                before = entry.transaction
-                is_fence = cell.target is State.PREPARE_EPOCH_FENCE
-                if not await self._move(entry, cell, request):
-                    continue
-                if not has_fenced:
-                    _log_move(entry, before, request)
-                if not is_fence:
-                    return entry.transaction
-                has_fenced = True
-            elif cell is Answer.DONE:
-                return entry.transaction
-            elif cell is Answer.BUSY:
-                await _wait_for_change(entry, give_up_at)
-            else:
-                raise _refusal(entry, request, REFUSALS[cell])
-
-    async def _move(self, entry: Entry, move: Move, request: Request) -> bool:
-        """Make a move durable and visible. False: it needs a producer id, which had to be fetched
-        first, so look at everything anew. Raises KafkaError: the log did not take it.
-        """
-        transaction = entry.transaction
-        if move.target is State.PREPARE_EPOCH_FENCE:
-            # Never stored, never seen: the abort that follows is the one append for both.
-            transaction = state.step(transaction, move, request)
-            request = replace(request, event=Event.ABORT_FENCED, transaction_version=2)
-            abort = state.decide(transaction, request.event, request.transaction_version)
-            assert isinstance(abort, Move)
-            move = abort
-        if state.needs_producer_id(transaction, move):
-            producer_id = self._producer_ids.next_nowait()
-            if producer_id is None:
-                await self._producer_ids.refill()
-                return False
-            request = replace(request, producer_id=producer_id)
-        following = state.step(transaction, move, request)
-        if following.state.is_prepared:
-            self._reached(BEFORE_PREPARE)
-        await self._ledger.append(entry, following)
-        if following.state.is_prepared:
-            self._reached(AFTER_PREPARE)
-        return True
 
     # Finishing
 
     def _finish_soon(self, entry: Entry) -> None:
         assert self._nursery is not None, "TransactionCoordinator.run has not been started"
-        self._nursery.start_soon(self._finish, entry)
+        self._nursery.start_soon(self._finisher.finish, entry)
 
-    async def _finish(self, entry: Entry) -> None:
-        """Bring a decided transaction to its end: markers, then the record that says so."""
-        with entry.tenure.bound():
-            entry.debt = _debt_of(entry)
-            try:
-                await self._markers.deliver(entry.debt)
-            except MarkersStopped as stopped:
-                log.error(
-                    "%r stays %s: %s to its marker, so a newer coordinator or an administrator has "
-                    "written one there. It is tried again when the broker starts",
-                    entry.transactional_id,
-                    entry.transaction.state.label,
-                    stopped,
-                )
-                return
-            await insist(lambda: self._complete(entry))
-            entry.debt = None
-
-    async def _complete(self, entry: Entry) -> None:
-        request = Request(event=Event.MARKED, now_ms=self._clock.wall_ms())
-        cell = state.decide(entry.transaction, request.event, request.transaction_version)
-        assert isinstance(cell, Move)
-        await self._ledger.append(entry, state.step(entry.transaction, cell, request))
-
-    # Deadlines
+    # Ending what its producer does not end
 
     async def _time_out(self, entry: Entry) -> None:
         """Abort a transaction that is open for too long. Raises KafkaError: the log refused."""
-        while entry.timeout_at <= trio.current_time():
-            if entry.pending is not None:
-                await entry.changed()
-                continue
-            now_ms, cause = self._clock.wall_ms(), BumpCause.TIMEOUT
-            request = Request(event=Event.FENCE, now_ms=now_ms, cause=cause)
-            cell = state.decide(entry.transaction, request.event, request.transaction_version)
-            assert isinstance(cell, Move), "only an open transaction has a deadline"
-            before = entry.transaction
-            if await self._move(entry, cell, request):
-                _log_move(entry, before, request)
+
+        def event() -> Event | None:
+            return Event.FENCE if entry.timeout_at <= trio.current_time() else None
+
+        await self._steps.fence(entry, event, BumpCause.TIMEOUT, None)
+
+    def _producer_has_gone(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, client: ClientIdentity
+    ) -> None:
+        try:
+            entry = self._ledger.find(transactional_id)
+        except KafkaError:  # it is not coordinated here any more
+            return
+        if entry is not None and self._nursery is not None:
+            self._nursery.start_soon(self._abort_disconnected, entry, producer, client)
+
+    async def _abort_disconnected(
+        self, entry: Entry, producer: ProducerIdAndEpoch, client: ClientIdentity
+    ) -> None:
+        def event() -> Event:
+            return disconnect_event(entry.transaction, producer)
+
+        async def attempt() -> None:
+            await self._steps.fence(entry, event, BumpCause.DISCONNECTED, client)
+
+        with entry.tenure.bound():
+            await insist(attempt)
+
+
+def _cause_of(event: Event, by_administrator: bool) -> BumpCause:
+    if by_administrator:
+        return BumpCause.ADMINISTRATOR
+    resumes = event in (Event.INIT_CURRENT, Event.INIT_LAST)
+    return BumpCause.RESUMED if resumes else BumpCause.NEW_INSTANCE
 
 
 def _check_id(transactional_id: str) -> None:
@@ -396,40 +437,3 @@ def _check_id(transactional_id: str) -> None:
     if size > store.ID_MAX_BYTES:
         message = f"a transactional id has at most {store.ID_MAX_BYTES} bytes, not {size}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-
-
-async def _wait_for_change(entry: Entry, give_up_at: float) -> None:
-    with trio.move_on_at(give_up_at):
-        await entry.changed()
-        return
-    what = "being written" if entry.pending else f"still {entry.transaction.state.label}"
-    message = f"the transaction of {entry.transactional_id!r} is {what}: try again"
-    raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, message)
-
-
-def _refusal(entry: Entry, request: Request, code: ErrorCode) -> KafkaError:
-    name, transaction = entry.transactional_id, entry.transaction
-    if code is ErrorCode.INVALID_TXN_STATE:
-        what = request.event.name.split("_")[0].lower()
-        return KafkaError(code, f"{name!r} is {transaction.state.label}: nothing to {what}")
-    return KafkaError(code, explain.why_locked_out(name, transaction, request.now_ms))
-
-
-def _debt_of(entry: Entry) -> Debt:
-    transaction = entry.transaction
-    return Debt(
-        transactional_id=entry.transactional_id,
-        producer_id=transaction.producer_id,
-        producer_epoch=transaction.producer_epoch,
-        committed=transaction.state is State.PREPARE_COMMIT,
-        coordinator_epoch=entry.tenure.coordinator_epoch,
-        transaction_version=transaction.transaction_version,
-        owed=set(transaction.partitions),
-    )
-
-
-def _log_move(entry: Entry, before: Transaction, request: Request) -> None:
-    """A line for everything that locks a producer out, in words."""
-    line = explain.what_happened(entry.transactional_id, before, entry.transaction, request.now_ms)
-    if line is not None:
-        log.info("%s", line)

@@ -14,8 +14,9 @@ import trio
 
 from odradek.broker.env import Clock
 from odradek.broker.txn import state
+from odradek.broker.txn.events import Event, Request
 from odradek.broker.txn.ledger import RETRY_LAST_S, Ledger, insist
-from odradek.broker.txn.state import Event, Move, Request
+from odradek.broker.txn.moves import Move
 from odradek.broker.txn.tenure import Entry, Tenure
 from odradek.broker.txn.transaction import Transaction
 from odradek.protocol.errors import KafkaError

@@ -1,6 +1,14 @@
 """Why a producer was locked out, in words: for error messages, log lines and whoever asks later."""
 
-from odradek.broker.txn.transaction import BumpCause, ClientIdentity, State, Transaction
+from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.txn.transaction import (
+    BumpCause,
+    ClientIdentity,
+    ProducerIdAndEpoch,
+    State,
+    Transaction,
+)
+from odradek.protocol.errors import ErrorCode
 
 
 def why_locked_out(transactional_id: str, transaction: Transaction, now_ms: int) -> str:
@@ -32,6 +40,30 @@ def what_happened(
     )
 
 
+def refused(what: str, client: ClientIdentity, why: str) -> str:
+    """The line for the log about a request that was refused."""
+    return f"{what} of {_name_of(client)} was refused: {why}"
+
+
+def marked_by_hand(
+    owner: str | None,
+    partition: TopicPartition,
+    producer: ProducerIdAndEpoch,
+    committed: bool,
+    code: ErrorCode,
+    client: ClientIdentity,
+) -> str:
+    """The line for the log about a marker that no coordinator sent."""
+    marker = "COMMIT" if committed else "ABORT"
+    whose = f"{owner!r}" if owner is not None else "no transactional id that is coordinated here"
+    outcome = "" if code is ErrorCode.NONE else f", and {partition} refused it: {code.name}"
+    return (
+        f"an administrator at {_name_of(client)} sent {partition} the marker {marker} for producer "
+        f"id {producer.producer_id} with epoch {producer.producer_epoch}, which belongs to {whose}"
+        f"{outcome}"
+    )
+
+
 def _reason(cause: BumpCause, transaction: Transaction) -> str:
     match cause:
         case BumpCause.NEW_INSTANCE:
@@ -42,9 +74,11 @@ def _reason(cause: BumpCause, transaction: Transaction) -> str:
                 f"its transaction was open for longer than its time-out, {limit_ms} ms, and ended"
             )
         case BumpCause.ADMINISTRATOR:
-            return "an administrator ended its transaction"
+            return f"an administrator at {_name_of(transaction.client)} took its id"
         case BumpCause.EXHAUSTED:
             return "its epochs were used up, and another producer id took over"
+        case BumpCause.DISCONNECTED:
+            return f"{_name_of(transaction.client)} closed its last connection"
         case BumpCause.RESUMED:
             return f"{_name_of(transaction.client)} asked for a new epoch"
 

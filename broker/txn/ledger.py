@@ -18,7 +18,7 @@ from odradek.broker.txn import loading, store
 from odradek.broker.txn.config import TransactionConfig
 from odradek.broker.txn.deadlines import Deadlines
 from odradek.broker.txn.tenure import Entry, Tenure
-from odradek.broker.txn.transaction import NO_TIMEOUT_MS, State, Transaction
+from odradek.broker.txn.transaction import State, Transaction
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.record import Record
 from odradek.protocol.state_topics import state_partition
@@ -162,6 +162,12 @@ class Ledger:
                 entry.tenure.entries.pop(entry.transactional_id, None)
             entry.wake()
 
+    async def confirm(self, entry: Entry) -> None:
+        """Write what is visible once more: only who still leads the state partition can. Raises
+        KafkaError."""
+        record = store.encode(entry.transactional_id, entry.transaction)
+        await self._make_durable(entry.tenure, [record])
+
     async def bury(self, tenure: Tenure, buried: Sequence[tuple[Entry, Transaction]]) -> None:
         """Remove entries, all with one batch of tombstones. Raises KafkaError: all are still there.
 
@@ -205,6 +211,8 @@ class Ledger:
             entry.timeout_at = inf
         elif before.state is not State.ONGOING:
             self._watch_timeout(entry, after.timeout_ms)
+        elif after.never_times_out:
+            entry.timeout_at = inf
         if after.state.may_expire:
             self.watch_expiration(entry, self._config.transactional_id_expiration_ms)
         else:
@@ -232,7 +240,7 @@ class Ledger:
             self._on_decided(entry)
 
     def _watch_timeout(self, entry: Entry, left_ms: int) -> None:
-        if entry.transaction.timeout_ms != NO_TIMEOUT_MS:
+        if not entry.transaction.never_times_out:
             entry.timeout_at = trio.current_time() + left_ms / 1000
             self.timeouts.watch(entry)
 

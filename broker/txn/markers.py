@@ -15,8 +15,7 @@ What a partition may answer (Kafka's classes):
 - the marker is there: no longer owed. A repeat is harmless, so an answer that was lost is asked for
   again (KAFKA-19999).
 - INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED: a newer coordinator, or somebody who wrote
-  markers by hand, has been there. This coordinator stops; the transaction stays decided until it is
-  loaded again.
+  markers by hand, has been there. Trying again is of no use; `finish.py` knows what is.
 - UNSUPPORTED_FOR_MESSAGE_FORMAT: a log that cannot have markers; it has no transactions either.
 - anything else, known or not: try again. Only a partition that does not exist any more, says the
   metadata, is let off (KAFKA-5202); the answer alone could be a leader that has just started.
@@ -49,9 +48,6 @@ BACKOFF_LAST_S: Final = 1.0
 LET_OFF: Final = frozenset(
     {ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION}
 )
-STOP: Final = frozenset(
-    {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED}
-)
 
 log = logging.getLogger("odradek.txn")
 
@@ -67,19 +63,18 @@ class MarkerSender(Protocol):
     ) -> WriteTxnMarkersResponse:
         """Raises KafkaError if there was no answer."""
 
-
-class MarkersStopped(Exception):
-    """A partition knows something newer: this coordinator has nothing to say there any more."""
-
-    def __init__(self, partition: TopicPartition, code: ErrorCode) -> None:
-        super().__init__(f"{partition} answered {code.name}")
-        self.partition = partition
-        self.code = code
+    async def coordinator_epoch_of(self, partition: TopicPartition, producer_id: int) -> int:
+        """The highest coordinator epoch that `partition` has had a marker of `producer_id` from;
+        -1 for none, or if it cannot be found out now."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Debt:
-    """One decided transaction and the partitions that it still owes a marker."""
+    """One decided transaction and the partitions that it still owes a marker.
+
+    `fenced` are those among them that know a newer coordinator. `overtaken` were owed one, and know
+    a newer epoch of the producer.
+    """
 
     transactional_id: str
     producer_id: int
@@ -88,7 +83,8 @@ class Debt:
     coordinator_epoch: int
     transaction_version: int
     owed: set[TopicPartition]
-    stopped: MarkersStopped | None = None
+    fenced: set[TopicPartition] = field(default_factory=set)
+    overtaken: list[TopicPartition] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
@@ -118,11 +114,9 @@ class Markers:
         self._nursery = nursery
 
     async def deliver(self, debt: Debt) -> None:
-        """Return when `debt` owes nothing. Raises MarkersStopped."""
+        """Return when `debt` owes nothing, but to partitions that have fenced it."""
         await self._deliver(debt, sorted(debt.owed), BACKOFF_FIRST_S)
-        if debt.stopped is not None:
-            raise debt.stopped
-        assert not debt.owed, debt
+        assert debt.owed == debt.fenced, debt
 
     async def _deliver(
         self, debt: Debt, partitions: list[TopicPartition], backoff_s: float
@@ -182,9 +176,7 @@ class Markers:
             except trio.Cancelled:
                 parcel.is_given_up = True
                 raise
-        if debt.stopped is not None:
-            return []
-        return [partition for partition in partitions if partition in debt.owed]
+        return [p for p in partitions if p in debt.owed and p not in debt.fenced]
 
     async def _carry(self, leader: int, queue: _Queue) -> None:
         """Send what waits for `leader`, request after request, until nothing does."""
@@ -260,7 +252,10 @@ def _settle(parcels: list[_Parcel], response: WriteTxnMarkersResponse) -> None:
 def _enter(debt: Debt, partition: TopicPartition, code: int) -> None:
     if code in LET_OFF:
         debt.owed.discard(partition)
-    elif code in STOP:
-        debt.stopped = MarkersStopped(partition, ErrorCode(code))
+    elif code == ErrorCode.INVALID_PRODUCER_EPOCH:
+        debt.owed.discard(partition)
+        debt.overtaken.append(partition)
+    elif code == ErrorCode.TRANSACTION_COORDINATOR_FENCED:
+        debt.fenced.add(partition)
     else:
         log.debug("the marker of %r for %s: error %d", debt.transactional_id, partition, code)

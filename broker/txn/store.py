@@ -10,6 +10,7 @@ from typing import Final
 
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.txn.transaction import (
+    NO_PRODUCER_EPOCH,
     BumpCause,
     ClientIdentity,
     EpochBump,
@@ -38,6 +39,7 @@ def encode(transactional_id: str, transaction: Transaction) -> Record:
         producer_id=transaction.producer_id,
         previous_producer_id=transaction.previous_producer_id,
         next_producer_id=transaction.next_producer_id,
+        next_producer_epoch=transaction.next_producer_epoch,
         producer_epoch=transaction.producer_epoch,
         transaction_timeout_ms=transaction.timeout_ms,
         transaction_status=transaction.state,
@@ -77,12 +79,16 @@ def decode(value: bytes) -> Transaction:
     stored = decode_value(TransactionLogValue, value)
     if stored.transaction_status not in State.__members__.values():
         raise ProtocolError(f"a transaction has state {stored.transaction_status}")
+    is_kept = stored.next_producer_epoch != NO_PRODUCER_EPOCH
+    if is_kept and State(stored.transaction_status).may_expire:
+        raise ProtocolError(f"nothing is open, and {stored.next_producer_id} waits for its end")
     return Transaction(
         producer_id=stored.producer_id,
         producer_epoch=stored.producer_epoch,
         last_producer_epoch=stored.last_producer_epoch,
         previous_producer_id=stored.previous_producer_id,
         next_producer_id=stored.next_producer_id,
+        next_producer_epoch=stored.next_producer_epoch,
         timeout_ms=stored.transaction_timeout_ms,
         state=State(stored.transaction_status),
         partitions=frozenset(

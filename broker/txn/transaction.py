@@ -63,6 +63,7 @@ class BumpCause(StrEnum):
     TIMEOUT = "timeout"
     ADMINISTRATOR = "administrator"
     EXHAUSTED = "exhausted"
+    DISCONNECTED = "connection closed"
     RESUMED = "resumed"
     """The same client asked for a fresh epoch, to go on after an error (KIP-360)."""
 
@@ -82,6 +83,12 @@ class Transaction:
 
     `last_producer_epoch` is the epoch before the current one as far as a client may still name it
     in a retry, else -1.
+
+    A transaction that was *kept* over the start of a new instance (KIP-939) has two identities:
+    records and markers go by `producer_id` and `producer_epoch`, the new instance goes by
+    `next_producer_id` and `next_producer_epoch`, and nobody by the former any more. Without
+    `next_producer_epoch`, `next_producer_id` is the producer id with which the epochs begin anew
+    when a decided transaction is complete.
     """
 
     producer_id: int
@@ -89,6 +96,7 @@ class Transaction:
     last_producer_epoch: int = NO_PRODUCER_EPOCH
     previous_producer_id: int = NO_PRODUCER_ID
     next_producer_id: int = NO_PRODUCER_ID
+    next_producer_epoch: int = NO_PRODUCER_EPOCH
     timeout_ms: int
     state: State = State.EMPTY
     partitions: frozenset[TopicPartition] = frozenset()
@@ -99,12 +107,39 @@ class Transaction:
     bump: EpochBump | None = None
 
     @property
+    def is_kept(self) -> bool:
+        """A newer instance has the id, and may do nothing but end this transaction."""
+        return self.next_producer_epoch != NO_PRODUCER_EPOCH
+
+    @property
+    def current(self) -> ProducerIdAndEpoch:
+        """Who a producer must say to be."""
+        if self.is_kept:
+            return ProducerIdAndEpoch(
+                producer_id=self.next_producer_id, producer_epoch=self.next_producer_epoch
+            )
+        return ProducerIdAndEpoch(producer_id=self.producer_id, producer_epoch=self.producer_epoch)
+
+    @property
     def is_exhausted(self) -> bool:
-        return self.producer_epoch >= LAST_EPOCH
+        return self.current.producer_epoch >= LAST_EPOCH
+
+    @property
+    def never_times_out(self) -> bool:
+        """Its producer commits in two phases (KIP-939)."""
+        return self.timeout_ms == NO_TIMEOUT_MS
 
     @property
     def told(self) -> ProducerIdAndEpoch:
         """What the producer is told to use from now on."""
-        if self.state.is_prepared and self.next_producer_id != NO_PRODUCER_ID:
+        is_rotating = self.state.is_prepared and self.next_producer_id != NO_PRODUCER_ID
+        if is_rotating and not self.is_kept:
             return ProducerIdAndEpoch(producer_id=self.next_producer_id, producer_epoch=0)
+        return self.current
+
+    @property
+    def ongoing(self) -> ProducerIdAndEpoch | None:
+        """Under which identity the records of a kept transaction were written."""
+        if self.state is not State.ONGOING or not self.is_kept:
+            return None
         return ProducerIdAndEpoch(producer_id=self.producer_id, producer_epoch=self.producer_epoch)

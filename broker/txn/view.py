@@ -10,7 +10,6 @@ from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.txn import explain
 from odradek.broker.txn.tenure import Entry
 from odradek.broker.txn.transaction import (
-    NO_TIMEOUT_MS,
     ClientIdentity,
     EpochBump,
     State,
@@ -59,7 +58,7 @@ class TransactionView:
     @property
     def never_times_out(self) -> bool:
         """Its producer commits in two phases (KIP-939)."""
-        return self.transaction.timeout_ms == NO_TIMEOUT_MS
+        return self.transaction.never_times_out
 
     @property
     def started_ms(self) -> int:

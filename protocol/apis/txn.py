@@ -43,12 +43,16 @@ from odradek.protocol.schema import array, boolean, int8, int16, int32, int64, m
 
 @message
 class InitProducerIdRequest:
+    """Ours: `by_administrator` is for who takes an id only to end what its producer left open, so
+    that the producer can be told; Kafka's brokers skip it."""
+
     transactional_id: str | None = string(nullable=0)
     transaction_timeout_ms: int = int32()
     producer_id: int = int64(default=-1, since=3)
     producer_epoch: int = int16(default=-1, since=3)
     enable2_pc: bool = boolean(default=False, since=6)
     keep_prepared_txn: bool = boolean(default=False, since=6)
+    by_administrator: bool = boolean(default=False, since=2, tag=10_000)
 
 
 @message

@@ -14,6 +14,7 @@ from odradek.broker.config import BrokerConfig, from_properties
 from odradek.broker.connection import ANSWERS_PENDING_MAX
 from odradek.broker.server import GRACE_SECONDS, Server
 from odradek.broker.txn import state
+from odradek.broker.txn.events import Event
 from odradek.broker.txn.transaction import State, Transaction
 from odradek.protocol.apis.coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from odradek.protocol.apis.coordinator import FindCoordinatorResponse as Answer
@@ -201,7 +202,7 @@ async def test_a_broken_invariant_stops_everything(caplog: pytest.LogCaptureFixt
     dead = Transaction(producer_id=1, timeout_ms=1, state=State.DEAD)
 
     async def handler(context: RequestContext, request: FindCoordinatorRequest) -> Any:
-        state.decide(dead, state.Event.ADD, 2)
+        state.decide(dead, Event.ADD, 2)
 
     with pytest.raises(ExceptionGroup) as stopped:  # noqa: PT012 - the server stops inside
         async with serving(handlers(handler)) as (network, _):

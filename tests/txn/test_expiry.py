@@ -327,6 +327,7 @@ async def test_a_first_init_that_failed_leaves_nothing_that_would_have_to_expire
     with refused(ErrorCode.NOT_COORDINATOR):
         await world.init()
     assert list(world.coordinator.transactions()) == []
+    assert world.coordinator._ledger.tenure_of(ID).entries == {}
     assert world.coordinator.owner_of(1000) is None
     await world.init(transactional_id="other")
     await trio.sleep(WEEK_S + 60)

@@ -433,28 +433,6 @@ async def test_a_topic_deleted_in_the_middle_of_a_commit_does_not_hold_it_up(
     await world.add(me, P0)
 
 
-async def test_a_coordinator_that_a_partition_has_overtaken_stops_and_says_so(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
-    """An administrator's marker with a higher coordinator epoch; a restart has a higher one too."""
-    world.markers.answer = lambda marker: (
-        ErrorCode.TRANSACTION_COORDINATOR_FENCED
-        if marker.coordinator_epoch == 0
-        else ErrorCode.NONE
-    )
-    me = await world.init()
-    await world.add(me, P0)
-    await world.commit(me)
-    await trio.sleep(600)
-    assert await world.settled() is State.PREPARE_COMMIT
-    assert len(world.markers.asked) == 1
-    assert "'refunds-2' stays PrepareCommit: refunds-0 answered TRANSACTION_COORDINATOR_FENCED" in (
-        caplog.text
-    )
-    await world.crash()
-    assert await world.settled() is State.COMPLETE_COMMIT
-
-
 async def test_completions_of_two_tenures_do_not_take_each_others_markers(world: World) -> None:
     """KAFKA-16352, KAFKA-10080: the old completion removed what the new one was waiting for, or
     both wrote the record of completion."""

@@ -7,7 +7,7 @@ import trio
 import trio.testing
 
 from odradek.broker.topic_partition import TopicPartition
-from odradek.broker.txn.markers import Debt, Markers, MarkersStopped
+from odradek.broker.txn.markers import Debt, Markers
 from odradek.protocol.apis.txn import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -122,15 +122,23 @@ async def test_a_code_from_the_future_is_tried_again(
     assert len(leaders.asked) == 2
 
 
-@pytest.mark.parametrize(
-    "code", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED]
-)
-async def test_a_partition_that_knows_something_newer_stops_the_coordinator(
-    markers: Markers, leaders: FakeMarkers, code: ErrorCode
+async def test_a_partition_that_knows_a_newer_coordinator_is_not_asked_again(
+    markers: Markers, leaders: FakeMarkers
 ) -> None:
-    leaders.answer = once(code, P1)
-    with pytest.raises(MarkersStopped, match=f"refunds-1 answered {code.name}"):
-        await markers.deliver(debt(P0, P1))
+    leaders.answer = once(ErrorCode.TRANSACTION_COORDINATOR_FENCED, P1)
+    owing = debt(P0, P1)
+    await markers.deliver(owing)
+    assert (owing.owed, owing.fenced, owing.overtaken) == ({P1}, {P1}, [])
+    assert len(leaders.asked) == 2
+
+
+async def test_a_partition_that_knows_a_newer_epoch_is_let_off_and_remembered(
+    markers: Markers, leaders: FakeMarkers
+) -> None:
+    leaders.answer = once(ErrorCode.INVALID_PRODUCER_EPOCH, P1)
+    owing = debt(P0, P1)
+    await markers.deliver(owing)
+    assert (owing.owed, owing.fenced, owing.overtaken) == (set(), set(), [P1])
     assert len(leaders.asked) == 2
 
 

@@ -8,7 +8,16 @@ answers with CONCURRENT_TRANSACTIONS and we do when the wait is over.
 import pytest
 
 from odradek.broker.txn import state
-from odradek.broker.txn.state import ROWS, TABLE, Answer, Cell, Event, Move, Request
+from odradek.broker.txn.events import (
+    Answer,
+    Event,
+    Request,
+    add_event,
+    end_event,
+    init_event,
+)
+from odradek.broker.txn.moves import Move
+from odradek.broker.txn.state import ROWS, TABLE, Cell
 from odradek.broker.txn.transaction import BumpCause, ProducerIdAndEpoch, State, Transaction
 from odradek.protocol.errors import ErrorCode
 from tests.txn.world import P0, P1, producer
@@ -138,7 +147,7 @@ def a_transaction(current: State, version: int = 2) -> Transaction:
 
 def end(current: State, who: ProducerIdAndEpoch, version: int, *, committed: bool) -> str:
     transaction = a_transaction(current, version)
-    event = state.end_event(transaction, who, version, committed=committed)
+    event = end_event(transaction, who, version, committed=committed)
     return word(state.decide(transaction, event, version))
 
 
@@ -183,7 +192,7 @@ def test_init_producer_id(current: State, column: str, expected: str, version: i
         "stranger": STRANGER,
     }[column]
     transaction = a_transaction(current)
-    event = state.init_event(transaction, who)
+    event = init_event(transaction, who)
     assert word(state.decide(transaction, event, version)) == expected
 
 
@@ -198,7 +207,7 @@ def test_add_partitions(current: State, column: str, expected: str, version: int
         "stranger": (STRANGER, {P0}),
     }[column]
     transaction = a_transaction(current)
-    event = state.add_event(transaction, who, frozenset(partitions))
+    event = add_event(transaction, who, frozenset(partitions))
     assert word(state.decide(transaction, event, version)) == expected
 
 

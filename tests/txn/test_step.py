@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from odradek.broker.txn import state
-from odradek.broker.txn.state import Answer, Event, Move, Request
+from odradek.broker.txn.events import Answer, Event, Request, end_event, init_event
+from odradek.broker.txn.moves import Move
 from odradek.broker.txn.transaction import BumpCause, EpochBump, State, Transaction
 from tests.txn.world import CLIENT, OTHER, P0, P1, producer
 
@@ -50,7 +51,7 @@ def told(transaction: Transaction) -> tuple[int, int]:
 
 def test_a_first_init_gives_epoch_0() -> None:
     unused = a_transaction(producer_epoch=-1, previous_producer_id=-1, client=None)
-    assert state.init_event(unused, producer(3, 3)) is Event.INIT_NEW  # whatever is expected
+    assert init_event(unused, producer(3, 3)) is Event.INIT_NEW  # whatever is expected
     after = go(unused, Event.INIT_NEW, timeout_ms=10)
     assert told(after) == (7, 0)
     assert (after.last_producer_epoch, after.timeout_ms, after.client) == (-1, 10, CLIENT)
@@ -68,10 +69,10 @@ def test_a_new_instance_gets_the_next_epoch_and_its_predecessor_no_retry() -> No
 def test_an_instance_that_goes_on_may_ask_again_for_the_same_epoch() -> None:
     after = go(a_transaction(), Event.INIT_CURRENT)
     assert told(after) == (7, 6)
-    assert state.init_event(after, producer(7, 5)) is Event.INIT_LAST
+    assert init_event(after, producer(7, 5)) is Event.INIT_LAST
     again = go(after, Event.INIT_LAST)
     assert told(again) == (7, 6)
-    assert state.init_event(again, producer(7, 5)) is Event.INIT_LAST
+    assert init_event(again, producer(7, 5)) is Event.INIT_LAST
 
 
 def test_the_first_partition_starts_the_clock_and_further_ones_do_not() -> None:
@@ -108,7 +109,7 @@ def test_the_end_of_a_transaction_of_generation_2_spends_an_epoch(event: Event) 
     complete = go(prepared, Event.MARKED)
     assert told(complete) == (7, 6)
     # KIP-360's retry works across it, as with Kafka.
-    assert state.init_event(complete, producer(7, 5)) is Event.INIT_LAST
+    assert init_event(complete, producer(7, 5)) is Event.INIT_LAST
 
 
 @pytest.mark.parametrize("current", [State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT])
@@ -126,9 +127,9 @@ def test_a_fence_spends_one_epoch_and_the_fenced_client_may_learn_of_it() -> Non
     assert aborted.bump == EpochBump(cause=BumpCause.TIMEOUT, at_ms=NOW)
     assert aborted.client == CLIENT
     complete = go(aborted, Event.MARKED)
-    assert state.init_event(complete, producer(7, 5)) is Event.INIT_LAST
-    assert state.end_event(complete, producer(7, 5), 2, committed=False) is Event.ABORT_RETRY
-    assert state.end_event(complete, producer(7, 5), 0, committed=False) is Event.END_STALE
+    assert init_event(complete, producer(7, 5)) is Event.INIT_LAST
+    assert end_event(complete, producer(7, 5), 2, committed=False) is Event.ABORT_RETRY
+    assert end_event(complete, producer(7, 5), 0, committed=False) is Event.END_STALE
 
 
 def test_a_fence_by_a_new_instance_names_it() -> None:
@@ -147,10 +148,10 @@ def test_init_after_the_last_epoch_takes_a_new_producer_id(current: State) -> No
     going_on = go(used_up, Event.INIT_CURRENT)
     assert told(going_on) == (FRESH, 0)
     # The answer was lost: the old identity still leads to the new one, and no further.
-    assert state.init_event(going_on, producer(7, 32_766)) is Event.INIT_LAST
+    assert init_event(going_on, producer(7, 32_766)) is Event.INIT_LAST
     assert told(go(going_on, Event.INIT_LAST)) == (FRESH, 0)
-    assert state.init_event(going_on, producer(7, 32_765)) is Event.INIT_FOREIGN
-    assert state.init_event(anew, producer(7, 32_766)) is Event.INIT_STALE
+    assert init_event(going_on, producer(7, 32_765)) is Event.INIT_FOREIGN
+    assert init_event(anew, producer(7, 32_766)) is Event.INIT_STALE
 
 
 @pytest.mark.parametrize("committed", [True, False])
@@ -168,11 +169,11 @@ def test_an_end_after_the_last_epoch_takes_a_new_producer_id(committed: bool) ->
     # A retry that names the old identity is known, before and after the change.
     retry = Event.COMMIT_RETRY if committed else Event.ABORT_RETRY
     for now in (prepared, complete):
-        assert state.end_event(now, producer(7, 32_766), 2, committed=committed) is retry
+        assert end_event(now, producer(7, 32_766), 2, committed=committed) is retry
     assert state.decide(complete, retry, 2) is Answer.DONE
     # The next transaction forgets the old identity.
     following = go(complete, Event.ADD, partitions=frozenset({P0}))
-    event = state.end_event(following, producer(7, 32_766), 2, committed=committed)
+    event = end_event(following, producer(7, 32_766), 2, committed=committed)
     assert event is Event.END_FOREIGN
 
 
@@ -206,7 +207,7 @@ def test_a_retry_in_the_overflow_form_counts_only_after_the_end() -> None:
     rotated = a_transaction(
         producer_id=FRESH, producer_epoch=0, previous_producer_id=7, transaction_version=2
     )
-    event = state.end_event(rotated, producer(7, 32_766), 2, committed=True)
+    event = end_event(rotated, producer(7, 32_766), 2, committed=True)
     assert state.decide(rotated, event, 2) is Answer.FENCED
     ongoing = replace(rotated, state=State.ONGOING)
     assert state.decide(ongoing, event, 2) is Answer.FENCED

@@ -14,7 +14,7 @@ import trio.testing
 
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.txn.config import TransactionConfig
-from odradek.broker.txn.coordinator import TransactionCoordinator
+from odradek.broker.txn.coordinator import Initialised, TransactionCoordinator
 from odradek.broker.txn.producer_ids import PRODUCER_IDS_KEY, ProducerIds
 from odradek.broker.txn.store import decode, encode
 from odradek.broker.txn.transaction import ClientIdentity, ProducerIdAndEpoch, State, Transaction
@@ -66,6 +66,7 @@ class FakeMarkers:
     """Leaders of all partitions. `answer` says what a marker gets; NONE means it was written."""
 
     answer: Callable[[Marker], ErrorCode] = lambda marker: ErrorCode.NONE
+    known_coordinator_epoch: Callable[[TopicPartition, int], int] = lambda partition, who: -1
     leaders: dict[TopicPartition, int] = field(default_factory=dict)
     deleted: set[TopicPartition] = field(default_factory=set)
     written: list[Marker] = field(default_factory=list)
@@ -102,6 +103,9 @@ class FakeMarkers:
             self.lost_answers -= 1
             raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "the answer was lost")
         return response
+
+    async def coordinator_epoch_of(self, partition: TopicPartition, producer_id: int) -> int:
+        return self.known_coordinator_epoch(partition, producer_id)
 
     def response_to(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
         results = []
@@ -237,11 +241,30 @@ class World:
         timeout_ms: int = 60_000,
         client: ClientIdentity = CLIENT,
     ) -> ProducerIdAndEpoch:
-        return await self.coordinator.init_producer_id(
+        answer = await self.coordinator.init_producer_id(
             transactional_id=transactional_id,
             timeout_ms=timeout_ms,
             expected=expected,
             client=client,
+        )
+        return answer.producer
+
+    async def prepare_anew(
+        self,
+        expected: ProducerIdAndEpoch | None = None,
+        *,
+        keep: bool = False,
+        two_phase: bool = True,
+        client: ClientIdentity = CLIENT,
+    ) -> Initialised:
+        """InitProducerId as those ask that commit in two phases."""
+        return await self.coordinator.init_producer_id(
+            transactional_id=ID,
+            timeout_ms=60_000,
+            expected=expected,
+            client=client,
+            two_phase=two_phase,
+            keep_prepared=keep,
         )
 
     async def add(

@@ -1,0 +1,225 @@
+"""How each transition changes the value of a transaction. Pure: nothing is changed in place.
+
+Which state and event lead to which of them is the table in `state.py`, where the why is told too.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from odradek.broker.txn.events import Event, Request
+from odradek.broker.txn.transaction import (
+    FENCED_LAST_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMEOUT_MS,
+    BumpCause,
+    EpochBump,
+    State,
+    Transaction,
+)
+
+Change = Callable[[Transaction, Request], Transaction]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """To a state, by a change of the fields. After the last epoch, one that spends an epoch
+    takes a new producer id."""
+
+    target: State
+    change: Change
+    spends_epoch: bool = False
+
+
+def _emptied(transaction: Transaction, request: Request) -> Transaction:
+    return replace(
+        transaction,
+        state=State.EMPTY,
+        partitions=frozenset(),
+        started_ms=-1,
+        timeout_ms=request.timeout_ms,
+        client=request.client,
+    )
+
+
+def _with_next_epoch(transaction: Transaction, request: Request, last: int) -> Transaction:
+    emptied = replace(_emptied(transaction, request), last_producer_epoch=last)
+    if transaction.is_exhausted:
+        return replace(emptied, producer_id=request.producer_id, producer_epoch=0)
+    return replace(emptied, producer_epoch=transaction.producer_epoch + 1)
+
+
+def _bumped(transaction: Transaction, request: Request) -> Transaction:
+    """A new instance: nobody may go on from the epoch before."""
+    is_first = transaction.producer_epoch == NO_PRODUCER_EPOCH
+    after = _with_next_epoch(transaction, request, NO_PRODUCER_EPOCH)
+    return after if is_first else _explained(after, request, _why(request))
+
+
+def _why(request: Request) -> BumpCause:
+    """A new instance, but for an administrator who said so."""
+    is_told = request.cause is BumpCause.ADMINISTRATOR
+    return BumpCause.ADMINISTRATOR if is_told else BumpCause.NEW_INSTANCE
+
+
+def _continued(transaction: Transaction, request: Request) -> Transaction:
+    """The same instance; its retry will name the epoch that is current now (KIP-360)."""
+    after = _with_next_epoch(transaction, request, transaction.producer_epoch)
+    return _explained(after, request, BumpCause.RESUMED)
+
+
+def _repeated(transaction: Transaction, request: Request) -> Transaction:
+    """The answer was lost: give the same one again."""
+    return _emptied(transaction, request)
+
+
+def _kept(transaction: Transaction, request: Request, last: int) -> Transaction:
+    """The transaction stays, under the identity that it has; whoever asks gets the next one.
+
+    In two phases it has no time-out from now on, and never gets one again, whoever asks.
+    """
+    current = transaction.current
+    has_no_limit = NO_TIMEOUT_MS in (request.timeout_ms, transaction.timeout_ms)
+    after = replace(
+        transaction,
+        next_producer_id=current.producer_id,
+        next_producer_epoch=current.producer_epoch + 1,
+        last_producer_epoch=last,
+        timeout_ms=NO_TIMEOUT_MS if has_no_limit else transaction.timeout_ms,
+        client=request.client,
+    )
+    if transaction.is_exhausted:
+        return replace(after, next_producer_id=request.producer_id, next_producer_epoch=0)
+    return after
+
+
+def _kept_for_new(transaction: Transaction, request: Request) -> Transaction:
+    after = _kept(transaction, request, NO_PRODUCER_EPOCH)
+    return _explained(after, request, BumpCause.NEW_INSTANCE)
+
+
+def _kept_for_same(transaction: Transaction, request: Request) -> Transaction:
+    after = _kept(transaction, request, transaction.current.producer_epoch)
+    return _explained(after, request, BumpCause.RESUMED)
+
+
+def _fenced(transaction: Transaction, request: Request) -> Transaction:
+    assert request.cause is not None
+    after = replace(
+        transaction,
+        state=State.PREPARE_EPOCH_FENCE,
+        client=request.client or transaction.client,
+    )
+    return _explained(after, request, request.cause)
+
+
+def _explained(transaction: Transaction, request: Request, cause: BumpCause) -> Transaction:
+    return replace(transaction, bump=EpochBump(cause=cause, at_ms=request.now_ms))
+
+
+def _joined(transaction: Transaction, request: Request) -> Transaction:
+    """The clock of a transaction starts with its first partition."""
+    is_open = transaction.state is State.ONGOING
+    return replace(
+        transaction,
+        state=State.ONGOING,
+        partitions=transaction.partitions | request.partitions,
+        started_ms=transaction.started_ms if is_open else request.now_ms,
+        transaction_version=request.transaction_version,
+    )
+
+
+def _decided(target: State) -> Change:
+    """Generations 0 and 1: the epoch stays."""
+
+    def change(transaction: Transaction, request: Request) -> Transaction:
+        return replace(
+            transaction,
+            state=target,
+            next_producer_id=(
+                transaction.next_producer_id if transaction.is_kept else NO_PRODUCER_ID
+            ),
+            transaction_version=request.transaction_version,
+        )
+
+    return change
+
+
+def _decided_with_next_epoch(target: State) -> Change:
+    """Generation 2: the epoch is spent.
+
+    The minimum is for what an older Kafka may have left behind at 32,767 (KAFKA-20090). Of a kept
+    transaction both epochs are spent: the markers need one above the records', and the producer one
+    above that of its request, or the request, delayed, could end the transaction after this one.
+    """
+
+    def change(transaction: Transaction, request: Request) -> Transaction:
+        after = replace(
+            transaction,
+            state=target,
+            producer_epoch=min(transaction.producer_epoch + 1, FENCED_LAST_EPOCH),
+            last_producer_epoch=transaction.current.producer_epoch,
+            next_producer_id=request.producer_id,
+            transaction_version=2,
+        )
+        if transaction.is_kept and transaction.is_exhausted:
+            after = replace(after, next_producer_epoch=0)
+        elif transaction.is_kept:
+            after = replace(
+                after,
+                next_producer_id=transaction.next_producer_id,
+                next_producer_epoch=transaction.next_producer_epoch + 1,
+            )
+        if transaction.is_exhausted and request.event is not Event.ABORT_FENCED:
+            return _explained(after, request, BumpCause.EXHAUSTED)
+        return after
+
+    return change
+
+
+def _voided(transaction: Transaction, request: Request) -> Transaction:
+    """An abort without a transaction only spends the epoch; it still needs a start time."""
+    after = _decided_with_next_epoch(State.PREPARE_ABORT)(transaction, request)
+    return replace(after, started_ms=request.now_ms)
+
+
+def _completed(target: State) -> Change:
+    def change(transaction: Transaction, request: Request) -> Transaction:
+        told = transaction.told
+        return replace(
+            transaction,
+            state=target,
+            partitions=frozenset(),
+            producer_id=told.producer_id,
+            producer_epoch=told.producer_epoch,
+            next_producer_id=NO_PRODUCER_ID,
+            next_producer_epoch=NO_PRODUCER_EPOCH,
+        )
+
+    return change
+
+
+def _buried(transaction: Transaction, request: Request) -> Transaction:
+    return replace(transaction, state=State.DEAD, partitions=frozenset())
+
+
+BUMP: Final = Move(State.EMPTY, _bumped, spends_epoch=True)
+GO_ON: Final = Move(State.EMPTY, _continued, spends_epoch=True)
+REPEAT: Final = Move(State.EMPTY, _repeated)
+KEEP: Final = Move(State.ONGOING, _kept_for_new, spends_epoch=True)
+KEEP_ON: Final = Move(State.ONGOING, _kept_for_same, spends_epoch=True)
+FENCE: Final = Move(State.PREPARE_EPOCH_FENCE, _fenced)
+ADD: Final = Move(State.ONGOING, _joined)
+COMMIT1: Final = Move(State.PREPARE_COMMIT, _decided(State.PREPARE_COMMIT))
+ABORT1: Final = Move(State.PREPARE_ABORT, _decided(State.PREPARE_ABORT))
+COMMIT2: Final = Move(
+    State.PREPARE_COMMIT, _decided_with_next_epoch(State.PREPARE_COMMIT), spends_epoch=True
+)
+ABORT2: Final = Move(
+    State.PREPARE_ABORT, _decided_with_next_epoch(State.PREPARE_ABORT), spends_epoch=True
+)
+VOID: Final = Move(State.PREPARE_ABORT, _voided, spends_epoch=True)
+CLOSE_C: Final = Move(State.COMPLETE_COMMIT, _completed(State.COMPLETE_COMMIT))
+CLOSE_A: Final = Move(State.COMPLETE_ABORT, _completed(State.COMPLETE_ABORT))
+BURY: Final = Move(State.DEAD, _buried)

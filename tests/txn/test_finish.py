@@ -1,0 +1,121 @@
+"""Markers that a partition refuses for good, on a broker where nobody else coordinates."""
+
+import pytest
+import trio
+import trio.testing
+
+from odradek.broker.txn.transaction import State
+from odradek.protocol.errors import ErrorCode, KafkaError
+from tests.txn.world import P0, P1, Marker, World
+
+
+async def test_a_marker_is_written_with_the_epoch_that_an_administrator_used(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An administrator's marker had coordinator epoch 7: every later one of ours was refused, the
+    id stayed PrepareCommit and the partition's last stable offset stood still."""
+    world.markers.known_coordinator_epoch = lambda partition, producer_id: 7
+    world.markers.answer = lambda marker: (
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED
+        if marker.partition == P0 and marker.coordinator_epoch < 7
+        else ErrorCode.NONE
+    )
+    me = await world.init()
+    await world.add(me, P0, P1)
+    me = await world.commit(me)
+    assert await world.settled() is State.COMPLETE_COMMIT
+    epochs = {marker.partition: marker.coordinator_epoch for marker in world.markers.written}
+    assert epochs == {P0: 7, P1: 0}
+    assert "refunds-0 refused the marker of 'refunds-2': it knows coordinator epoch 7" in (
+        caplog.text
+    )
+    await world.add(me, P0)
+
+
+async def test_a_deposed_coordinator_does_not_outbid_its_successor(world: World) -> None:
+    """It finds out that it is one because it cannot write the decision again."""
+    world.markers.known_coordinator_epoch = lambda partition, producer_id: 7
+    world.markers.answer = lambda marker: (
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED if marker.coordinator_epoch < 7 else ErrorCode.NONE
+    )
+    me = await world.init()
+    await world.add(me, P0)
+    world.markers.hold()
+    await world.commit(me)
+    await trio.testing.wait_all_tasks_blocked()
+    world.log.append_errors.extend([ErrorCode.NOT_LEADER_OR_FOLLOWER] * 3)
+    world.markers.release()
+    await trio.testing.wait_all_tasks_blocked()
+    assert world.markers.written == []
+    world.coordinator.unload(0)
+    await trio.sleep(600)
+    assert world.markers.written == []
+
+
+async def test_a_partition_that_fences_for_a_reason_that_passes_is_asked_again(
+    world: World,
+) -> None:
+    answers = [ErrorCode.TRANSACTION_COORDINATOR_FENCED] * 3
+    world.markers.answer = lambda marker: answers.pop() if answers else ErrorCode.NONE
+    me = await world.init()
+    await world.add(me, P0)
+    await world.commit(me)
+    await trio.sleep(5)
+    assert await world.settled() is State.COMPLETE_COMMIT
+    assert [marker.coordinator_epoch for marker in world.markers.asked] == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("committed", [True, False])
+async def test_an_id_is_free_again_where_somebody_has_used_a_higher_epoch(
+    world: World, caplog: pytest.LogCaptureFixture, committed: bool
+) -> None:
+    """Kafka leaves it in Prepare* for good. The decision stands as it was made."""
+
+    def answer(marker: Marker) -> ErrorCode:
+        is_overtaken = marker.partition == P0 and marker.producer_epoch < 100
+        return ErrorCode.INVALID_PRODUCER_EPOCH if is_overtaken else ErrorCode.NONE
+
+    world.markers.answer = answer
+    me = await world.init()
+    await world.add(me, P0, P1)
+    await (world.commit(me) if committed else world.abort(me))
+    expected = State.COMPLETE_COMMIT if committed else State.COMPLETE_ABORT
+    assert await world.settled() is expected
+    assert [(m.partition, m.committed) for m in world.markers.written] == [(P1, committed)]
+    assert "the marker of 'refunds-2' for refunds-0 was refused" in caplog.text
+    assert ("otherwise than by the commit" in caplog.text) is committed
+
+
+async def test_a_decision_that_cannot_be_confirmed_is_confirmed_later(world: World) -> None:
+    world.markers.known_coordinator_epoch = lambda partition, producer_id: 7
+    world.markers.answer = lambda marker: (
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED if marker.coordinator_epoch < 7 else ErrorCode.NONE
+    )
+    me = await world.init()
+    await world.add(me, P0)
+    world.markers.hold()
+    await world.commit(me)
+    world.log.append_errors.append(ErrorCode.NOT_ENOUGH_REPLICAS)
+    world.markers.release()
+    await trio.sleep(1)
+    assert await world.settled() is State.COMPLETE_COMMIT
+
+
+async def test_a_broker_that_dies_while_it_confirms_finishes_after_its_restart(
+    world: World,
+) -> None:
+    world.markers.known_coordinator_epoch = lambda partition, producer_id: 7
+    world.markers.answer = lambda marker: (
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED if marker.coordinator_epoch < 7 else ErrorCode.NONE
+    )
+    me = await world.init()
+    await world.add(me, P0)
+    world.markers.hold()
+    await world.commit(me)
+    world.log.hold()
+    world.markers.release()
+    await trio.testing.wait_all_tasks_blocked()
+    await world.crash(keep=1)
+    assert await world.settled() is State.COMPLETE_COMMIT
+    with pytest.raises(KafkaError):
+        await world.commit(me, version=0)
