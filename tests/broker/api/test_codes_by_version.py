@@ -7,7 +7,7 @@ from odradek.protocol.errors import ErrorCode
 
 E = ErrorCode
 
-# What Produce knew as errors of a partition before TRANSACTION_ABORTABLE, and retries or gives up on
+# What Produce knew as errors of a partition before TRANSACTION_ABORTABLE
 KNOWN_TO_OLD_CLIENTS = {
     E.NOT_ENOUGH_REPLICAS,
     E.INVALID_TXN_STATE,
