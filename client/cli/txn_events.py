@@ -71,7 +71,7 @@ def _between(
         who = words.client(new.client_id, new.client_host)
         yield "appeared", f"appeared{f': {who}' if who else ''}, producer id {new.producer_id}"
         if new.state == "Ongoing":
-            yield _began(new)
+            yield "began", f"began a transaction{_where(new)}"
     elif _trace(old) != _trace(new):
         yield from _changes(old, new)
 
@@ -91,56 +91,62 @@ def _trace(found: TransactionDescription) -> tuple[object, ...]:
 def _changes(old: TransactionDescription, new: TransactionDescription) -> Iterator[tuple[str, str]]:
     bumped = new.epoch_bump_cause is not None and new.epoch_bump_ms != old.epoch_bump_ms
     is_same = old.is_open and new.is_open and old.started_ms == new.started_ms
-    if bumped:
-        yield _fenced(old, new)
-    if old.is_open and not is_same:
-        yield _ended(old, new, bumped)
+    was_decided = old.state == "PrepareCommit"
     unseen = 0 if bumped else _unseen(old, new)
+    if new.is_open and not is_same and not bumped and unseen + old.is_open:
+        ended = words.counted(unseen + old.is_open, "transaction")
+        yield "began", f"ended {ended} and began another{_where(new)}"
+        return
+    if old.is_open and not is_same and (was_decided or not bumped):
+        yield _ended(old, new)
+    if bumped:
+        yield _fenced(old, new, was_open=old.is_open and not was_decided)
     if unseen:
-        last = "committed" if new.state == "CompleteCommit" else "aborted"
-        said = "ended" if new.is_open else last
-        yield last, f"{said} {words.counted(unseen, 'transaction')} between two looks"
+        verdict = "committed" if new.state == "CompleteCommit" else "aborted"
+        more = "" if unseen == 1 else f", the last of {unseen} transactions"
+        yield verdict, f"{verdict} between two looks{more}"
     if is_same and new.state.startswith("Prepare") and new.state != old.state:
         verdict = "commit" if new.state == "PrepareCommit" else "abort"
-        yield (
-            "deciding",
-            f"is decided to {verdict}: {words.counted(len(new.partitions), 'marker')} to write",
-        )
+        markers = words.counted(len(new.partitions), "marker")
+        yield "deciding", f"is decided to {verdict}: {markers} to write"
     if new.state == "Ongoing" and not is_same:
-        yield _began(new)
+        yield "began", f"began a transaction{_where(new)}"
 
 
-def _began(new: TransactionDescription) -> tuple[str, str]:
-    where = f" in {words.named(new.partitions)}" if new.partitions else ""
-    return "began", f"began a transaction{where}"
+def _where(found: TransactionDescription) -> str:
+    return f" in {words.named(found.partitions)}" if found.partitions else ""
 
 
-def _fenced(old: TransactionDescription, new: TransactionDescription) -> tuple[str, str]:
-    if new.epoch_bump_cause == TIMEOUT:
-        return (
-            "timed out",
-            f"was fenced: its transaction timed out after {words.span(old.timeout_ms)}",
-        )
-    who = words.client(new.client_id, new.client_host)
-    if new.epoch_bump_cause == NEW_INSTANCE:
-        return "fenced", f"was fenced: a new instance{f', {who},' if who else ''} started"
-    return "fenced", f"was fenced: {new.epoch_bump_cause}"
-
-
-def _ended(
-    old: TransactionDescription, new: TransactionDescription, bumped: bool
+def _fenced(
+    old: TransactionDescription, new: TransactionDescription, *, was_open: bool
 ) -> tuple[str, str]:
+    """What locked a producer out, and what that did to its transaction."""
+    where = f" in {words.counted(len(old.partitions), 'partition')}" if was_open else ""
+    if new.epoch_bump_cause == TIMEOUT:
+        limit = words.span(old.timeout_ms)
+        return "timed out", f"timed out after {limit}: aborted{where}, its producer is fenced"
+    if new.epoch_bump_cause == NEW_INSTANCE:
+        who = words.client(new.client_id, new.client_host)
+        said = f"was fenced: a new instance{f', {who},' if who else ''} started"
+    else:
+        said = f"was fenced: {new.epoch_bump_cause}"
+    if not was_open:
+        return "fenced", said
+    if new.state in ("PrepareAbort", "CompleteAbort"):
+        return "fenced", f"{said}; its transaction{where} was aborted"
+    # It may have committed just before; no later state tells that from an abort.
+    return "fenced", f"{said}; if its transaction{where} was still open, it was aborted"
+
+
+def _ended(old: TransactionDescription, new: TransactionDescription) -> tuple[str, str]:
     """How the transaction that was open in the last look ended."""
     where = words.counted(len(old.partitions), "partition")
     age = "" if old.age_ms is None else f", open for {words.span(old.age_ms)} at least"
     if new.state == "CompleteCommit" or old.state == "PrepareCommit":
         return "committed", f"committed {where}{age}"
-    if bumped or new.state in ("CompleteAbort", "Empty") or old.state == "PrepareAbort":
-        if not new.tells_more and _is_overdue(old, new):
-            limit = words.span(old.timeout_ms)
-            return "timed out", f"aborted {where}: it timed out after {limit}"
-        return "aborted", f"aborted {where}{age}"
-    return "committed", f"ended its transaction in {where}, nobody saw how"
+    if not new.tells_more and _is_overdue(old, new):
+        return "timed out", f"aborted {where}: it timed out after {words.span(old.timeout_ms)}"
+    return "aborted", f"aborted {where}{age}"
 
 
 def _is_overdue(old: TransactionDescription, new: TransactionDescription) -> bool:
@@ -153,7 +159,9 @@ def _unseen(old: TransactionDescription, new: TransactionDescription) -> int:
     if old.producer_id != new.producer_id:
         return 0
     epochs = new.producer_epoch - old.producer_epoch
+    is_ended = new.state in ("CompleteCommit", "CompleteAbort")
+    if not new.tells_more:  # an epoch may also be a new instance's
+        return int(is_ended and not old.is_open and (epochs > 0 or old.state != new.state))
     if epochs > 0:
         return max(epochs - old.is_open, 0) if new.state != "Empty" else 0
-    was_ended = not old.is_open and new.state in ("CompleteCommit", "CompleteAbort")
-    return int(was_ended and (old.updated_ms, old.state) != (new.updated_ms, new.state))
+    return int(is_ended and not old.is_open)

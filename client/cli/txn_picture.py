@@ -22,7 +22,9 @@ from odradek.client.descriptions import TransactionDescription
 
 LINGER_MS: Final = 10_000
 """How long a row stays after the last thing that happened to it."""
-BAR_WIDTH: Final = 10
+BAR_WIDTH: Final = 8
+NARROW: Final = 70
+"""With fewer columns there is no room for what is held back."""
 WIDE: Final = 100
 """From so many columns on there is room to say who the client is."""
 FRAME_LINES: Final = 5
@@ -39,6 +41,7 @@ STATE_STYLES: Final = {
     "CompleteAbort": "dim",
     "Empty": "dim",
 }
+ROUTINE: Final = frozenset({"appeared", "began", "deciding", "committed"})
 KIND_STYLES: Final = {
     "committed": "green",
     "aborted": "yellow",
@@ -94,7 +97,7 @@ def draw(
         _status(snapshot, trouble),
         _table(snapshot, shown, rows_room, width),
         Rule("what happened", style="dim", align="left"),
-        *_events(happened, events_room),
+        *_events(happened, trouble, events_room),
     )
 
 
@@ -113,7 +116,7 @@ def _shown(
 def _status(snapshot: Snapshot, trouble: Trouble | None) -> Text:
     if trouble is not None:
         since = words.clock(trouble.since_ms)
-        return _line(f"no answer since {since}, trying again: {trouble.sentence}", "red")
+        return _line(f"no answer since {since}, what is shown is old; trying again", "red")
     count = words.counted(snapshot.count, "transactional id")
     followed = len(snapshot.transactions)
     rest = "" if followed == snapshot.count else f", {followed} of them followed"
@@ -122,20 +125,22 @@ def _status(snapshot: Snapshot, trouble: Trouble | None) -> Text:
 
 def _table(snapshot: Snapshot, shown: list[TransactionDescription], room: int, width: int) -> Table:
     table = Table(box=None, pad_edge=False, expand=True, header_style="dim")
-    table.add_column("transactional id", ratio=3, no_wrap=True, overflow="ellipsis")
-    table.add_column("state", width=14, no_wrap=True)
-    table.add_column("age of its time-out", width=BAR_WIDTH + 14, no_wrap=True)
-    table.add_column("held back", ratio=4, no_wrap=True, overflow="ellipsis")
+    table.add_column("transactional id", ratio=4, no_wrap=True, overflow="ellipsis")
+    table.add_column("state", width=14, no_wrap=True, overflow="ellipsis")
+    table.add_column("age of its time-out", width=BAR_WIDTH + 16, no_wrap=True)
+    if width >= NARROW:
+        table.add_column("records held back", ratio=4, no_wrap=True, overflow="ellipsis")
     if width >= WIDE:
-        table.add_column("client", ratio=3, no_wrap=True, overflow="ellipsis")
+        table.add_column("client", ratio=4, no_wrap=True, overflow="ellipsis")
     fitting = shown if len(shown) <= room else shown[: room - 1]
     for one in fitting:
         cells = [
             Text(one.transactional_id),
             Text(one.state, style=STATE_STYLES.get(one.state, "")),
             _age(one),
-            Text(_waiting(snapshot, one)),
         ]
+        if width >= NARROW:
+            cells.append(Text(_waiting(snapshot, one)))
         if width >= WIDE:
             cells.append(Text(words.client(one.client_id, one.client_host) or ""))
         table.add_row(*cells)
@@ -163,7 +168,7 @@ def _age(found: TransactionDescription) -> Text:
 
 
 def _waiting(snapshot: Snapshot, found: TransactionDescription) -> str:
-    """12 records: flights-0 from 5, flights-3 from 9."""
+    """12: flights-0 from 5, flights-3 from 9."""
     if not found.is_open:
         return ""
     places = snapshot.waiting(found)
@@ -171,12 +176,30 @@ def _waiting(snapshot: Snapshot, found: TransactionDescription) -> str:
         return words.counted(len(found.partitions), "partition") if found.partitions else "nothing"
     where = ", ".join(f"{name} from {start}" for name, start, _ in places)
     told = [behind for _, _, behind in places if behind is not None]
-    return f"{words.counted(sum(told), 'record')}: {where}" if told else where
+    return f"{sum(told):,}: {where}" if told else where
 
 
-def _events(happened: list[Happening], room: int) -> Iterator[Text]:
-    last = happened[-room:]
-    for one in reversed(last):
+def newest(happened: list[Happening], room: int) -> list[Happening]:
+    """The newest first; of what is routine only the last of each id, or it would hide the rest."""
+    shown: list[Happening] = []
+    seen: set[str] = set()
+    for one in reversed(happened):
+        if len(shown) >= room:
+            break
+        if one.kind in ROUTINE:
+            if one.transactional_id in seen:
+                continue
+            seen.add(one.transactional_id)
+        shown.append(one)
+    return shown
+
+
+def _events(happened: list[Happening], trouble: Trouble | None, room: int) -> Iterator[Text]:
+    if trouble is not None:
+        room -= 1
+        yield _line(trouble.sentence, "red")
+    last = newest(happened, room)
+    for one in last:
         text = Text(no_wrap=True, overflow="ellipsis")
         text.append(f"{words.clock(one.at_ms)} ", "dim")
         text.append(f"{one.transactional_id} ", "bold")
