@@ -72,6 +72,8 @@ from tests.judge.reading import (
     read_log,
 )
 
+__all__ = ["Broker", "Identity", "Where"]
+
 TIMEOUT_MS: Final = 60_000
 GROUP_VERSION: Final = 8
 """The last version of OffsetFetch that names topics by name and has what is asked for."""
@@ -312,12 +314,14 @@ class Broker(Asker):
         version: int = 11,
         count: int = 1,
         sequence: int | None = None,
+        skipped: int = 0,
         is_transactional: bool = True,
     ) -> int:
-        """Produce one batch of `count` records with values of their own; its base offset or -1."""
+        """Produce one batch of `count` records with values of their own; its base offset or -1.
+        The sequence is the next one, and `skipped` more, unless it is given."""
         key = (who.producer_id, who.epoch, (topic, partition))
         if sequence is None:
-            sequence = self._sequences.get(key, 0) if who.producer_id >= 0 else -1
+            sequence = self._sequences.get(key, 0) + skipped if who.producer_id >= 0 else -1
         values = [f"r{self._values + index}" for index in range(count)]
         self._values += count
         batch = encode_batch(
@@ -388,7 +392,8 @@ class Broker(Asker):
         answer = fetch(self.line, wire, partition, offset, committed=True, version=version)
         said = [code_name(answer.error_code)]
         said += [f"hw {answer.high_watermark}", f"lso {answer.last_stable_offset}"]
-        for aborted in answer.aborted_transactions or ():
+        listed = answer.aborted_transactions or ()
+        for aborted in sorted(listed, key=lambda each: each.first_offset):
             whose = self.names.producer(aborted.producer_id)
             said.append(f"aborted {whose}@{aborted.first_offset}")
         offsets = [str(header.base_offset) for header, _ in iter_batches(answer.records or b"")]

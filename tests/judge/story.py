@@ -23,6 +23,7 @@ PREFIX: Final = "story_"
 _VARIANTS: Final = "judge_variants"
 _PLANTED: Final = "judge_planted"
 _HOUSE: Final = "judge_house"
+_RECORDING: Final = "judge_recording"
 SHARED: Final = "shared"
 BRIEF: Final = "brief"
 
@@ -80,6 +81,16 @@ def planted(**records: TransactionLogValue) -> Callable[[Tell], Tell]:
     return mark
 
 
+def kept_in(recording: str) -> Callable[[Tell], Tell]:
+    """Record the story in this file instead of its module's: long ones are compressed."""
+
+    def mark(tell: Tell) -> Tell:
+        setattr(tell, _RECORDING, recording)
+        return tell
+
+    return mark
+
+
 def in_brief_house(tell: Tell) -> Tell:
     """Tell the story to brokers that forget transactional ids and producer ids in a moment."""
     setattr(tell, _HOUSE, BRIEF)
@@ -105,6 +116,7 @@ def stories_of(module: ModuleType) -> list[Story]:
                     arguments,
                     getattr(tell, _HOUSE, SHARED),
                     getattr(tell, _PLANTED, {}),
+                    getattr(tell, _RECORDING, ""),
                 )
             )
     return found
