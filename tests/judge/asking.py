@@ -5,8 +5,10 @@ Batches are a minute old, so that a time in an answer tells whose it is: the bat
 broker's.
 """
 
+import copy
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -52,8 +54,8 @@ AGE_MS: Final = 60_000
 """How old the records of these stories are."""
 RECENT_MS: Final = AGE_MS // 2
 PRODUCE_BY_ID: Final = 13
-FETCH_BY_ID: Final = 13
 MAX_BYTES: Final = 1 << 20
+PATIENCE_MS: Final = 10_000
 NOBODY: Final = Identity(-1, -1)
 
 
@@ -171,6 +173,7 @@ def read(
     version: int = 12,
     max_bytes: int = MAX_BYTES,
     wait_ms: int = 0,
+    client_id: str | None = None,
 ) -> PartitionData | None:
     """Fetch one partition and write down everything that is said of it."""
     wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes)
@@ -190,11 +193,18 @@ def read(
     what = f"read v{version} {topic}-{partition} from {offset}" + (" committed" * committed)
     if max_bytes != MAX_BYTES:
         what += f" max {max_bytes}"
-    response = broker.ask(what, FETCH, version, request, lambda r: _read(broker, version, r))
+    response = broker.ask(
+        what,
+        FETCH,
+        version,
+        request,
+        lambda answer: _read(broker, answer),
+        client_id=client_id,
+    )
     return response.responses[0].partitions[0] if response and response.responses else None
 
 
-def _read(broker: Broker, version: int, response: Any) -> str:
+def _read(broker: Broker, response: Any) -> str:
     if not response.responses:
         return code_name(response.error_code)
     found = response.responses[0].partitions[0]
@@ -204,7 +214,7 @@ def _read(broker: Broker, version: int, response: Any) -> str:
     ]
     if found.aborted_transactions is None:
         said.append("aborted null")
-    for aborted in found.aborted_transactions or ():
+    for aborted in sorted(found.aborted_transactions or (), key=lambda each: each.first_offset):
         said.append(f"aborted {broker.names.producer(aborted.producer_id)}@{aborted.first_offset}")
     for header, batch in iter_batches(found.records or b""):
         kind = ""
@@ -212,6 +222,36 @@ def _read(broker: Broker, version: int, response: Any) -> str:
             kind = " COMMIT" if read_marker(batch).committed else " ABORT"
         said.append(f"[{header.base_offset}..{header.last_offset}{kind}]")
     return " ".join(said)
+
+
+def reading_meanwhile(
+    broker: Broker, topic: str, partition: int, offset: int, *, version: int
+) -> Callable[[], None]:
+    """Fetch on a connection of its own and wait for news; what is returned writes the answer down.
+
+    Whether the broker has got the question before the story's next step is left to chance: the
+    answer must be the same.
+    """
+    reader = copy.copy(broker)
+    reader.transcript = []
+    thread = threading.Thread(
+        target=lambda: read(
+            reader,
+            topic,
+            partition,
+            offset,
+            version=version,
+            wait_ms=PATIENCE_MS,
+            client_id="reader",
+        )
+    )
+    thread.start()
+
+    def answer() -> None:
+        thread.join()
+        broker.transcript += reader.transcript
+
+    return answer
 
 
 def offset_at(
@@ -238,7 +278,8 @@ def offset_at(
         found = response.topics[0].partitions[0]
         said = f"{code_name(found.error_code)} {found.offset}"
         if timestamp >= 0 and found.timestamp >= 0:
-            said += f" {found.timestamp - timestamp} ms later"
+            later_ms = found.timestamp - timestamp
+            said += " later" if later_ms % AGE_MS else f" {later_ms // AGE_MS} minutes later"
         return said
 
     broker.ask(what, LIST_OFFSETS, version, request, answer)

@@ -88,7 +88,8 @@ def story_epochs_with_a_transaction_open(
         producers(broker, "t")
         broker.end_offsets("t")
         send(broker, "x", Batch(T0, who, 1, is_transactional=True), version=11)
-    broker.end("x", who, commit=True, settle=epoch <= 1)
+    if epoch <= 1:  # a coordinator that is overtaken is another story
+        broker.end("x", who, commit=True)
     if epoch > 1 and transaction_version == 2:
         del broker.topics_made["t"]
 
