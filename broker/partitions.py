@@ -41,6 +41,9 @@ CHECKPOINT_BYTES: Final = 16 * MIB
 CHECKPOINT_SECONDS: Final = 4.0
 CHECKPOINT_TICK_SECONDS: Final = 0.5
 CHECKPOINT_RETRY_SECONDS: Final = 5.0
+CHECKPOINTS_AT_ONCE: Final = 4
+"""Half of the disk's threads: many that are due together never hold up a flush that somebody waits
+for."""
 RETENTION_CHECK_MS: Final = 300_000
 PRODUCER_EXPIRATION_CHECK_MS: Final = 600_000
 
@@ -93,6 +96,7 @@ class Partitions:
         self._unsaved: dict[Partition, float] = {}
         self._has_unsaved = trio.Event()
         self._has_many_unsaved = trio.Event()
+        self._checkpointing = trio.CapacityLimiter(CHECKPOINTS_AT_ONCE)
         self._garbage: list[str] = []
         self._has_garbage = trio.Event()
 
@@ -306,7 +310,8 @@ class Partitions:
 
     async def _checkpoint(self, partition: Partition) -> None:
         try:
-            await partition.checkpoint()
+            async with self._checkpointing:
+                await partition.checkpoint()
         except KafkaError as error:
             LOGGER.debug("%r has no new checkpoint: %s", partition, error)
         except OSError as error:
