@@ -21,18 +21,18 @@ from contextlib import aclosing
 from typing import Final
 from uuid import UUID
 
-import trio
-
 from odradek.broker.env import Buffer, Clock
+from odradek.broker.maintenance import MAP_BYTES, Maintenance, inline
 from odradek.broker.openers import Openers
 from odradek.broker.partition_answers import Appended, ReadResult
 from odradek.broker.storage import scan
 from odradek.broker.storage.aborted import AbortedTransaction
+from odradek.broker.storage.compaction.cleaner import Offload, Result
+from odradek.broker.storage.compaction.plan import Plan
 from odradek.broker.storage.config import FlushPolicy, LogConfig
 from odradek.broker.storage.group_commit import GroupCommit
 from odradek.broker.storage.log import Log
 from odradek.broker.storage.producers import ProducerEntry
-from odradek.broker.storage.retention import expired_count
 from odradek.broker.storage.timestamps import (
     TimestampOffset,
     largest_timestamp,
@@ -72,8 +72,15 @@ class Partition:
         self._clock = clock
         self._unflushed = unflushed
         self._commit = GroupCommit(log, check=self.check_available, finished=self._round_ended)
-        # checkpoints, retention and the end follow one another
-        self._maintenance = trio.Lock()
+        self._maintenance = Maintenance(
+            log,
+            self._commit,
+            clock,
+            is_state=topic in INTERNAL_TOPICS,
+            check=self.check_available,
+            changed=self._see,
+            rolled=lambda: unflushed(self),
+        )
         self._high_watermark = log.log_end_offset
         self._last_stable_offset = log.log_end_offset
         self._see()
@@ -300,68 +307,32 @@ class Partition:
 
     async def checkpoint(self) -> None:
         """Let recovery start at what is the log's end now. Raises KafkaError, OSError."""
-        async with self._maintenance:
-            await self._checkpoint()
-
-    async def _checkpoint(self) -> None:
-        self.check_available()
-        to_save = self.log.to_save()
-        await self._commit.flush(to_save.recovery_offset)
-        await self._commit.flush_names()
-        await self.log.save(to_save)
+        await self._maintenance.checkpoint()
 
     async def delete_before(self, offset: int) -> None:
         """Let the log begin at `offset`, which is at most the high watermark; durable on return.
 
         Raises KafkaError, OSError.
         """
-        async with self._maintenance:
-            self.check_available()
-            if offset > self.log_start_offset:
-                self.log.begin_at(offset)
-                self._see()
-                await self._checkpoint()
-                await self.log.remove_deleted()
+        await self._maintenance.delete_before(offset)
 
     async def enforce_retention(self) -> None:
-        """Roll a segment whose time has come; remove those that are too old or too many.
+        """See `Maintenance.enforce_retention`."""
+        await self._maintenance.enforce_retention(self._last_stable_offset)
 
-        Raises KafkaError, OSError. State topics are never touched: what is in them counts however
-        old it is.
-        """
-        if self.topic in INTERNAL_TOPICS:
-            return
-        self.check_available()
-        log, now_ms = self.log, self._clock.wall_ms()
-        active = log.active
-        if active.size_bytes and now_ms - active.first_append_ms > self.config.segment_ms:
-            self._roll()
-        count = expired_count(
-            log.segments, self.config, now_ms=now_ms, stable_offset=self._last_stable_offset
-        )
-        if count == len(log.segments) and log.active.size_bytes:
-            self._roll()
-        count = min(count, len(log.segments) - 1)
-        if count:
-            await self.delete_before(log.segments[count].base_offset)
+    def plan_compaction(self) -> Plan | None:
+        """See `Maintenance.plan`."""
+        return self._maintenance.plan(self._last_stable_offset)
 
-    def _roll(self) -> None:
-        self.log.roll()
-        self._unflushed(self)
+    async def compact(
+        self, plan: Plan, *, map_bytes: int = MAP_BYTES, offload: Offload = inline
+    ) -> Result | None:
+        """See `Maintenance.compact`."""
+        return await self._maintenance.compact(plan, map_bytes=map_bytes, offload=offload)
 
     async def close(self) -> None:
-        """Flush, write a checkpoint and a snapshot of the producers, close the files.
-
-        Raises KafkaError, OSError: then the partition will be recovered at the next start.
-        """
-        try:
-            async with self._maintenance:
-                self.check_available()
-                self.log.mark_clean_end()
-                if not self.log.is_saved:
-                    await self._checkpoint()
-        finally:
-            self.log.close()
+        """See `Maintenance.close`."""
+        await self._maintenance.close()
 
     async def discard(self) -> None:
         """The topic is deleted: refuse everything from now on and wake whoever waits.
@@ -370,9 +341,7 @@ class Partition:
         """
         self.is_deleted = True
         self._notify()
-        async with self._maintenance:
-            await self._commit.idle()
-            self.log.close()
+        await self._maintenance.discard()
 
     # what readers see
 
@@ -419,11 +388,9 @@ class Partition:
         records: Buffer = b""
         aborted: tuple[AbortedTransaction, ...] = ()
         if offset < to_offset:
-            records, end_offset = await log.read(
-                offset, max_bytes, to_offset=to_offset, min_one=min_one
+            records, aborted = await self._read(
+                offset, max_bytes, to_offset, read_committed=read_committed, min_one=min_one
             )
-            if read_committed and records:
-                aborted = await log.aborted(offset, end_offset)
         return ReadResult(
             high_watermark=high_watermark,
             last_stable_offset=last_stable_offset,
@@ -431,6 +398,22 @@ class Partition:
             records=records,
             aborted=aborted,
         )
+
+    async def _read(
+        self, offset: int, max_bytes: int, to_offset: int, *, read_committed: bool, min_one: bool
+    ) -> tuple[Buffer, tuple[AbortedTransaction, ...]]:
+        """Records, and what of them was aborted, both out of the same segments."""
+        log = self.log
+        while True:
+            replacement_count = log.reader.replacement_count
+            records, end_offset = await log.read(
+                offset, max_bytes, to_offset=to_offset, min_one=min_one
+            )
+            if not (read_committed and records):
+                return records, ()
+            aborted = await log.aborted(offset, end_offset)
+            if replacement_count == log.reader.replacement_count:
+                return records, aborted
 
     async def batches(
         self, from_offset: int = 0

@@ -52,7 +52,7 @@ class ToSave:
 
     recovery_offset: int
     appended_bytes: int
-    state: tuple[int, int]
+    state: tuple[int, int, int]
     segments: Sequence[SegmentSummary]
     checkpoint: bytes
     pieces: Sequence[tuple[Segment, str, int, bytes]]

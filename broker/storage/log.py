@@ -58,9 +58,9 @@ class Log:
     def __init__(
         self, files: OpenFiles, directory: str, topic_id: UUID, config: LogConfig, state: LogState
     ) -> None:
-        self._files = files
+        self.files = files
         self._disk: Disk = files.disk
-        self._directory = directory
+        self.directory = directory
         self.name = directory.rpartition("/")[2]
         self.topic_id = topic_id
         self.config = config
@@ -77,7 +77,9 @@ class Log:
         self._names_changed = self._names_synced = 0
         self._unsynced_snapshots: list[int] = []
         self.clean_offset = max(state.clean_offset, state.log_start_offset)
+        """Below it no key has two values."""
         self.has_replaced_on_disk = state.has_replaced
+        """Whether the checkpoint on disk names segments that have been replaced."""
         self._saved_state = self._state_to_save
         self._appended_bytes = self._saved_bytes = 0
         self.reader = LogReader(self.name, state)
@@ -168,8 +170,8 @@ class Log:
         return not self.has_new_names
 
     @property
-    def _state_to_save(self) -> tuple[int, int]:
-        return self.log_end_offset, self.log_start_offset
+    def _state_to_save(self) -> tuple[int, int, int]:
+        return self.log_end_offset, self.log_start_offset, self.clean_offset
 
     # appending
 
@@ -265,7 +267,7 @@ class Log:
 
     def roll(self) -> Segment:
         """Seal the active segment and begin the next, which is returned. Raises OSError."""
-        segment = Segment(self._files, self._directory, self.log_end_offset)
+        segment = Segment(self.files, self.directory, self.log_end_offset)
         try:
             assert segment.file.size == 0, segment.path()
             self._write_snapshot()
@@ -282,7 +284,7 @@ class Log:
     def _write_snapshot(self) -> None:
         """Keep the producers as they are at the log's end, for Kafka's tools and a bad day."""
         offset = self.log_end_offset
-        path = file_path(self._directory, offset, SNAPSHOT)
+        path = file_path(self.directory, offset, SNAPSHOT)
         if self._disk.exists(path):
             self._disk.remove(path)
         file = self._disk.open(path)
@@ -308,11 +310,11 @@ class Log:
                 if not segment.is_deleted:
                     await segment.sync()
             if self._is_new:
-                await sync_file(self._disk, f"{self._directory}/{CHECKPOINT}")
+                await sync_file(self._disk, f"{self.directory}/{CHECKPOINT}")
             if self._is_new or names != self._names_synced:
-                await self._disk.fsync_dir(self._directory)
+                await self._disk.fsync_dir(self.directory)
             if self._is_new:
-                await self._disk.fsync_dir(parent_of(self._directory))
+                await self._disk.fsync_dir(parent_of(self.directory))
                 self._is_new = False
         except OSError as error:
             self.fail(error)
@@ -365,7 +367,7 @@ class Log:
         the log offline, otherwise the old checkpoint stays and it may be tried again.
         """
         assert to_save.recovery_offset <= self.flushed_offset, to_save
-        paths = [file_path(self._directory, offset, SNAPSHOT) for offset in to_save.snapshots]
+        paths = [file_path(self.directory, offset, SNAPSHOT) for offset in to_save.snapshots]
         for segment, suffix, position, data in to_save.pieces:
             path = segment.path(suffix)
             file = self._disk.open(path)
@@ -377,12 +379,15 @@ class Log:
         try:
             for path in paths:
                 await sync_file(self._disk, path)
+            if any(position == 0 for _, _, position, _ in to_save.pieces):
+                # the checkpoint's name must not get to the disk before theirs
+                await self._disk.fsync_dir(self.directory)
         except OSError as error:
             self.fail(error)
             raise
-        await write_beside(self._disk, self._directory, to_save.checkpoint)
+        await write_beside(self._disk, self.directory, to_save.checkpoint)
         try:
-            await move_into_place(self._disk, self._directory)
+            await move_into_place(self._disk, self.directory)
             if counts is not None:
                 counts()
         except OSError as error:
@@ -397,6 +402,14 @@ class Log:
         self.has_replaced_on_disk = bool(to_save.replaced)
         self._saved_state = to_save.state
         self._saved_bytes = to_save.appended_bytes
+
+    async def sync_directory(self) -> None:
+        """Have the names of its files on disk. Raises OSError: then the log is offline."""
+        try:
+            await self._disk.fsync_dir(self.directory)
+        except OSError as error:
+            self.fail(error)
+            raise
 
     def close(self) -> None:
         """Close the files. Nothing is flushed."""
@@ -442,7 +455,7 @@ class Log:
         self.segments.insert(first, new)
         self.reader.replacement_count += 1
         summary = new.summary()
-        put_in_place(self._disk, self._directory, summary, [segment.base_offset for segment in old])
+        put_in_place(self._disk, self.directory, summary, [segment.base_offset for segment in old])
 
     async def remove_deleted(self) -> None:
         """Remove the files of what lies before the log's first segment. Raises OSError.
@@ -450,14 +463,14 @@ class Log:
         The checkpoint must say so already: then no crash on the way brings anything back.
         """
         first = self.segments[0].base_offset
-        names = self._disk.listdir(self._directory)
+        names = self._disk.listdir(self.directory)
         for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT):
             for old in offsets_in(names, suffix):
                 if old < first:
-                    await self._disk.rmtree(file_path(self._directory, old, suffix))
+                    await self._disk.rmtree(file_path(self.directory, old, suffix))
 
     def mark_clean_end(self) -> None:
         """Write the producers beside the log, as Kafka does when it is stopped. Raises OSError."""
-        path = file_path(self._directory, self.log_end_offset, SNAPSHOT)
+        path = file_path(self.directory, self.log_end_offset, SNAPSHOT)
         if self.producers.entries and not self._disk.exists(path):
             self._write_snapshot()

@@ -2,8 +2,7 @@
 
 While somebody reads, segments may be thrown away, or a compacted one may take the place of several.
 Whoever has begun with a segment that is not there any more looks for the offset anew. A compacted
-log has gaps: reading at an offset that is gone begins with the next that is there, be it segments
-later.
+log has gaps: reading at an offset that is gone begins with the next that is there.
 """
 
 import logging

@@ -174,7 +174,7 @@ class Recovery:
         """Up to where batches are known to have been on disk."""
         self._is_compacted = is_compacted
         self._gaps_before = 0
-        """Below it offsets may be missing: what lies in segments that may have been compacted."""
+        """Below it offsets may be missing, but never at the end of a segment."""
         self._has_replaced = False
 
     async def run(self) -> Recovered:
@@ -316,8 +316,6 @@ class Recovery:
         ends = [*following, self._vouched_offset]
         await self._read_segment(recovered, segments[-1], ends[0])
         for base, end in zip(following, ends[1:], strict=True):
-            if segments[-1].next_offset < base <= self._gaps_before:
-                segments[-1].next_offset = base
             if base != segments[-1].next_offset:
                 self._drop(recovered, base)
                 continue

@@ -23,6 +23,7 @@ from odradek.broker.storage.files import (
     SNAPSHOT,
     TIME_INDEX,
     file_path,
+    parent_of,
     sync_file,
 )
 from odradek.broker.storage.segment import Segment, SegmentSummary
@@ -47,6 +48,7 @@ async def write_indexes(disk: Disk, segment: Segment) -> None:
         finally:
             file.close()
     await sync_file(disk, cleaned_path(segment))
+    await disk.fsync_dir(parent_of(segment.path()))
     segment.saved(summary)
 
 

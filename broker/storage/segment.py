@@ -1,9 +1,9 @@
 """One segment of a log: a file of record batches and the three indexes that belong to it.
 
 The last segment of a log is *active*: it is appended to and its indexes are in memory. The others
-are *sealed*: their indexes are loaded when somebody reads them. Offsets ascend and need not follow
-one another: where a log was compacted some are missing, at a segment's end too. Nothing here knows
-of transactions, producers or who may read what.
+are *sealed*: their indexes are loaded when somebody reads them. Offsets ascend; where a log was
+compacted some are missing, but each segment ends where the next begins. Nothing here knows of
+transactions, producers or who may read what.
 """
 
 import errno

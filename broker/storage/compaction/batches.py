@@ -1,0 +1,172 @@
+"""What is left of one batch: a decision about bytes, without a side effect.
+
+What stays keeps its offset, time, key, value and headers, and the batch its offsets, producer,
+epoch, sequence, leader epoch and codec. The *delete horizon* is kept as Kafka keeps it: bit 6 of
+the attributes says that the batch's base timestamp is the time from which on its deletions
+(records without a value), or the marker in it, may go; the times of its records count from there.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from odradek.broker.storage.compaction.key_map import KeyMap
+from odradek.broker.storage.compaction.raw_records import RawRecord, records_of, walk
+from odradek.protocol.batch import (
+    CODEC_MASK,
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
+    BatchHeader,
+    Codec,
+    TimestampType,
+    set_crc,
+)
+from odradek.protocol.compression import compress
+from odradek.protocol.varint import encode_varint
+
+DELETE_HORIZON_BIT: Final = 0x40
+_ATTRIBUTES: Final = b"\0"
+
+
+def delete_horizon(header: BatchHeader) -> int | None:
+    """From when on what a batch deletes may be forgotten itself, in ms; None if that is not set."""
+    return header.base_timestamp if header.attributes & DELETE_HORIZON_BIT else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """By which records of one pass are judged."""
+
+    keys: KeyMap
+    end_offset: int
+    """Up to where `keys` has everything: what lies behind stays."""
+    now_ms: int
+    delete_retention_ms: int
+
+    def has_passed(self, horizon_ms: int | None) -> bool:
+        return horizon_ms is not None and self.now_ms >= horizon_ms
+
+    @property
+    def new_horizon_ms(self) -> int:
+        return self.now_ms + self.delete_retention_ms
+
+
+def note_keys(header: BatchHeader, batch: memoryview, keys: KeyMap, from_offset: int) -> int | None:
+    """Put the keys of a batch into `keys`; the offset of the first for which there is no room.
+
+    Raises KafkaError for records that cannot be read; some keys may be in there then.
+    """
+    base_offset = header.base_offset
+    for record in walk(header, records_of(header, batch)):
+        offset = base_offset + record.offset_delta
+        if record.key is not None and offset >= from_offset and not keys.put(record.key, offset):
+            return offset
+    return None
+
+
+def what_stays(
+    header: BatchHeader, batch: memoryview, rules: Rules, *, tombstones_stay: bool
+) -> memoryview | bytearray | None:
+    """The batch with the records that stay: `batch` itself if all do, None if none does.
+
+    Raises KafkaError for records that cannot be read.
+    """
+    horizon_ms = delete_horizon(header)
+    may_forget = rules.has_passed(horizon_ms) and not tombstones_stay
+    base_offset, end_offset = header.base_offset, rules.end_offset
+    newest = rules.keys.newest
+    kept: list[RawRecord] = []
+    has_tombstones = False
+    data = records_of(header, batch)
+    for record in walk(header, data):
+        offset = base_offset + record.offset_delta
+        if offset < end_offset:
+            if record.key is None or offset < newest(record.key):
+                continue
+            if not record.has_value:
+                if may_forget:
+                    continue
+                has_tombstones = True
+        kept.append(record)
+    if not kept:
+        return None
+    if has_tombstones and horizon_ms is None:
+        return _rebuilt(header, data, kept, rules.new_horizon_ms)
+    if len(kept) == header.record_count:
+        return batch
+    return _rebuilt(header, data, kept, horizon_ms)
+
+
+def with_horizon(header: BatchHeader, batch: memoryview, horizon_ms: int) -> bytearray:
+    """The batch with a delete horizon. Raises KafkaError for records that cannot be read."""
+    data = records_of(header, batch)
+    return _rebuilt(header, data, list(walk(header, data)), horizon_ms)
+
+
+def emptied(header: BatchHeader) -> bytearray:
+    """The batch without records: it still says what its producer did last."""
+    return _built(
+        header,
+        b"",
+        attributes=header.attributes & ~CODEC_MASK & ~DELETE_HORIZON_BIT,
+        base_timestamp=header.max_timestamp,
+        max_timestamp=header.max_timestamp,
+        record_count=0,
+    )
+
+
+def _rebuilt(
+    header: BatchHeader, data: bytes, kept: list[RawRecord], horizon_ms: int | None
+) -> bytearray:
+    base_timestamp = header.base_timestamp
+    max_timestamp = header.max_timestamp
+    if header.timestamp_type is TimestampType.CREATE_TIME:
+        max_timestamp = base_timestamp + max(record.timestamp_delta for record in kept)
+    attributes = header.attributes
+    added_ms = 0
+    if horizon_ms is not None:
+        added_ms = base_timestamp - horizon_ms
+        base_timestamp = horizon_ms
+        attributes |= DELETE_HORIZON_BIT
+    records = b"".join([_copied(data, record, added_ms) for record in kept])
+    return _built(
+        header,
+        compress(Codec(header.codec), records),
+        attributes=attributes,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        record_count=len(kept),
+    )
+
+
+def _copied(data: bytes, record: RawRecord, added_ms: int) -> bytes:
+    """A record, its time counted from a base that is `added_ms` earlier."""
+    if added_ms == 0:
+        return data[record.start : record.end]
+    timestamp = encode_varint(record.timestamp_delta + added_ms)
+    rest = data[record.rest : record.end]
+    length = encode_varint(len(_ATTRIBUTES) + len(timestamp) + len(rest))
+    return b"".join((length, _ATTRIBUTES, timestamp, rest))
+
+
+def _built(
+    header: BatchHeader,
+    records: bytes,
+    *,
+    attributes: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    record_count: int,
+) -> bytearray:
+    out = bytearray(HEADER_BYTES) + records
+    made = header._replace(
+        batch_length=len(out) - LENGTH_PREFIX_BYTES,
+        crc=0,
+        attributes=attributes,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        record_count=record_count,
+    )
+    HEADER.pack_into(out, 0, *made)
+    set_crc(out)
+    return out

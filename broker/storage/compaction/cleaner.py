@@ -1,0 +1,367 @@
+"""One pass of compaction over one log, as Kafka's log cleaner does it.
+
+First the keys of the dirty part are read into memory, as many as are allowed; then all segments up
+to there are written anew without the records of which a newer one is known, those of aborted
+transactions, and the deletions and markers whose delete horizon has passed. Segments become one
+while there is room. Each takes the place of the old ones before the next is written, in the order
+of the log: what deletes goes after what it deletes.
+
+More than Kafka does: the last batch of a segment stays, if need be without records. So every
+segment ends where the next begins, and a segment that is lost is not taken for one that was
+compacted; and whoever reads to the end of a log gets there (Kafka leaves such a reader waiting). A
+batch whose records cannot be read, or would take more memory than a batch may, stays as it is with
+one line in the log, and while it is there no deletion behind it is forgotten.
+
+Others have their turn: nothing here computes for longer than a millisecond or so, then it pauses as
+long as that was; large and compressed batches go to a thread.
+"""
+
+import logging
+from bisect import bisect_right
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, Protocol
+
+import trio
+
+from odradek.broker.env import Buffer, Disk, File
+from odradek.broker.storage.aborted import AbortedEntry
+from odradek.broker.storage.compaction import batches
+from odradek.broker.storage.compaction.key_map import KeyMap
+from odradek.broker.storage.compaction.plan import Plan, groups
+from odradek.broker.storage.compaction.transactions import Transactions
+from odradek.broker.storage.log import Log
+from odradek.broker.storage.replacement import cleaned_path, remove_cleaned, write_indexes
+from odradek.broker.storage.segment import NO_TIMESTAMP, DamagedSegment, Segment
+from odradek.protocol.batch import HEADER_BYTES, MAGIC, BatchHeader, Codec, crc_is_good, read_header
+from odradek.protocol.errors import KafkaError, ProtocolError
+
+LOGGER: Final = logging.getLogger(__name__)
+READ_BYTES: Final = 256 * 1024
+WRITE_BYTES: Final = 256 * 1024
+SYNC_BYTES: Final = 16 * 1024 * 1024
+"""Flushed now and then, so that nobody else's fsync has to wait for all of it."""
+SLICE_SECONDS: Final = 0.001
+RECORDS_INLINE_MAX: Final = 500
+"""A batch with more records is looked at in a thread."""
+
+Offload = Callable[[Callable[[], Any]], Awaitable[Any]]
+
+
+class Superseded(Exception):
+    """The segments that are being compacted are not those of the log any more."""
+
+
+class Replace(Protocol):
+    async def __call__(self, old: Sequence[Segment], new: Segment) -> None:
+        """Let `new` take the place of `old`, durably. Raises Superseded, KafkaError, OSError."""
+
+
+@dataclass(slots=True)
+class Result:
+    """What a pass did. `clean_offset` is how far it came."""
+
+    clean_offset: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    key_count: int = 0
+    unreadable_count: int = 0
+    segments_before: int = 0
+    segments_after: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Cleaner:
+    """One pass. `run` does it."""
+
+    log: Log
+    plan: Plan
+    now_ms: int
+    map_bytes: int
+    offload: Offload
+    replace: Replace
+    check: Callable[[], None]
+    """Raises KafkaError once going on is of no use."""
+    _began: float = field(default_factory=trio.current_time)
+    _result: Result = field(default_factory=Result)
+    _tombstones_stay: bool = False
+    _end_of_group: int = 0
+
+    async def run(self) -> Result:
+        """Compact what is planned.
+
+        Raises Superseded, DamagedSegment, KafkaError, OSError; what has been replaced by then
+        stays so.
+        """
+        transactions = Transactions(await self._aborted(), self.log.producers.entries.values())
+        keys = KeyMap(self.map_bytes)
+        result = self._result
+        result.clean_offset = end_offset = await self._read_keys(keys, transactions)
+        result.key_count = len(keys)
+        rules = batches.Rules(
+            keys=keys,
+            end_offset=end_offset,
+            now_ms=self.now_ms,
+            delete_retention_ms=self.log.config.delete_retention_ms,
+        )
+        todo = groups(self.plan.segments, self.log.config, end_offset)
+        remove_cleaned(self.log.files.disk, self.log.directory)
+        for group in todo:
+            await self._rewrite(group, rules, transactions)
+        return result
+
+    # what is needed
+
+    async def _aborted(self) -> list[AbortedEntry]:
+        """Every aborted transaction that may have begun in what is compacted."""
+        end_offset = self.plan.segments[-1].next_offset
+        found: list[AbortedEntry] = []
+        for segment in list(self.log.segments):
+            if segment.is_deleted:
+                raise Superseded
+            entries = (await segment.load_aborted()).entries
+            found += [entry for entry in entries if entry.first_offset < end_offset]
+            await self._breathe()
+        return found
+
+    async def _read_keys(self, keys: KeyMap, transactions: Transactions) -> int:
+        """Read the keys of the dirty part; up to where there was room for them."""
+        from_offset = self.plan.dirty_offset
+        for segment in self.plan.dirty:
+            async with aclosing(self._batches(segment)) as found:
+                async for header, batch in found:
+                    if (
+                        header.next_offset <= from_offset
+                        or header.is_control
+                        or header.record_count == 0
+                        or transactions.is_aborted(header)
+                    ):
+                        continue
+                    note = partial(batches.note_keys, header, batch, keys, from_offset)
+                    try:
+                        full_at = await self._compute(header, note)
+                    except (KafkaError, ProtocolError):  # said when it is written
+                        continue
+                    if full_at is not None:
+                        return int(full_at)
+        return self.plan.segments[-1].next_offset
+
+    # writing
+
+    async def _rewrite(
+        self, group: Sequence[Segment], rules: batches.Rules, transactions: Transactions
+    ) -> None:
+        """Write a group anew and let it take its place."""
+        log = self.log
+        self._end_of_group = group[-1].next_offset
+        new = Segment(log.files, log.directory, group[0].base_offset)
+        writer = Writer(log.files.disk, new, log.config.index_interval_bytes)
+        try:
+            is_changed = len(group) > 1
+            for segment in group:
+                is_changed |= await self._copy(segment, writer, rules, transactions)
+            before = sum(segment.size_bytes for segment in group)
+            self._result.bytes_before += before
+            self._result.segments_before += len(group)
+            self._result.segments_after += 1
+            if not is_changed:
+                self._result.bytes_after += before
+                return
+            await writer.finish(group)
+            self._result.bytes_after += new.size_bytes
+            with trio.CancelScope(shield=True):
+                await self.replace(group, new)
+        finally:
+            writer.close()
+            if new not in log.segments and log.failure is None:
+                remove_cleaned(log.files.disk, log.directory)
+
+    async def _copy(
+        self,
+        segment: Segment,
+        writer: "Writer",
+        rules: batches.Rules,
+        transactions: Transactions,
+    ) -> bool:
+        """Write what stays of a segment; whether anything is different."""
+        is_changed = False
+        aborted = await segment.load_aborted()
+        async with aclosing(self._batches(segment)) as found:
+            async for header, batch in found:
+                kept = await self._kept(segment, header, batch, rules, transactions)
+                if kept is not batch:
+                    is_changed = True
+                if kept is None:
+                    continue
+                await writer.write(kept)
+                if header.is_control:
+                    writer.keep_aborted(aborted.entries, header.base_offset)
+        return is_changed
+
+    async def _kept(
+        self,
+        segment: Segment,
+        header: BatchHeader,
+        batch: memoryview,
+        rules: batches.Rules,
+        transactions: Transactions,
+    ) -> memoryview | bytearray | None:
+        """What stays of a batch, None if nothing does."""
+        is_last = header.next_offset == self._end_of_group or transactions.is_last_of_producer(
+            header
+        )
+        try:
+            if header.is_control:
+                return self._kept_marker(header, batch, rules, transactions, is_last=is_last)
+            transactions.see(header)
+            if header.record_count == 0:
+                return batch if is_last else None
+            kept: memoryview | bytearray | None = None
+            if not transactions.is_aborted(header):
+                kept = await self._compute(
+                    header,
+                    partial(
+                        batches.what_stays,
+                        header,
+                        batch,
+                        rules,
+                        tombstones_stay=self._tombstones_stay,
+                    ),
+                )
+        except (KafkaError, ProtocolError) as error:
+            LOGGER.warning(
+                "%s: the batch at offset %d cannot be compacted and stays as it is: %s",
+                segment.path(),
+                header.base_offset,
+                error,
+            )
+            self._tombstones_stay = True
+            self._result.unreadable_count += 1
+            return batch
+        if kept is None and is_last:
+            return batches.emptied(header)
+        return kept
+
+    @staticmethod
+    def _kept_marker(
+        header: BatchHeader,
+        batch: memoryview,
+        rules: batches.Rules,
+        transactions: Transactions,
+        *,
+        is_last: bool,
+    ) -> memoryview | bytearray | None:
+        if not transactions.ends_nothing(header):
+            return batch
+        horizon_ms = batches.delete_horizon(header)
+        if horizon_ms is None:
+            if header.record_count == 0:
+                return batch
+            return batches.with_horizon(header, batch, rules.new_horizon_ms)
+        return batch if is_last or not rules.has_passed(horizon_ms) else None
+
+    # reading, and giving way
+
+    async def _batches(
+        self, segment: Segment
+    ) -> AsyncGenerator[tuple[BatchHeader, memoryview], None]:
+        """Every batch of a segment. Raises DamagedSegment, Superseded, KafkaError, OSError."""
+        position, end, wanted = 0, segment.size_bytes, READ_BYTES
+        while position < end:
+            self.check()
+            if segment.is_deleted:
+                raise Superseded
+            chunk = memoryview(await segment.read(position, min(position + wanted, end)))
+            at, wanted = 0, READ_BYTES
+            while len(chunk) - at >= HEADER_BYTES:
+                header = read_header(chunk, at)
+                size_bytes = header.size_bytes
+                if at + size_bytes > len(chunk) and position + at + size_bytes <= end:
+                    wanted = max(READ_BYTES, size_bytes)
+                    break
+                batch = chunk[at : at + size_bytes]
+                if header.magic != MAGIC or not crc_is_good(batch, header):
+                    raise DamagedSegment(
+                        f"the batch at byte {position + at} of {segment.path()} is damaged"
+                    )
+                yield header, batch
+                at += size_bytes
+                await self._breathe()
+            if at == 0 and wanted == READ_BYTES:
+                raise DamagedSegment(f"{segment.path()} ends inside a batch at byte {position}")
+            position += at
+
+    async def _compute(self, header: BatchHeader, function: Callable[[], Any]) -> Any:
+        """Call `function`, in a thread if it may take long."""
+        if header.codec == Codec.NONE and header.record_count <= RECORDS_INLINE_MAX:
+            return function()
+        found = await self.offload(function)
+        self._began = trio.current_time()
+        return found
+
+    async def _breathe(self) -> None:
+        """Pause for as long as has been computed, once that is a slice."""
+        computed = trio.current_time() - self._began
+        if computed >= SLICE_SECONDS:
+            await trio.sleep(computed)
+            self._began = trio.current_time()
+
+
+class Writer:
+    """Writes a segment beside those that it is to replace."""
+
+    def __init__(self, disk: Disk, new: Segment, interval_bytes: int) -> None:
+        self._disk = disk
+        self._new = new
+        self._interval_bytes = interval_bytes
+        self._file: File | None = None
+        self._waiting: list[Buffer] = []
+        self._waiting_bytes = self._unsynced_bytes = 0
+
+    async def write(self, batch: memoryview | bytearray) -> None:
+        """Add a batch. Raises OSError."""
+        header = read_header(batch)
+        new = self._new
+        timestamp = header.max_timestamp if header.record_count else NO_TIMESTAMP
+        new.note(new.size_bytes, len(batch), header.last_offset, timestamp, self._interval_bytes)
+        self._waiting.append(batch)
+        self._waiting_bytes += len(batch)
+        if self._waiting_bytes >= WRITE_BYTES:
+            await self._flush()
+
+    async def _flush(self) -> None:
+        if self._file is None:
+            self._file = self._disk.open(cleaned_path(self._new))
+        if self._waiting:
+            self._file.append(b"".join(self._waiting))
+        self._unsynced_bytes += self._waiting_bytes
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        if self._unsynced_bytes >= SYNC_BYTES:
+            self._unsynced_bytes = 0
+            await self._file.fsync()
+
+    def keep_aborted(self, entries: Sequence[AbortedEntry], marker_offset: int) -> None:
+        """The marker stays: the index goes on saying whose data it ended, if it says so."""
+        number = bisect_right(entries, marker_offset, key=lambda entry: entry.last_offset) - 1
+        if number >= 0 and entries[number].last_offset == marker_offset:
+            assert self._new.aborted is not None
+            self._new.aborted.append(entries[number])
+
+    async def finish(self, group: Sequence[Segment]) -> None:
+        """Have all of it on disk; it reaches to the end of the group. Raises OSError."""
+        await self._flush()
+        self.close()
+        new, first = self._new, group[0]
+        assert new.next_offset == group[-1].next_offset, (new.next_offset, group[-1].next_offset)
+        new.first_timestamp = first.first_timestamp
+        new.first_append_ms = first.first_append_ms
+        new.seal()
+        await write_indexes(self._disk, new)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None

@@ -1,0 +1,90 @@
+"""The records of a batch as they lie there: where each begins and ends, its key, little else.
+
+Compaction copies what stays byte by byte, so values and headers are not taken apart. Whoever only
+wants to know that every record has a key uses the same walk.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from odradek.protocol.batch import HEADER_BYTES, BatchHeader
+from odradek.protocol.compression import DECOMPRESSED_MAX_BYTES, decompress
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.record import RECORD_MIN_BYTES
+from odradek.protocol.varint import VARLONG_MAX_BYTES, decode_zigzag
+
+_NULL_ZIGZAG: Final = 1
+
+
+class RawRecord(NamedTuple):
+    """`start` to `end` is the record with its length, `rest` begins behind its timestamp."""
+
+    start: int
+    rest: int
+    end: int
+    timestamp_delta: int
+    offset_delta: int
+    key: bytes | None
+    has_value: bool
+
+
+def records_of(
+    header: BatchHeader, batch: memoryview, max_bytes: int = DECOMPRESSED_MAX_BYTES
+) -> bytes:
+    """What follows the header, decompressed.
+
+    Raises KafkaError: MESSAGE_TOO_LARGE beyond `max_bytes`, CORRUPT_MESSAGE,
+    UNSUPPORTED_COMPRESSION_TYPE.
+    """
+    data = decompress(header.codec, batch[HEADER_BYTES : header.size_bytes], max_bytes)
+    if not 0 <= header.record_count <= len(data) // RECORD_MIN_BYTES:
+        raise _corrupt(header, f"{header.record_count} records in {len(data)} bytes")
+    return data
+
+
+def walk(header: BatchHeader, data: bytes) -> Iterator[RawRecord]:
+    """Every record in what `records_of` returned. Raises KafkaError CORRUPT_MESSAGE."""
+    try:
+        yield from _walk(header, data)
+    except IndexError:
+        raise _corrupt(header, "a record ends too early") from None
+
+
+def _walk(header: BatchHeader, data: bytes) -> Iterator[RawRecord]:
+    make: type[RawRecord] = RawRecord
+    position = 0
+    for _ in range(header.record_count):
+        start = position
+        number, position = _zigzag(data, position)
+        end = position + (number >> 1 ^ -(number & 1))
+        number, rest = _zigzag(data, position + 1)  # the attributes have no meaning
+        timestamp_delta = number >> 1 ^ -(number & 1)
+        number, position = _zigzag(data, rest)
+        offset_delta = number >> 1 ^ -(number & 1)
+        number, position = _zigzag(data, position)
+        key: bytes | None = None
+        if not number & 1:
+            key = data[position : position + (number >> 1)]
+            position += number >> 1
+        elif number != _NULL_ZIGZAG:
+            raise _corrupt(header, "a key has a negative length")
+        number, position = _zigzag(data, position)
+        if position > end or end > len(data):
+            raise _corrupt(header, f"a record ends behind byte {end}")
+        yield make(start, rest, end, timestamp_delta, offset_delta, key, number != _NULL_ZIGZAG)
+        position = end
+    if position != len(data):
+        raise _corrupt(header, f"{len(data) - position} bytes follow the last record")
+
+
+def _zigzag(data: bytes, position: int) -> tuple[int, int]:
+    number = data[position]
+    if number < 0x80:
+        return number, position + 1
+    return decode_zigzag(data, position, VARLONG_MAX_BYTES)
+
+
+def _corrupt(header: BatchHeader, why: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.CORRUPT_MESSAGE, f"the batch at offset {header.base_offset} is corrupt: {why}"
+    )
