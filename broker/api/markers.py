@@ -5,6 +5,10 @@ group coordinator apply or forget the offsets of the transaction, and only then 
 (KAFKA-17507): what a commit promises is visible once its markers are acknowledged. A repeated
 marker is harmless and acknowledged again (KAFKA-19999).
 
+What does not come from this broker's own coordinator was sent by hand, and is told in the log. The
+coordinator does not learn of it, as in Kafka: to it the transaction is still open, and when that
+ends a second marker is written.
+
 Versions: 2 says the transaction version of the marker, which decides how its epoch is compared
 (KIP-1228).
 
@@ -19,10 +23,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+import trio
+
 from odradek.broker.api.context import RequestContext
 from odradek.broker.api.parallel import for_each
 from odradek.broker.partitions import Appended, Partition
 from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.txn.transaction import ProducerIdAndEpoch
 from odradek.protocol.apis.txn import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
@@ -35,6 +42,10 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC
 
 BETWEEN_MARKERS: Final = "between-markers"
+AT_A_TIME: Final = 100
+"""Markers that are written before others have their turn."""
+IN_PROCESS: Final = "in-process"
+"""The host of what this broker asks of itself (`peers.py`); no client has such an address."""
 
 
 @dataclass(slots=True)
@@ -55,12 +66,16 @@ async def write_txn_markers(
     for number, write in enumerate(flat):
         if number:
             context.core.reached(BETWEEN_MARKERS)
+        if number % AT_A_TIME == AT_A_TIME - 1:
+            await trio.lowlevel.checkpoint()
         _append(context, write)
 
     async def finish(write: Write) -> None:
         await _finish(context, write)
 
-    await for_each(flat, finish)
+    await for_each([write for write in flat if write.code is ErrorCode.NONE], finish)
+    if context.host != IN_PROCESS:
+        await _tell(context, flat)
     return WriteTxnMarkersResponse(markers=_results(flat))
 
 
@@ -88,8 +103,7 @@ def _append(context: RequestContext, write: Write) -> None:
 async def _finish(context: RequestContext, write: Write) -> None:
     """Wait until a marker counts, and apply it. A repeat waits for what is there."""
     partition = write.partition
-    if partition is None or write.code is not ErrorCode.NONE:
-        return
+    assert partition is not None
     if write.appended is None:
         marker_offset = next_offset = partition.log_end_offset
     else:
@@ -106,6 +120,22 @@ async def _finish(context: RequestContext, write: Write) -> None:
             committed=write.marker.transaction_result,
             marker_offset=marker_offset,
         )
+
+
+async def _tell(context: RequestContext, writes: Iterable[Write]) -> None:
+    for number, write in enumerate(writes, 1):
+        marker = write.marker
+        context.core.transactions.marked_by_hand(
+            partition=write.where,
+            producer=ProducerIdAndEpoch(
+                producer_id=marker.producer_id, producer_epoch=marker.producer_epoch
+            ),
+            committed=marker.transaction_result,
+            code=write.code,
+            client=context.client,
+        )
+        if number % AT_A_TIME == 0:
+            await trio.lowlevel.checkpoint()
 
 
 def _results(writes: Iterable[Write]) -> tuple[WritableTxnMarkerResult, ...]:
