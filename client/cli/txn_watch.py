@@ -74,8 +74,8 @@ def watch(
 
     \b
     Keys of --json: at, at_ms, transactional_id, kind (open, appeared, began,
-    deciding, committed, aborted, timed out, fenced, gone; trouble and well
-    with a null id are about the broker), text.
+    deciding, committed, aborted, timed out, fenced, gone; and with a null id
+    watching at the first look, trouble and well about the broker), text.
     """
     limit_ms = max(in_ms(timeout_s) // LOOKS_PER_TIMEOUT, 1)
     try:
@@ -182,6 +182,10 @@ class Lines:
     def show(self, snapshot: Snapshot, happened: list[Happening], trouble: Trouble | None) -> None:
         if not self._begun:
             self._begun = True
+            text = (
+                f"{snapshot.open_count} of {words.counted(snapshot.count, 'transactional id')} open"
+            )
+            self._say(snapshot.at_ms, None, "watching", text)
             for one in snapshot.transactions.values():
                 if one.is_open:
                     self._say(snapshot.at_ms, one.transactional_id, "open", open_line(one))

@@ -1,4 +1,4 @@
-"""A broker in memory for the client's scenarios."""
+"""A broker in memory for the client's scenarios, and the command line on a real one."""
 
 from collections.abc import Callable
 
@@ -7,6 +7,7 @@ import trio
 
 from odradek.client import Producer
 from tests.client.fake_broker import ADDRESS, FakeBroker
+from tests.client.live import Run
 
 MakeProducer = Callable[..., Producer]
 
@@ -28,3 +29,8 @@ def producer_of() -> MakeProducer:
         return Producer(ADDRESS, connect=broker.connect, **options)  # type: ignore[arg-type]
 
     return make
+
+
+@pytest.fixture
+def run(bootstrap: str) -> Run:
+    return Run(bootstrap)

@@ -3,6 +3,9 @@
 import itertools
 import os
 
+from click.testing import CliRunner, Result
+
+from odradek.broker.cli import main
 from odradek.client import Consumer, ConsumerRecord, TopicPartition
 from odradek.client.config import Isolation
 
@@ -34,3 +37,20 @@ async def read_all(
         ):
             records += await consumer.poll(500)
     return records
+
+
+class Run:
+    """`odradek` with arguments, told of one broker."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+
+    def __call__(self, *args: str, given: str | bytes = "") -> Result:
+        environment = {"ODRADEK_BOOTSTRAP": self.bootstrap}
+        return CliRunner().invoke(main, args, input=given, env=environment)
+
+    def said(self, *args: str, given: str | bytes = "") -> str:
+        """Standard output of a command that must end well."""
+        result = self(*args, given=given)
+        assert result.exit_code == 0, result.output
+        return result.stdout

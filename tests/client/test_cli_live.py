@@ -3,29 +3,8 @@
 import json
 
 import pytest
-from click.testing import CliRunner, Result
 
-from odradek.broker.cli import main
-from tests.client.live import name_of
-
-
-@pytest.fixture
-def run(bootstrap: str) -> "Run":
-    return Run(bootstrap)
-
-
-class Run:
-    def __init__(self, bootstrap: str) -> None:
-        self.bootstrap = bootstrap
-
-    def __call__(self, *args: str, given: str | bytes = "") -> Result:
-        environment = {"ODRADEK_BOOTSTRAP": self.bootstrap}
-        return CliRunner().invoke(main, args, input=given, env=environment)
-
-    def said(self, *args: str, given: str | bytes = "") -> str:
-        result = self(*args, given=given)
-        assert result.exit_code == 0, result.output
-        return result.stdout
+from tests.client.live import Run, name_of
 
 
 def test_topics(run: Run) -> None:

@@ -1,0 +1,166 @@
+"""`odradek txn` on a real broker: ours, and with --peers Apache Kafka."""
+
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from odradek.client.blocking import Fenced, Producer, Transaction
+from tests.client.live import Run, name_of
+
+
+class Worker:
+    """A producer with an open transaction in one partition."""
+
+    def __init__(self, run: Run) -> None:
+        self.topic, self.name = name_of("topic"), name_of("id")
+        run.said("topic", "create", self.topic, "--partitions", "2")
+        self.producer = Producer(
+            run.bootstrap,
+            transactional_id=self.name,
+            client_id="worker-7",
+            transaction_timeout_ms=50_000,
+        )
+        self.transaction: Transaction = self.producer.transaction()
+
+    def __enter__(self) -> "Worker":
+        self.producer.__enter__()
+        self.transaction.__enter__()
+        for value in (b"1", b"2"):
+            self.transaction.send(self.topic, value, partition=0)
+        self.transaction.flush()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self.transaction.state == "open":
+            self.transaction.abort()
+        self.producer.close()
+
+
+@pytest.fixture
+def worker(run: Run) -> Iterator[Worker]:
+    with Worker(run) as worker:
+        yield worker
+
+
+def test_list(run: Run, worker: Worker) -> None:
+    (line,) = run.said("txn", "list", "--pattern", worker.name, "--json").splitlines()
+    facts = json.loads(line)
+    assert facts["transactional_id"] == worker.name
+    assert (facts["state"], facts["timeout_ms"]) == ("Ongoing", 50_000)
+    assert facts["partitions"] == [{"topic": worker.topic, "partition": 0}]
+    assert 0 <= facts["age_ms"] < 20_000
+    assert 30_000 < facts["times_out_in_ms"] <= 50_000
+    assert facts["started"].endswith("Z")
+    table = run.said("txn", "list", "--open")
+    (row,) = [line.split() for line in table.splitlines() if worker.name in line]
+    assert row[:2] == [worker.name, "Ongoing"]
+    assert worker.name in run.said("txn", "list", "--producer-id", str(facts["producer_id"]))
+    assert worker.name not in run.said("txn", "list", "--state", "Empty")
+    assert worker.name not in run.said("txn", "list", "--open", "--older-than", "600")
+    assert (
+        run.said("txn", "list", "--pattern", "nobody-.*") == "No transactional id is like that.\n"
+    )
+    assert run.said("txn", "list", "--pattern", "nobody-.*", "--json") == ""
+
+
+def test_describe(run: Run, worker: Worker) -> None:
+    said = run.said("txn", "describe", worker.name)
+    lines = {" ".join(line.split()) for line in said.splitlines()}
+    assert {worker.name, "state Ongoing: a transaction is open", "pending nothing"} <= lines
+    assert f"partitions {worker.topic}-0 from offset 0 on" in " ".join(said.split())
+    assert re.search(r"s of 50 s; the broker aborts it in (4\d|50) s", said)
+    facts = json.loads(run.said("txn", "describe", worker.name, "--json"))
+    assert facts["partitions"][0]["start_offset"] == 0
+    absent = name_of("absent")
+    both = run("txn", "describe", worker.name, absent)
+    assert both.exit_code == 1
+    assert worker.name in both.stdout
+    assert both.stderr == f"Error: There is no transactional id {absent!r}.\n"
+
+
+def test_who_pins(run: Run, worker: Worker) -> None:
+    line = run.said("txn", "who-pins", worker.topic)
+    assert line.startswith(f"{worker.topic}-0: {worker.name!r}")
+    assert line.endswith("2 records from offset 0 on wait\n")
+    assert re.search(r"aborted in (4\d|50) s", line)
+    facts = json.loads(run.said("txn", "who-pins", f"{worker.topic}:0", "--json"))
+    assert (facts["transactional_id"], facts["records_behind"]) == (worker.name, 2)
+    assert run.said("txn", "who-pins", f"{worker.topic}:1") == f"{worker.topic}:1: nobody\n"
+    assert run.said("txn", "who-pins", f"{worker.topic}:1", "--json") == ""
+    worker.transaction.commit()
+    assert run.said("txn", "who-pins", worker.topic) == f"{worker.topic}: nobody\n"
+
+
+def test_nothing_hangs(run: Run, worker: Worker) -> None:
+    assert run.said("txn", "hanging", "--topic", worker.topic) == "No transaction hangs.\n"
+    assert run.said("txn", "hanging", "-t", worker.topic, "--max-timeout", "0", "--json") == ""
+
+
+def test_abort_by_id(run: Run, worker: Worker) -> None:
+    said = run.said("txn", "abort", worker.name)
+    assert said.startswith(f"Aborted the transaction of {worker.name!r}")
+    assert f"in {worker.topic}-0. Its producer, id" in said
+    assert "is fenced: it is epoch" in said
+    assert run.said("txn", "who-pins", worker.topic) == f"{worker.topic}: nobody\n"
+    with pytest.raises(Fenced):
+        worker.transaction.commit()
+    again = run.said("txn", "abort", worker.name)
+    assert "has no open transaction" in again
+    absent = run("txn", "abort", name_of("absent"))
+    assert absent.exit_code == 1
+    assert "There is no transactional id" in absent.stderr
+
+
+def test_abort_in_one_partition(run: Run, worker: Worker) -> None:
+    place = ("--topic", worker.topic, "--partition", "0")
+    wrong = run("txn", "abort", *place, "--start-offset", "9")
+    assert wrong.exit_code == 1
+    assert "those open there begin at 0" in wrong.stderr
+    said = run.said("txn", "abort", *place, "--start-offset", "0")
+    assert said.startswith("Wrote an ABORT marker for producer id ")
+    assert said.endswith(f"to {worker.topic}-0; its last stable offset went from 0 to 3.\n")
+
+
+def test_abort_in_one_partition_by_producer(run: Run, worker: Worker) -> None:
+    place = ("--topic", worker.topic, "--partition", "0")
+    facts = json.loads(run.said("txn", "who-pins", worker.topic, "--json"))
+    producer = ("--producer-id", str(facts["producer_id"]), "--producer-epoch")
+    stale = run("txn", "abort", *place, "--producer-id", "987654321", "--producer-epoch", "0")
+    assert stale.exit_code == 1
+    assert "knows no producer id 987654321" in stale.stderr
+    assert "from 0 to 3" in run.said(
+        "txn", "abort", *place, *producer, str(facts["producer_epoch"])
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (("list", "--state", "Nonsense"), 1, "no transaction state Nonsense"),
+        (("list", "--pattern", "("), 1, "INVALID_REGULAR_EXPRESSION"),
+        (("describe",), 2, "ID"),
+        (("who-pins", "absent-topic"), 1, "no topic 'absent-topic'"),
+        (("who-pins", "t:x"), 2, "no partition"),
+        (("hanging", "--topic", "absent-topic"), 1, "no topic 'absent-topic'"),
+        (("abort",), 2, "Give an ID"),
+        (("abort", "x", "--topic", "t"), 2, "not both"),
+        (("abort", "--topic", "t", "--partition", "0"), 2, "--start-offset"),
+        (
+            ("abort", "-t", "t", "-p", "0", "--start-offset", "1", "--producer-id", "1"),
+            2,
+            "--start-offset, or",
+        ),
+        (("abort", "-t", "t", "-p", "0", "--producer-id", "1"), 2, "belong together"),
+        (("list", "-b", "127.0.0.1:1", "--timeout", "0.3"), 1, "127.0.0.1:1"),
+        (("watch", "-b", "127.0.0.1:1", "--timeout", "0.3"), 1, "127.0.0.1:1"),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence(
+    run: Run, arguments: tuple[str, ...], status: int, said: str
+) -> None:
+    result = run("txn", *arguments)
+    assert result.exit_code == status, result.output
+    assert said in result.stderr
+    assert "Traceback" not in result.output

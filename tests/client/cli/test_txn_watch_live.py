@@ -1,0 +1,69 @@
+"""`odradek txn watch` as a person runs it: on a terminal, in a pipe, while brokers come and go."""
+
+import re
+import signal
+
+from odradek.broker.testing import run_broker
+from odradek.client.blocking import Producer
+from tests.client.cli.watching import LEAVE_SCREEN, watching, watching_on_a_terminal
+from tests.client.live import Run, name_of
+
+CTRL_C = b"\x03"
+
+
+def test_a_terminal_shows_a_picture_until_ctrl_c(run: Run) -> None:
+    topic, name = name_of("topic"), name_of("id")
+    run.said("topic", "create", topic, "--partitions", "1")
+    options = ("--interval", "0.1", "--pattern", name)
+    with (
+        watching_on_a_terminal(run.bootstrap, *options, columns=120) as (watch, type_there),
+        Producer(run.bootstrap, transactional_id=name, client_id="worker-7") as producer,
+    ):
+        watch.read_until(lambda: "what happened" in watch.text)
+        with producer.transaction() as transaction:
+            transaction.send(topic, b"1")
+            transaction.flush()
+            watch.read_until(lambda: "1 open, 1 transactional id" in watch.text)
+            watch.read_until(lambda: f"{name} began a transaction in {topic}-0" in watch.text)
+            watch.read_until(lambda: re.search(r"Ongoing +[━─]{8} \d+\.\d s/60 s", watch.text))
+        watch.read_until(lambda: f"{name} committed" in watch.text)
+        assert LEAVE_SCREEN not in watch.written
+        type_there(CTRL_C)
+        assert watch.finish() == 0
+        assert LEAVE_SCREEN in watch.written
+        assert "Traceback" not in watch.text
+
+
+def test_a_pipe_gets_lines(run: Run) -> None:
+    topic, name = name_of("topic"), name_of("id")
+    run.said("topic", "create", topic, "--partitions", "1")
+    with (
+        Producer(run.bootstrap, transactional_id=name) as producer,
+        producer.transaction() as transaction,
+    ):
+        transaction.send(topic, b"1")
+        transaction.flush()
+        with watching(run.bootstrap, "--interval", "0.1", "--pattern", name) as watch:
+            watch.read_until(lambda: f"{name} is Ongoing, open for" in watch.text)
+            assert "1 of 1 transactional id open" in watch.text
+            transaction.commit()
+            watch.read_until(lambda: f"{name} committed 1 partition" in watch.text)
+            watch.process.send_signal(signal.SIGINT)
+            assert watch.finish() == 0
+
+
+def test_a_broker_that_is_started_again_is_found_again() -> None:
+    options = ("--interval", "0.1", "--timeout", "2", "--json")
+    with run_broker() as broker, watching(broker.address, *options) as watch:
+        watch.read_until(lambda: watch.saw("watching"))
+        broker.kill()
+        watch.read_until(lambda: watch.saw("trouble"))
+        broker.start()
+        watch.read_until(lambda: watch.saw("well"))
+        assert [one["kind"] for one in watch.happenings] == ["watching", "trouble", "well"]
+        assert broker.address in watch.happenings[1]["text"]
+        name = name_of("id")
+        with Producer(broker.address, transactional_id=name):
+            watch.read_until(lambda: watch.saw("appeared", name))
+        watch.process.send_signal(signal.SIGINT)
+        assert watch.finish() == 0
