@@ -6,6 +6,7 @@ restart, and the last epoch, without which a retried InitProducerId is refused a
 (KAFKA-20357).
 """
 
+from collections import defaultdict
 from typing import Final
 
 from odradek.broker.topic_partition import TopicPartition
@@ -66,11 +67,12 @@ def tombstone(transactional_id: str, now_ms: int) -> Record:
 
 
 def _by_topic(partitions: frozenset[TopicPartition]) -> tuple[PartitionsSchema, ...]:
-    topics: dict[str, list[int]] = {}
-    for topic, partition in sorted(partitions):
-        topics.setdefault(topic, []).append(partition)
+    topics: defaultdict[str, list[int]] = defaultdict(list)
+    for topic, partition in partitions:
+        topics[topic].append(partition)
     return tuple(
-        PartitionsSchema(topic=topic, partition_ids=tuple(ids)) for topic, ids in topics.items()
+        PartitionsSchema(topic=topic, partition_ids=tuple(sorted(ids)))
+        for topic, ids in sorted(topics.items())
     )
 
 
