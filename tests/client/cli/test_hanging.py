@@ -1,0 +1,103 @@
+"""Transactions that hang for real: a batch of one that its coordinator was never told of.
+
+Brokers that verify (KIP-890) refuse it, so these do not verify: ours, and with --peers Kafka.
+"""
+
+import json
+import shlex
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from odradek.broker.testing import run_broker
+from odradek.client import Admin, TopicPartition
+from odradek.client.cluster import Cluster
+from odradek.client.config import ClientConfig
+from odradek.protocol.apis.produce import (
+    PRODUCE,
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from odradek.protocol.record import Record, encode_batch
+from tests.client.live import Run, name_of
+from tests.peers.kafka import RealKafka
+
+WITHOUT_VERIFICATION: Final = {"transaction.partition.verification.enable": "false"}
+TV1_PRODUCE: Final = 11
+
+
+@pytest.fixture(params=["odradek", pytest.param("kafka", marks=pytest.mark.peers)], scope="module")
+def lax(request: pytest.FixtureRequest) -> Iterator[Run]:
+    """A broker that believes what producers send."""
+    if request.param == "kafka":
+        with RealKafka(settings=WITHOUT_VERIFICATION) as kafka:
+            yield Run(kafka.address)
+    else:
+        with run_broker(config=WITHOUT_VERIFICATION) as broker:
+            yield Run(broker.address)
+
+
+async def leave_hanging(run: Run) -> tuple[TopicPartition, str]:
+    """A partition with one, and the transactional id that knows nothing of it."""
+    place, name = TopicPartition(name_of("topic"), 0), name_of("id")
+    async with Admin(run.bootstrap) as admin, Cluster(run.bootstrap, ClientConfig()) as cluster:
+        await admin.create_topic(place.topic, partitions=1)
+        outcome = (await admin.fence_producers(name))[name]
+        assert not isinstance(outcome, Exception)
+        records = encode_batch(
+            [Record(key=None, value=b"1", timestamp_ms=ClientConfig().wall_ms() - 60_000)],
+            producer_id=outcome.producer_id,
+            producer_epoch=outcome.producer_epoch,
+            base_sequence=0,
+            is_transactional=True,
+        )
+        partition = PartitionProduceData(index=0, records=memoryview(records))
+        request = ProduceRequest(
+            transactional_id=name,
+            acks=-1,
+            timeout_ms=10_000,
+            topic_data=(TopicProduceData(name=place.topic, partition_data=(partition,)),),
+        )
+        (node_id,) = await cluster.leaders([place])
+        answer = await cluster.ask(node_id, PRODUCE, request, at_most=TV1_PRODUCE)
+        assert answer.responses[0].partition_responses[0].error_code == 0
+    return place, name
+
+
+async def test_it_is_found_with_the_command_that_ends_it(lax: Run) -> None:
+    place, name = await leave_hanging(lax)
+    topic = ("--topic", place.topic)
+    assert lax.said("txn", "hanging", *topic) == "No transaction hangs.\n"  # not for long enough
+    said = lax.said("txn", "hanging", *topic, "--max-timeout", "30")
+    first, command = said.splitlines()
+    assert first.startswith(f"{place}: producer id ")
+    assert "open from offset 0 on, last written 6" in first
+    assert first.endswith(f"{name!r} is Empty and does not have {place} in its transaction")
+    pins = lax.said("txn", "who-pins", place.topic)
+    assert "nobody is going to end it" in pins
+    facts = json.loads(lax.said("txn", "hanging", *topic, "--max-timeout", "30", "--json"))
+    assert (facts["start_offset"], facts["abort_command"]) == (0, command.strip())
+    assert lax("txn", "hanging", *topic, "--max-timeout", "30", "--fail").exit_code == 3
+
+    odradek, *arguments = shlex.split(command)
+    assert odradek == "odradek"
+    assert "its last stable offset went from 0 to 2" in lax.said(*arguments)
+    assert lax.said("txn", "hanging", *topic, "--max-timeout", "30") == "No transaction hangs.\n"
+    assert lax("txn", "hanging", *topic, "--fail").exit_code == 0
+
+
+async def test_all_topics_are_searched_where_none_is_named(lax: Run) -> None:
+    place, _ = await leave_hanging(lax)
+    async with Admin(lax.bootstrap) as admin:
+        (found,) = [
+            one for one in await admin.find_hanging(max_timeout_ms=30_000) if one.partition == place
+        ]
+        await admin.abort_transaction(
+            place,
+            producer_id=found.producer_id,
+            producer_epoch=found.producer_epoch,
+            coordinator_epoch=found.coordinator_epoch,
+        )
+        assert place not in [one.partition for one in await admin.find_hanging(max_timeout_ms=0)]
