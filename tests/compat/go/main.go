@@ -162,6 +162,11 @@ func relay(words []string) (string, error) {
 		return "", err
 	}
 	defer session.Close()
+	// By itself it would initialise its transactions only when it has something to send; the group's offsets, which
+	// it needs first, are not stable until the transaction that a predecessor left open is aborted by that.
+	if _, _, err := session.Client().ProducerID(context.Background()); err != nil {
+		return "", err
+	}
 	number, committed, aborted := 0, 0, 0
 	for !isDone(session.Client(), count) {
 		records, err := records(session, batch)
@@ -202,7 +207,9 @@ func records(session *kgo.GroupTransactSession, batch int) ([]*kgo.Record, error
 	defer cancel()
 	fetches := session.PollRecords(ctx, batch)
 	for _, failed := range fetches.Errors() {
-		if !errors.Is(failed.Err, context.DeadlineExceeded) && !kerr.IsRetriable(failed.Err) {
+		_, joinsAgain := errors.AsType[*kgo.ErrGroupSession](failed.Err)
+		fenced := errors.Is(failed.Err, kerr.FencedInstanceID)
+		if fenced || !joinsAgain && !errors.Is(failed.Err, context.DeadlineExceeded) && !kerr.IsRetriable(failed.Err) {
 			return nil, failed.Err
 		}
 	}

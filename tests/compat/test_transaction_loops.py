@@ -1,0 +1,125 @@
+"""Consume, transform, produce: the loop that exactly-once is for, run by foreign clients.
+
+Each loop aborts every third transaction on purpose and consumes its records again. Whatever happens
+to the process or to the broker meanwhile, in the end each record of the source is in the target
+once, in its order.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from odradek.broker.testing import RunningBroker, run_broker
+from tests.compat.agents import Agent, Client, Refused
+from tests.compat.confluent import deliver, producer, read
+from tests.compat.conftest import DEADLINE_SECONDS
+
+PARTITIONS: Final = 2
+RECORDS: Final = 200
+FENCED: Final = {  # as a producer, or as a member of the group, whichever it hears first
+    "confluent": {"_FENCED", "FENCED_INSTANCE_ID", "_FATAL"},
+    "java": {"ProducerFencedException", "FencedInstanceIdException"},
+    "franz-go": {"PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "FENCED_INSTANCE_ID"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """What a relay of an agent is told; all of a kind have the same ids, as restarts would."""
+
+    broker: RunningBroker
+    name: str
+
+    def start(self, agent: Agent, *, batch: int) -> None:
+        ids = (f"{self.name}-id", f"{self.name}-group", f"{self.name}-instance")
+        topics = (f"{self.name}-source", f"{self.name}-target")
+        agent.tell("relay", self.broker.address, *ids, *topics, RECORDS, batch)
+
+    def assert_each_record_is_there_once_and_in_order(self) -> None:
+        found = read(
+            self.broker.address, f"{self.name}-target", count=RECORDS, partitions=PARTITIONS
+        )
+        for partition in range(PARTITIONS):
+            values = [record.value for record in found if record.partition == partition]
+            assert values == values_of(partition)
+
+
+def values_of(partition: int) -> list[bytes]:
+    return [b"%d-%d" % (partition, number) for number in range(RECORDS // PARTITIONS)]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[RunningBroker]:
+    with run_broker() as started:
+        yield started
+
+
+@pytest.fixture
+def loop(broker: RunningBroker, unique: Callable[[str], str]) -> Loop:
+    """Topics for a loop, the source filled."""
+    made = Loop(broker, unique("loop"))
+    admin = AdminClient({"bootstrap.servers": broker.address})
+    topics = [NewTopic(f"{made.name}-{end}", PARTITIONS, 1) for end in ("source", "target")]
+    for created in admin.create_topics(topics).values():
+        created.result(DEADLINE_SECONDS)
+    sender = producer(broker.address)
+    for partition in range(PARTITIONS):
+        deliver(sender, f"{made.name}-source", values_of(partition), partition=partition)
+    return made
+
+
+def test_hundreds_of_small_transactions_with_offsets(loop: Loop, client: Client) -> None:
+    with client.running() as agent:
+        loop.start(agent, batch=1)
+        committed, aborted = map(int, agent.answer())
+
+    assert committed == RECORDS
+    assert aborted >= committed // 3
+    loop.assert_each_record_is_there_once_and_in_order()
+
+
+def test_a_successor_goes_on_where_a_killed_process_was(loop: Loop, client: Client) -> None:
+    with client.running() as victim:
+        loop.start(victim, batch=5)
+        victim.progress(at_least=5)
+        victim.kill()
+
+    with client.running() as successor:
+        loop.start(successor, batch=10)
+        committed, _ = map(int, successor.answer())
+
+    assert committed < RECORDS // 5, "it began again from the start"
+    loop.assert_each_record_is_there_once_and_in_order()
+
+
+def test_a_process_that_was_only_asleep_finds_that_it_was_replaced(
+    loop: Loop, client: Client
+) -> None:
+    with client.running() as zombie, client.running() as successor:
+        loop.start(zombie, batch=5)
+        zombie.progress(at_least=5)
+        zombie.pause()
+        loop.start(successor, batch=5)
+        successor.progress(at_least=2)
+        zombie.resume()
+        with pytest.raises(Refused) as refused:
+            zombie.answer()
+        successor.answer()
+
+    assert refused.value.kind in FENCED[client.name]
+    loop.assert_each_record_is_there_once_and_in_order()
+
+
+def test_the_broker_dies_twice_under_a_loop(loop: Loop, client: Client) -> None:
+    with client.running() as agent:
+        loop.start(agent, batch=3)
+        for commits in (10, 25):
+            agent.progress(at_least=commits)
+            loop.broker.kill()
+            loop.broker.start()
+        agent.answer()
+
+    loop.assert_each_record_is_there_once_and_in_order()
