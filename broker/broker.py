@@ -23,6 +23,7 @@ from odradek.broker.config import MINUTE_MS, BrokerConfig
 from odradek.broker.env import Env
 from odradek.broker.group.coordinator import GroupCoordinator
 from odradek.broker.group.limits import GroupConfig
+from odradek.broker.log_cleaner import CleanerConfig
 from odradek.broker.partition import Partition
 from odradek.broker.partitions import Partitions
 from odradek.broker.peers import InProcessPeer
@@ -104,13 +105,7 @@ async def serve(
     began = trio.current_time()
     here = BrokerImage(node_id=config.node_id, host="", port=0)
     image = await load_image(env.meta, here=here, rng=env.rng)
-    partitions = Partitions(
-        disk=env.disk,
-        directory=directory,
-        clock=env.clock,
-        retention_check_interval_ms=config.log_retention_check_interval_ms,
-        producer_expiration_check_interval_ms=config.producer_id_expiration_check_interval_ms,
-    )
+    partitions = _partitions(env, config, directory)
     logs = TopicLogs(partitions, config)
     cluster = Controller(meta=env.meta, config=config, rng=env.rng, logs=logs, image=image)
     try:
@@ -154,6 +149,21 @@ async def serve(
     finally:
         with trio.CancelScope(shield=True):
             await partitions.close()
+
+
+def _partitions(env: Env, config: BrokerConfig, directory: str) -> Partitions:
+    return Partitions(
+        disk=env.disk,
+        directory=directory,
+        clock=env.clock,
+        retention_check_interval_ms=config.log_retention_check_interval_ms,
+        producer_expiration_check_interval_ms=config.producer_id_expiration_check_interval_ms,
+        cleaner=CleanerConfig(
+            backoff_ms=config.log_cleaner_backoff_ms,
+            map_bytes=config.log_cleaner_dedupe_buffer_size,
+        ),
+        offload=env.offload,
+    )
 
 
 async def _listen(server: Server, address: Address, listening: Callable[[str, int], None]) -> None:

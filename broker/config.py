@@ -21,11 +21,13 @@ from odradek.broker.settings import (
     Setting,
     Value,
     boolean,
+    double,
     int32,
     int64,
     settings_of,
     string,
     unknown_name,
+    words,
 )
 
 KIB: Final = 1024
@@ -34,6 +36,7 @@ SECOND_MS: Final = 1000
 MINUTE_MS: Final = 60 * SECOND_MS
 HOUR_MS: Final = 60 * MINUTE_MS
 DAY_MS: Final = 24 * HOUR_MS
+CLEANUP_POLICIES: Final = ("delete", "compact", "compact,delete", "delete,compact")
 ONE_BROKER: Final = "there is one broker"
 
 
@@ -67,6 +70,13 @@ class BrokerConfig:
     log_message_timestamp_before_max_ms: int = int64(2**63 - 1, low=0)
     log_message_timestamp_after_max_ms: int = int64(HOUR_MS, low=0)
     message_max_bytes: int = int32(MIB + 12, low=0)
+    log_cleanup_policy: str = words("delete", choices=CLEANUP_POLICIES)
+    log_cleaner_backoff_ms: int = int64(15 * SECOND_MS, low=1)
+    log_cleaner_dedupe_buffer_size: int = int64(128 * MIB, low=KIB)
+    log_cleaner_delete_retention_ms: int = int64(DAY_MS, low=0)
+    log_cleaner_max_compaction_lag_ms: int = int64(2**63 - 1, low=1)
+    log_cleaner_min_cleanable_ratio: float = double(0.5, low=0, high=1)
+    log_cleaner_min_compaction_lag_ms: int = int64(0, low=0)
     producer_id_expiration_ms: int = int32(DAY_MS, low=1)
     producer_id_expiration_check_interval_ms: int = int32(10 * MINUTE_MS, low=1)
 

@@ -3,7 +3,7 @@
 - Appends that nobody waits for are flushed.
 - A checkpoint of a log is written once 16 MiB or 5 s of appends are not covered by it, and when it
   has rolled: reopening after a crash reads no more than that.
-- Retention, rolling by time and expiry of producers run now and then.
+- Retention, rolling by time, expiry of producers and compaction run now and then.
 - Directories of deleted topics, which were only renamed, are removed.
 
 A file `clean-shutdown` in the data directory says that every log was closed with a checkpoint at
@@ -21,9 +21,12 @@ from uuid import UUID
 import trio
 
 from odradek.broker.env import Clock, Disk
+from odradek.broker.log_cleaner import CleanerConfig, LogCleaner
+from odradek.broker.maintenance import inline
 from odradek.broker.partition import Partition
 from odradek.broker.partition_answers import Appended, ReadResult
 from odradek.broker.storage.checkpoint import read_checkpoint
+from odradek.broker.storage.compaction.cleaner import Offload
 from odradek.broker.storage.config import MIB, FlushPolicy, LogConfig
 from odradek.broker.storage.files import OpenFiles, parent_of
 from odradek.broker.storage.log import Log
@@ -46,6 +49,7 @@ CHECKPOINTS_AT_ONCE: Final = 4
 for."""
 RETENTION_CHECK_MS: Final = 300_000
 PRODUCER_EXPIRATION_CHECK_MS: Final = 600_000
+STRANGERS_SHOWN: Final = 10
 
 
 @dataclass(slots=True)
@@ -81,12 +85,15 @@ class Partitions:
         clock: Clock,
         retention_check_interval_ms: int = RETENTION_CHECK_MS,
         producer_expiration_check_interval_ms: int = PRODUCER_EXPIRATION_CHECK_MS,
+        cleaner: CleanerConfig | None = None,
+        offload: Offload = inline,
     ) -> None:
         self._disk = disk
         self._directory = directory
         self._clock = clock
         self._retention_seconds = retention_check_interval_ms / 1000
         self._expiration_seconds = producer_expiration_check_interval_ms / 1000
+        self._cleaner = LogCleaner(self.all, cleaner or CleanerConfig(), offload)
         self._files = OpenFiles(disk)
         self._partitions: dict[TopicPartition, Partition] = {}
         self._opened: Opened | None = None
@@ -219,6 +226,38 @@ class Partitions:
         self._opened = Opened(was_clean)
         return self._opened
 
+    def tell_of_strangers(self) -> None:
+        """Say which directories nobody knows, once everything has been opened: they may be missed.
+
+        Raises OSError.
+        """
+        known = {str(where) for where in self._partitions}
+        strangers = [
+            name
+            for name in self._disk.listdir(self._directory)
+            if name not in known and not name.endswith(DELETED) and self._is_directory(name)
+        ]
+        if strangers:
+            shown = ", ".join(strangers[:STRANGERS_SHOWN])
+            more = (
+                f" and {len(strangers) - STRANGERS_SHOWN} more"
+                if strangers[STRANGERS_SHOWN:]
+                else ""
+            )
+            LOGGER.warning(
+                "%s has directories that belong to no topic and are left alone: %s%s",
+                self._directory,
+                shown,
+                more,
+            )
+
+    def _is_directory(self, name: str) -> bool:
+        try:
+            self._disk.listdir(f"{self._directory}/{name}")
+        except NotADirectoryError:
+            return False
+        return True
+
     async def close(self) -> None:
         """Flush and close everything, and say so on disk if it worked."""
         opened = self._opened or await self._begin()
@@ -267,6 +306,7 @@ class Partitions:
             nursery.start_soon(self._enforce_retention)
             nursery.start_soon(self._expire_producers)
             nursery.start_soon(self._remove_garbage)
+            nursery.start_soon(self._cleaner.run)
             task_status.started()
 
     async def _flush_unattended(self) -> None:

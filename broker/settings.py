@@ -6,6 +6,7 @@ Names are Kafka's property names. A dataclass field `num_partitions` is the prop
 """
 
 import difflib
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
@@ -14,7 +15,7 @@ from typing import Any, Final
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 
-Value = bool | int | str
+Value = bool | int | float | str
 
 
 class ConfigError(Exception):
@@ -28,6 +29,7 @@ class ConfigType(IntEnum):
     STRING = 2
     INT = 3
     LONG = 5
+    DOUBLE = 6
     LIST = 7
 
 
@@ -35,8 +37,8 @@ class ConfigType(IntEnum):
 class Setting:
     type: ConfigType
     default: Value
-    low: int | None = None
-    high: int | None = None
+    low: float | None = None
+    high: float | None = None
     choices: tuple[str, ...] = ()
     why: str = ""
     """Why nothing outside the bounds or choices is possible, where that needs saying."""
@@ -53,6 +55,10 @@ class Setting:
             return value
         if self.type in (ConfigType.INT, ConfigType.LONG):
             return self._parse_number(name, text)
+        if self.type is ConfigType.DOUBLE:
+            return self._parse_fraction(name, text)
+        if self.type is ConfigType.LIST:
+            text = ",".join(part.strip() for part in text.split(","))
         if self.choices and text not in self.choices:
             raise ConfigError(self._not_a_choice(name, text))
         return text
@@ -65,11 +71,25 @@ class Setting:
             value = int(text)
         except ValueError:
             raise ConfigError(f"{name} is a whole number, not {text!r}.") from None
+        self._check_bounds(name, value, low, high)
+        return value
+
+    def _parse_fraction(self, name: str, text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if math.isnan(value):
+            raise ConfigError(f"{name} is a number, not {text!r}.")
+        low = -math.inf if self.low is None else self.low
+        self._check_bounds(name, value, low, math.inf if self.high is None else self.high)
+        return value
+
+    def _check_bounds(self, name: str, value: float, low: float, high: float) -> None:
         if not low <= value <= high:
             nearest = low if value < low else high
             because = f": {self.why}" if self.why else ""
             raise ConfigError(f"{name} cannot be {value}{because}; the nearest is {nearest}.")
-        return value
 
     def _not_a_choice(self, name: str, text: str) -> str:
         near = difflib.get_close_matches(text, self.choices, 1, 0.5)
@@ -116,6 +136,15 @@ def int64(default: int, **options: Any) -> Any:
 
 def boolean(default: bool, **options: Any) -> Any:
     return _setting(default, ConfigType.BOOLEAN, options)
+
+
+def double(default: float, **options: Any) -> Any:
+    return _setting(default, ConfigType.DOUBLE, options)
+
+
+def words(default: str, **options: Any) -> Any:
+    """A list, with commas between."""
+    return _setting(default, ConfigType.LIST, options)
 
 
 def string(default: str, **options: Any) -> Any:

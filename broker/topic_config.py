@@ -1,15 +1,23 @@
 """The settings of a topic: Kafka's names, what each falls back to, and what is refused.
 
 A setting is here if it is honoured, or if its one possible value is what happens anyway; tools
-send such values (`cleanup.policy=delete`). Everything else is refused in words, so that nobody
-believes in a setting that does nothing. `cleanup.policy=compact` comes with the log cleaner.
+send such values (`preallocate=false`). Everything else is refused in words, so that nobody believes
+in a setting that does nothing.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from odradek.broker.config import DAY_MS, HOUR_MS, KIB, MIB, BrokerConfig, broker_settings
+from odradek.broker.config import (
+    CLEANUP_POLICIES,
+    DAY_MS,
+    HOUR_MS,
+    KIB,
+    MIB,
+    BrokerConfig,
+    broker_settings,
+)
 from odradek.broker.settings import (
     ConfigError,
     ConfigType,
@@ -21,7 +29,6 @@ from odradek.broker.settings import (
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC
 
-_NO_CLEANER: Final = "compaction is not built yet"
 _NO_RECOMPRESSION: Final = "the broker keeps the bytes that the producer sent"
 
 
@@ -54,9 +61,14 @@ def _only(default: bool, why: str) -> TopicSetting:
 
 
 TOPIC_SETTINGS: Final[dict[str, TopicSetting]] = {
-    "cleanup.policy": _text("delete", None, "delete", why=_NO_CLEANER),
+    "cleanup.policy": TopicSetting(
+        setting=Setting(type=ConfigType.LIST, default="delete", choices=CLEANUP_POLICIES),
+        broker_name="log.cleanup.policy",
+    ),
     "compression.type": _text("producer", None, "producer", why=_NO_RECOMPRESSION),
+    "delete.retention.ms": _int64(DAY_MS, "log.cleaner.delete.retention.ms", low=0),
     "index.interval.bytes": _int32(4 * KIB, "log.index.interval.bytes", low=0),
+    "max.compaction.lag.ms": _int64(2**63 - 1, "log.cleaner.max.compaction.lag.ms", low=1),
     "max.message.bytes": _int32(MIB + 12, "message.max.bytes", low=0),
     "message.timestamp.after.max.ms": _int64(HOUR_MS, "log.message.timestamp.after.max.ms", low=0),
     "message.timestamp.before.max.ms": _int64(
@@ -65,6 +77,11 @@ TOPIC_SETTINGS: Final[dict[str, TopicSetting]] = {
     "message.timestamp.type": _text(
         "CreateTime", "log.message.timestamp.type", "CreateTime", "LogAppendTime"
     ),
+    "min.cleanable.dirty.ratio": TopicSetting(
+        setting=Setting(type=ConfigType.DOUBLE, default=0.5, low=0, high=1),
+        broker_name="log.cleaner.min.cleanable.ratio",
+    ),
+    "min.compaction.lag.ms": _int64(0, "log.cleaner.min.compaction.lag.ms", low=0),
     "min.insync.replicas": _int32(1, "min.insync.replicas", low=1),
     "preallocate": _only(False, "segments grow as they are written"),
     "retention.bytes": _int64(-1, "log.retention.bytes", low=-1),
@@ -95,6 +112,12 @@ def check_topic_configs(configs: Iterable[tuple[str, str | None]]) -> dict[str, 
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
         checked[name] = text.strip()
+    least, most = (checked.get(f"{which}.compaction.lag.ms") for which in ("min", "max"))
+    if least is not None and most is not None and int(least) > int(most):
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            "min.compaction.lag.ms cannot be more than max.compaction.lag.ms.",
+        )
     return checked
 
 
@@ -119,12 +142,13 @@ def has_broker_value(name: str, broker: BrokerConfig) -> bool:
 
 
 def state_topic_configs(topic: str, broker: BrokerConfig) -> dict[str, str]:
-    """The settings of an internal topic: nothing of it is ever too old."""
+    """The settings of an internal topic: nothing of it is ever too old, but replaced."""
     if topic == TRANSACTION_STATE_TOPIC:
         segment_bytes = broker.transaction_state_log_segment_bytes
     else:
         segment_bytes = broker.offsets_topic_segment_bytes
     return {
+        "cleanup.policy": "compact",
         "retention.bytes": "-1",
         "retention.ms": "-1",
         "segment.bytes": text_of(segment_bytes),

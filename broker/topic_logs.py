@@ -14,6 +14,7 @@ from odradek.broker.storage.segment import DamagedSegment
 from odradek.broker.topic_config import topic_value
 from odradek.protocol.batch import TimestampType
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.state_topics import INTERNAL_TOPICS
 
 OPENED_AT_ONCE: Final = 8
 LOGGER: Final = logging.getLogger(__name__)
@@ -38,6 +39,7 @@ class TopicLogs:
         ]
         await self._open(wanted[:1])  # the first also sees how the broker ended last time
         await self._open(wanted[1:])
+        self._partitions.tell_of_strangers()
         return len(wanted)
 
     async def create(self, topic: TopicImage, indexes: Sequence[int]) -> None:
@@ -100,6 +102,7 @@ def log_config(topic: TopicImage, broker: BrokerConfig) -> LogConfig:
     def number(name: str) -> int:
         return int(topic_value(name, topic.configs, broker))
 
+    policy = str(topic_value("cleanup.policy", topic.configs, broker)).split(",")
     log_append_time = topic_value("message.timestamp.type", topic.configs, broker)
     return LogConfig(
         segment_bytes=number("segment.bytes"),
@@ -116,6 +119,14 @@ def log_config(topic: TopicImage, broker: BrokerConfig) -> LogConfig:
         ),
         message_timestamp_before_max_ms=number("message.timestamp.before.max.ms"),
         message_timestamp_after_max_ms=number("message.timestamp.after.max.ms"),
+        is_compacted="compact" in policy or topic.name in INTERNAL_TOPICS,
+        is_limited="delete" in policy,
+        min_cleanable_dirty_ratio=float(
+            topic_value("min.cleanable.dirty.ratio", topic.configs, broker)
+        ),
+        min_compaction_lag_ms=number("min.compaction.lag.ms"),
+        max_compaction_lag_ms=number("max.compaction.lag.ms"),
+        delete_retention_ms=number("delete.retention.ms"),
         min_insync_replicas=number("min.insync.replicas"),
         producer_id_expiration_ms=broker.producer_id_expiration_ms,
         flush=FlushPolicy(broker.log_flush),

@@ -1,4 +1,6 @@
-"""What a broker checks of a batch that a client sends: its header and its CRC, never its records.
+"""What a broker checks of a batch that a client sends: its header and its CRC, not its records.
+
+Only where a log is compacted they are walked, decompressed if need be: each must have a key.
 
 The codes are those of Kafka 4.3. Stricter than Kafka: a batch followed by half of another, a
 transactional batch without a producer id, and a producer id without an epoch are INVALID_RECORD;
@@ -9,6 +11,7 @@ Laxer: what only walking the records would show (offset deltas, their number) is
 import struct
 from typing import Final
 
+from odradek.broker.storage.compaction.raw_records import records_of, walk
 from odradek.broker.storage.config import LogConfig
 from odradek.protocol.batch import (
     HEADER_BYTES,
@@ -61,7 +64,23 @@ def check_client_batch(batch: memoryview, config: LogConfig, now_ms: int) -> Bat
     if config.message_timestamp_type is TimestampType.CREATE_TIME:
         _check_time(header.base_timestamp, config, now_ms)
         _check_time(header.max_timestamp, config, now_ms)
+    if config.is_compacted:
+        _check_keys(header, batch)
     return header
+
+
+def _check_keys(header: BatchHeader, batch: memoryview) -> None:
+    """Without a key a record could never be replaced, nor found."""
+    try:
+        without = [
+            record.offset_delta
+            for record in walk(header, records_of(header, batch))
+            if record.key is None
+        ]
+    except KafkaError as error:
+        raise _invalid(f"its records cannot be read: {error.message}") from None
+    if without:
+        raise _invalid(f"record {without[0]} has no key, and the topic is compacted")
 
 
 def _check_fields(header: BatchHeader) -> None:

@@ -116,7 +116,14 @@ def test_the_defaults_of_topics_brokers_and_logs_are_the_same() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "rest"),
     [
-        ("cleanup.policy", "compact", "is delete, not 'compact': compaction is not built yet."),
+        (
+            "cleanup.policy",
+            "compcat",
+            "is delete or compact or compact,delete or delete,compact, not 'compcat'. "
+            "Did you mean compact?",
+        ),
+        ("min.cleanable.dirty.ratio", "1.5", "cannot be 1.5; the nearest is 1."),
+        ("min.cleanable.dirty.ratio", "half", "is a number, not 'half'."),
         (
             "compression.type",
             "zstd",

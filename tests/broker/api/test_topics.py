@@ -170,7 +170,7 @@ def test_impossible_numbers_are_refused(
 
 @pytest.mark.parametrize(
     ("setting", "value"),
-    [("cleanup.policy", "compact"), ("retention", "1"), ("segment.bytes", "x")],
+    [("cleanup.policy", "none"), ("retention", "1"), ("segment.bytes", "x")],
 )
 def test_a_setting_that_is_not_honoured_is_refused_in_words(
     client: RawClient, name: str, setting: str, value: str

@@ -1,0 +1,97 @@
+"""The log cleaner: compacts this broker's logs in the background, the dirtiest first.
+
+One log at a time; when none is due it looks again after log.cleaner.backoff.ms. A log that turns
+out to be damaged is left alone until the broker is started anew, as Kafka does it: nothing good
+comes of reading it again every 15 seconds.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import trio
+
+from odradek.broker.maintenance import MAP_BYTES, inline
+from odradek.broker.partition import Partition
+from odradek.broker.storage.compaction.cleaner import Offload, Result
+from odradek.broker.storage.compaction.plan import Plan
+from odradek.broker.storage.config import KIB
+from odradek.broker.storage.segment import DamagedSegment
+from odradek.protocol.errors import KafkaError, ProtocolError
+
+LOGGER: Final = logging.getLogger(__name__)
+BACKOFF_MS: Final = 15_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanerConfig:
+    """The broker's settings log.cleaner.*; those of a topic are in its `LogConfig`."""
+
+    backoff_ms: int = BACKOFF_MS
+    map_bytes: int = MAP_BYTES
+
+
+@dataclass(slots=True)
+class LogCleaner:
+    """`run` it. `partitions` says which there are now."""
+
+    partitions: Callable[[], Sequence[Partition]]
+    config: CleanerConfig = field(default_factory=CleanerConfig)
+    offload: Offload = inline
+    _damaged: set[Partition] = field(default_factory=set)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await trio.sleep(self.config.backoff_ms / 1000)
+            await self.clean_what_is_due()
+
+    async def clean_what_is_due(self) -> int:
+        """How many logs were compacted."""
+        due: list[tuple[Partition, Plan]] = []
+        for partition in self.partitions():
+            if partition.config.is_compacted and partition not in self._damaged:
+                try:
+                    plan = partition.plan_compaction()
+                except (KafkaError, OSError) as error:
+                    LOGGER.debug("%r is not compacted: %s", partition, error)
+                    continue
+                if plan is not None and plan.is_due:
+                    due.append((partition, plan))
+            await trio.lowlevel.checkpoint()
+        self._damaged = {partition for partition in self._damaged if not partition.is_deleted}
+        due.sort(key=lambda one: one[1].ratio, reverse=True)
+        return sum([await self._clean(partition, plan) for partition, plan in due])
+
+    async def _clean(self, partition: Partition, plan: Plan) -> bool:
+        began = trio.current_time()
+        try:
+            result = await partition.compact(
+                plan, map_bytes=self.config.map_bytes, offload=self.offload
+            )
+        except (DamagedSegment, ProtocolError) as error:
+            LOGGER.error("%r is not compacted until the next start: %s", partition, error)
+            self._damaged.add(partition)
+        except (KafkaError, OSError) as error:
+            if not partition.is_deleted:
+                LOGGER.warning("%r is not compacted now: %s", partition, error)
+        else:
+            if result is not None:
+                _tell(partition, result, trio.current_time() - began)
+                return True
+        return False
+
+
+def _tell(partition: Partition, result: Result, seconds: float) -> None:
+    LOGGER.info(
+        "%s-%d compacted: %.1f KiB in %d segments became %.1f KiB in %d, %d keys, in %.2f s",
+        partition.topic,
+        partition.index,
+        result.bytes_before / KIB,
+        result.segments_before,
+        result.bytes_after / KIB,
+        result.segments_after,
+        result.key_count,
+        seconds,
+    )
