@@ -112,16 +112,18 @@ ROWS: Final[tuple[tuple[Event, tuple[int, ...], Row], ...]] = (
     (E.ADD_STALE,    ANY, (FENCED,  FENCED,  BUSY,    BUSY,    FENCED,  FENCED,  NEVER, NEVER)),
     (E.ADD_FOREIGN,  ANY, (FOREIGN, FOREIGN, BUSY,    BUSY,    FOREIGN, FOREIGN, NEVER, NEVER)),
 
-    (E.COMMIT,       OLD, (INVALID, COMMIT1, BUSY,    INVALID, DONE,    INVALID, NEVER, NEVER)),
-    (E.COMMIT,       TV2, (INVALID, COMMIT2, FENCED,  FENCED,  INVALID, INVALID, NEVER, NEVER)),
+    (E.COMMIT,       OLD, (INVALID, COMMIT1, BUSY,    BUSY,    DONE,    INVALID, NEVER, NEVER)),
+    (E.COMMIT,       TV2, (INVALID, COMMIT2, BUSY,    BUSY,    INVALID, INVALID, NEVER, NEVER)),
     (E.COMMIT_RETRY, OLD, (FENCED,  FENCED,  FENCED,  FENCED,  FENCED,  FENCED,  NEVER, NEVER)),
-    (E.COMMIT_RETRY, TV2, (FENCED,  FENCED,  BUSY,    INVALID, DONE,    INVALID, NEVER, NEVER)),
-    (E.ABORT,        OLD, (INVALID, ABORT1,  INVALID, BUSY,    INVALID, DONE,    NEVER, NEVER)),
-    (E.ABORT,        TV2, (VOID,    ABORT2,  FENCED,  FENCED,  VOID,    VOID,    NEVER, NEVER)),
+    (E.COMMIT_RETRY, TV2, (FENCED,  FENCED,  BUSY,    BUSY,    DONE,    INVALID, NEVER, NEVER)),
+    (E.ABORT,        OLD, (INVALID, ABORT1,  BUSY,    BUSY,    INVALID, DONE,    NEVER, NEVER)),
+    (E.ABORT,        TV2, (VOID,    ABORT2,  BUSY,    BUSY,    VOID,    VOID,    NEVER, NEVER)),
     (E.ABORT_RETRY,  OLD, (FENCED,  FENCED,  FENCED,  FENCED,  FENCED,  FENCED,  NEVER, NEVER)),
-    (E.ABORT_RETRY,  TV2, (FENCED,  FENCED,  INVALID, BUSY,    INVALID, DONE,    NEVER, NEVER)),
-    (E.END_STALE,    ANY, (FENCED,  FENCED,  FENCED,  FENCED,  FENCED,  FENCED,  NEVER, NEVER)),
-    (E.END_FOREIGN,  ANY, (FOREIGN, FOREIGN, FOREIGN, FOREIGN, FOREIGN, FOREIGN, NEVER, NEVER)),
+    (E.ABORT_RETRY,  TV2, (FENCED,  FENCED,  BUSY,    BUSY,    INVALID, DONE,    NEVER, NEVER)),
+    (E.END_STALE,    OLD, (FENCED,  FENCED,  FENCED,  FENCED,  FENCED,  FENCED,  NEVER, NEVER)),
+    (E.END_STALE,    TV2, (FENCED,  FENCED,  BUSY,    BUSY,    FENCED,  FENCED,  NEVER, NEVER)),
+    (E.END_FOREIGN,  OLD, (FOREIGN, FOREIGN, FOREIGN, FOREIGN, FOREIGN, FOREIGN, NEVER, NEVER)),
+    (E.END_FOREIGN,  TV2, (FOREIGN, FOREIGN, BUSY,    BUSY,    FOREIGN, FOREIGN, NEVER, NEVER)),
 
     (E.FENCE,        ANY, (LATE,    FENCE,   LATE,    LATE,    LATE,    LATE,    NEVER, NEVER)),
     (E.DISCONNECT,   ANY, (LATE,    FENCE,   LATE,    LATE,    LATE,    LATE,    NEVER, NEVER)),
@@ -159,14 +161,14 @@ def decide(
 ) -> Cell:
     """What `event` does to `transaction`. `is_pending`: an append for it is under way.
 
-    EndTxn looks at whose it is before it looks at what is pending; every other request waits first,
-    because the identity itself may be about to change (KAFKA-18660).
+    Up to generation 1 EndTxn looks at whose it is before it looks at what is pending; every other
+    request waits first, because the identity itself may be about to change (KAFKA-18660,
+    KAFKA-20090).
     """
     cell = TABLE[transaction_version][event][transaction.state]
     assert cell is not NEVER, f"{event.name} in {transaction.state.label}: {transaction}"
-    if is_pending and not (event in _ENDS and cell in _OUTRANK_PENDING):
-        return BUSY
-    return cell
+    outranks = transaction_version < 2 and event in _ENDS and cell in _OUTRANK_PENDING
+    return BUSY if is_pending and not outranks else cell
 
 
 def needs_producer_id(transaction: Transaction, move: Move) -> bool:

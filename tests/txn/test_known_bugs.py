@@ -119,7 +119,7 @@ async def test_an_end_while_the_last_one_is_torn_down_is_not_an_empty_success(
         await world.add(me, P1, version=0)
     with refused(ErrorCode.CONCURRENT_TRANSACTIONS):
         await world.commit(me, 0)
-    with refused(ErrorCode.INVALID_TXN_STATE):
+    with refused(ErrorCode.CONCURRENT_TRANSACTIONS):
         await world.abort(me, 0)
     world.markers.release()
     await world.settled()

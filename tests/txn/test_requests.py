@@ -245,8 +245,10 @@ async def test_a_stalled_disk_holds_up_only_the_wait(world: World, nursery: trio
     assert world.coordinator.describe(ID).is_pending
     with refused(ErrorCode.CONCURRENT_TRANSACTIONS):
         await world.commit(me)
-    with refused(ErrorCode.PRODUCER_FENCED):  # this much is clear already
+    with refused(ErrorCode.CONCURRENT_TRANSACTIONS):
         await world.commit(producer(me.producer_id, 7))
+    with refused(ErrorCode.PRODUCER_FENCED):  # up to EndTxn 4 this much is clear already
+        await world.commit(producer(me.producer_id, 7), version=0)
     with refused(ErrorCode.CONCURRENT_TRANSACTIONS):
         await world.init()
     world.log.release()

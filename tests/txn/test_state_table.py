@@ -5,6 +5,8 @@ is a transition, a word in capitals an error, NONE success without a change, `wa
 answers with CONCURRENT_TRANSACTIONS and we do when the wait is over.
 """
 
+from dataclasses import replace
+
 import pytest
 
 from odradek.broker.txn import state
@@ -13,12 +15,19 @@ from odradek.broker.txn.events import (
     Event,
     Request,
     add_event,
+    disconnect_event,
     end_event,
     init_event,
 )
 from odradek.broker.txn.moves import Move
 from odradek.broker.txn.state import ROWS, TABLE, Cell
-from odradek.broker.txn.transaction import BumpCause, ProducerIdAndEpoch, State, Transaction
+from odradek.broker.txn.transaction import (
+    NO_TIMEOUT_MS,
+    BumpCause,
+    ProducerIdAndEpoch,
+    State,
+    Transaction,
+)
 from odradek.protocol.errors import ErrorCode
 from tests.txn.world import P0, P1, producer
 
@@ -43,8 +52,8 @@ END_OLD = """
 state          commit             abort              wrong epoch        wrong id
 Empty          INVALID_TXN_STATE  INVALID_TXN_STATE  PRODUCER_FENCED    INVALID_PRODUCER_ID_MAPPING
 Ongoing        ->PrepareCommit    ->PrepareAbort     PRODUCER_FENCED    INVALID_PRODUCER_ID_MAPPING
-PrepareCommit  wait               INVALID_TXN_STATE  PRODUCER_FENCED    INVALID_PRODUCER_ID_MAPPING
-PrepareAbort   INVALID_TXN_STATE  wait               PRODUCER_FENCED    INVALID_PRODUCER_ID_MAPPING
+PrepareCommit  wait               wait               PRODUCER_FENCED    INVALID_PRODUCER_ID_MAPPING
+PrepareAbort   wait               wait               PRODUCER_FENCED    INVALID_PRODUCER_ID_MAPPING
 CompleteCommit NONE               INVALID_TXN_STATE  PRODUCER_FENCED    INVALID_PRODUCER_ID_MAPPING
 CompleteAbort  INVALID_TXN_STATE  NONE               PRODUCER_FENCED    INVALID_PRODUCER_ID_MAPPING
 """
@@ -53,8 +62,8 @@ END_TV2 = """
 state          commit_retry       commit_current     abort_retry        abort_current
 Empty          PRODUCER_FENCED    INVALID_TXN_STATE  PRODUCER_FENCED    ->PrepareAbort
 Ongoing        PRODUCER_FENCED    ->PrepareCommit    PRODUCER_FENCED    ->PrepareAbort
-PrepareCommit  wait               PRODUCER_FENCED    INVALID_TXN_STATE  PRODUCER_FENCED
-PrepareAbort   INVALID_TXN_STATE  PRODUCER_FENCED    wait               PRODUCER_FENCED
+PrepareCommit  wait               wait               wait               wait
+PrepareAbort   wait               wait               wait               wait
 CompleteCommit NONE               INVALID_TXN_STATE  INVALID_TXN_STATE  ->PrepareAbort
 CompleteAbort  INVALID_TXN_STATE  INVALID_TXN_STATE  NONE               ->PrepareAbort
 """
@@ -90,16 +99,38 @@ CompleteAbort  TRANSACTION_ABORTABLE TRANSACTION_ABORTABLE PRODUCER_FENCED  INVA
 """  # noqa: E501
 
 INTERNAL = """
-state             FENCE              ABORT_FENCED  MARKED            EXPIRE
-Empty             late               never         never             ->Dead
-Ongoing           ->PrepareEpochFence never        never             late
-PrepareCommit     late               never         ->CompleteCommit  late
-PrepareAbort      late               never         ->CompleteAbort   late
-CompleteCommit    late               never         never             ->Dead
-CompleteAbort     late               never         never             ->Dead
-Dead              never              never         never             never
-PrepareEpochFence never              ->PrepareAbort never            never
+state             FENCE               DISCONNECT          DISCONNECT_STALE  ABORT_FENCED   MARKED           EXPIRE
+Empty             late                late                late              never          never            ->Dead
+Ongoing           ->PrepareEpochFence ->PrepareEpochFence late              never          never            late
+PrepareCommit     late                late                late              never          ->CompleteCommit late
+PrepareAbort      late                late                late              never          ->CompleteAbort  late
+CompleteCommit    late                late                late              never          never            ->Dead
+CompleteAbort     late                late                late              never          never            ->Dead
+Dead              never               never               never             never          never            never
+PrepareEpochFence never               never               never             ->PrepareAbort never            never
+"""  # noqa: E501
+
+KEEP = """
+state          nothing    current    last             older            stranger
+Empty          ->Empty    ->Empty    ->Empty          PRODUCER_FENCED  PRODUCER_FENCED
+Ongoing        ->Ongoing  ->Ongoing  PRODUCER_FENCED  PRODUCER_FENCED  PRODUCER_FENCED
+PrepareCommit  wait       wait       wait             wait             wait
+PrepareAbort   wait       wait       wait             wait             wait
+CompleteCommit ->Empty    ->Empty    ->Empty          PRODUCER_FENCED  PRODUCER_FENCED
+CompleteAbort  ->Empty    ->Empty    ->Empty          PRODUCER_FENCED  PRODUCER_FENCED
 """
+
+# A kept transaction: its records are of (7, 5), the new instance is (9, 3), and was (9, 2).
+KEPT = """
+request       new-instance  before           records          stranger
+init          ->PrepareEpochFence ->PrepareEpochFence PRODUCER_FENCED PRODUCER_FENCED
+keep          ->Ongoing     NONE             PRODUCER_FENCED  PRODUCER_FENCED
+add           INVALID_TXN_STATE PRODUCER_FENCED INVALID_PRODUCER_ID_MAPPING INVALID_PRODUCER_ID_MAPPING
+commit        ->PrepareCommit PRODUCER_FENCED INVALID_PRODUCER_ID_MAPPING INVALID_PRODUCER_ID_MAPPING
+abort         ->PrepareAbort PRODUCER_FENCED INVALID_PRODUCER_ID_MAPPING INVALID_PRODUCER_ID_MAPPING
+verify        INVALID_TXN_STATE PRODUCER_FENCED INVALID_PRODUCER_ID_MAPPING INVALID_PRODUCER_ID_MAPPING
+disconnect    ->PrepareEpochFence late       late             late
+"""  # noqa: E501
 
 WORDS = {
     Answer.DONE: "NONE",
@@ -176,9 +207,11 @@ def test_end_txn_version_5(current: State, column: str, expected: str) -> None:
 @pytest.mark.parametrize("current", list(State)[:6])
 @pytest.mark.parametrize("committed", [True, False])
 def test_end_txn_version_5_from_nobody(current: State, committed: bool) -> None:
-    assert end(current, OLDER, 2, committed=committed) == "PRODUCER_FENCED"
-    assert end(current, HIGHER, 2, committed=committed) == "PRODUCER_FENCED"
-    assert end(current, STRANGER, 2, committed=committed) == "INVALID_PRODUCER_ID_MAPPING"
+    waits = "wait" if current.is_prepared else None
+    for who in (OLDER, HIGHER):
+        assert end(current, who, 2, committed=committed) == (waits or "PRODUCER_FENCED")
+    foreign = waits or "INVALID_PRODUCER_ID_MAPPING"
+    assert end(current, STRANGER, 2, committed=committed) == foreign
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
@@ -194,6 +227,54 @@ def test_init_producer_id(current: State, column: str, expected: str, version: i
     transaction = a_transaction(current)
     event = init_event(transaction, who)
     assert word(state.decide(transaction, event, version)) == expected
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+@pytest.mark.parametrize(("current", "column", "expected"), cells(KEEP))
+def test_init_producer_id_that_keeps_what_is_open(
+    current: State, column: str, expected: str, version: int
+) -> None:
+    who = {"nothing": None, "current": CURRENT, "last": LAST, "older": OLDER, "stranger": STRANGER}
+    transaction = a_transaction(current)
+    event = init_event(transaction, who[column], keep=True)
+    assert word(state.decide(transaction, event, version)) == expected
+
+
+@pytest.mark.parametrize(
+    ("request_name", "column", "expected"),
+    [
+        (line.split()[0], column, word)
+        for line in KEPT.strip().splitlines()[1:]
+        for column, word in zip(KEPT.split()[1:5], line.split()[1:], strict=True)
+    ],
+)
+def test_a_kept_transaction_has_one_identity_for_its_producer_and_one_for_its_records(
+    request_name: str, column: str, expected: str
+) -> None:
+    kept = replace(
+        a_transaction(State.ONGOING),
+        next_producer_id=9,
+        next_producer_epoch=3,
+        last_producer_epoch=2,
+    )
+    who = {
+        "new-instance": producer(9, 3),
+        "before": producer(9, 2),
+        "records": producer(7, 5),
+        "stranger": STRANGER,
+    }[column]
+    if request_name == "verify":
+        assert state.verify(kept, who, P0) is ErrorCode[expected]
+        return
+    event = {
+        "init": lambda: init_event(kept, who),
+        "keep": lambda: init_event(kept, who, keep=True),
+        "add": lambda: add_event(kept, who, frozenset({P0})),
+        "commit": lambda: end_event(kept, who, 2, committed=True),
+        "abort": lambda: end_event(kept, who, 2, committed=False),
+        "disconnect": lambda: disconnect_event(kept, who),
+    }[request_name]()
+    assert word(state.decide(kept, event, 2)) == expected
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
@@ -266,6 +347,14 @@ def test_nothing_happens_to_a_dead_id_or_one_about_to_be_fenced(event: Event, ve
         assert TABLE[version][event][State.PREPARE_EPOCH_FENCE] is Answer.NEVER
 
 
+def test_who_commits_in_two_phases_may_be_away() -> None:
+    timed = a_transaction(State.ONGOING)
+    assert disconnect_event(timed, CURRENT) is Event.DISCONNECT
+    assert disconnect_event(timed, LAST) is Event.DISCONNECT_STALE
+    untimed = replace(timed, timeout_ms=NO_TIMEOUT_MS)
+    assert disconnect_event(untimed, CURRENT) is Event.DISCONNECT_STALE
+
+
 def test_what_cannot_happen_stops_the_broker() -> None:
     with pytest.raises(AssertionError, match="MARKED in CompleteCommit"):
         state.decide(a_transaction(State.COMPLETE_COMMIT), Event.MARKED, 2)
@@ -296,7 +385,7 @@ def test_a_pending_id_makes_all_wait_but_the_end_by_a_stranger(
         return
     pending = state.decide(a_transaction(current), event, version, is_pending=True)
     is_end = event.name.startswith(("COMMIT", "ABORT", "END"))
-    if is_end and cell in (Answer.FENCED, Answer.FOREIGN):
+    if version < 2 and is_end and cell in (Answer.FENCED, Answer.FOREIGN):
         assert pending is cell
     else:
         assert pending is Answer.BUSY
