@@ -69,7 +69,8 @@ class States(NamedTuple):
 class Pattern:
     """Raises BadPattern for what is no pattern, or one too large."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, work_max: int = WORK_MAX) -> None:
+        self._work_max = work_max
         self._program: list[Instruction] = []
         self._emitted = 0
         self._end = self._new()
@@ -103,7 +104,7 @@ class Pattern:
         return is_match
 
     async def _rest(self) -> None:
-        if self._work > WORK_MAX:
+        if self._work > self._work_max:
             raise BadPattern("it takes too long to match")
         self._work_at_yield = self._work
         await trio.lowlevel.checkpoint()

@@ -1,0 +1,159 @@
+"""Ten thousand of everything: the answer takes its time, and nobody else has to wait for it."""
+
+import time
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any, Final, TypeVar, cast
+from uuid import uuid4
+
+import pytest
+import trio
+
+from odradek.broker.api.context import Core, RequestContext
+from odradek.broker.api.producers import describe_producers
+from odradek.broker.api.transactions import describe_transactions, list_transactions
+from odradek.broker.partitions import Partitions
+from odradek.broker.storage.config import LogConfig
+from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.txn.store import encode
+from odradek.broker.txn.transaction import ClientIdentity, State, Transaction
+from odradek.protocol.apis.transactions import (
+    DescribeProducersRequest,
+    DescribeProducersTopicRequest,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+)
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.record import Record, encode_batch
+from tests.fakes.clock import FakeClock
+from tests.fakes.disk import FakeDisk
+from tests.txn.world import World
+
+T = TypeVar("T")
+
+MANY: Final = 10_000
+FEW: Final = 2_000
+PAUSE_SECONDS: Final = 0.1
+"""Of the processor's time, several times what is seen: other work on the machine is not ours."""
+
+
+async def watched(work: Callable[[], Awaitable[T]]) -> tuple[T, float, float]:
+    """What `work` returns, the seconds that it took, and the longest that nobody else could run.
+
+    In seconds of this thread's processor time.
+    """
+    longest = 0.0
+    last = began = time.thread_time()
+
+    async def watch() -> None:
+        nonlocal longest, last
+        while True:
+            now = time.thread_time()
+            longest, last = max(longest, now - last), now
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch)
+        result = await work()
+        now = time.thread_time()
+        nursery.cancel_scope.cancel()
+    return result, now - began, max(longest, now - last)
+
+
+def context(**parts: object) -> RequestContext:
+    core = cast(Core, SimpleNamespace(**parts))
+    return RequestContext(core=core, api_version=2, client_id="many", host="127.0.0.1")
+
+
+@pytest.fixture
+async def world(nursery: trio.Nursery) -> Any:
+    """A coordinator of MANY ids, every second one with an open transaction."""
+    world = World(nursery)
+    now_ms = world.clock.wall_ms()
+    transactions = {
+        f"producer-{number}": Transaction(
+            producer_id=number,
+            producer_epoch=0,
+            timeout_ms=60_000,
+            state=State.ONGOING if number % 2 else State.EMPTY,
+            partitions=frozenset([TopicPartition("t", number)] if number % 2 else []),
+            started_ms=now_ms if number % 2 else -1,
+            updated_ms=now_ms,
+            client=ClientIdentity(client_id="c", host="h"),
+        )
+        for number in range(MANY)
+    }
+    batch = encode_batch([encode(name, value) for name, value in transactions.items()])
+    world.log.replace_batches([batch])
+    await world.start()
+    yield world
+    world.stop()
+
+
+async def test_ten_thousand_ids_are_listed_while_others_run(world: World) -> None:
+    asked = context(transactions=world.coordinator)
+    everything = ListTransactionsRequest(state_filters=(), producer_id_filters=())
+    answer, seconds, longest = await watched(lambda: list_transactions(asked, everything))
+    assert len(answer.transaction_states) == MANY
+    assert longest < PAUSE_SECONDS, (longest, seconds)
+
+    some = ListTransactionsRequest(
+        state_filters=("Ongoing",),
+        producer_id_filters=tuple(range(0, 10 * MANY)),
+        transactional_id_pattern="(a*)*producer-\\d*[1-3]",
+    )
+    answer, seconds, longest = await watched(lambda: list_transactions(asked, some))
+    assert len(answer.transaction_states) == MANY // 5
+    assert longest < PAUSE_SECONDS, (longest, seconds)
+
+
+async def test_an_id_that_comes_or_goes_while_others_are_listed_does_no_harm(world: World) -> None:
+    asked = context(transactions=world.coordinator)
+    everything = ListTransactionsRequest(state_filters=(), producer_id_filters=())
+    async with trio.open_nursery() as nursery:
+        for number in range(20):
+            nursery.start_soon(lambda name: world.init(transactional_id=name), f"new-{number}")
+        answer = await list_transactions(asked, everything)
+    assert answer.error_code == ErrorCode.NONE
+    assert MANY <= len(answer.transaction_states) <= MANY + 20
+
+
+async def test_ten_thousand_ids_are_described_in_time_that_grows_with_them(world: World) -> None:
+    asked = context(transactions=world.coordinator)
+    took = {}
+    for count in (FEW, MANY):
+        names = tuple(f"producer-{number}" for number in range(count))
+        request = DescribeTransactionsRequest(transactional_ids=names)
+        answer, took[count], longest = await watched(
+            lambda request=request: describe_transactions(asked, request)  # type: ignore[misc]
+        )
+        assert len(answer.transaction_states) == count
+        assert longest < PAUSE_SECONDS, (longest, took)
+    assert took[MANY] < 4 * MANY / FEW * took[FEW] + 0.05, took
+
+
+async def test_ten_thousand_producers_of_a_partition_are_described(world: World) -> None:
+    async with trio.open_nursery() as nursery:
+        partitions = Partitions(disk=FakeDisk(), directory="/data", clock=FakeClock())
+        await nursery.start(partitions.run)
+        partition = await partitions.create("t", uuid4(), 0, LogConfig())
+        for producer_id in range(MANY):
+            batch = encode_batch(
+                [Record(key=None, value=b"v", timestamp_ms=1)],
+                producer_id=producer_id,
+                producer_epoch=0,
+                base_sequence=0,
+                is_transactional=True,
+            )
+            partition.append_from_client(memoryview(batch))
+        await partition.flush()
+        asked = context(transactions=world.coordinator, partitions=partitions)
+        wanted = DescribeProducersTopicRequest(name="t", partition_indexes=(0,))
+        request = DescribeProducersRequest(topics=(wanted,))
+        answer, seconds, longest = await watched(lambda: describe_producers(asked, request))
+        (found,) = answer.topics[0].partitions
+        assert len(found.active_producers) == MANY
+        assert found.pinning_producer_id == 0
+        assert found.active_producers[0].records_behind == MANY
+        assert longest < PAUSE_SECONDS, (longest, seconds)
+        nursery.cancel_scope.cancel()
