@@ -13,6 +13,7 @@ import trio
 import trio.testing
 
 from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.txn.config import TransactionConfig
 from odradek.broker.txn.store import encode
 from odradek.broker.txn.tenure import Entry
 from odradek.broker.txn.transaction import (
@@ -23,9 +24,14 @@ from odradek.broker.txn.transaction import (
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.txn.test_state_table import PREVIOUS_STATES, STATES
-from tests.txn.world import Marker, ModelLeaders, World, producer
+from tests.txn.world import CLIENT, Marker, ModelLeaders, World, producer
 
 STEPS = 150
+CONFIG = TransactionConfig(
+    transaction_state_log_num_partitions=1,
+    transaction_two_phase_commit_enable=True,
+    transaction_abort_on_disconnect=True,
+)
 IDS = ("a", "b", "c")
 PARTITIONS = tuple(TopicPartition("t", index) for index in range(4))
 LEGAL = {
@@ -61,7 +67,7 @@ class Client:
 
 class Walk(World):
     def __init__(self, nursery: trio.Nursery, seed: int) -> None:
-        super().__init__(nursery)
+        super().__init__(nursery, CONFIG)
         self.rng = random.Random(seed)
         self.leaders = ModelLeaders()
         self.markers.answer = self.answer
@@ -170,7 +176,16 @@ class Walk(World):
         transactional_id = self.rng.choice(IDS)
         known = [c.who for c in self.clients if c.transactional_id == transactional_id]
         expected = self.rng.choice(known[-3:]) if known and self.rng.random() < 0.4 else None
-        who = await self.init(expected, transactional_id=transactional_id, timeout_ms=5_000)
+        answer = await self.coordinator.init_producer_id(
+            transactional_id=transactional_id,
+            timeout_ms=5_000,
+            expected=expected,
+            client=CLIENT,
+            two_phase=self.rng.random() < 0.1,
+            keep_prepared=self.rng.random() < 0.3,
+        )
+        who = answer.producer
+        assert answer.ongoing is None or answer.ongoing != who
         version = self.rng.choice((0, 2, 2))
         for client in self.clients:  # an identity speaks one generation
             if (client.transactional_id, client.who) == (transactional_id, who):
@@ -202,6 +217,12 @@ class Walk(World):
             key = (who.producer_id, who.producer_epoch)
             assert self.acknowledged.setdefault(key, committed) is committed
             self.clients.append(Client(client.transactional_id, following, version))
+
+    async def vanish(self) -> None:
+        """The last connection of some producer is closed, be it the current one or not."""
+        client = self.a_client()
+        self.coordinator._producer_has_gone(client.transactional_id, client.who, CLIENT)
+        await trio.lowlevel.checkpoint()
 
     async def disturb(self) -> None:
         match self.rng.randrange(8):
@@ -236,7 +257,9 @@ class Walk(World):
             elif dice < 0.2:
                 self.log.release()
             else:
-                doing = self.rng.choice((self.begin, self.produce, self.produce, self.end))
+                doing = self.rng.choice(
+                    (self.begin, self.produce, self.produce, self.end, self.vanish)
+                )
                 self.nursery.start_soon(self.request, doing)
             await trio.sleep(self.rng.choice((0, 0, 0.001, 0.01, 0.2, 1.5)))
 
@@ -247,6 +270,8 @@ class Walk(World):
         self.log.flush_errors.clear()
         self.markers.lost_answers = self.markers.lost_requests = 0
         await trio.sleep(60)
+        for transactional_id in IDS:  # what is prepared waits for as long as nobody comes
+            await self.init(transactional_id=transactional_id)
 
     def check_the_end(self) -> None:
         assert not self.leaders.open, "a transaction is open that nobody will end"
