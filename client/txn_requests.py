@@ -192,7 +192,9 @@ async def fence_producers(
     async def fence(transactional_id: str) -> ProducerIdAndEpoch:
         doing = f"fencing the producer of {transactional_id!r}"
         request = InitProducerIdRequest(
-            transactional_id=transactional_id, transaction_timeout_ms=cluster.config.max_block_ms
+            transactional_id=transactional_id,
+            transaction_timeout_ms=cluster.config.max_block_ms,
+            by_administrator=True,
         )
 
         async def attempt() -> ProducerIdAndEpoch:

@@ -14,8 +14,14 @@ from odradek.client.descriptions import PartitionProducers, TransactionDescripti
 from odradek.client.types import TopicPartition
 
 TIMEOUT: Final = "timeout"
-"""The cause of an epoch's change after a time-out; other causes are told as they are."""
-NEW_INSTANCE: Final = "new instance"
+CAUSES: Final = {
+    "new instance": ("fenced", "was fenced: a new instance, {who}, started"),
+    "administrator": ("fenced", "was fenced by an administrator, {who}"),
+    "connection closed": ("fenced", "was fenced: {who} closed its last connection"),
+    "resumed": ("resumed", "went on with a new epoch"),
+    "exhausted": ("renewed", "has used up its epochs and got a new producer id"),
+}
+"""Why our broker changes an epoch, beside a time-out: the kind of happening, and how it is told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +56,7 @@ class Happening:
     at_ms: int
     transactional_id: str
     kind: str
-    """appeared, began, deciding, committed, aborted, timed out, fenced or gone."""
+    """appeared, began, deciding, committed, aborted, timed out, fenced, resumed, renewed, gone."""
     text: str
 
 
@@ -125,17 +131,15 @@ def _fenced(
     if new.epoch_bump_cause == TIMEOUT:
         limit = words.span(old.timeout_ms)
         return "timed out", f"timed out after {limit}: aborted{where}, its producer is fenced"
-    if new.epoch_bump_cause == NEW_INSTANCE:
-        who = words.client(new.client_id, new.client_host)
-        said = f"was fenced: a new instance{f', {who},' if who else ''} started"
-    else:
-        said = f"was fenced: {new.epoch_bump_cause}"
+    who = words.client(new.client_id, new.client_host) or "a client that is not named"
+    kind, said = CAUSES.get(new.epoch_bump_cause or "", ("fenced", "was fenced: {cause}"))
+    said = said.format(who=who, cause=new.epoch_bump_cause)
     if not was_open:
-        return "fenced", said
+        return kind, said
     if new.state in ("PrepareAbort", "CompleteAbort"):
-        return "fenced", f"{said}; its transaction{where} was aborted"
+        return kind, f"{said}; its transaction{where} was aborted"
     # It may have committed just before; no later state tells that from an abort.
-    return "fenced", f"{said}; if its transaction{where} was still open, it was aborted"
+    return kind, f"{said}; if its transaction{where} was still open, it was aborted"
 
 
 def _ended(old: TransactionDescription, new: TransactionDescription) -> tuple[str, str]:

@@ -41,7 +41,7 @@ STATE_STYLES: Final = {
     "CompleteAbort": "dim",
     "Empty": "dim",
 }
-ROUTINE: Final = frozenset({"appeared", "began", "deciding", "committed"})
+ROUTINE: Final = frozenset({"appeared", "began", "deciding", "committed", "renewed"})
 KIND_STYLES: Final = {
     "committed": "green",
     "aborted": "yellow",

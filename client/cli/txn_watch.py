@@ -74,8 +74,8 @@ def watch(
 
     \b
     Keys of --json: at, at_ms, transactional_id, kind (open, appeared, began,
-    deciding, committed, aborted, timed out, fenced, gone; and with a null id
-    watching at the first look, trouble and well about the broker), text.
+    deciding, committed, aborted, timed out, fenced, resumed, renewed, gone;
+    with a null id watching: the first look, trouble and well: the broker), text.
     """
     limit_ms = max(in_ms(timeout_s) // LOOKS_PER_TIMEOUT, 1)
     try:

@@ -90,7 +90,19 @@ def told(
             a_transaction("Empty"),
             a_transaction("Empty", producer_epoch=8, **bump("administrator")),
             "fenced",
-            "was fenced: administrator",
+            "was fenced by an administrator, worker-7 at 127.0.0.1",
+        ),
+        (
+            a_transaction("Empty"),
+            a_transaction("Empty", producer_epoch=8, **bump("a cause of the future")),
+            "fenced",
+            "was fenced: a cause of the future",
+        ),
+        (
+            a_transaction("CompleteAbort"),
+            a_transaction("Empty", producer_epoch=8, **bump("resumed")),
+            "resumed",
+            "went on with a new epoch",
         ),
         (
             a_transaction("CompleteCommit"),

@@ -68,4 +68,4 @@ def test_who_was_fenced_by_whom_who_is_open_and_how_it_ends(odradek_address: str
         by_id = [one["text"] for one in watch.happenings if one["transactional_id"] == fenced]
         assert "appeared: worker-1 at 127.0.0.1, producer id" in by_id[0]
         assert any("a new instance, worker-2 at 127.0.0.1, started" in one for one in by_id)
-        assert "a new instance, odradek txn abort at 127.0.0.1, started" in told["fenced"]
+        assert "was fenced by an administrator, odradek txn abort at 127.0.0.1" in told["fenced"]
