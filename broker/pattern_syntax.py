@@ -127,6 +127,7 @@ POSIX: Final = {
 }
 PLACES: Final = {place.value: place for place in Place if place.value.isalpha()}
 CONTROL: Final = {"a": 7, "f": 12, "t": 9, "n": 10, "r": 13, "v": 11}
+HEX_DIGITS: Final = "0123456789abcdefABCDEF"
 CATEGORIES: Final = frozenset(
     major + minor
     for major, minors in {
@@ -333,8 +334,10 @@ class _Reader:
         if char in CONTROL:
             return CONTROL[char]
         if char == "x":
-            digits = self._until("}", "\\x{") if self._take("{") else self._next() + self._next()
-            if _is_number(digits, "0123456789abcdefABCDEF") and len(digits) <= 8:
+            has_braces = self._take("{")
+            digits = self._until("}", "\\x{") if has_braces else self._next() + self._next()
+            is_complete = has_braces or len(digits) == 2
+            if _is_number(digits, HEX_DIGITS) and is_complete and len(digits) <= 8:
                 code = int(digits, 16)
                 if code <= LAST_CHAR:
                     return code
@@ -343,7 +346,7 @@ class _Reader:
             while len(digits) < 3 and self._peek() and self._peek() in "01234567":
                 digits += self._next()
             return int(digits, 8)
-        elif char and char < "\x80" and not char.isalnum():
+        elif char and not (char.isascii() and char.isalnum()):
             return ord(char)
         raise BadPattern(f"\\{char} means nothing")
 

@@ -296,6 +296,27 @@ def test_a_pattern_must_match_the_whole_id(
         "(?P<a>a",
         "(?P<a>a)(?P<a>a)",
         "(?P<>a)",
+        "(?P<\N{LATIN SMALL LETTER E WITH ACUTE}>a)",
+        "(?P=a)",
+        "(?|a)",
+        "(?-)",
+        "(?--i)",
+        "(?i)*",
+        "[^]",
+        "[a-\\d]",
+        "[\\Q]\\E]",
+        "[[:alpha:]",
+        "\\8",
+        "\\x1",
+        "\\x{}",
+        "\\u0041",
+        "\\h",
+        "\\p{",
+        "\\p{Letter}",
+        "\\p{Cn}",
+        "a*{2}",
+        "x???",
+        "{1}",
     ],
 )
 def test_what_is_no_pattern_is_refused(either: RawClient, pattern: str) -> None:
@@ -303,6 +324,41 @@ def test_what_is_no_pattern_is_refused(either: RawClient, pattern: str) -> None:
     assert answer.error_code == E.INVALID_REGULAR_EXPRESSION
     assert answer.transaction_states == ()
     assert answer.unknown_state_filters == ()
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(?P<1>a)",
+        "(?<a>x)",
+        "(?i)",
+        "(?iU-s)a",
+        "(|)*",
+        "(^)*",
+        "$+",
+        "\\b+",
+        "\\Q",
+        "[]-a]",
+        "[\\d-z]",
+        "[[.a.]]",
+        "[a&&b]",
+        "[[:^alpha:]]",
+        "\\p{^L}",
+        "\\P{Any}",
+        "\\pZ*",
+        "\\777",
+        "\\08",
+        "\\_",
+        "\\\N{LATIN SMALL LETTER E WITH ACUTE}",
+        "a{",
+        "a{1,",
+        "{",
+        "\x00",
+        "((a{10}){10}){10}",
+    ],
+)
+def test_an_odd_pattern_is_one_all_the_same(either: RawClient, pattern: str) -> None:
+    assert listed(either, transactional_id_pattern=pattern).error_code == E.NONE
 
 
 def test_an_empty_pattern_is_none(several: Several) -> None:
