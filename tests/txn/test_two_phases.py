@@ -57,9 +57,9 @@ def epochs_of_markers(world: World) -> list[tuple[int, int, bool]]:
 async def test_it_is_refused_as_long_as_the_setting_is_off(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for options in ({"two_phase": True}, {"two_phase": False, "keep": True}):
+    for two_phase, keep in ((True, False), (False, True), (True, True)):
         with refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED):
-            await world.prepare_anew(**options)
+            await world.prepare_anew(two_phase=two_phase, keep=keep)
     assert "transaction.two.phase.commit.enable is not set" in caplog.text
     assert list(world.coordinator.transactions()) == []
 

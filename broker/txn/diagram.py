@@ -1,0 +1,85 @@
+"""The picture of the states in the README, made from the table, so that it cannot be wrong.
+
+`scripts/fix` runs this, which writes it between its two marks:
+
+    python -m odradek.broker.txn.diagram README.md
+
+A test fails where the README has another.
+"""
+
+import sys
+from pathlib import Path
+from typing import Final
+
+from odradek.broker.txn.events import Event
+from odradek.broker.txn.moves import Move
+from odradek.broker.txn.state import TABLE
+from odradek.broker.txn.transaction import State
+
+BEGIN: Final = "<!-- made from the table in broker/txn/state.py: scripts/fix makes it anew -->"
+END: Final = "<!-- end of the diagram -->"
+
+STARTING: Final = "InitProducerId"
+KEEPING: Final = "InitProducerId(keep)"
+SAID: Final = {
+    STARTING: {
+        Event.INIT_NEW,
+        Event.INIT_CURRENT,
+        Event.INIT_LAST,
+        Event.INIT_STALE,
+    },
+    KEEPING: {Event.KEEP_NEW, Event.KEEP_CURRENT, Event.KEEP_LAST},
+    "a partition": {Event.ADD, Event.ADD_KNOWN},
+    "EndTxn(commit)": {Event.COMMIT},
+    "EndTxn(abort)": {Event.ABORT},
+    "time-out": {Event.FENCE},
+    "producer gone": {Event.DISCONNECT},
+    "epoch + 1": {Event.ABORT_FENCED},
+    "all markers written": {Event.MARKED},
+    "unused for long": {Event.EXPIRE},
+}
+"""What leads on, in a reader's words. What never leads on is not in the picture."""
+
+
+def diagram() -> str:
+    """The state diagram, as mermaid draws it. TV2 marks what only that generation does."""
+    lines = ["stateDiagram-v2", "    [*] --> Empty: InitProducerId"]
+    for (source, target), (words, is_new) in _transitions().items():
+        said = " or ".join(w for w in words if w != KEEPING or STARTING not in words)
+        lines.append(f"    {source.label} --> {target.label}: {said}{' (TV2)' if is_new else ''}")
+    lines.append("    Dead --> [*]: its record is removed")
+    return "\n".join(lines)
+
+
+def _transitions() -> dict[tuple[State, State], tuple[list[str], bool]]:
+    """For each transition what leads to it, and whether only TV2 has it."""
+    found: dict[tuple[State, State], tuple[list[str], bool]] = {}
+    for words, events in SAID.items():
+        for event in sorted(events, key=lambda event: event.value):
+            for source in State:
+                cells = {version: TABLE[version][event][source] for version in TABLE}
+                for version, cell in cells.items():
+                    if isinstance(cell, Move):
+                        said, is_new = found.get((source, cell.target), ([], True))
+                        if words not in said:
+                            said.append(words)
+                        found[source, cell.target] = (said, is_new and version == 2)
+    return dict(sorted(found.items()))
+
+
+def with_diagram(text: str) -> str:
+    """`text` with the picture of today between the marks. Raises ValueError without them."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"there is no place for the diagram: {BEGIN} ... {END}")
+    return f"{before}{BEGIN}\n\n```mermaid\n{diagram()}\n```\n\n{END}{after}"
+
+
+def main() -> None:
+    path = Path(sys.argv[1])
+    path.write_text(with_diagram(path.read_text()))
+
+
+if __name__ == "__main__":
+    main()
