@@ -107,6 +107,24 @@ async def test_ten_thousand_ids_are_listed_while_others_run(world: World) -> Non
     assert longest < PAUSE_SECONDS, (longest, seconds)
 
 
+async def test_while_the_log_of_transactions_is_being_read_nothing_is_listed(world: World) -> None:
+    asked = context(transactions=world.coordinator)
+    everything = ListTransactionsRequest(state_filters=(), producer_id_filters=())
+    one = DescribeTransactionsRequest(transactional_ids=("producer-1", ""))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.coordinator.load, 0)
+        while not world.coordinator.is_loading:
+            await trio.lowlevel.checkpoint()
+        listed = await list_transactions(asked, everything)
+        described = await describe_transactions(asked, one)
+        assert listed.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert listed.transaction_states == ()
+        codes = [state.error_code for state in described.transaction_states]
+        assert codes == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.INVALID_REQUEST]
+    listed = await list_transactions(asked, everything)
+    assert (listed.error_code, len(listed.transaction_states)) == (ErrorCode.NONE, MANY)
+
+
 async def test_an_id_that_comes_or_goes_while_others_are_listed_does_no_harm(world: World) -> None:
     asked = context(transactions=world.coordinator)
     everything = ListTransactionsRequest(state_filters=(), producer_id_filters=())

@@ -376,6 +376,16 @@ def test_an_id_is_described_once_however_often_it_is_asked_for(client: RawClient
     assert [state.transactional_id for state in states] == [writer.id, "nobody"]
 
 
+def test_a_name_that_is_too_long_for_an_id_is_refused(client: RawClient) -> None:
+    """Kafka closes the connection: its strings end at 32,767 bytes."""
+    writer = Writer(client)
+    known, *others = described(client, writer.id, "x" * 65_536, "\N{SNOWMAN}" * 11_000)
+    assert known.error_code == E.NONE
+    assert [state.error_code for state in others] == [E.INVALID_REQUEST, E.INVALID_REQUEST]
+    found = listed(client, states=["x" * 65_536], transactional_id_pattern="x" * 1_000)
+    assert (found.error_code, len(found.unknown_state_filters)) == (E.NONE, 1)
+
+
 @pytest.mark.parametrize(
     "pattern",
     ["(" * 101 + ")" * 101, "((a{100}){100}){100}", "((){1000}){1000}", "a{1000}" * 10, "\\p{Han}"],
