@@ -103,8 +103,8 @@ def go_agent(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def client(request: pytest.FixtureRequest) -> agents.Client:
     """A client library that a process can be started with: one after the other."""
     name: str = request.param
-    if name == "confluent":
-        return agents.Client(name, agents.confluent_command(), transaction_version=1)
-    built = {"java": "java_agent", "franz-go": "go_agent"}[name]
+    built = {"java": "java_agent", "franz-go": "go_agent"}.get(name)
+    if built is None:
+        return agents.Client(name, agents.python_command(name), transaction_version=1)
     command: list[str] = request.getfixturevalue(built)
     return agents.Client(name, command, transaction_version=2)

@@ -1,9 +1,10 @@
 """Foreign clients as processes that do what a test tells them, line by line.
 
 Each agent is a small program over one real client library: `confluent_agent.py` (librdkafka),
-`java/TransactionAgent.java` (Apache Kafka's own) and `go/main.go` (franz-go). All read the same
-commands, so a story is written once and played by each of them, against ours and against a real
-Kafka. A process of its own can be stopped and killed without a word, as in life. The commands:
+`kafka_python_agent.py`, `aiokafka_agent.py`, `java/TransactionAgent.java` (Apache Kafka's own) and
+`go/main.go` (franz-go). All read the same commands, so a story is written once and played by each
+of them, against ours and against a real Kafka. A process of its own can be stopped and killed
+without a word, as in life. The commands:
 
     open NAME BOOTSTRAP TRANSACTIONAL_ID     a producer; initialises its transactions
     begin|commit|abort NAME
@@ -196,8 +197,9 @@ class RemoteProducer:
         return offset
 
 
-def confluent_command() -> list[str]:
-    return [sys.executable, "-m", "tests.compat.confluent_agent"]
+def python_command(name: str) -> list[str]:
+    """Of an agent that is a module beside this one: `confluent`, `kafka_python`, `aiokafka`."""
+    return [sys.executable, "-m", f"tests.compat.{name}_agent"]
 
 
 def java_command(directory: Path) -> list[str]:

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final
 
 from confluent_kafka import (
@@ -14,35 +14,31 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from tests.compat.agent import EVERY_THIRD, Agent, say
+
 TIMEOUT_SECONDS: Final = 30.0
 QUICK: Final = {  # how soon a broker that died is looked for again
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 200,
     "retry.backoff.ms": 20,
     # With the default, send_offsets_to_transaction waits for ever once all brokers were gone: what
-    # is remembered of the group's coordinator is the connection that was given up (librdkafka 5511).
+    # is remembered of the group's coordinator is a connection that was given up (librdkafka 5511).
     "metadata.recovery.strategy": "none",
 }
-EVERY_THIRD: Final = 3
 
 
-class Agent:
+class ConfluentAgent(Agent):
     """The producers of one process, by name."""
 
     def __init__(self) -> None:
         self._producers: dict[str, Producer] = {}
         self._bootstrap = ""
 
-    def run(self, lines: Iterable[str]) -> None:
-        for line in lines:
-            command, *words = line.split()
-            try:
-                answer = getattr(self, f"do_{command}")(*words)
-            except KafkaException as refused:
-                error: KafkaError = refused.args[0]
-                _say("error", error.name(), error.str())
-            else:
-                _say("ok", *([] if answer is None else [answer]))
+    refusal = KafkaException
+
+    def kind_of(self, refused: Exception) -> str:
+        error: KafkaError = refused.args[0]
+        return error.name()
 
     def do_open(self, name: str, bootstrap: str, transactional_id: str) -> None:
         self._bootstrap = bootstrap
@@ -146,7 +142,7 @@ def _relay(
             number += 1
             if _transact(sender, receiver, records, target, commits=number % EVERY_THIRD != 0):
                 committed += 1
-                _say("progress", committed)
+                say("progress", committed)
             else:
                 aborted += 1
                 _rewind(receiver)
@@ -218,9 +214,5 @@ def _rewind(receiver: Consumer) -> None:
         receiver.seek(TopicPartition(place.topic, place.partition, max(place.offset, 0)))
 
 
-def _say(*words: object) -> None:
-    print(*words, flush=True)
-
-
 if __name__ == "__main__":
-    Agent().run(sys.stdin)
+    ConfluentAgent().run(sys.stdin)

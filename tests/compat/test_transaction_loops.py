@@ -16,11 +16,25 @@ from odradek.broker.testing import RunningBroker, run_broker
 from tests.compat.agents import Agent, Client, Refused
 from tests.compat.confluent import deliver, producer, read
 from tests.compat.conftest import DEADLINE_SECONDS
+from tests.stories.logs import states_of
 
 PARTITIONS: Final = 2
 RECORDS: Final = 200
+ALL: Final = pytest.mark.parametrize(
+    "client",
+    [
+        "confluent",
+        "kafka_python",
+        "aiokafka",
+        pytest.param("java", marks=pytest.mark.peers),
+        pytest.param("franz-go", marks=pytest.mark.peers),
+    ],
+    indirect=True,
+)
 FENCED: Final = {  # as a producer, or as a member of the group, whichever it hears first
     "confluent": {"_FENCED", "FENCED_INSTANCE_ID", "_FATAL"},
+    "kafka_python": {"ProducerFencedError", "InvalidProducerEpochError", "FencedInstanceIdError"},
+    "aiokafka": {"ProducerFenced", "InvalidProducerEpoch"},
     "java": {"ProducerFencedException", "FencedInstanceIdException"},
     "franz-go": {"PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "FENCED_INSTANCE_ID"},
 }
@@ -37,6 +51,11 @@ class Loop:
         ids = (f"{self.name}-id", f"{self.name}-group", f"{self.name}-instance")
         topics = (f"{self.name}-source", f"{self.name}-target")
         agent.tell("relay", self.broker.address, *ids, *topics, RECORDS, batch)
+
+    def epochs_of_ends(self) -> int:
+        """How many different epochs the ends of transactions have."""
+        steps = states_of(self.broker.data_dir, f"{self.name}-id")
+        return len({step.epoch for step in steps if step.state.startswith("Complete")})
 
     def assert_each_record_is_there_once_and_in_order(self) -> None:
         found = read(
@@ -71,6 +90,7 @@ def loop(broker: RunningBroker, unique: Callable[[str], str]) -> Loop:
     return made
 
 
+@ALL
 def test_hundreds_of_small_transactions_with_offsets(loop: Loop, client: Client) -> None:
     with client.running() as agent:
         loop.start(agent, batch=1)
@@ -78,9 +98,12 @@ def test_hundreds_of_small_transactions_with_offsets(loop: Loop, client: Client)
 
     assert committed == RECORDS
     assert aborted >= committed // 3
+    ends = committed + aborted  # and each has an epoch of its own in the second generation only
+    assert loop.epochs_of_ends() == (ends if client.transaction_version == 2 else 1)
     loop.assert_each_record_is_there_once_and_in_order()
 
 
+@ALL
 def test_a_successor_goes_on_where_a_killed_process_was(loop: Loop, client: Client) -> None:
     with client.running() as victim:
         loop.start(victim, batch=5)
@@ -95,6 +118,7 @@ def test_a_successor_goes_on_where_a_killed_process_was(loop: Loop, client: Clie
     loop.assert_each_record_is_there_once_and_in_order()
 
 
+@ALL
 def test_a_process_that_was_only_asleep_finds_that_it_was_replaced(
     loop: Loop, client: Client
 ) -> None:
@@ -113,6 +137,7 @@ def test_a_process_that_was_only_asleep_finds_that_it_was_replaced(
     loop.assert_each_record_is_there_once_and_in_order()
 
 
+@ALL
 def test_the_broker_dies_twice_under_a_loop(loop: Loop, client: Client) -> None:
     with client.running() as agent:
         loop.start(agent, batch=3)

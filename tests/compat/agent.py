@@ -1,0 +1,36 @@
+"""What the agents in Python have in common; what an agent is, says `agents.py`."""
+
+from collections.abc import Iterable
+from typing import ClassVar, Final
+
+EVERY_THIRD: Final = 3
+"""Of the transactions of a relay this one is aborted on purpose, and done again."""
+
+
+class Agent:
+    """Calls `do_<command>` with the words of each line, and says what became of it."""
+
+    refusal: ClassVar[type[Exception]]
+    """What the client library raises."""
+
+    def run(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            command, *words = line.split()
+            try:
+                answer = self.perform(command, words)
+            except self.refusal as refused:
+                say("error", self.kind_of(refused), " ".join(str(refused).split()))
+            else:
+                say("ok", *([] if answer is None else [answer]))
+
+    def perform(self, command: str, words: list[str]) -> object:
+        """The answer to a command, or None."""
+        return getattr(self, f"do_{command}")(*words)
+
+    def kind_of(self, refused: Exception) -> str:
+        """The library's name of an error."""
+        return type(refused).__name__
+
+
+def say(*words: object) -> None:
+    print(*words, flush=True)

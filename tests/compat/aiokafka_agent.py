@@ -1,0 +1,146 @@
+"""The agent over aiokafka: `python -m tests.compat.aiokafka_agent`; see `agents.py`.
+
+Its event loop runs while a command is being obeyed, and stands still between two.
+"""
+
+import asyncio
+import sys
+from typing import Any, Final
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import InvalidProducerEpoch, KafkaError, ProducerFenced
+
+from tests.compat.agent import EVERY_THIRD, Agent, say
+
+RETRY_BACKOFF_MS: Final = 20
+FOR_EVER: Final = (ProducerFenced, InvalidProducerEpoch)
+
+
+class AiokafkaAgent(Agent):
+    """The producers of one process, by name."""
+
+    refusal = KafkaError
+
+    def __init__(self, runner: asyncio.Runner) -> None:
+        self._runner = runner
+        self._producers: dict[str, Any] = {}
+
+    def perform(self, command: str, words: list[str]) -> object:
+        return self._runner.run(getattr(self, f"do_{command}")(*words))
+
+    async def do_open(self, name: str, bootstrap: str, transactional_id: str) -> None:
+        self._producers[name] = await _opened(bootstrap, transactional_id)
+
+    async def do_begin(self, name: str) -> None:
+        await self._producers[name].begin_transaction()
+
+    async def do_commit(self, name: str) -> None:
+        await self._producers[name].commit_transaction()
+
+    async def do_abort(self, name: str) -> None:
+        await self._producers[name].abort_transaction()
+
+    async def do_send(self, name: str, topic: str, partition: str, value: str) -> int:
+        sender = self._producers[name]
+        sent = await sender.send_and_wait(topic, value.encode(), partition=int(partition))
+        return int(sent.offset)
+
+    async def do_offsets(
+        self, name: str, group: str, topic: str, partition: str, offset: str
+    ) -> None:
+        place = TopicPartition(topic, int(partition))
+        await self._producers[name].send_offsets_to_transaction({place: int(offset)}, group)
+
+    async def do_relay(self, *words: str) -> str:
+        return await _relay(*words[:6], count=int(words[6]), batch=int(words[7]))
+
+
+async def _opened(bootstrap: str, transactional_id: str) -> Any:
+    made = AIOKafkaProducer(
+        bootstrap_servers=bootstrap,
+        transactional_id=transactional_id,
+        retry_backoff_ms=RETRY_BACKOFF_MS,
+    )
+    await made.start()
+    return made
+
+
+async def _relay(
+    bootstrap: str,
+    transactional_id: str,
+    group: str,
+    instance: str,
+    source: str,
+    target: str,
+    *,
+    count: int,
+    batch: int,
+) -> str:
+    sender = await _opened(bootstrap, transactional_id)
+    receiver = AIOKafkaConsumer(
+        source,
+        bootstrap_servers=bootstrap,
+        group_id=group,
+        group_instance_id=instance,
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        session_timeout_ms=6_000,
+        heartbeat_interval_ms=300,
+        fetch_max_wait_ms=50,
+        retry_backoff_ms=RETRY_BACKOFF_MS,
+    )
+    number = committed = aborted = 0
+    try:
+        await receiver.start()
+        while True:
+            records = await receiver.getmany(timeout_ms=100, max_records=batch)
+            if not records:
+                if sum((await _stored(receiver)).values()) == count:
+                    break
+                continue
+            number += 1
+            commits = number % EVERY_THIRD != 0
+            if await _transact(sender, group, records, target, commits=commits):
+                committed += 1
+                say("progress", committed)
+            else:
+                aborted += 1
+                for place, offset in (await _stored(receiver)).items():  # KAFKA-17582
+                    receiver.seek(place, offset)
+    finally:
+        await receiver.stop()
+        await sender.stop()
+    return f"{committed} {aborted}"
+
+
+async def _transact(sender: Any, group: str, records: Any, target: str, *, commits: bool) -> bool:
+    """Whether it was committed. Raises KafkaError: nothing more can be done."""
+    await sender.begin_transaction()
+    try:
+        sent = [
+            await sender.send(target, record.value, partition=place.partition)
+            for place, some in records.items()
+            for record in some
+        ]
+        await asyncio.gather(*sent)
+        next_offsets = {place: some[-1].offset + 1 for place, some in records.items()}
+        await sender.send_offsets_to_transaction(next_offsets, group)
+        if commits:
+            await sender.commit_transaction()
+            return True
+    except FOR_EVER:
+        raise
+    except KafkaError as error:
+        print(f"to be aborted: {error!r}", file=sys.stderr)
+    await sender.abort_transaction()
+    return False
+
+
+async def _stored(receiver: Any) -> dict[TopicPartition, int]:
+    return {place: await receiver.committed(place) or 0 for place in receiver.assignment()}
+
+
+if __name__ == "__main__":
+    with asyncio.Runner() as loop_runner:
+        AiokafkaAgent(loop_runner).run(sys.stdin)

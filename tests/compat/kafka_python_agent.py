@@ -1,0 +1,139 @@
+"""The agent over kafka-python: `python -m tests.compat.kafka_python_agent`; see `agents.py`."""
+
+import sys
+from typing import Any, Final
+
+from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
+from kafka.errors import (
+    FencedInstanceIdError,
+    InvalidProducerEpochError,
+    KafkaError,
+    ProducerFencedError,
+)
+
+from tests.compat.agent import EVERY_THIRD, Agent, say
+
+TIMEOUT_SECONDS: Final = 30.0
+QUICK: Final = {  # how soon a broker that died is looked for again
+    "reconnect_backoff_ms": 20,
+    "reconnect_backoff_max_ms": 200,
+    "retry_backoff_ms": 20,
+}
+FOR_EVER: Final = (ProducerFencedError, InvalidProducerEpochError, FencedInstanceIdError)
+
+
+class KafkaPythonAgent(Agent):
+    """The producers of one process, by name."""
+
+    refusal = KafkaError
+
+    def __init__(self) -> None:
+        self._producers: dict[str, Any] = {}
+
+    def do_open(self, name: str, bootstrap: str, transactional_id: str) -> None:
+        self._producers[name] = _opened(bootstrap, transactional_id)
+
+    def do_begin(self, name: str) -> None:
+        self._producers[name].begin_transaction()
+
+    def do_commit(self, name: str) -> None:
+        self._producers[name].commit_transaction()
+
+    def do_abort(self, name: str) -> None:
+        self._producers[name].abort_transaction()
+
+    def do_send(self, name: str, topic: str, partition: str, value: str) -> int:
+        answer = self._producers[name].send(topic, value.encode(), partition=int(partition))
+        return int(answer.get(TIMEOUT_SECONDS).offset)
+
+    def do_relay(self, *words: str) -> str:
+        return _relay(*words[:6], count=int(words[6]), batch=int(words[7]))
+
+
+def _opened(bootstrap: str, transactional_id: str) -> Any:
+    made = KafkaProducer(bootstrap_servers=bootstrap, transactional_id=transactional_id, **QUICK)
+    made.init_transactions()
+    return made
+
+
+def _relay(
+    bootstrap: str,
+    transactional_id: str,
+    group: str,
+    instance: str,
+    source: str,
+    target: str,
+    *,
+    count: int,
+    batch: int,
+) -> str:
+    sender = _opened(bootstrap, transactional_id)
+    receiver = KafkaConsumer(
+        source,
+        bootstrap_servers=bootstrap,
+        group_id=group,
+        group_instance_id=instance,
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        session_timeout_ms=6_000,
+        heartbeat_interval_ms=300,
+        fetch_max_wait_ms=50,
+        max_poll_records=batch,
+        **QUICK,
+    )
+    number = committed = aborted = 0
+    try:
+        while True:
+            # A poll that ends between SyncGroup and its answer loses the assignment for good
+            # (kafka-python 3.0.12): the first ones are long.
+            records = receiver.poll(timeout_ms=100 if receiver.assignment() else 5_000)
+            if not records:
+                if sum(_stored(receiver).values()) == count:
+                    break
+                continue
+            number += 1
+            if _transact(sender, receiver, records, target, commits=number % EVERY_THIRD != 0):
+                committed += 1
+                say("progress", committed)
+            else:
+                aborted += 1
+                for place, offset in _stored(receiver).items():  # KAFKA-17582
+                    receiver.seek(place, offset)
+    finally:
+        receiver.close()
+        sender.close()
+    return f"{committed} {aborted}"
+
+
+def _transact(sender: Any, receiver: Any, records: Any, target: str, *, commits: bool) -> bool:
+    """Whether it was committed. Raises KafkaError: nothing more can be done."""
+    sender.begin_transaction()
+    try:
+        for place, some in records.items():
+            for record in some:
+                sender.send(target, record.value, partition=place.partition)
+        sender.send_offsets_to_transaction(
+            {
+                place: OffsetAndMetadata(some[-1].offset + 1, "", -1)
+                for place, some in records.items()
+            },
+            receiver.group_metadata(),
+        )
+        if commits:
+            sender.commit_transaction()
+            return True
+    except FOR_EVER:
+        raise
+    except KafkaError as error:
+        print(f"to be aborted: {error!r}", file=sys.stderr)
+    sender.abort_transaction()
+    return False
+
+
+def _stored(receiver: Any) -> dict[TopicPartition, int]:
+    return {place: receiver.committed(place) or 0 for place in receiver.assignment()}
+
+
+if __name__ == "__main__":
+    KafkaPythonAgent().run(sys.stdin)
