@@ -55,6 +55,9 @@ from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import state_partition
 
+LOADED_AT_ONCE: Final = 2
+"""Partitions: one may wait for the disk while the other is decoded."""
+
 log: Final = logging.getLogger(__name__)
 
 
@@ -71,6 +74,7 @@ class GroupCoordinator:
         self._clock = clock
         self._state_partitions = state_partitions
         self._shards: dict[int, Shard] = {}
+        self._loading = trio.CapacityLimiter(LOADED_AT_ONCE)
         self._timers = Timers()
         self._around = Surroundings(timers=self._timers, clock=clock, rng=rng, config=config)
 
@@ -82,7 +86,8 @@ class GroupCoordinator:
         self.unload(partition_index)
         shard = self._shards[partition_index] = Shard(partition_index, partition, self._around)
         try:
-            await shard.load()
+            async with self._loading:
+                await shard.load()
         except BaseException:
             if self._shards.get(partition_index) is shard:
                 del self._shards[partition_index]

@@ -17,23 +17,22 @@ import trio
 
 from odradek.broker.group.limits import BATCH_MAX_BYTES
 from odradek.broker.group.live import LiveGroup
+from odradek.broker.group.loading import Replay
 from odradek.broker.group.members import Group
 from odradek.broker.group.offsets import Offsets
 from odradek.broker.group.rebalance import Surroundings
 from odradek.broker.group.state import Event, GroupState
-from odradek.broker.group.store import Entry, GroupEntry, OffsetEntry, read_entry, write_entry
+from odradek.broker.group.store import Entry, GroupEntry, OffsetEntry, write_entry
 from odradek.broker.state_partition import StatePartition
-from odradek.protocol.batch import BatchHeader
-from odradek.protocol.control import read_marker
-from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from odradek.protocol.record import Record, decode_batch
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.record import Record
 
 log: Final = logging.getLogger(__name__)
 
 E = TypeVar("E", Entry, OffsetEntry)
 
-BATCHES_AT_A_TIME: Final = 64
-"""How many are read before others have their turn."""
+GROUPS_AT_A_TIME: Final = 500
+"""How many are made before others have their turn."""
 
 LOG_ERRORS: Final[dict[ErrorCode, ErrorCode]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -103,6 +102,7 @@ class Shard:
                     records,
                     producer_id=producer_id,
                     producer_epoch=producer_epoch,
+                    base_sequence=0,  # as Kafka's coordinator, in every batch; nobody checks it
                     is_transactional=True,
                 )
             for place, entry in enumerate(chunk):
@@ -178,21 +178,18 @@ class Shard:
     async def load(self) -> None:
         """Read the whole partition. Raises KafkaError if it cannot be read."""
         started = trio.current_time()
-        found: dict[str, tuple[Group | None, int]] = {}
-        count = 0
-        async with aclosing(self._partition.batches()) as batches:
-            async for header, batch in batches:
-                self._replay(header, batch, found)
-                count += 1
-                if count % BATCHES_AT_A_TIME == 0:
-                    await trio.lowlevel.checkpoint()
-        for group, next_offset in found.values():
+        replay = Replay(self.offsets, self.index)
+        async with aclosing(self._partition.runs()) as runs:
+            await replay.read(runs)
+        for group, next_offset in replay.groups.values():
             if group is not None:
                 live = self._revive(group)
                 live.written = next_offset
                 live.resume()
-        for group_id in self.offsets.group_ids():
+        for count, group_id in enumerate(self.offsets.group_ids(), 1):
             self.group(group_id)
+            if count % GROUPS_AT_A_TIME == 0:
+                await trio.lowlevel.checkpoint()
         for producer_id, committed, marker_offset in self._markers:
             self.offsets.end_transaction(
                 producer_id, committed=committed, marker_offset=marker_offset
@@ -201,28 +198,6 @@ class Shard:
         seconds = trio.current_time() - started
         if self.groups:
             log.info("partition %d: %d groups in %.2f s", self.index, len(self.groups), seconds)
-
-    def _replay(
-        self, header: BatchHeader, batch: memoryview, found: dict[str, tuple[Group | None, int]]
-    ) -> None:
-        if header.is_control:
-            committed = read_marker(batch).committed
-            self.offsets.end_transaction(
-                header.producer_id, committed=committed, marker_offset=header.base_offset
-            )
-            return
-        for record in decode_batch(batch):
-            try:
-                entry = read_entry(record)
-            except ProtocolError as error:
-                log.error("partition %d, offset %d: %s", self.index, record.offset, error)
-                continue
-            if isinstance(entry, GroupEntry):
-                found[entry.group_id] = (entry.group, record.offset + 1)
-            elif entry is not None and header.is_transactional:
-                self.offsets.add_pending(header.producer_id, entry, record.offset)
-            elif entry is not None:
-                self.offsets.apply(entry, record.offset)
 
     def unload(self) -> None:
         for group in self.groups.values():

@@ -1,0 +1,180 @@
+"""Reading a partition of `__consumer_offsets` when a broker begins to coordinate its groups.
+
+Records are applied in log order, as they took effect when they were written. Only one kind need not
+be: plain offsets, which are nearly all there is. The later of two in the log wins, whenever it is
+applied, so of those in a row for one partition of one group only the last is decoded, at the end
+or before the tombstone that removes it. Its decoder is for exactly what is written today; at
+anything else it leaves the record to `read_entry`.
+"""
+
+import logging
+import struct
+from collections.abc import AsyncIterator
+from typing import Final, TypeGuard
+from uuid import UUID
+
+import trio
+
+from odradek.broker.group.members import Group
+from odradek.broker.group.offsets import Offsets
+from odradek.broker.group.store import (
+    Entry,
+    GroupEntry,
+    OffsetEntry,
+    StoredOffset,
+    read_entry,
+)
+from odradek.broker.topic_partition import TopicPartition
+from odradek.protocol.batch import CONTROL_BIT, TRANSACTIONAL_BIT
+from odradek.protocol.control import read_marker
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.record import Record
+from odradek.protocol.schema import ZERO_UUID, Buffer
+from odradek.protocol.state_records import iter_state_records
+
+APPLIED_PER_CHECKPOINT: Final = 500
+"""How many offsets are decoded and applied between two chances for others, about 5 ms."""
+
+OFFSET_KEY: Final = b"\0\1"
+OLD_OFFSET_KEY: Final = b"\0\0"
+"""Version 0 of a key says the same of the same partition of the same group."""
+
+_OFFSET_AND_EPOCH: Final = struct.Struct(">hqi")
+"""Version, offset, leader epoch; the metadata follows, and then the time."""
+_STATIC: Final = 3
+_FLEXIBLE: Final = 4
+_TOPIC_ID_FIELD: Final = b"\1\0\x10"
+"""One tagged field: number 0, 16 bytes."""
+_TIME: Final = struct.Struct(">q")
+_PARTITION: Final = struct.Struct(">i")
+
+log: Final = logging.getLogger(__name__)
+
+Found = dict[str, tuple[Group | None, int]]
+"""By id: the newest record of a group, and the offset after it."""
+
+
+class Replay:
+    """One partition being read: `offsets` is filled, `groups` has what the log says of groups."""
+
+    def __init__(self, offsets: Offsets, index: int) -> None:
+        self.groups: Found = {}
+        self._offsets = offsets
+        self._index = index
+        self._newest: dict[bytes, tuple[int, bytes]] = {}
+        self._names: dict[bytes, str] = {}
+        self._topic_ids: dict[bytes, UUID] = {}
+
+    async def read(self, runs: AsyncIterator[Buffer]) -> None:
+        """Raises KafkaError for a batch that cannot be read; a record that cannot is logged."""
+        async for run in runs:
+            self._read_run(bytes(run))
+            await trio.lowlevel.checkpoint()
+        for count, (key, (offset, value)) in enumerate(self._newest.items(), 1):
+            self._apply(key, value, offset)
+            if count % APPLIED_PER_CHECKPOINT == 0:
+                await trio.lowlevel.checkpoint()
+
+    def _read_run(self, run: bytes) -> None:
+        newest = self._newest
+        for offset, attributes, producer_id, key, value in iter_state_records(run):
+            if attributes & CONTROL_BIT:
+                committed = read_marker(Record(key=key, value=value)).committed
+                self._offsets.end_transaction(
+                    producer_id, committed=committed, marker_offset=offset
+                )
+            elif attributes & TRANSACTIONAL_BIT:
+                entry = self._entry(key, value, offset)
+                if isinstance(entry, OffsetEntry):
+                    self._offsets.add_pending(producer_id, entry, offset)
+            elif key is not None and key[:2] == OFFSET_KEY and is_usual(value):
+                newest[key] = (offset, value)
+            else:
+                self._apply_what_waits_for(key)
+                self._apply(key, value, offset)
+
+    def _apply_what_waits_for(self, key: bytes | None) -> None:
+        if key is not None and key[:2] in (OFFSET_KEY, OLD_OFFSET_KEY):
+            waiting = OFFSET_KEY + key[2:]
+            if waiting in self._newest:
+                offset, value = self._newest.pop(waiting)
+                self._apply(waiting, value, offset)
+
+    def _apply(self, key: bytes | None, value: bytes | None, offset: int) -> None:
+        entry = self._entry(key, value, offset)
+        if isinstance(entry, GroupEntry):
+            self.groups[entry.group_id] = (entry.group, offset + 1)
+        elif entry is not None:
+            self._offsets.apply(entry, offset)
+
+    def _entry(self, key: bytes | None, value: bytes | None, offset: int) -> Entry | None:
+        if key is not None and key[:2] == OFFSET_KEY and is_usual(value):
+            place = self._place_of(key)
+            if place is not None:
+                return OffsetEntry(*place, self._stored_of(value))
+        try:
+            return read_entry(Record(key=key, value=value))
+        except ProtocolError as error:
+            log.error("partition %d, offset %d: %s", self._index, offset, error)
+            return None
+
+    def _place_of(self, key: bytes) -> tuple[str, TopicPartition] | None:
+        """Group and partition; None if the key is not as it should be."""
+        group_end = 4 + int.from_bytes(key[2:4])
+        topic_end = group_end + 2 + int.from_bytes(key[group_end : group_end + 2])
+        if len(key) != topic_end + _PARTITION.size:
+            return None
+        try:
+            group = self._name(key[4:group_end])
+            topic = self._name(key[group_end + 2 : topic_end])
+        except UnicodeDecodeError:
+            return None
+        return group, TopicPartition(topic, _PARTITION.unpack_from(key, topic_end)[0])
+
+    def _name(self, data: bytes) -> str:
+        name = self._names.get(data)
+        if name is None:
+            name = self._names[data] = str(data, "utf-8")
+        return name
+
+    def _stored_of(self, value: bytes) -> StoredOffset:
+        """What a value says that `is_usual`."""
+        version, offset, leader_epoch = _OFFSET_AND_EPOCH.unpack_from(value)
+        start, end = _metadata_of(value)
+        topic_id = ZERO_UUID
+        if version == _FLEXIBLE and value[end + _TIME.size]:
+            packed = value[-16:]
+            known = self._topic_ids.get(packed)
+            topic_id = known or self._topic_ids.setdefault(packed, UUID(bytes=packed))
+        return StoredOffset(
+            offset=offset,
+            leader_epoch=leader_epoch,
+            metadata=value[start:end].decode(),
+            commit_timestamp_ms=_TIME.unpack_from(value, end)[0],
+            topic_id=topic_id,
+        )
+
+
+def is_usual(value: bytes | None) -> TypeGuard[bytes]:
+    """Whether it is an offset as it is written today, and nothing can go wrong in decoding it."""
+    if value is None or len(value) < _OFFSET_AND_EPOCH.size + 2 + _TIME.size or value[0]:
+        return False
+    start, end = _metadata_of(value)
+    after = end + _TIME.size
+    if start < end and not value[start:end].isascii():
+        return False
+    if value[1] == _STATIC:
+        return len(value) == after and value[start - 2] < 0x80
+    if value[1] != _FLEXIBLE or start > end or value[start - 1] > 0x7F:
+        return False
+    if len(value) == after + 1:
+        return value[after] == 0
+    return len(value) == after + 19 and value[after : after + 3] == _TOPIC_ID_FIELD
+
+
+def _metadata_of(value: bytes) -> tuple[int, int]:
+    """Where the metadata begins and ends, if it is a value of version 3 or 4."""
+    at = _OFFSET_AND_EPOCH.size
+    if value[1] == _STATIC:
+        return at + 2, at + 2 + (value[at] << 8) + value[at + 1]
+    return at + 1, at + value[at]
