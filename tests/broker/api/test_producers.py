@@ -1,9 +1,18 @@
 """DescribeProducers, as a real Kafka answers it (with --peers), and what we tell beyond it."""
 
 from functools import partial
+from types import SimpleNamespace
+from typing import cast
+from uuid import uuid4
 
 import pytest
+import trio
 
+from odradek.broker.api.context import Core, RequestContext
+from odradek.broker.api.producers import describe_producers
+from odradek.broker.api.transactional import note_opener
+from odradek.broker.partitions import Partitions
+from odradek.broker.storage.config import LogConfig
 from odradek.broker.testing import RunningBroker, run_broker
 from odradek.protocol.apis.transactions import (
     DESCRIBE_PRODUCERS,
@@ -16,6 +25,8 @@ from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC, state_partitio
 from tests.broker.api.producing import Writer, described_producers, settled, unique, until
 from tests.broker.asks import batch, create_topic, produce
 from tests.broker.raw import RawClient
+from tests.fakes.clock import FakeClock
+from tests.fakes.disk import FakeDisk
 
 E = ErrorCode
 
@@ -193,6 +204,29 @@ def test_after_a_restart_the_coordinator_says_who_it_is() -> None:
         assert abs(after.open_since_ms - before.open_since_ms) < 5_000
         assert 0 < after.times_out_in_ms <= before.times_out_in_ms
         assert after.records_behind == before.records_behind == 1
+
+
+async def test_a_leader_that_is_not_the_coordinator_says_who_opened_a_transaction() -> None:
+    async with trio.open_nursery() as nursery:
+        partitions = Partitions(disk=FakeDisk(), directory="/data", clock=FakeClock())
+        await nursery.start(partitions.run)
+        partition = await partitions.create("t", uuid4(), 0, LogConfig())
+        records = batch(b"v", producer=(7, 0), base_sequence=0, is_transactional=True)
+        partition.append_from_client(memoryview(records))
+        elsewhere = SimpleNamespace(owner_of=lambda producer_id: None)
+        core = SimpleNamespace(transactions=elsewhere, partitions=partitions, clock=FakeClock())
+        asker = RequestContext(
+            core=cast(Core, core), api_version=0, client_id="worker-7", host="10.0.0.7"
+        )
+        note_opener(asker, partition, 7, "refunds-2")
+        wanted = DescribeProducersTopicRequest(name="t", partition_indexes=(0,))
+        answer = await describe_producers(asker, DescribeProducersRequest(topics=(wanted,)))
+        (state,) = answer.topics[0].partitions[0].active_producers
+        assert (state.transactional_id, state.client_id) == ("refunds-2", "worker-7")
+        assert (state.client_host, state.records_behind) == ("10.0.0.7", 1)
+        assert state.open_since_ms == FakeClock().wall_ms()
+        assert state.times_out_in_ms == -1  # only the coordinator knows
+        nursery.cancel_scope.cancel()
 
 
 def test_a_transaction_that_no_coordinator_knows_never_times_out() -> None:
