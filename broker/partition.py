@@ -460,6 +460,10 @@ class Partition:
         """Whether the producer has a transaction open here (with that epoch, if one is given)."""
         return self.log.producers.has_open_transaction(producer_id, producer_epoch)
 
+    def has_newer_epoch(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a later epoch of the producer has been here, so that this one is fenced."""
+        return self.log.producers.has_newer_epoch(producer_id, producer_epoch)
+
     def last_marker_offset(self, producer_id: int) -> int:
         """Where the producer's last marker is, or -1; see `append_from_client`."""
         return self.log.producers.last_marker_offset(producer_id)

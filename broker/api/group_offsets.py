@@ -366,19 +366,13 @@ async def _commit_in_transaction(
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
     await core.cluster.ensure_state_topic(CONSUMER_OFFSETS_TOPIC)
     partition = TopicPartition(CONSUMER_OFFSETS_TOPIC, core.groups.partition_for(request.group_id))
-    if context.api_version >= TXN_ADDS_FROM:
-        await core.transactions.add_partitions(
-            transactional_id=request.transactional_id,
-            producer=producer,
-            partitions=[partition],
-            transaction_version=2,
+    log = core.partitions.get(*partition)
+    if log.has_newer_epoch(producer.producer_id, producer.producer_epoch):
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_EPOCH, f"{partition} has seen a later epoch (KAFKA-19690)"
         )
-    if core.config.transaction_partition_verification_enable:
-        verified = core.transactions.verify(
-            transactional_id=request.transactional_id, producer=producer, partitions=[partition]
-        )
-        if verified[partition] is not ErrorCode.NONE:
-            raise KafkaError(verified[partition], f"{partition} is not in the transaction")
+    if not log.has_open_transaction(producer.producer_id, producer.producer_epoch):
+        await _admit(context, request, producer, partition)
     # No checkpoint between what was just verified and the append (KAFKA-14884).
     codes = await core.groups.commit_transaction_offsets(
         Committing(
@@ -393,10 +387,31 @@ async def _commit_in_transaction(
         producer_id=request.producer_id,
         producer_epoch=request.producer_epoch,
     )
-    note_opener(
-        context, core.partitions.get(*partition), request.producer_id, request.transactional_id
-    )
+    note_opener(context, log, request.producer_id, request.transactional_id)
     return codes
+
+
+async def _admit(
+    context: RequestContext,
+    request: TxnOffsetCommitRequest,
+    producer: ProducerIdAndEpoch,
+    partition: TopicPartition,
+) -> None:
+    """Only the first offsets of a transaction in a partition: the log knows the others."""
+    core = context.core
+    if context.api_version >= TXN_ADDS_FROM:
+        await core.transactions.add_partitions(
+            transactional_id=request.transactional_id,
+            producer=producer,
+            partitions=[partition],
+            transaction_version=2,
+        )
+    if core.config.transaction_partition_verification_enable:
+        verified = core.transactions.verify(
+            transactional_id=request.transactional_id, producer=producer, partitions=[partition]
+        )
+        if verified[partition] is not ErrorCode.NONE:
+            raise KafkaError(verified[partition], f"{partition} is not in the transaction")
 
 
 def _transaction_code(code: ErrorCode, version: int) -> ErrorCode:

@@ -72,6 +72,8 @@ async def admit(
     No other task runs between the last check and the return. Raises KafkaError for all of them.
     """
     producer = _the_producer(batches)
+    for batch in batches:
+        batch.error = _fenced_here(batch)
     unknown = [batch for batch in batches if _must_be_admitted(context, batch)]
     if producer is None or not unknown:
         return
@@ -89,10 +91,26 @@ async def admit(
     _set_errors(context, unknown, verified)
 
 
+def _fenced_here(batch: "Batch") -> KafkaError | None:
+    """What the partition itself knows comes first: the coordinator may know the producer by another
+    id by now and would say so, which no producer recovers from (KAFKA-19690)."""
+    header, partition = batch.header, batch.partition
+    if header is None or partition is None or not header.is_transactional:
+        return None
+    if not partition.has_newer_epoch(header.producer_id, header.producer_epoch):
+        return None
+    return KafkaError(
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        f"A later epoch than {header.producer_epoch} of producer {header.producer_id} was here.",
+    )
+
+
 def _must_be_admitted(context: RequestContext, batch: "Batch") -> bool:
     """Only the first batch of a transaction in a partition: the log knows the others."""
     header, partition = batch.header, batch.partition
-    if header is None or partition is None or not header.is_transactional:
+    if batch.error is not None or header is None or partition is None:
+        return False
+    if not header.is_transactional:
         return False
     if not context.core.config.transaction_partition_verification_enable:
         return context.api_version >= PRODUCE_ADDS_FROM

@@ -27,6 +27,8 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 WINDOW: Final = 5
 """Batches of a producer that are remembered: as many as a client may have in flight."""
 NO_EPOCH: Final = -1
+LAST_EPOCH: Final = 32_767
+"""The epoch that only fences; a producer's own end at 32,766."""
 NO_SEQUENCE: Final = -1
 NO_OFFSET: Final = -1
 TRANSACTION_VERSION_2: Final = 2
@@ -142,6 +144,11 @@ class Producers:
             and entry.first_offset != NO_OFFSET
             and producer_epoch in (None, entry.epoch)
         )
+
+    def has_newer_epoch(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a later epoch of the producer has been here: this one is fenced."""
+        entry = self.entries.get(producer_id)
+        return entry is not None and producer_epoch < entry.epoch
 
     def last_marker_offset(self, producer_id: int) -> int:
         """Where the producer's last marker is, or -1: it changes when a transaction ends."""
@@ -267,9 +274,11 @@ class Producers:
             return True
         is_repeat = False
         if transaction_version >= TRANSACTION_VERSION_2 and producer_epoch == entry.epoch:
-            if entry.has_open_transaction:
+            # Nobody has a higher epoch than the last: of a transaction in it (an older Kafka may
+            # have left one behind, KAFKA-20090) the marker has it, too.
+            if entry.has_open_transaction and producer_epoch != LAST_EPOCH:
                 raise _stale_marker(entry, producer_epoch)
-            is_repeat = True
+            is_repeat = not entry.has_open_transaction
         if producer_epoch < entry.epoch:
             raise _stale_marker(entry, producer_epoch)
         if coordinator_epoch < entry.coordinator_epoch:
