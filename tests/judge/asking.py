@@ -34,8 +34,10 @@ from odradek.protocol.apis.produce import (
 )
 from odradek.protocol.apis.transactions import (
     DESCRIBE_PRODUCERS,
+    DESCRIBE_TRANSACTIONS,
     DescribeProducersRequest,
     DescribeProducersTopicRequest,
+    DescribeTransactionsRequest,
 )
 from odradek.protocol.apis.txn import (
     WRITE_TXN_MARKERS,
@@ -56,6 +58,7 @@ RECENT_MS: Final = AGE_MS // 2
 PRODUCE_BY_ID: Final = 13
 MAX_BYTES: Final = 1 << 20
 PATIENCE_MS: Final = 10_000
+TIMEOUT_MS: Final = 5_000
 NOBODY: Final = Identity(-1, -1)
 
 
@@ -101,9 +104,12 @@ def send(
     *batches: Batch,
     version: int,
     acks: int = -1,
-    timeout_ms: int = 5_000,
+    is_counted: bool = False,
 ) -> list[PartitionProduceResponse]:
-    """One Produce request; the answers of its partitions, none if there was no answer."""
+    """One Produce request; the answers of its partitions, none if there was no answer.
+
+    With `is_counted` there are many, and only the codes are counted.
+    """
     by_topic: dict[str, list[PartitionProduceData]] = {}
     for batch in batches:
         topic, partition = batch.where
@@ -112,7 +118,7 @@ def send(
     request = ProduceRequest(
         transactional_id=broker.wire_id(name),
         acks=acks,
-        timeout_ms=timeout_ms,
+        timeout_ms=TIMEOUT_MS,
         topic_data=tuple(
             TopicProduceData(
                 name=broker.names.on_wire(topic),
@@ -123,11 +129,16 @@ def send(
         ),
     )
     words = " | ".join(batch.describe(broker) for batch in batches)
-    what = f"produce v{version} {'null' if name is None else name} {words}"
+    if is_counted:
+        words = f"{len(batches)} batches"
+    what = f"produce v{version} {quoted(name)} {words}"
     if acks != -1:
         what += f" acks={acks}"
 
     def said(response: Any) -> str:
+        if is_counted:
+            codes = [code_name(code) for code in _codes_of_produced(response)]
+            return " ".join(f"{codes.count(code)} {code}" for code in sorted(set(codes)))
         return " | ".join(
             sorted(
                 _produced(broker, version, topic, found)
@@ -140,6 +151,13 @@ def send(
     return (
         [p for topic in response.responses for p in topic.partition_responses] if response else []
     )
+
+
+def quoted(name: str | None) -> str:
+    """A name as it stands in a transcript: a long one is only counted."""
+    if name is None:
+        return "null"
+    return name if 0 < len(name) <= 40 else f"({len(name)} characters)"
 
 
 def _codes_of_produced(response: Any) -> Sequence[int]:
@@ -380,6 +398,37 @@ def producers(broker: Broker, topic: str, partition: int = 0) -> None:
         return " | ".join((code_name(found.error_code), *sorted(said)))
 
     broker.ask(f"producers of {topic}-{partition}", DESCRIBE_PRODUCERS, 0, request, answer)
+
+
+def describe(broker: Broker, *names: str) -> None:
+    """DescribeTransactions: state, identity, partitions of each."""
+    request = DescribeTransactionsRequest(
+        transactional_ids=tuple(broker.names.on_wire(name) for name in names)
+    )
+
+    def answer(response: Any) -> str:
+        said = []
+        for found in response.transaction_states:
+            where = sorted(
+                f"{broker.names.here(topic.topic)}-{index}"
+                for topic in found.topics
+                for index in topic.partitions
+            )
+            who = broker.names.identity(found.producer_id, found.producer_epoch)
+            code = code_name(found.error_code)
+            said.append(
+                " ".join(
+                    (
+                        code,
+                        found.transaction_state,
+                        *([who] if found.error_code == 0 else []),
+                        *where,
+                    )
+                )
+            )
+        return " | ".join(said)
+
+    broker.ask(f"describe {len(names)} ids", DESCRIBE_TRANSACTIONS, 0, request, answer)
 
 
 def _by_topic(partitions: Sequence[Where]) -> Mapping[str, list[int]]:
