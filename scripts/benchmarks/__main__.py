@@ -13,8 +13,12 @@ from rich.console import Console
 
 from scripts.benchmarks import (
     clients,
+    crowd,
+    java_client,
+    many,
     parsing,
     process,
+    recovery,
     spark,
     throughput,
     transactions,
@@ -27,6 +31,10 @@ Measure = Callable[[Target, bool], Iterator[Figure]]
 FAMILIES: Final[dict[str, Measure]] = {
     process.FAMILY: process.measure,
     transactions.FAMILY: transactions.measure,
+    crowd.FAMILY: crowd.measure,
+    java_client.FAMILY: java_client.measure,
+    many.FAMILY: many.measure,
+    recovery.FAMILY: recovery.measure,
     throughput.FAMILY: throughput.measure,
     clients.FAMILY: clients.measure,
     spark.FAMILY: spark.measure,

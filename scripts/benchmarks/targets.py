@@ -32,6 +32,10 @@ class Process(Protocol):
     @property
     def pid(self) -> int: ...
 
+    @property
+    def log_dir(self) -> Path:
+        """Where its partitions' directories are."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
@@ -77,6 +81,10 @@ class OurProcess:
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
+
+    @property
+    def log_dir(self) -> Path:
+        return self._data_dir
 
     def launch(self) -> None:
         listen = ["--listen", f"{self.host}:{self.port}", "--data-dir", str(self._data_dir)]

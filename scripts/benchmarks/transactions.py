@@ -32,14 +32,15 @@ def measure(target: Target, quick: bool) -> Iterator[Figure]:
     with target.running() as address:
         topic = new_topic(address, "ledger", partitions=2)
         for client, run in CLIENTS.items():
-            yield from _figures(client, run(address, topic, count + WARM_UP))
+            yield from latencies(FAMILY, client, run(address, topic, count + WARM_UP))
 
 
-def _figures(client: str, times_ms: list[float]) -> Iterator[Figure]:
+def latencies(family: str, client: str, times_ms: list[float]) -> Iterator[Figure]:
+    """p50 and p99 of what each transaction took, the first `WARM_UP` left out."""
     hundredths = statistics.quantiles(times_ms[WARM_UP:], n=100)
     for name, value, limit in (("p50", hundredths[49], 6.0), ("p99", hundredths[98], 15.0)):
         yield Figure(
-            family=FAMILY,
+            family=family,
             name=f"transaction {name}, {client}",
             value=value,
             unit="ms",

@@ -1,0 +1,45 @@
+"""Transactions one after the other with Kafka's own client, which speaks their newest generation.
+
+A program of one file, which the JDK runs as it is; nothing is built. The Java machine needs some
+hundred transactions until it has compiled what it runs, so more of them are left out.
+"""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from scripts.benchmarks.figures import Figure
+from scripts.benchmarks.load import new_topic
+from scripts.benchmarks.targets import Target
+from scripts.benchmarks.transactions import COUNT, QUICK_COUNT, WARM_UP, latencies
+from tests.peers.jars import kafka_jars
+
+FAMILY: Final = "java"
+COMPILED_AFTER: Final = 500
+PROGRAM: Final = Path(__file__).parent / "Transactions.java"
+TIMEOUT_SECONDS: Final = 600
+
+
+def measure(target: Target, quick: bool) -> Iterator[Figure]:
+    count = QUICK_COUNT if quick else COUNT
+    libs = kafka_jars()
+    with target.running() as address:
+        topic = new_topic(address, "ledger", partitions=2)
+        count += COMPILED_AFTER
+        finished = subprocess.run(
+            ["java", "-Xmx256m", "-cp", f"{libs}/*", str(PROGRAM), address, topic, str(count)],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+        )
+    if finished.returncode != 0:
+        raise RuntimeError(f"{PROGRAM.name} failed:\n{finished.stderr[-4000:]}")
+    times_ms = taken_ms(finished.stdout)
+    yield from latencies(FAMILY, "Java client", times_ms[COMPILED_AFTER - WARM_UP :])
+
+
+def taken_ms(printed: str) -> list[float]:
+    """What the program printed, in milliseconds."""
+    return [int(line) / 1000 for line in printed.split()]

@@ -1,0 +1,210 @@
+"""Very many: transactional ids, open transactions, partitions in one. What does each of them cost?
+
+The figures that matter are the growths: the cost of one of many over the cost of one of few.
+Nothing may be worse than linear.
+"""
+
+import contextlib
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from scripts.benchmarks.figures import Figure, below
+from scripts.benchmarks.load import new_topic
+from scripts.benchmarks.process import MIB, SETTLE_SECONDS, resident_mib
+from scripts.benchmarks.raw_producer import RawProducer, ask, find_coordinator, together
+from scripts.benchmarks.targets import Process, Target, wait_until_serving
+from tests.broker.raw import RawClient
+
+FAMILY: Final = "many"
+IDS: Final = (100, 1_000, 10_000)
+QUICK_IDS: Final = (10, 100, 1_000)
+PARTITIONS: Final = (10, 100, 1_000)
+OPEN: Final = 1_000
+CONNECTIONS: Final = 8
+ROUNDS: Final = 250
+ALONE: Final = 300
+LARGE: Final = 5
+"""Transactions of very many partitions; the first is left out."""
+GROWTH_MAX: Final = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A broker that runs, and connections to it."""
+
+    address: str
+    pid: int | None
+    connections: Sequence[RawClient]
+
+    @property
+    def first(self) -> RawClient:
+        return self.connections[0]
+
+
+def measure(target: Target, quick: bool) -> Iterator[Figure]:
+    with _broker(target) as broker:
+        find_coordinator(broker.first, "many")
+        topic = new_topic(broker.address, "many", partitions=CONNECTIONS)
+        yield from _ids(broker, topic, QUICK_IDS if quick else IDS)
+        yield from _open_ones(broker, topic, OPEN // 10 if quick else OPEN)
+    with _broker(target) as broker:
+        find_coordinator(broker.first, "many")
+        yield from _partitions(broker, PARTITIONS[:2] if quick else PARTITIONS)
+
+
+@contextlib.contextmanager
+def _broker(target: Target) -> Iterator[Broker]:
+    with contextlib.ExitStack() as stack:
+        if target.new_process is None:
+            address, pid = stack.enter_context(target.running()), None
+        else:
+            process: Process = stack.enter_context(target.new_process())
+            process.launch()
+            wait_until_serving(process)
+            address, pid = f"{process.host}:{process.port}", process.pid
+        host, _, port = address.rpartition(":")
+        where = Where(host, int(port))
+        connections = [stack.enter_context(RawClient(where)) for _ in range(CONNECTIONS)]
+        yield Broker(address, pid, connections)
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    host: str
+    port: int
+
+
+def _ids(broker: Broker, topic: str, counts: Sequence[int]) -> Iterator[Figure]:
+    """The same number of transactions, of few ids and of many."""
+    producers: list[RawProducer] = []
+    resident: list[float] = []
+    costs_ms: list[float] = []
+    for count in counts:
+        producers += _new_producers(broker, len(producers), count)
+        costs_ms.append(_cost_ms(broker, topic, producers))
+        yield _figure(f"time of a transaction, {count:,} ids", costs_ms[-1], "ms")
+        if broker.pid is not None:
+            time.sleep(SETTLE_SECONDS)
+            resident.append(resident_mib(broker.pid))
+    yield _growth(f"{counts[-1]:,} ids against {counts[0]:,}, a transaction", costs_ms)
+    if resident:
+        a_piece = (resident[-1] - resident[0]) * MIB / (counts[-1] - counts[0])
+        yield _figure(f"memory of an id, {counts[-1]:,} ids", a_piece, "B")
+
+
+def _new_producers(broker: Broker, first: int, end: int) -> list[RawProducer]:
+    made = [RawProducer(transactional_id=f"many-{number}") for number in range(first, end)]
+    for some in _dealt(made):
+        answers = together(broker.connections, [producer.init() for producer in some])
+        for producer, answer in zip(some, answers, strict=True):
+            producer.take(answer)
+    return made
+
+
+def _cost_ms(broker: Broker, topic: str, producers: Sequence[RawProducer]) -> float:
+    """The middle of rounds in which a few of the producers have a transaction each, at once."""
+    groups = _dealt(producers)
+    stride = max(1, len(groups) // ROUNDS)
+    times = []
+    for number in range(ROUNDS):
+        some = groups[number * stride % len(groups)]
+        started = time.perf_counter()
+        _begin(broker, topic, some)
+        _commit(broker, some)
+        times.append((time.perf_counter() - started) / len(some))
+    return statistics.median(times) * 1000
+
+
+def _dealt(producers: Sequence[RawProducer]) -> list[Sequence[RawProducer]]:
+    """As many at a time as there are connections."""
+    starts = range(0, len(producers), CONNECTIONS)
+    return [producers[start : start + CONNECTIONS] for start in starts]
+
+
+def _begin(broker: Broker, topic: str, some: Sequence[RawProducer]) -> None:
+    questions = [producer.produce(topic, [place]) for place, producer in enumerate(some)]
+    together(broker.connections, questions)
+
+
+def _commit(broker: Broker, some: Sequence[RawProducer]) -> None:
+    answers = together(broker.connections, [producer.commit() for producer in some])
+    for producer, answer in zip(some, answers, strict=True):
+        producer.take(answer)
+
+
+def _open_ones(broker: Broker, topic: str, count: int) -> Iterator[Figure]:
+    """One producer's transactions while many others have one open, and how those end."""
+    alone = RawProducer(transactional_id="alone")
+    alone.take(ask(broker.first, alone.init()))
+    before_ms = _alone_ms(broker, topic, alone)
+    others = [RawProducer(transactional_id=f"open-{number}") for number in range(count)]
+    for some in _dealt(others):
+        answers = together(broker.connections, [producer.init() for producer in some])
+        for producer, answer in zip(some, answers, strict=True):
+            producer.take(answer)
+        _begin(broker, topic, some)
+    during_ms = _alone_ms(broker, topic, alone)
+    started = time.perf_counter()
+    for some in _dealt(others):
+        _commit(broker, some)
+    ended_ms = (time.perf_counter() - started) * 1000 / count
+    yield _figure("transaction p50, none other open", before_ms, "ms")
+    yield _figure(f"transaction p50, {count:,} others open", during_ms, "ms")
+    yield _growth(f"{count:,} others open against none, a transaction", [before_ms, during_ms])
+    yield _figure(f"ending one of {count:,} open ones", ended_ms, "ms")
+
+
+def _alone_ms(broker: Broker, topic: str, producer: RawProducer) -> float:
+    times = []
+    for _ in range(ALONE):
+        started = time.perf_counter()
+        ask(broker.first, producer.produce(topic, [0]))
+        producer.take(ask(broker.first, producer.commit()))
+        times.append(time.perf_counter() - started)
+    return statistics.median(times) * 1000
+
+
+def _partitions(broker: Broker, counts: Sequence[int]) -> Iterator[Figure]:
+    """One transaction of many partitions: added all at once, and one after the other."""
+    topic = new_topic(broker.address, "wide", partitions=counts[-1])
+    producer = RawProducer(transactional_id="wide")
+    producer.take(ask(broker.first, producer.init()))
+    for how, step in (("at once", counts[-1]), ("one by one", 1)):
+        costs_ms = []
+        for count in counts:
+            costs_ms.append(_wide_ms(broker.first, topic, producer, count, step) / count)
+            yield _figure(f"a partition of {count:,}, added {how}", costs_ms[-1], "ms")
+        yield _growth(f"{counts[-1]:,} partitions against {counts[0]}, {how}, each", costs_ms)
+
+
+def _wide_ms(
+    connection: RawClient, topic: str, producer: RawProducer, count: int, step: int
+) -> float:
+    """The middle of some: from one's first batch to the next's, so with all of its markers."""
+    begins = []
+    for _ in range(LARGE + 1):
+        begins.append(time.perf_counter())
+        for start in range(0, count, step):
+            wanted = range(start, min(start + step, count))
+            ask(connection, producer.produce(topic, wanted))
+        producer.take(ask(connection, producer.commit()))
+    taken = [after - before for before, after in pairwise(begins)]
+    return statistics.median(taken) * 1000
+
+
+def growth(costs: Sequence[float]) -> float:
+    """How much dearer one of the most is than one of the fewest."""
+    return costs[-1] / costs[0]
+
+
+def _growth(name: str, costs: Sequence[float]) -> Figure:
+    limit = below(GROWTH_MAX)
+    return Figure(family=FAMILY, name=name, value=growth(costs), unit="×", floor=limit)
+
+
+def _figure(name: str, value: float, unit: str) -> Figure:
+    return Figure(family=FAMILY, name=name, value=value, unit=unit)

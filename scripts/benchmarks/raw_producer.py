@@ -1,0 +1,145 @@
+"""Transactional producers without a client: the requests and nothing else, many ids on few sockets.
+
+They speak the newest generation: a partition is added by the first batch for it, and the end of a
+transaction tells the epoch of the next. `together` sends one request on each of several connections
+before it reads the answers, so that a broker meets several producers at once.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from odradek.protocol.api import Api
+from odradek.protocol.apis.coordinator import FIND_COORDINATOR, FindCoordinatorRequest
+from odradek.protocol.apis.produce import (
+    PRODUCE,
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from odradek.protocol.apis.txn import (
+    END_TXN,
+    INIT_PRODUCER_ID,
+    EndTxnRequest,
+    InitProducerIdRequest,
+)
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.record import Record, encode_batch
+from tests.broker.raw import RawClient
+
+GROUP: Final = 0
+TRANSACTION: Final = 1
+"""What a coordinator is looked for."""
+TIMEOUT_MS: Final = 60_000
+GIVE_UP_SECONDS: Final = 60.0
+PAUSE_SECONDS: Final = 0.002
+VALUE: Final = b"x" * 100
+TRY_AGAIN: Final = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    }
+)
+
+Question = tuple[Api[Any, Any], int, Any]
+
+
+@dataclass(slots=True, kw_only=True)
+class RawProducer:
+    """One transactional id and what the broker last said of it."""
+
+    transactional_id: str
+    producer_id: int = -1
+    epoch: int = -1
+
+    def init(self) -> Question:
+        request = InitProducerIdRequest(
+            transactional_id=self.transactional_id, transaction_timeout_ms=TIMEOUT_MS
+        )
+        return INIT_PRODUCER_ID, 5, request
+
+    def produce(self, topic: str, partitions: Sequence[int]) -> Question:
+        """The first batch of a transaction for each of `partitions`."""
+        batch = encode_batch(
+            [Record(key=None, value=VALUE, timestamp_ms=time.time_ns() // 1_000_000)],
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            base_sequence=0,
+            is_transactional=True,
+        )
+        data = tuple(PartitionProduceData(index=index, records=batch) for index in partitions)
+        request = ProduceRequest(
+            transactional_id=self.transactional_id,
+            acks=-1,
+            timeout_ms=TIMEOUT_MS,
+            topic_data=(TopicProduceData(name=topic, partition_data=data),),
+        )
+        return PRODUCE, 12, request
+
+    def commit(self) -> Question:
+        request = EndTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            committed=True,
+        )
+        return END_TXN, 5, request
+
+    def take(self, answer: Any) -> None:
+        """Go on with the producer id and epoch that InitProducerId and EndTxn tell."""
+        self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+
+
+def find_coordinator(connection: RawClient, key: str, key_type: int = TRANSACTION) -> None:
+    """What a client asks first; it makes the state topic. Returns when there is a coordinator."""
+    request = FindCoordinatorRequest(coordinator_keys=(key,), key_type=key_type)
+    deadline = time.monotonic() + GIVE_UP_SECONDS
+    while connection.ask(FIND_COORDINATOR, 4, request).coordinators[0].error_code:
+        _pause(deadline, "there is no coordinator")
+
+
+def ask(connection: RawClient, question: Question) -> Any:
+    """The answer, asked again while it is only that it is too early. Raises RuntimeError."""
+    (answer,) = together([connection], [question])
+    return answer
+
+
+def together(connections: Sequence[RawClient], questions: Sequence[Question]) -> list[Any]:
+    """The answers to questions, the first on the first connection and so on."""
+    answers: list[Any] = [None] * len(questions)
+    todo = list(range(len(questions)))
+    deadline = time.monotonic() + GIVE_UP_SECONDS
+    while todo:
+        for place in todo:
+            connections[place].request(*questions[place])
+        for place in todo:
+            answers[place] = connections[place].response()
+        todo = [place for place in todo if _is_too_early(answers[place])]
+        if todo:
+            _pause(deadline, f"{questions[todo[0]][0].name} was not possible")
+    return answers
+
+
+def _is_too_early(answer: Any) -> bool:
+    codes = set(error_codes(answer)) - {ErrorCode.NONE}
+    if codes - TRY_AGAIN:
+        raise RuntimeError(f"the broker answered {sorted(codes)}: {answer}")
+    return bool(codes)
+
+
+def error_codes(answer: Any) -> list[int]:
+    """Every error code in an answer to one of the questions above."""
+    if hasattr(answer, "responses"):
+        return [one.error_code for topic in answer.responses for one in topic.partition_responses]
+    return [answer.error_code]
+
+
+def _pause(deadline: float, what: str) -> None:
+    if time.monotonic() > deadline:
+        raise TimeoutError(f"{what} in {GIVE_UP_SECONDS:g} s")
+    time.sleep(PAUSE_SECONDS)
