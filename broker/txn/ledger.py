@@ -6,7 +6,7 @@ transaction is finished.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from math import inf
 from typing import Final
 
@@ -103,17 +103,22 @@ class Ledger:
 
     def unload(self, index: int) -> None:
         tenure = self._tenures.pop(index, None)
-        if tenure is None:
-            return
-        tenure.end()
-        self.timeouts.keep(lambda entry: not entry.tenure.is_over)
-        self.expirations.keep(lambda entry: not entry.tenure.is_over)
-        for entry in tenure.entries.values():
-            self._owners.pop(entry.transaction.producer_id, None)
+        if tenure is not None:
+            self._end([tenure])
 
     def unload_all(self) -> None:
-        for index in list(self._tenures):
-            self.unload(index)
+        tenures = list(self._tenures.values())
+        self._tenures.clear()
+        self._end(tenures)
+
+    def _end(self, tenures: Iterable[Tenure]) -> None:
+        """All at once: deadlines are looked through once, and not for each of fifty."""
+        for tenure in tenures:
+            tenure.end()
+            for entry in tenure.entries.values():
+                self._owners.pop(entry.transaction.producer_id, None)
+        self.timeouts.keep(lambda entry: not entry.tenure.is_over)
+        self.expirations.keep(lambda entry: not entry.tenure.is_over)
 
     def tenure_of(self, transactional_id: str) -> Tenure:
         """Raises KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS."""
