@@ -29,6 +29,7 @@ from odradek.client.errors import (
     Retriable,
     TimedOut,
 )
+from odradek.client.prepared import Completion, PreparedTransaction
 from odradek.client.producer import Producer
 from odradek.client.transaction import Transaction
 from odradek.client.types import (
@@ -55,6 +56,7 @@ __all__ = [
     "BufferFull",
     "Closed",
     "ClusterDescription",
+    "Completion",
     "ConfigEntry",
     "Consumer",
     "ConsumerRecord",
@@ -74,6 +76,7 @@ __all__ = [
     "PartitionDescription",
     "PartitionProducers",
     "Pin",
+    "PreparedTransaction",
     "Producer",
     "ProducerDescription",
     "ProducerIdAndEpoch",

@@ -115,6 +115,10 @@ class ProducerConfig(ClientConfig):
     """Records that wait for their acknowledgement; beyond it `send` waits."""
     delivery_timeout_ms: int = 120_000
     transaction_timeout_ms: int = 60_000
+    two_phase_commit: bool = False
+    """Transactions have no time-out: an outside coordinator ends them (`prepared.py`)."""
+    keep_prepared: bool = False
+    """Leave a transaction open that this transactional id has prepared, for `complete` to end."""
     partitioner: Partitioner | None = None
 
     def __post_init__(self) -> None:
@@ -133,6 +137,8 @@ class ProducerConfig(ClientConfig):
             raise ValueError("transactional_id is a name of at least one character, or None")
         if not self.waits_for_all and (self.idempotent or self.transactional_id is not None):
             raise ValueError('idempotence and transactions need acks="all"')
+        if self.transactional_id is None and (self.two_phase_commit or self.keep_prepared):
+            raise ValueError("two_phase_commit and keep_prepared need a transactional_id")
         if self.transactional_id is not None and self.idempotent is False:
             raise ValueError("a transactional producer is idempotent: leave idempotent out")
 
@@ -203,6 +209,8 @@ class ProducerOptions(ClientOptions, total=False):
     buffer_bytes: int
     delivery_timeout_ms: int
     transaction_timeout_ms: int
+    two_phase_commit: bool
+    keep_prepared: bool
     partitioner: Partitioner | None
 
 

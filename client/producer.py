@@ -17,6 +17,7 @@ from odradek.client.config import ProducerConfig, ProducerOptions
 from odradek.client.errors import BufferFull, Closed, OdradekError, Refused, TimedOut
 from odradek.client.metadata import Topic
 from odradek.client.partitioner import DefaultPartitioner
+from odradek.client.prepared import Completion, PreparedTransaction
 from odradek.client.sender import Sender
 from odradek.client.transaction import ABORT_GRACE_S, Transaction
 from odradek.client.transaction_control import TransactionControl
@@ -128,6 +129,16 @@ class Producer:
                 "running producer has, and that stays the same when it is started again"
             )
         return Transaction(self, self._control)
+
+    async def complete(self, decided: PreparedTransaction | None) -> Completion:
+        """End what was prepared, here or by an instance before this one (`keep_prepared=True`):
+        commit it if it is what was `decided`, else abort it; nothing if nothing is open.
+
+        Raises `Refused` if a transaction is open that is not prepared, `Fatal`, `Fenced`.
+        """
+        if self._control is None:
+            raise Refused("only a producer with a transactional_id has prepared transactions")
+        return await self._control.complete(decided)
 
     async def send(
         self,

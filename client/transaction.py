@@ -12,6 +12,7 @@ import trio
 
 from odradek.client.accumulator import Delivery, OnDelivery
 from odradek.client.errors import Aborted, Fatal, OdradekError, Refused
+from odradek.client.prepared import PreparedTransaction
 from odradek.client.transaction_control import TransactionControl
 from odradek.client.txn import State
 from odradek.client.types import GroupMetadata, Header, OffsetAndMetadata, TopicPartition
@@ -91,6 +92,13 @@ class Transaction:
     ) -> None:
         if self._outcome:
             return
+        if self._control.state is State.PREPARED and self._is_current:
+            if exc is not None:
+                exc.add_note(
+                    f"The transaction of {self._control.transactional_id!r} is prepared and stays "
+                    f"open: commit, abort or complete it."
+                )
+            return
         if exc is None:
             await self.commit()
         else:
@@ -147,6 +155,18 @@ class Transaction:
         """Wait until everything sent so far is stored. Raises the first failure."""
         self._check_open()
         await self._sending.flush()
+
+    async def prepare(self) -> PreparedTransaction:
+        """Wait until all of it is stored, and leave how it ends to an outside coordinator.
+
+        The state that is returned tells this transaction from every other: keep it where that
+        coordinator decides. From now on nothing may be sent, and the block ends without doing
+        anything, however it is left: `commit`, `abort`, or `Producer.complete` after a restart end
+        the transaction. Give the producer `two_phase_commit=True`, or its time-out still counts.
+        Raises `Aborted`, `Fatal`, `Refused`.
+        """
+        self._check_open()
+        return await self._control.prepare()
 
     async def commit(self) -> None:
         """Commit now; the block then ends without doing more.

@@ -35,6 +35,7 @@ from odradek.client.errors import (
     Retriable,
     TimedOut,
 )
+from odradek.client.prepared import Completion, PreparedTransaction
 from odradek.client.sender import Sender
 from odradek.client.transaction_requests import Refusal, TransactionRequests
 from odradek.client.txn import Event, State, step
@@ -63,6 +64,8 @@ class TransactionControl:
         self._cluster = cluster
         self._requests = TransactionRequests(cluster, config)
         self._timeout_ms = config.transaction_timeout_ms
+        self._keeps_prepared = config.keep_prepared
+        self._prepared: PreparedTransaction | None = None
         self._accumulator = accumulator
         self._sender = sender
         self._is_started = False
@@ -159,15 +162,22 @@ class TransactionControl:
     # Identity
 
     async def initialise(self) -> None:
-        """Take over the transactional id: fences whoever had it, ends what it left open.
+        """Take over the transactional id: fences whoever had it, ends what it left open (but for
+        what it has prepared, if that is to be kept).
 
         Raises `Fatal`, `Refused` or `TimedOut`.
         """
         try:
-            self._sender.identity = await self._requests.init_producer_id(NO_PRODUCER)
+            if self._keeps_prepared:
+                self._sender.identity, found = await self._requests.claim_producer_id()
+            else:
+                self._sender.identity = await self._requests.init_producer_id(NO_PRODUCER)
+                found = None
         except Refusal as refusal:
             raise refusal.error from None
-        self.advance(Event.INITIALISED)
+        self._prepared = found
+        self._is_started = found is not None
+        self.advance(Event.PREPARE if found is not None else Event.INITIALISED)
 
     async def _decide(self, error: OdradekError) -> None:
         """Ask the coordinator whether the epoch went up by a time-out or by a successor."""
@@ -304,10 +314,35 @@ class TransactionControl:
         self.advance(Event.BEGIN)
         self.number += 1
         self.cause = None
+        self._prepared = None
         self.partitions = {}
         self.groups = {}
         self._wanted = {}
         self._is_started = self._has_gap = self._was_ended = False
+
+    async def prepare(self) -> PreparedTransaction:
+        """Wait until all of the transaction is stored; from now on it may only be ended.
+
+        Raises `Aborted`, `Fatal`, `Refused` (not with TV1: only an epoch for each transaction tells
+        one from the next).
+        """
+        if self.transaction_version < 2:
+            raise Refused("preparing a transaction needs a broker with transaction.version 2")
+        self.check_sending()
+        await self._send_the_rest(State.OPEN)
+        self.advance(Event.PREPARE)
+        self._prepared = PreparedTransaction(*self._sender.identity)
+        return self._prepared
+
+    async def complete(self, decided: PreparedTransaction | None) -> Completion:
+        """Commit what is prepared if it is what was `decided`, else abort it. Raises as `end`."""
+        if self.state is State.READY:
+            return Completion.NOTHING
+        if self.state is not State.PREPARED:
+            raise Refused(f"nothing is prepared, the transaction is {self.state.value}")
+        committed = decided is not None and decided == self._prepared
+        await self.end(committed=committed)
+        return Completion.COMMITTED if committed else Completion.ABORTED
 
     async def end(self, *, committed: bool) -> None:
         """Commit or abort, and wait for the answer; cancelling ends only the waiting.
@@ -339,7 +374,7 @@ class TransactionControl:
         outcome.append(Closed("the producer was closed while the transaction was being ended"))
         try:
             if committed:
-                await self._send_the_rest()
+                await self._send_the_rest(State.COMMITTING)
             else:
                 self._has_gap |= self._sender.drop(Aborted("the transaction was aborted"))
                 await self._sender.settled()
@@ -357,24 +392,30 @@ class TransactionControl:
             self._ending = None
             ending.set()
 
-    async def _send_the_rest(self) -> None:
-        """Until every record of the transaction is stored. Raises what makes it impossible."""
+    async def _send_the_rest(self, state: State) -> None:
+        """Until every record of the transaction is stored. Raises what makes it impossible, which
+        is whatever leads out of `state`."""
         self._sender.start_flush()
         try:
-            while self._accumulator.incomplete and self.state is State.COMMITTING:
+            while self._accumulator.incomplete and self.state is state:
                 await self._accumulator.changed()
         finally:
             self._sender.end_flush()
         if self.state is State.IN_DOUBT and self._decided is not None:
             await self._decided.wait()
-        if self.state is not State.COMMITTING:
-            assert self.cause is not None, self.state
+        if self.state is not state:
+            if self.cause is None:  # somebody else has ended it meanwhile
+                raise Refused(f"the transaction is {self.state.value}")
             raise self.cause.copy()
 
     async def _end(self, committed: bool) -> None:
         """EndTxn, and a new epoch where it needs one."""
-        if not self._is_started or self._was_ended:
+        if self._was_ended or not (self._is_started or self._prepared):
             return
+        if not self._is_started:
+            # Prepared without anything in it: the broker knows nothing of it, and only has to spend
+            # the epoch. Else what was prepared would look like the next transaction.
+            committed = False
         try:
             self._sender.identity = await self._requests.end_txn(
                 self._sender.identity, committed=committed

@@ -15,11 +15,13 @@ from odradek.client.connection import TRANSACTION_FEATURE, Connection
 from odradek.client.errors import (
     Disconnected,
     OdradekError,
+    Refused,
     Retriable,
     TimedOut,
     code_of,
     transactional_error_for,
 )
+from odradek.client.prepared import PreparedTransaction
 from odradek.client.sender import PRODUCE_WITH_NAMES
 from odradek.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from odradek.protocol.apis.produce import PRODUCE
@@ -28,12 +30,14 @@ from odradek.protocol.apis.txn import (
     ADD_PARTITIONS_TO_TXN,
     END_TXN,
     INIT_PRODUCER_ID,
+    INIT_PRODUCER_ID_2PC,
     TXN_OFFSET_COMMIT,
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     EndTxnRequest,
     InitProducerIdRequest,
+    InitProducerIdResponse,
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
@@ -49,6 +53,8 @@ TV1_END_TXN: Final = 4
 TV2_PRODUCE: Final = 12
 TV2_TXN_OFFSET_COMMIT: Final = 5
 TV2_END_TXN: Final = 5
+TWO_PHASES: Final = 6
+"""The InitProducerId version that knows of two-phase commit (KIP-939)."""
 EXPECTS_EPOCH: Final = 3
 """The InitProducerId version that may say which id and epoch it has (KIP-360)."""
 
@@ -72,6 +78,7 @@ class TransactionRequests:
         """What the broker has decided for; known after `init_producer_id`."""
         self._cluster = cluster
         self._timeout_ms = config.transaction_timeout_ms
+        self._two_phase_commit = config.two_phase_commit
 
     @property
     def produce_at_most(self) -> int:
@@ -79,24 +86,53 @@ class TransactionRequests:
 
     async def init_producer_id(self, expected: ProducerIdentity) -> ProducerIdentity:
         """Take the id (NO_PRODUCER), or raise one's own epoch. Raises `Refusal`, `TimedOut`."""
+        answer = await self._init_producer_id(expected, keep_prepared=False)
+        return ProducerIdentity(answer.producer_id, answer.producer_epoch)
+
+    async def claim_producer_id(self) -> tuple[ProducerIdentity, PreparedTransaction | None]:
+        """Take the id, and leave open what is: which transaction that is. Raises `Refusal`,
+        `Refused`, `TimedOut`."""
+        answer = await self._init_producer_id(NO_PRODUCER, keep_prepared=True)
+        identity = ProducerIdentity(answer.producer_id, answer.producer_epoch)
+        if answer.ongoing_txn_producer_id < 0:
+            return identity, None
+        found = PreparedTransaction(
+            answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch
+        )
+        return identity, found
+
+    async def _init_producer_id(
+        self, expected: ProducerIdentity, *, keep_prepared: bool
+    ) -> InitProducerIdResponse:
         doing = f"starting transactional id {self.transactional_id!r}"
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id,
             transaction_timeout_ms=self._timeout_ms,
             producer_id=expected.producer_id,
             producer_epoch=expected.epoch,
+            enable2_pc=self._two_phase_commit,
+            keep_prepared_txn=keep_prepared,
         )
+        needs_two_phases = self._two_phase_commit or keep_prepared
+        api = INIT_PRODUCER_ID_2PC if needs_two_phases else INIT_PRODUCER_ID
 
-        async def attempt() -> ProducerIdentity:
+        async def attempt() -> InitProducerIdResponse:
             connection = await self._coordinator()
-            version = connection.version_of(INIT_PRODUCER_ID)
+            version = connection.version_of(api)
+            if needs_two_phases and version < TWO_PHASES:
+                raise Refused(
+                    f"{doing}: the broker does not serve two-phase commit; set its "
+                    f"transaction.two.phase.commit.enable, or leave out two_phase_commit and "
+                    f"keep_prepared",
+                    code=ErrorCode.UNSUPPORTED_VERSION,
+                )
             if expected is not NO_PRODUCER and version < EXPECTS_EPOCH:
                 code = ErrorCode.INVALID_PRODUCER_EPOCH
                 raise Refusal(code, transactional_error_for(code, doing))
             self._choose_version(connection)
-            answer = await connection.request(INIT_PRODUCER_ID, version, request)
+            answer = await connection.request(api, version, request)
             self._check(answer.error_code, doing)
-            return ProducerIdentity(answer.producer_id, answer.producer_epoch)
+            return answer
 
         return await self._repeat(doing, attempt)
 

@@ -10,7 +10,9 @@
                                                          v          ENDED
                                                       ABORTING ------------> READY
 
-FAIL leads to FAILED from everywhere, and from there nothing leads on.
+PREPARE leads from OPEN, when all of it is stored, and from NEW, if the instance before has left one
+behind, to PREPARED; COMMIT and ABORT lead on from there as from OPEN. FAIL leads to FAILED from
+everywhere, and from there nothing leads on.
 
 IN_DOUBT is ours. A broker answers INVALID_PRODUCER_EPOCH both to a producer whose transaction timed
 out and to one that a successor has replaced. The first may go on after an abort and the second must
@@ -30,6 +32,7 @@ class State(Enum):
     NEW = "not initialised"
     READY = "no transaction open"
     OPEN = "open"
+    PREPARED = "prepared"
     IN_DOUBT = "in doubt: finding out whether it timed out or was fenced"
     ABORTABLE = "to be aborted"
     COMMITTING = "committing"
@@ -42,6 +45,8 @@ class Event(Enum):
     BEGIN = auto()
     SEND = auto()
     """Records or offsets are given to the transaction."""
+    PREPARE = auto()
+    """All of it is stored, and somebody else decides how it ends; or such a one was found."""
     COMMIT = auto()
     ABORT = auto()
     ENDED = auto()
@@ -60,6 +65,7 @@ _NOT_OPEN: Final = "no transaction is open: send inside `with producer.transacti
 _OPEN: Final = "a transaction is open already: end it before the next one begins"
 _ENDING: Final = "the transaction is being ended: begin another one for more"
 _ABORT_FIRST: Final = "the transaction cannot be committed: abort it and do its work again"
+_PREPARED: Final = "the transaction is prepared: commit, abort or complete it"
 _OVER: Final = "the producer has failed: make a new one"
 _TWICE: Final = "the producer is initialised already"
 
@@ -74,6 +80,7 @@ TABLE: Final[Mapping[State, Mapping[Event, State | Refusal]]] = {
         Event.INITIALISED: State.READY,
         Event.BEGIN: (REFUSED, _UNTOUCHED),
         Event.SEND: (REFUSED, _UNTOUCHED),
+        Event.PREPARE: State.PREPARED,
         Event.COMMIT: (REFUSED, _UNTOUCHED),
         Event.ABORT: (REFUSED, _UNTOUCHED),
         Event.ENDED: (REFUSED, _UNTOUCHED),
@@ -86,6 +93,7 @@ TABLE: Final[Mapping[State, Mapping[Event, State | Refusal]]] = {
         Event.INITIALISED: (REFUSED, _TWICE),
         Event.BEGIN: State.OPEN,
         Event.SEND: (REFUSED, _NOT_OPEN),
+        Event.PREPARE: (REFUSED, _NOT_OPEN),
         Event.COMMIT: (REFUSED, _NOT_OPEN),
         Event.ABORT: (REFUSED, _NOT_OPEN),
         Event.ENDED: (REFUSED, _NOT_OPEN),
@@ -99,6 +107,7 @@ TABLE: Final[Mapping[State, Mapping[Event, State | Refusal]]] = {
         Event.INITIALISED: (REFUSED, _TWICE),
         Event.BEGIN: (REFUSED, _OPEN),
         Event.SEND: State.OPEN,
+        Event.PREPARE: State.PREPARED,
         Event.COMMIT: State.COMMITTING,
         Event.ABORT: State.ABORTING,
         Event.ENDED: (REFUSED, _OPEN),
@@ -107,10 +116,25 @@ TABLE: Final[Mapping[State, Mapping[Event, State | Refusal]]] = {
         Event.TIMED_OUT: State.ABORTABLE,
         Event.FAIL: State.FAILED,
     },
+    State.PREPARED: {
+        Event.INITIALISED: (REFUSED, _TWICE),
+        Event.BEGIN: (REFUSED, _PREPARED),
+        Event.SEND: (REFUSED, _PREPARED),
+        Event.PREPARE: (REFUSED, _PREPARED),
+        Event.COMMIT: State.COMMITTING,
+        Event.ABORT: State.ABORTING,
+        Event.ENDED: (REFUSED, _PREPARED),
+        # Everything is stored: what is answered late cannot be about what was promised.
+        Event.ABORT_NEEDED: State.PREPARED,
+        Event.DOUBT: State.PREPARED,
+        Event.TIMED_OUT: State.ABORTABLE,
+        Event.FAIL: State.FAILED,
+    },
     State.IN_DOUBT: {
         Event.INITIALISED: (REFUSED, _TWICE),
         Event.BEGIN: (REFUSED, _OPEN),
         Event.SEND: State.IN_DOUBT,
+        Event.PREPARE: (ABORTED, _ABORT_FIRST),
         Event.COMMIT: (ABORTED, _ABORT_FIRST),
         Event.ABORT: State.ABORTING,
         Event.ENDED: (REFUSED, _OPEN),
@@ -123,6 +147,7 @@ TABLE: Final[Mapping[State, Mapping[Event, State | Refusal]]] = {
         Event.INITIALISED: (REFUSED, _TWICE),
         Event.BEGIN: (REFUSED, _OPEN),
         Event.SEND: (ABORTED, _ABORT_FIRST),
+        Event.PREPARE: (ABORTED, _ABORT_FIRST),
         Event.COMMIT: (ABORTED, _ABORT_FIRST),
         Event.ABORT: State.ABORTING,
         Event.ENDED: (REFUSED, _OPEN),
@@ -136,6 +161,7 @@ TABLE: Final[Mapping[State, Mapping[Event, State | Refusal]]] = {
         Event.INITIALISED: (REFUSED, _TWICE),
         Event.BEGIN: (REFUSED, _ENDING),
         Event.SEND: (REFUSED, _ENDING),
+        Event.PREPARE: (REFUSED, _ENDING),
         Event.COMMIT: (REFUSED, _ENDING),
         Event.ABORT: (REFUSED, _ENDING),
         Event.ENDED: State.READY,
@@ -148,6 +174,7 @@ TABLE: Final[Mapping[State, Mapping[Event, State | Refusal]]] = {
         Event.INITIALISED: (REFUSED, _TWICE),
         Event.BEGIN: (REFUSED, _ENDING),
         Event.SEND: (REFUSED, _ENDING),
+        Event.PREPARE: (REFUSED, _ENDING),
         Event.COMMIT: (REFUSED, _ENDING),
         Event.ABORT: (REFUSED, _ENDING),
         Event.ENDED: State.READY,
@@ -160,6 +187,7 @@ TABLE: Final[Mapping[State, Mapping[Event, State | Refusal]]] = {
         Event.INITIALISED: (FATAL, _OVER),
         Event.BEGIN: (FATAL, _OVER),
         Event.SEND: (FATAL, _OVER),
+        Event.PREPARE: (FATAL, _OVER),
         Event.COMMIT: (FATAL, _OVER),
         Event.ABORT: (FATAL, _OVER),
         Event.ENDED: (FATAL, _OVER),

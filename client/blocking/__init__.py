@@ -33,6 +33,7 @@ from odradek.client.errors import (
     Retriable,
     TimedOut,
 )
+from odradek.client.prepared import Completion, PreparedTransaction
 from odradek.client.types import (
     BrokerDescription,
     ClusterDescription,
@@ -57,6 +58,7 @@ __all__ = [
     "BufferFull",
     "Closed",
     "ClusterDescription",
+    "Completion",
     "ConfigEntry",
     "Consumer",
     "ConsumerRecord",
@@ -76,6 +78,7 @@ __all__ = [
     "PartitionDescription",
     "PartitionProducers",
     "Pin",
+    "PreparedTransaction",
     "Producer",
     "ProducerDescription",
     "ProducerIdAndEpoch",

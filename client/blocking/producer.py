@@ -18,6 +18,7 @@ from odradek.client.accumulator import OnDelivery
 from odradek.client.blocking.loop import Hosted
 from odradek.client.config import ProducerConfig, ProducerOptions, parse_bootstrap
 from odradek.client.errors import Aborted, OdradekError, Refused, TimedOut
+from odradek.client.prepared import Completion, PreparedTransaction
 from odradek.client.producer import Producer as AsyncProducer
 from odradek.client.transaction import Transaction as AsyncTransaction
 from odradek.client.types import (
@@ -173,6 +174,11 @@ class Producer:
     def transaction(self) -> "Transaction":
         """A transaction, to be used with `with`. Raises `Refused` without transactional id."""
         return Transaction(self, self._async.transaction())
+
+    def complete(self, decided: PreparedTransaction | None) -> Completion:
+        """End what was prepared: commit it if it is what was `decided`, else abort it; see
+        `odradek.client.Producer.complete`."""
+        return self._hosted.loop.call(self._async.complete, decided)
 
     @property
     def transactional_id(self) -> str | None:
@@ -367,6 +373,15 @@ class Transaction:
     def flush(self) -> None:
         """Wait until everything sent so far is stored. Raises the first failure."""
         self._producer.flush()
+
+    def prepare(self) -> PreparedTransaction:
+        """Wait until all of it is stored, and leave its end to others; see
+        `odradek.client.Transaction.prepare`."""
+        return self._producer._hosted.loop.call(self._prepare)
+
+    async def _prepare(self) -> PreparedTransaction:
+        await self._producer._handed_over()
+        return await self._inner.prepare()
 
     def commit(self) -> None:
         """Commit now; the block then ends without doing more. Raises `Aborted`, `Fatal`."""

@@ -37,9 +37,14 @@ def test_only_the_coordinators_confirmation_makes_a_producer_ready_again() -> No
     }
 
 
-def test_only_an_open_transaction_can_be_committed() -> None:
+def test_only_an_open_or_prepared_transaction_can_be_committed() -> None:
     committable = [state for state in State if TABLE[state][Event.COMMIT] is State.COMMITTING]
-    assert committable == [State.OPEN]
+    assert committable == [State.OPEN, State.PREPARED]
+
+
+def test_only_what_is_open_or_was_found_can_be_prepared() -> None:
+    preparable = [state for state in State if TABLE[state][Event.PREPARE] is State.PREPARED]
+    assert preparable == [State.NEW, State.OPEN]
 
 
 def test_records_are_taken_only_in_an_open_transaction() -> None:
