@@ -40,7 +40,7 @@ async def test_committed_records_and_offsets_are_seen_together(
                 await transaction.send(topic, b"%d" % number, partition=0)
                 await transaction.send(topic, b"%d" % number, partition=1)
                 await transaction.send_offsets({place: OffsetAndMetadata(number, "note")}, group)
-    records = await read_all(bootstrap, topic, partitions=2)
+    records = await read_all(bootstrap, topic, partitions=2, count=6)
     assert sorted(record.value or b"" for record in records) == [b"0", b"0", b"1", b"1", b"2", b"2"]
     async with Consumer(bootstrap, group_id=group) as consumer:
         assert await consumer.committed([place]) == {place: OffsetAndMetadata(2, "note")}
@@ -59,7 +59,7 @@ async def test_aborted_records_and_offsets_are_not_seen(bootstrap: str, version:
                         raise KeyError(number)
             except KeyError:
                 pass
-    assert [record.value for record in await read_all(bootstrap, topic)] == [b"0", b"2"]
+    assert [record.value for record in await read_all(bootstrap, topic, count=2)] == [b"0", b"2"]
     everything = await read_all(bootstrap, topic, isolation_level="read_uncommitted")
     assert [record.value for record in everything] == [b"0", b"1", b"2", b"3"]
     async with Consumer(bootstrap, group_id=group) as consumer:
@@ -78,7 +78,7 @@ async def test_a_successor_ends_what_was_open_and_fences(bootstrap: str, version
                 ):
                     await following.send(topic, b"good", partition=0)
         assert "must stop" in str(caught.value)
-    assert [record.value for record in await read_all(bootstrap, topic)] == [b"good"]
+    assert [record.value for record in await read_all(bootstrap, topic, count=1)] == [b"good"]
 
 
 async def test_a_zombie_that_goes_on_sending_is_fenced(bootstrap: str, version: int) -> None:
@@ -105,7 +105,7 @@ async def test_a_time_out_aborts_and_the_producer_goes_on(bootstrap: str) -> Non
                         await trio.sleep(0.1)
         async with producer.transaction() as transaction:
             await transaction.send(topic, b"good", partition=0)
-    assert [record.value for record in await read_all(bootstrap, topic)] == [b"good"]
+    assert [record.value for record in await read_all(bootstrap, topic, count=1)] == [b"good"]
 
 
 async def test_encoded_batches_in_a_transaction(bootstrap: str, version: int) -> None:
@@ -119,7 +119,7 @@ async def test_encoded_batches_in_a_transaction(bootstrap: str, version: int) ->
         async with producer.transaction() as transaction:
             for partition in (0, 1, 0):
                 await transaction.send_batch(topic, partition, encoded)
-    records = await read_all(bootstrap, topic, partitions=2)
+    records = await read_all(bootstrap, topic, partitions=2, count=6)
     assert [one.value for one in records if one.partition == 0] == [b"x", b"y", b"x", b"y"]
 
 
