@@ -3,13 +3,16 @@
 A `.log` file or the directory of a partition shows its batches and what each transaction became; a
 data directory shows every partition in it. The other files of a log can be looked at one by one.
 Records of `__transaction_state` and `__consumer_offsets` are always decoded, those of other topics
-with `--records`. Nothing is written, and the broker may be running.
+with `--records`. What the coordinator's history in the same data directory says of a transaction
+(whose it was, who ended it) stands with it. Nothing is written, and the broker may be running.
+
+`__transaction_state` and `__consumer_offsets` are read as a real Kafka writes them, too, and logs
+that were compacted: offsets with gaps, batches without records.
 """
 
 import json
 import os.path
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from typing import Final
 
 import click
@@ -17,6 +20,7 @@ import click
 from odradek.broker.storage.aborted import AbortedIndex
 from odradek.broker.storage.checkpoint import CHECKPOINT, decode_checkpoint
 from odradek.broker.storage.disk import SystemDisk, read_only
+from odradek.broker.storage.dump_words import line_of
 from odradek.broker.storage.files import (
     ABORTED_INDEX,
     LOG,
@@ -24,14 +28,21 @@ from odradek.broker.storage.files import (
     SNAPSHOT,
     TIME_INDEX,
     file_offset,
+    file_path,
     offsets_in,
+    parent_of,
+)
+from odradek.broker.storage.found_transactions import (
+    OPEN,
+    FoundTransaction,
+    History,
+    Owner,
+    Transactions,
 )
 from odradek.broker.storage.index import OffsetIndex, TimeIndex
 from odradek.broker.storage.inspection import (
     FoundBatch,
-    FoundTransaction,
     Rest,
-    Transactions,
     batches_in,
     describe_record,
 )
@@ -41,8 +52,6 @@ from odradek.protocol.state_topics import INTERNAL_TOPICS
 
 Facts = dict[str, object]
 FOR_PEOPLE: Final = frozenset({"heading"})
-BATCH_LINE: Final = "{offsets:<22} {records:>7} {bytes:>9}  {time:<23}  {producer:<22} {what}"
-TRANSACTION_LINE: Final = "{offsets:<22} {records:>7} records  {producer:<22} {what}"
 
 
 @click.group()
@@ -59,7 +68,7 @@ def dump(path: str, records: bool, as_json: bool) -> None:
     try:
         for facts in _facts_of(path.rstrip("/") or "/", records):
             if not as_json:
-                click.echo(_line(facts))
+                click.echo(line_of(facts))
             elif facts["type"] not in FOR_PEOPLE:
                 click.echo(json.dumps(facts))
     except BrokenPipeError:  # `| head`: click ends quietly
@@ -74,11 +83,9 @@ def _facts_of(path: str, records: bool) -> Iterator[Facts]:
         return
     if not os.path.exists(path):
         raise click.ClickException(f"There is no {path}.")
-    directory, _, name = path.rpartition("/")
+    directory, name = parent_of(path), os.path.basename(path)
     if name.endswith(LOG):
-        transactions = Transactions()
-        yield from _segment(path, _topic_of(directory), records, transactions)
-        yield from _transactions(transactions)
+        yield from _log([path], directory, records, None)
         return
     for suffix, reader in READERS.items():
         if name.endswith(suffix):
@@ -89,32 +96,39 @@ def _facts_of(path: str, records: bool) -> Iterator[Facts]:
 
 def _directory(path: str, records: bool) -> Iterator[Facts]:
     names = SystemDisk().listdir(path)
-    bases = offsets_in(names, LOG)
-    if bases:
-        transactions = Transactions()
-        for base in bases:
-            segment = f"{path}/{base:020}{LOG}"
-            yield from _segment(segment, _topic_of(path), records, transactions)
-        yield from _transactions(transactions)
+    if offsets_in(names, LOG):
+        yield from _log(_segments(path), path, records, None)
         return
     partitions = [f"{path}/{name}" for name in names if os.path.isdir(f"{path}/{name}")]
     partitions = [p for p in partitions if offsets_in(SystemDisk().listdir(p), LOG)]
     if not partitions:
         raise click.ClickException(f"There is no log in {path}.")
+    history = History.read(path)
     for partition in partitions:
         if not _is_empty(partition):  # most of the state topics' are, and say nothing
-            yield from _directory(partition, records)
+            yield from _log(_segments(partition), partition, records, history)
+
+
+def _segments(directory: str) -> list[str]:
+    bases = offsets_in(SystemDisk().listdir(directory), LOG)
+    return [file_path(directory, base, LOG) for base in bases]
+
+
+def _log(
+    segments: list[str], directory: str, records: bool, history: History | None
+) -> Iterator[Facts]:
+    """Some segments of a partition, and what its transactions became."""
+    data_dir, name = os.path.split(os.path.abspath(directory))
+    history = history or History.read(data_dir)
+    transactions = Transactions()
+    for segment in segments:
+        yield from _segment(segment, name.rpartition("-")[0], records, transactions)
+    if transactions.ended or transactions.open:
+        yield from _transactions(transactions, history, data_dir, name)
 
 
 def _is_empty(directory: str) -> bool:
-    disk = SystemDisk()
-    bases = offsets_in(disk.listdir(directory), LOG)
-    return all(disk.size(f"{directory}/{base:020}{LOG}") == 0 for base in bases)
-
-
-def _topic_of(directory: str) -> str:
-    """Of `<topic>-<partition>`."""
-    return os.path.basename(os.path.abspath(directory)).rpartition("-")[0]
+    return all(SystemDisk().size(segment) == 0 for segment in _segments(directory))
 
 
 # log files
@@ -148,6 +162,10 @@ def _batch(found: FoundBatch) -> Facts:
         "codec": found.codec,
         "transactional": header.is_transactional,
     }
+    if found.lost_count:
+        facts["compacted"] = found.lost_count
+    if found.delete_horizon_ms is not None:
+        facts["delete_horizon_ms"] = found.delete_horizon_ms
     if header.has_producer:
         facts |= {"producer_id": header.producer_id, "producer_epoch": header.producer_epoch}
         if header.base_sequence >= 0:
@@ -155,7 +173,7 @@ def _batch(found: FoundBatch) -> Facts:
     if header.is_control:
         marker = found.marker()
         if marker is None:
-            facts["control"] = "unknown"
+            facts |= {"control": "unknown", "coordinator_epoch": None}
         else:
             facts["control"] = "COMMIT" if marker.committed else "ABORT"
             facts["coordinator_epoch"] = marker.coordinator_epoch
@@ -173,15 +191,33 @@ def _records(found: FoundBatch, topic: str) -> Iterator[Facts]:
         yield {"type": "problem", "text": f"the records cannot be read: {error}"}
 
 
-def _transactions(transactions: Transactions) -> Iterator[Facts]:
-    found = transactions.all()
-    if found:
-        yield {"type": "heading", "text": "What the transactions became:"}
-    yield from map(_transaction, found)
+def _transactions(
+    transactions: Transactions, history: History, data_dir: str, partition: str
+) -> Iterator[Facts]:
+    yield {"type": "heading", "text": "What the transactions became:"}
+    for found in transactions.all():
+        facts = _transaction(found)
+        owner = history.owner_of(found)
+        if owner is not None:
+            facts |= _owner(owner)
+        if found.outcome == OPEN:
+            behind = transactions.log_end_offset - (found.first_offset or 0)
+            facts |= {"records_behind": behind, "state": owner.state if owner else None}
+            # A broker that runs may have begun it after the one and ended it before the other.
+            forgot = history.forgot(found, partition)
+            facts["hangs"] = forgot and History.read(data_dir).forgot(found, partition)
+        yield facts
+    pinning = transactions.pinning()
+    yield {
+        "type": "stable",
+        "last_stable_offset": pinning.first_offset if pinning else transactions.log_end_offset,
+        "log_end_offset": transactions.log_end_offset,
+        "pinned_by": pinning.producer_id if pinning else None,
+    }
 
 
 def _transaction(found: FoundTransaction) -> Facts:
-    return {
+    facts: Facts = {
         "type": "transaction",
         "producer_id": found.producer_id,
         "producer_epoch": found.producer_epoch,
@@ -190,6 +226,33 @@ def _transaction(found: FoundTransaction) -> Facts:
         "records": found.record_count,
         "outcome": found.outcome,
     }
+    if found.marker_offset is not None:
+        facts |= {
+            "marker_offset": found.marker_offset,
+            "marker_epoch": found.marker_epoch,
+            "marker_ms": found.marker_ms,
+        }
+    if found.began_ms is not None:
+        facts["began_ms"] = found.began_ms
+        if found.marker_ms is not None:
+            facts["open_for_ms"] = max(found.marker_ms - found.began_ms, 0)
+    return facts
+
+
+def _owner(owner: Owner) -> Facts:
+    """Whose a transaction was, and why it was aborted if that was not its producer's wish."""
+    facts: Facts = {"transactional_id": owner.transactional_id}
+    for name, value in (
+        ("client_id", owner.client_id),
+        ("client_host", owner.client_host),
+        ("cause", owner.cause),
+        ("by_client_id", owner.by_client_id),
+        ("by_client_host", owner.by_client_host),
+        ("timeout_ms", owner.timeout_ms if owner.cause else None),
+    ):
+        if value is not None:
+            facts[name] = value
+    return facts
 
 
 # the other files
@@ -259,90 +322,3 @@ READERS: Final[dict[str, Callable[[str, str], Iterator[Facts]]]] = {
     SNAPSHOT: _snapshot,
     CHECKPOINT: _checkpoint,
 }
-
-
-# for people
-
-
-def _line(facts: Facts) -> str:
-    kind = facts["type"]
-    if kind == "file":
-        head = BATCH_LINE.format(
-            offsets="offsets", records="records", bytes="bytes", time="time (UTC)",
-            producer="producer", what="what",
-        )  # fmt: skip
-        return f"\n{facts['path']}\n{head}"
-    if kind == "batch":
-        return _batch_line(facts)
-    if kind == "transaction":
-        return TRANSACTION_LINE.format(
-            offsets=_range(facts["first_offset"], facts["last_offset"]),
-            records=facts["records"],
-            producer=_producer(facts),
-            what=facts["outcome"],
-        )
-    if kind == "heading":
-        return f"\n{facts['text']}"
-    if kind == "rest":
-        return (
-            f"the last {facts['bytes']} bytes, from byte {facts['position']} on, are no batch; "
-            "the broker cuts them off when it starts"
-        )
-    if kind == "problem":
-        return f"    {facts['text']}"
-    return _other_line(facts)
-
-
-def _other_line(facts: Facts) -> str:
-    said = [
-        f"{name}={_time(value) if name == 'timestamp_ms' else value}"
-        for name, value in facts.items()
-        if name != "type"
-    ]
-    return ("    " if facts["type"] == "record" else "") + "  ".join(said)
-
-
-def _batch_line(facts: Facts) -> str:
-    what = []
-    if "control" in facts:
-        what.append(f"{facts['control']} by coordinator epoch {facts.get('coordinator_epoch')}")
-    else:
-        if "first_sequence" in facts:
-            what.append(f"sequence {_range(facts['first_sequence'], facts['last_sequence'])}")
-        if facts["codec"] != "none":
-            what.append(str(facts["codec"]))
-        if facts["transactional"]:
-            what.append("in a transaction")
-    if "problem" in facts:
-        what.append(f"DAMAGED: {facts['problem']}")
-    return BATCH_LINE.format(
-        offsets=_range(facts["first_offset"], facts["last_offset"]),
-        records=facts["records"],
-        bytes=facts["bytes"],
-        time=_time(facts["timestamp_ms"]),
-        producer=_producer(facts),
-        what=", ".join(what),
-    ).rstrip()
-
-
-def _producer(facts: Facts) -> str:
-    if "producer_id" not in facts:
-        return "-"
-    return f"{facts['producer_id']} epoch {facts['producer_epoch']}"
-
-
-def _range(first: object, last: object) -> str:
-    if first is None:
-        return f"?..{last}"
-    return str(first) if first == last else f"{first}..{last}"
-
-
-def _time(timestamp_ms: object) -> str:
-    assert isinstance(timestamp_ms, int)
-    if timestamp_ms < 0:
-        return "-"
-    try:
-        moment = datetime.fromtimestamp(timestamp_ms / 1000, tz=UTC)
-    except (ValueError, OverflowError, OSError):
-        return str(timestamp_ms)
-    return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{timestamp_ms % 1000:03}"

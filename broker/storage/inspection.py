@@ -1,13 +1,14 @@
-"""A log as a person wants to see it: batches, and what became of each transaction.
+"""A log as a person wants to see it: its batches, and what the records of state topics say.
 
 It works on the bytes of files, of a broker that runs or not, and trusts none of them: what is cut
 off or damaged is said and not a reason to stop before the end of the good part.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
+from odradek.broker.storage.compaction.batches import delete_horizon
 from odradek.protocol.batch import (
     HEADER_BYTES,
     MAGIC,
@@ -62,6 +63,16 @@ class FoundBatch:
         codec = self.header.codec
         return Codec(codec).name.lower() if codec in list(Codec) else f"codec {codec}"
 
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """From when on compaction may forget what this batch deletes or ends."""
+        return delete_horizon(self.header)
+
+    @property
+    def lost_count(self) -> int:
+        """How many of its records compaction has taken."""
+        return max(self.header.last_offset_delta + 1 - self.header.record_count, 0)
+
     def marker(self) -> Marker | None:
         """What it says if it is a transaction marker."""
         if not self.header.is_control or self.problem is not None:
@@ -100,49 +111,6 @@ def batches_in(data: memoryview) -> Iterator[FoundBatch | Rest]:
         yield Rest(position, len(data) - position)
 
 
-@dataclass(slots=True)
-class FoundTransaction:
-    """A transaction in one partition, as far as it was seen."""
-
-    producer_id: int
-    producer_epoch: int
-    first_offset: int | None
-    """None if it began before what was looked at, or had no records here."""
-    last_offset: int
-    record_count: int = 0
-    outcome: str = "open"
-
-
-@dataclass(slots=True)
-class Transactions:
-    """Follows the batches of one partition and tells what their transactions became."""
-
-    open: dict[int, FoundTransaction] = field(default_factory=dict)
-    ended: list[FoundTransaction] = field(default_factory=list)
-
-    def see(self, batch: FoundBatch) -> None:
-        header = batch.header
-        if not header.is_transactional:
-            return
-        found = self.open.get(header.producer_id)
-        if found is None:
-            first_offset = None if header.is_control else header.base_offset
-            found = self.open[header.producer_id] = FoundTransaction(
-                header.producer_id, header.producer_epoch, first_offset, header.last_offset
-            )
-        found.last_offset = header.last_offset
-        marker = batch.marker()
-        if marker is not None:
-            found.outcome = "committed" if marker.committed else "aborted"
-            self.ended.append(self.open.pop(header.producer_id))
-        elif not header.is_control:
-            found.record_count += header.record_count
-
-    def all(self) -> list[FoundTransaction]:
-        """Those that ended, in the order of their markers, and then those that are open."""
-        return [*self.ended, *self.open.values()]
-
-
 def text_of(data: Buffer | None) -> str:
     """Bytes for people: text if they are text, cut short if they are long."""
     if data is None:
@@ -175,14 +143,30 @@ def _describe_transaction(record: Record) -> dict[str, object]:
     said: dict[str, object] = {"transactional_id": key.transactional_id}
     if record.value is None:
         return {**said, "removed": True}
-    value = decode_value(TransactionLogValue, record.value)
-    status = value.transaction_status
-    is_known = 0 <= status < len(TRANSACTION_STATES)
-    said |= {
-        "state": TRANSACTION_STATES[status] if is_known else f"state {status}",
+    return said | describe_state(decode_value(TransactionLogValue, record.value))
+
+
+def describe_state(value: TransactionLogValue) -> dict[str, object]:
+    """One state of a transactional id; what is not set is left out. Times are in milliseconds."""
+    said: dict[str, object] = {
+        "state": state_name(value.transaction_status),
         "producer_id": value.producer_id,
         "producer_epoch": value.producer_epoch,
         "timeout_ms": value.transaction_timeout_ms,
+        "transaction_version": value.client_transaction_version,
+    }
+    said |= {
+        name: number
+        for name, number in (
+            ("previous_producer_id", value.previous_producer_id),
+            ("next_producer_id", value.next_producer_id),
+            ("next_producer_epoch", value.next_producer_epoch),
+            ("last_producer_epoch", value.last_producer_epoch),
+            ("started_ms", value.transaction_start_timestamp_ms),
+            ("updated_ms", value.transaction_last_update_timestamp_ms),
+            ("epoch_bump_ms", value.epoch_bump_timestamp_ms),
+        )
+        if number >= 0
     }
     if value.transaction_partitions:
         said["partitions"] = [
@@ -190,11 +174,19 @@ def _describe_transaction(record: Record) -> dict[str, object]:
             for entry in value.transaction_partitions
             for index in entry.partition_ids
         ]
-    if value.client_id is not None:
-        said["client"] = f"{value.client_id} at {value.client_host}"
-    if value.epoch_bump_cause is not None:
-        said["epoch_bumped_by"] = value.epoch_bump_cause
+    for name, text in (
+        ("client_id", value.client_id),
+        ("client_host", value.client_host),
+        ("epoch_bump_cause", value.epoch_bump_cause),
+    ):
+        if text is not None:
+            said[name] = text
     return said
+
+
+def state_name(status: int) -> str:
+    is_known = 0 <= status < len(TRANSACTION_STATES)
+    return TRANSACTION_STATES[status] if is_known else f"state {status}"
 
 
 def _describe_group(record: Record) -> dict[str, object]:
@@ -205,7 +197,9 @@ def _describe_group(record: Record) -> dict[str, object]:
         if record.value is None:
             return {**said, "removed": True}
         offset = decode_value(OffsetCommitValue, record.value)
-        said["stored_offset"] = offset.offset
+        said |= {"stored_offset": offset.offset, "stored_ms": offset.commit_timestamp}
+        if offset.leader_epoch >= 0:
+            said["leader_epoch"] = offset.leader_epoch
         if offset.metadata:
             said["metadata"] = offset.metadata
         return said
@@ -216,8 +210,17 @@ def _describe_group(record: Record) -> dict[str, object]:
         return {
             "group": key.group,
             "protocol_type": group.protocol_type,
+            "protocol": group.protocol,
             "generation": group.generation,
             "leader": group.leader,
-            "members": [member.member_id for member in group.members],
+            "members": [
+                {
+                    "member_id": member.member_id,
+                    "group_instance_id": member.group_instance_id,
+                    "client_id": member.client_id,
+                    "client_host": member.client_host.removeprefix("/"),
+                }
+                for member in group.members
+            ],
         }
     return {"key": text_of(record.key), "value": text_of(record.value)}

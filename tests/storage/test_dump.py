@@ -1,7 +1,9 @@
 """`odradek log dump`, on files that a log really wrote."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -11,9 +13,13 @@ from odradek.broker.partitions import Partitions
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.disk import SystemDisk
 from odradek.broker.storage.dump import log
+from odradek.broker.storage.inspection import TRANSACTION_STATES
 from odradek.protocol.batch import Codec
 from odradek.protocol.record import Record
 from odradek.protocol.state_topics import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberMetadata,
     OffsetCommitKey,
     OffsetCommitValue,
     PartitionsSchema,
@@ -22,7 +28,7 @@ from odradek.protocol.state_topics import (
     encode_key,
     encode_value,
 )
-from tests.fakes.clock import FakeClock
+from tests.fakes.clock import START_MS, FakeClock
 from tests.storage.samples import Client, batch
 
 
@@ -46,25 +52,77 @@ async def data_dir(tmp_path: Path) -> Path:
     second.end(committed=False)
     third.send("e")
     states = await partitions.create("__transaction_state", UUID(int=2), 4, LogConfig())
-    value = TransactionLogValue(
-        producer_id=41,
-        producer_epoch=3,
-        transaction_timeout_ms=60_000,
-        transaction_status=1,
-        transaction_partitions=(PartitionsSchema(topic="flights", partition_ids=(0,)),),
-        transaction_last_update_timestamp_ms=5,
-        transaction_start_timestamp_ms=4,
-        client_id="refunds",
-        client_host="10.0.0.1",
-    )
     key = encode_key(TransactionLogKey(transactional_id="refunds-0"))
-    states.append_records([Record(key=key, value=encode_value(value)), Record(key=key, value=None)])
+    expired = encode_key(TransactionLogKey(transactional_id="expired"))
+    values = [
+        a_state(42, 0, "Ongoing", client_id="worker-1"),
+        a_state(42, 0, "PrepareAbort", client_id="worker-2", **FENCED),
+        a_state(42, 0, "Empty", client_id="worker-2", **FENCED),
+    ]
+    states.append_records(
+        [
+            *(Record(key=key, value=encode_value(value)) for value in values),
+            Record(key=expired, value=None),
+        ]
+    )
     offsets = await partitions.create("__consumer_offsets", UUID(int=3), 7, LogConfig())
-    offset_key = encode_key(OffsetCommitKey(group="copiers", topic="flights", partition=0))
-    stored = OffsetCommitValue(offset=17, metadata="", commit_timestamp=5)
-    offsets.append_records([Record(key=offset_key, value=encode_value(stored))])
+    offsets.append_records(list(group_records()))
     await partitions.close()
     return tmp_path
+
+
+FENCED: dict[str, Any] = {
+    "epoch_bump_cause": "new instance",
+    "epoch_bump_timestamp_ms": START_MS + 5,
+}
+
+
+def a_state(
+    producer_id: int, epoch: int, state: str, *, client_id: str | None, **others: Any
+) -> TransactionLogValue:
+    is_open = state != "Empty"
+    fields: dict[str, Any] = {
+        "transaction_timeout_ms": 60_000,
+        "transaction_partitions": PLACES if is_open else None,
+        "transaction_last_update_timestamp_ms": START_MS + 9,
+        "transaction_start_timestamp_ms": START_MS + 4 if is_open else -1,
+        "client_host": None if client_id is None else "10.0.0.1",
+    }
+    return TransactionLogValue(
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        transaction_status=TRANSACTION_STATES.index(state),
+        client_id=client_id,
+        **fields | others,
+    )
+
+
+PLACES = (PartitionsSchema(topic="flights", partition_ids=(0,)),)
+
+
+def group_records() -> Iterator[Record]:
+    place = OffsetCommitKey(group="copiers", topic="flights", partition=0)
+    stored = OffsetCommitValue(offset=17, metadata="a note", commit_timestamp=START_MS)
+    yield Record(key=encode_key(place), value=encode_value(stored))
+    yield Record(key=encode_key(place), value=None)
+    member = MemberMetadata(
+        member_id="m-1",
+        client_id="reader",
+        client_host="/10.0.0.2",
+        session_timeout=1,
+        subscription=b"",
+        assignment=b"",
+    )
+    group = GroupMetadataValue(
+        protocol_type="consumer", generation=3, protocol="range", leader="m-1", members=(member,)
+    )
+    name = encode_key(GroupMetadataKey(group="copiers"))
+    yield Record(key=name, value=encode_value(group))
+    nobody = GroupMetadataValue(
+        protocol_type="", generation=4, protocol=None, leader=None, members=()
+    )
+    yield Record(key=name, value=encode_value(nobody))
+    yield Record(key=name, value=None)
 
 
 async def test_a_person_sees_batches_markers_and_what_transactions_became(data_dir: Path) -> None:
@@ -78,11 +136,13 @@ async def test_a_person_sees_batches_markers_and_what_transactions_became(data_d
     )
     assert any(line.endswith("41 epoch 3 COMMIT by coordinator epoch 9") for line in lines)
     assert any(line.endswith("42 epoch 0 ABORT by coordinator epoch 0") for line in lines)
-    became = lines[lines.index("What the transactions became:") + 1 :]
+    became = lines[lines.index("What the transactions became:") + 2 :]
     assert became == [
-        "2..5 2 records 41 epoch 3 committed",
-        "4..7 2 records 42 epoch 0 aborted",
-        "8 1 records 43 epoch 0 open",
+        "2..5 2 41 epoch 3 committed by the marker at 5 after 0.0 s",
+        "4..7 2 42 epoch 0 aborted by the marker at 7 after 0.0 s: a new instance, worker-2 at "
+        "10.0.0.1, started; 'refunds-0' of worker-1 at 10.0.0.1",
+        "8 1 43 epoch 0 open, 1 record waits from 8 on; no transactional id has it: it hangs",
+        "The last stable offset is 8, the end 9: 1 record waits for producer id 43.",
     ]
     assert "value" not in result.output
 
@@ -98,21 +158,41 @@ async def test_a_data_directory_shows_all_partitions_and_decodes_state_topics(
 ) -> None:
     result = run(str(data_dir))
     assert result.exit_code == 0
-    assert "transactional_id=refunds-0  state=Ongoing  producer_id=41" in result.output
-    assert "partitions=['flights-0']  client=refunds at 10.0.0.1" in result.output
-    assert "transactional_id=refunds-0  removed=True" in result.output
-    assert "group=copiers  partition=flights-0  stored_offset=17" in result.output
+    for line in (
+        "0: 'refunds-0' Ongoing, producer id 42 epoch 0, in flights-0, begun 2023-11-14 "
+        "22:13:20.004, time-out 60.0 s, worker-1 at 10.0.0.1",
+        "2: 'refunds-0' Empty, producer id 42 epoch 0, time-out 60.0 s, worker-2 at 10.0.0.1, "
+        "last fenced at 2023-11-14 22:13:20.005: new instance",
+        "3: 'expired' is forgotten",
+        "0: group 'copiers' reads flights-0 from 17 on, noting 'a note', 2023-11-14 22:13:20.000",
+        "1: group 'copiers' has no offset of flights-0 any more",
+        "2: group 'copiers' generation 3, consumer by 'range', m-1 (reader at 10.0.0.2), who leads",
+        "3: group 'copiers' generation 4, nobody in it",
+        "4: group 'copiers' is forgotten",
+    ):
+        assert f"    {line}\n" in result.output
 
 
 async def test_json_has_one_object_a_line(data_dir: Path) -> None:
     result = run(f"{data_dir}/flights-0", "--json", "--records")
     facts = [json.loads(line) for line in result.output.splitlines()]
-    assert {fact["type"] for fact in facts} == {"file", "batch", "record", "transaction"}
+    assert {fact["type"] for fact in facts} == {
+        "file",
+        "batch",
+        "record",
+        "transaction",
+        "stable",
+    }
     assert [f["outcome"] for f in facts if f["type"] == "transaction"] == [
         "committed",
         "aborted",
         "open",
     ]
+    aborted = next(f for f in facts if f.get("outcome") == "aborted")
+    assert (aborted["transactional_id"], aborted["cause"]) == ("refunds-0", "new instance")
+    assert (aborted["by_client_id"], aborted["client_id"]) == ("worker-2", "worker-1")
+    stable = facts[-1]
+    assert (stable["last_stable_offset"], stable["pinned_by"]) == (8, 43)
     batches = [fact for fact in facts if fact["type"] == "batch"]
     assert batches[0]["codec"] == "zstd"
     assert sum(fact["records"] for fact in batches) == 9

@@ -1,0 +1,228 @@
+"""What became of each transaction in a partition's log, and whose it was.
+
+The log alone has producer ids, offsets and markers. Where `__transaction_state` is in the same data
+directory, its history says the rest: which transactional id, which client, and why it was aborted.
+A history that has been compacted says less; nothing here depends on its being whole.
+"""
+
+import os.path
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from odradek.broker.storage.disk import SystemDisk, read_only
+from odradek.broker.storage.files import LOG, file_path, offsets_in
+from odradek.broker.storage.inspection import (
+    TRANSACTION_STATES,
+    FoundBatch,
+    Rest,
+    batches_in,
+    state_name,
+)
+from odradek.protocol.errors import KafkaError, ProtocolError
+from odradek.protocol.state_topics import (
+    TRANSACTION_STATE_TOPIC,
+    TransactionLogKey,
+    TransactionLogValue,
+    decode_transaction_state_key,
+    decode_value,
+)
+
+OPEN: Final = "open"
+COMPACTED: Final = "compacted away"
+"""The last batch of a producer stays without records, and its marker may go before it."""
+ABORTING: Final = (
+    TRANSACTION_STATES.index("PrepareAbort"),
+    TRANSACTION_STATES.index("CompleteAbort"),
+)
+ALL_STATES: Final = tuple(range(len(TRANSACTION_STATES)))
+ONGOING: Final = TRANSACTION_STATES.index("Ongoing")
+
+
+@dataclass(slots=True)
+class FoundTransaction:
+    """A transaction in one partition, as far as it was seen. Times are the batches', in ms."""
+
+    producer_id: int
+    producer_epoch: int
+    first_offset: int | None
+    """None if it began before what was looked at, or had no records here."""
+    last_offset: int
+    record_count: int = 0
+    outcome: str = OPEN
+    """open, committed, aborted, ended (the marker has lost what it said), compacted away."""
+    began_ms: int | None = None
+    marker_offset: int | None = None
+    marker_epoch: int | None = None
+    marker_ms: int | None = None
+
+
+@dataclass(slots=True)
+class Transactions:
+    """Follows the batches of one partition and tells what their transactions became."""
+
+    open: dict[int, FoundTransaction] = field(default_factory=dict)
+    ended: list[FoundTransaction] = field(default_factory=list)
+    log_end_offset: int = 0
+
+    def see(self, batch: FoundBatch) -> None:
+        header = batch.header
+        self.log_end_offset = header.next_offset
+        if not header.is_transactional:
+            return
+        found = self.open.get(header.producer_id)
+        if found is None:
+            found = self.open[header.producer_id] = FoundTransaction(
+                header.producer_id, header.producer_epoch, None, header.last_offset
+            )
+        found.last_offset = header.last_offset
+        if header.is_control:
+            self._end(found, batch)
+        else:
+            self._go_on(found, batch)
+
+    def _go_on(self, found: FoundTransaction, batch: FoundBatch) -> None:
+        if found.first_offset is None:
+            found.first_offset = batch.header.base_offset
+            if batch.delete_horizon_ms is None:
+                found.began_ms = batch.header.base_timestamp
+        found.record_count += batch.header.record_count
+
+    def _end(self, found: FoundTransaction, batch: FoundBatch) -> None:
+        marker = batch.marker()
+        if marker is None:
+            found.outcome = "ended"
+        else:
+            found.outcome = "committed" if marker.committed else "aborted"
+        found.marker_offset = batch.header.base_offset
+        found.marker_epoch = batch.header.producer_epoch
+        found.marker_ms = batch.header.max_timestamp
+        self.ended.append(self.open.pop(found.producer_id))
+
+    def all(self) -> list[FoundTransaction]:
+        """Those that ended, in the order of their markers, and then those that are open."""
+        for found in self.open.values():
+            if not found.record_count:
+                found.outcome = COMPACTED
+        return [*self.ended, *self.open.values()]
+
+    def pinning(self) -> FoundTransaction | None:
+        """The open one that begins first: consumers with read_committed stop before it."""
+        return min(
+            (one for one in self.all() if one.outcome == OPEN),
+            key=lambda one: one.first_offset or 0,
+            default=None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """Whose a producer id is, as far as the history of its transactional id says."""
+
+    transactional_id: str
+    state: str
+    """The newest one stored for the id."""
+    client_id: str | None = None
+    client_host: str | None = None
+    cause: str | None = None
+    """Why the transaction was aborted, if not by its producer."""
+    by_client_id: str | None = None
+    by_client_host: str | None = None
+    timeout_ms: int = -1
+
+
+class History:
+    """Every state of every transactional id that a data directory still has."""
+
+    def __init__(self) -> None:
+        self._newest: dict[str, TransactionLogValue] = {}
+        self._ids: dict[int, str] = {}
+        self._by_epoch: dict[tuple[int, int], list[TransactionLogValue]] = {}
+
+    @classmethod
+    def read(cls, data_dir: str) -> "History":
+        """An empty one if there is no state topic there. What is damaged is passed over."""
+        history = cls()
+        for transactional_id, value in _stored_in(data_dir):
+            if value is None:
+                history._newest.pop(transactional_id, None)
+                continue
+            history._newest[transactional_id] = value
+            history._ids[value.producer_id] = transactional_id
+            place = (value.producer_id, value.producer_epoch)
+            history._by_epoch.setdefault(place, []).append(value)
+        return history
+
+    def forgot(self, found: FoundTransaction, partition: str) -> bool:
+        """Whether no transactional id is going to end an open transaction in a partition."""
+        newest = self._newest.get(self._ids.get(found.producer_id, ""))
+        return bool(self._ids) and (newest is None or partition not in _partitions(newest))
+
+    def owner_of(self, found: FoundTransaction) -> Owner | None:
+        transactional_id = self._ids.get(found.producer_id)
+        if transactional_id is None:
+            return None
+        newest = self._newest.get(transactional_id)
+        of_epoch = self._by_epoch.get((found.producer_id, found.producer_epoch), [])
+        of_marker = self._by_epoch.get((found.producer_id, found.marker_epoch or 0), [])
+        began = _last(of_epoch, ONGOING) or _last(of_epoch, *ALL_STATES)
+        aborted = _last(of_marker, *ABORTING) if found.outcome == "aborted" else None
+        if aborted is not None and not _is_by_others(began, aborted):
+            aborted = None
+        return Owner(
+            transactional_id=transactional_id,
+            state="forgotten" if newest is None else state_name(newest.transaction_status),
+            client_id=began.client_id if began else None,
+            client_host=began.client_host if began else None,
+            cause=aborted.epoch_bump_cause if aborted else None,
+            by_client_id=aborted.client_id if aborted else None,
+            by_client_host=aborted.client_host if aborted else None,
+            timeout_ms=began.transaction_timeout_ms if began else -1,
+        )
+
+
+def _is_by_others(began: TransactionLogValue | None, aborted: TransactionLogValue) -> bool:
+    """Whether an epoch changed on the way to the abort, for a cause that was stored."""
+    before_ms = began.epoch_bump_timestamp_ms if began else -1
+    return aborted.epoch_bump_cause is not None and before_ms != aborted.epoch_bump_timestamp_ms
+
+
+def _last(values: list[TransactionLogValue], *states: int) -> TransactionLogValue | None:
+    """The newest in one of these states."""
+    return next((one for one in reversed(values) if one.transaction_status in states), None)
+
+
+def _partitions(value: TransactionLogValue) -> Iterator[str]:
+    for topic in value.transaction_partitions or ():
+        for index in topic.partition_ids:
+            yield f"{topic.topic}-{index}"
+
+
+def _stored_in(data_dir: str) -> Iterator[tuple[str, TransactionLogValue | None]]:
+    """What the state topic's partitions hold, in the order of each."""
+    disk = SystemDisk()
+    prefix = f"{TRANSACTION_STATE_TOPIC}-"
+    for name in sorted(disk.listdir(data_dir)):
+        directory = f"{data_dir}/{name}"
+        if not name.startswith(prefix) or not os.path.isdir(directory):
+            continue
+        for base in offsets_in(disk.listdir(directory), LOG):
+            for batch in batches_in(read_only(file_path(directory, base, LOG))):
+                if not isinstance(batch, Rest) and batch.problem is None:
+                    yield from _states(batch)
+
+
+def _states(batch: FoundBatch) -> Iterator[tuple[str, TransactionLogValue | None]]:
+    if batch.header.is_control:
+        return
+    try:
+        for record in batch.records():
+            key = decode_transaction_state_key(record.key)
+            if isinstance(key, TransactionLogKey):
+                value = record.value
+                yield (
+                    key.transactional_id,
+                    None if value is None else decode_value(TransactionLogValue, value),
+                )
+    except (KafkaError, ProtocolError):
+        return  # the dump of that partition shows what is wrong with it
