@@ -20,10 +20,13 @@ class Printed(NamedTuple):
 
     @property
     def table(self) -> list[dict[str, str]]:
-        """The rows of what the tool printed, by the names in its first line."""
+        """The rows of what the tool printed, by the names in its first line.
+
+        A name with a line break tears its row in two; such rows are left out.
+        """
         assert self.status == 0, self.text
         head, *rows = [[cell.strip() for cell in line.split("\t")] for line in self.lines]
-        return [dict(zip(head, row, strict=True)) for row in rows]
+        return [dict(zip(head, row, strict=True)) for row in rows if len(row) == len(head)]
 
     @property
     def lines(self) -> list[str]:
