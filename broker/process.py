@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import trio
 
@@ -27,6 +27,8 @@ from odradek.broker.system import (
 )
 
 LOGGER: Final = logging.getLogger(__name__)
+
+E = TypeVar("E", bound=BaseException)
 
 LOCK_FILE: Final = ".lock"
 FILES_OF_A_CONNECTION: Final = 2
@@ -133,6 +135,9 @@ async def _main(
             nursery.cancel_scope.cancel()
     except* CannotServe as group:
         raise _first(group) from None
+    except* AssertionError as group:
+        LOGGER.critical("the broker stops, as an invariant is broken: %s", _first(group))
+        raise
     finally:
         gc.enable()
         meta.close()
@@ -172,6 +177,6 @@ def _say_started(what: Started, config: BrokerConfig, directory: Path, is_epheme
         )
 
 
-def _first(group: BaseExceptionGroup[CannotServe]) -> CannotServe:
+def _first(group: BaseExceptionGroup[E]) -> E:
     first = group.exceptions[0]
     return _first(first) if isinstance(first, BaseExceptionGroup) else first

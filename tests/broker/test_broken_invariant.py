@@ -1,0 +1,93 @@
+"""An illegal transition ends the broker: a real process, its exit status, its last words."""
+
+import os
+import re
+import select
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from odradek.broker.testing import run_broker
+from odradek.client.blocking import Admin, Producer
+from odradek.client.errors import OdradekError
+from tests.broker import broken_table
+
+SERVES = re.compile(r"serves ([^\s]+:\d+),")
+DEADLINE_SECONDS = 30.0
+
+
+def broken_broker(event: str, state: str, data: Path) -> tuple[subprocess.Popen[str], str]:
+    """A process that serves, with `event` in `state` made impossible, and its address."""
+    broken = str(Path(broken_table.__file__))
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            broken,
+            event,
+            state,
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--data-dir",
+            data,
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert process.stdout is not None
+    select.select([process.stdout], [], [], DEADLINE_SECONDS)
+    said = SERVES.search(process.stdout.readline())
+    assert said is not None
+    return process, said[1]
+
+
+def make_it_happen(address: str) -> None:
+    """A transaction is begun and committed."""
+    with (
+        Producer(
+            address,
+            transactional_id="me",
+            max_block_ms=3_000,
+            delivery_timeout_ms=3_000,
+            request_timeout_ms=3_000,
+        ) as producer,
+        producer.transaction() as transaction,
+    ):
+        transaction.send("ledger", b"one", partition=0)
+        transaction.flush()
+
+
+@pytest.mark.parametrize(
+    ("event", "state"),
+    [
+        ("ADD", "EMPTY"),  # fails in the handler of a request
+        ("COMMIT", "ONGOING"),
+        ("MARKED", "PREPARE_COMMIT"),  # fails in a task of the coordinator's own
+    ],
+)
+def test_the_broker_ends_and_says_why(event: str, state: str, tmp_path: Path) -> None:
+    process, address = broken_broker(event, state, tmp_path)
+    try:
+        with Admin(address) as admin:
+            admin.create_topic("ledger", partitions=1)
+        try:
+            make_it_happen(address)
+        except OdradekError:
+            assert event != "MARKED", "its commit was answered before the broker ended"
+        _, errors = process.communicate(timeout=DEADLINE_SECONDS)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 1, errors
+    label = "PrepareCommit" if state == "PREPARE_COMMIT" else state.title()
+    assert " CRITICAL " in errors, errors
+    said = [line for line in errors.splitlines() if " CRITICAL " in line]
+    assert f"the broker stops, as an invariant is broken: {event} in {label}: " in said[-1]
+
+    # What was decided before is finished by a broker that has no such bug.
+    with run_broker(data_dir=tmp_path) as broker, Producer(broker.address, transactional_id="me"):
+        pass
