@@ -51,9 +51,9 @@ def make_it_happen(address: str) -> None:
         Producer(
             address,
             transactional_id="me",
-            max_block_ms=3_000,
-            delivery_timeout_ms=3_000,
-            request_timeout_ms=3_000,
+            max_block_ms=1_000,
+            delivery_timeout_ms=1_000,
+            request_timeout_ms=1_000,
         ) as producer,
         producer.transaction() as transaction,
     ):
