@@ -19,9 +19,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 try:
     import pytest
@@ -39,6 +39,8 @@ class BrokerDidNotStart(Exception):
 
 class RunningBroker:
     """A broker process. `address` is what a client's `bootstrap.servers` takes."""
+
+    command: ClassVar[Sequence[str]] = (sys.executable, "-m", "odradek.broker", "serve")
 
     def __init__(
         self, data_dir: Path, config: Mapping[str, str], environment: Mapping[str, str], port: int
@@ -68,7 +70,7 @@ class RunningBroker:
         self._written.seek(0)
         self._written.truncate()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "odradek.broker", "serve", *arguments],
+            [*self.command, *arguments],
             stdout=subprocess.PIPE,
             stderr=self._written,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **self.environment},
@@ -128,15 +130,17 @@ def run_broker(
     config: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
     port: int = 0,
+    kind: type[RunningBroker] = RunningBroker,
 ) -> Iterator[RunningBroker]:
     """Run a broker process while the block runs.
 
     Without a `data_dir` its directory goes away afterwards; `config` has Kafka's property names;
-    port 0 picks a free one. Raises `BrokerDidNotStart`.
+    port 0 picks a free one; a `kind` of your own may start another command. Raises
+    `BrokerDidNotStart`.
     """
     directory = data_dir or Path(tempfile.mkdtemp(prefix="odradek-test-"))
     try:
-        broker = RunningBroker(directory, config or {}, environment or {}, port)
+        broker = kind(directory, config or {}, environment or {}, port)
         try:
             broker.start()
             yield broker

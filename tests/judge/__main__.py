@@ -3,13 +3,13 @@
 
 import contextlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import click
 
 from tests.judge.catalogue import catalogue
 from tests.judge.differences import DIFFERENCES
-from tests.judge.houses import kafka_house, our_house
+from tests.judge.houses import Open, kafka_house, our_house
 from tests.judge.judging import RECORDED, disagreements, file_of, record, recorded, told_to
 from tests.judge.story import Story
 
@@ -62,22 +62,24 @@ def _chosen(starts: tuple[str, ...]) -> list[Story]:
     return [s for s in catalogue().values() if not starts or s.id.startswith(starts)]
 
 
-def _kafkas(stories: list[Story]) -> Iterable[tuple[Story, list[str]]]:
-    for house in sorted({story.house for story in stories}):
-        with kafka_house(house, catalogue().values()) as kafka:
-            for story in stories:
-                if story.house == house:
-                    with _naming(story):
-                        yield story, told_to(kafka.broker, story)
+def _kafkas(stories: list[Story]) -> Iterator[tuple[Story, list[str]]]:
+    return _told(stories, kafka_house)
 
 
-def _ours(stories: list[Story]) -> Iterable[tuple[Story, list[str]]]:
-    for house in sorted({story.house for story in stories}):
-        with our_house(house, catalogue().values()) as broker:
-            for story in stories:
-                if story.house == house:
+def _ours(stories: list[Story]) -> Iterator[tuple[Story, list[str]]]:
+    return _told(stories, our_house)
+
+
+def _told(stories: list[Story], open_house: Open) -> Iterator[tuple[Story, list[str]]]:
+    """House by house: each is opened once, if it is needed."""
+    left = list(stories)
+    while left:
+        with open_house(left[0].house, catalogue().values()) as house:
+            for story in left:
+                if story.house in house.serves:
                     with _naming(story):
-                        yield story, told_to(broker.broker, story)
+                        yield story, told_to(house.broker, story)
+            left = [story for story in left if story.house not in house.serves]
 
 
 @contextlib.contextmanager

@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.judge.catalogue import catalogue
-from tests.judge.houses import House, kafka_house, our_house
+from tests.judge.houses import House, Open, kafka_house, our_house
 from tests.judge.judging import recorded, told_to
-from tests.judge.story import Story
 
 Transcript = Callable[[str], list[str]]
-Open = Callable[[str, list[Story]], contextlib.AbstractContextManager[House]]
 
 
 class Teller:
@@ -27,8 +25,9 @@ class Teller:
         if story_id not in self._transcripts:
             story = catalogue()[story_id]
             if story.house not in self._houses:
-                house = self._open(story.house, list(catalogue().values()))
-                self._houses[story.house] = self._stack.enter_context(house)
+                opened = self._open(story.house, list(catalogue().values()))
+                house = self._stack.enter_context(opened)
+                self._houses |= dict.fromkeys(house.serves, house)
             self._transcripts[story_id] = told_to(self._houses[story.house].broker, story)
         return self._transcripts[story_id]
 

@@ -6,7 +6,9 @@ broker is started again so that its coordinator reads them.
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -27,9 +29,9 @@ from odradek.protocol.state_topics import (
     encode_value,
     state_partition,
 )
-from tests.judge.line import Line
+from tests.judge.line import PATIENCE_SECONDS, Line
 from tests.judge.reading import STATE_PARTITIONS
-from tests.judge.story import BRIEF, SHARED, Story
+from tests.judge.story import BRIEF, GIVING_UP, SHARED, Story
 from tests.peers.kafka import RealKafka
 
 ADMIN_CLIENT: Final = "__admin_client"
@@ -44,6 +46,7 @@ COMMON: Final = {
 }
 SETTINGS: Final[Mapping[str, Mapping[str, str]]] = {
     SHARED: COMMON,
+    GIVING_UP: COMMON,
     BRIEF: {
         **COMMON,
         "transactional.id.expiration.ms": "1500",
@@ -68,20 +71,30 @@ class Startable(Address, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """A broker that serves."""
+    """A broker that serves stories of these houses."""
 
-    name: str
+    serves: Collection[str]
     broker: Address
+
+
+class GivingUp(RunningBroker):
+    """See `held.py`."""
+
+    command = (sys.executable, "-m", "tests.judge.held", "serve")
+
+
+Open = Callable[[str, Iterable[Story]], contextlib.AbstractContextManager[House]]
 
 
 @contextlib.contextmanager
 def our_house(house: str, stories: Iterable[Story]) -> Iterator[House]:
     """Our broker with what the stories of this house need."""
-    with run_broker(config={**SETTINGS[house], **OURS}) as broker:
+    kind = GivingUp if house == GIVING_UP else RunningBroker
+    with run_broker(config={**SETTINGS[house], **OURS}, kind=kind) as broker:
         if _prepare(broker, house, stories):
             broker.restart()
             _wait_until_coordinating(broker)
-        yield House(house, broker)
+        yield House([house], broker)
 
 
 @contextlib.contextmanager
@@ -92,7 +105,12 @@ def kafka_house(house: str, stories: Iterable[Story]) -> Iterator[House]:
             kafka.stop()
             kafka.start()
             _wait_until_coordinating(kafka)
-        yield House(house, kafka)
+        yield House(served_by(house), kafka)
+
+
+def served_by(house: str) -> Collection[str]:
+    """The houses that a Kafka serves which was started for this one: some differ in ours only."""
+    return [name for name, settings in SETTINGS.items() if settings == SETTINGS[house]]
 
 
 def _prepare(broker: RunningBroker | RealKafka, house: str, stories: Iterable[Story]) -> bool:
@@ -100,7 +118,7 @@ def _prepare(broker: RunningBroker | RealKafka, house: str, stories: Iterable[St
     _wait_until_coordinating(broker)
     line = Line(broker.host, broker.port, ADMIN_CLIENT)
     try:
-        here = [story for story in stories if story.house == house and story.planted]
+        here = [story for story in stories if story.planted and story.house in served_by(house)]
         for story in here:
             for name, value in story.planted.items():
                 wire = story.prefix + name
@@ -121,8 +139,12 @@ def _plant(line: Line, transactional_id: str, key: bytes, value: bytes) -> None:
         timeout_ms=5_000,
         topic_data=(TopicProduceData(name=TRANSACTION_STATE_TOPIC, partition_data=(data,)),),
     )
-    answer = line.ask(PRODUCE, PRODUCE_VERSION, request).responses[0].partition_responses[0]
-    assert answer.error_code == ErrorCode.NONE, (transactional_id, answer)
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    while True:  # a real Kafka's coordinator is ready before each partition of its topic is
+        answer = line.ask(PRODUCE, PRODUCE_VERSION, request).responses[0].partition_responses[0]
+        if answer.error_code == ErrorCode.NONE:
+            return
+        assert time.monotonic() < give_up, (transactional_id, answer)
 
 
 def _wait_until_coordinating(broker: Address) -> None:

@@ -41,12 +41,16 @@ def disagreements(
     """What differs and is not on the list, as a diff with what led to it, and which differences
     of the list were met."""
     met: set[Difference] = set()
-    settled = list(ours)
-    for index, (theirs, mine) in enumerate(itertools.zip_longest(kafka, ours, fillvalue="")):
-        known = None if theirs == mine else _known(story, theirs, mine)
-        if known is not None and index < len(settled):
-            met.add(known)
-            settled[index] = theirs
+    settled: list[str] = []
+    same = difflib.SequenceMatcher(None, kafka, ours, autojunk=False)
+    for _, start, end, my_start, my_end in same.get_opcodes():
+        pairs = itertools.zip_longest(kafka[start:end], ours[my_start:my_end], fillvalue="")
+        for theirs, mine in pairs:
+            known = None if theirs == mine else _known(story, theirs, mine)
+            if known is not None:
+                met.add(known)
+            settled.append(mine if known is None else theirs)
+    settled = [line for line in settled if line]
     if settled == kafka:
         return [], met
     diff = difflib.unified_diff(kafka, settled, "Kafka", "ours", n=CONTEXT_LINES, lineterm="")

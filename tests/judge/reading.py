@@ -135,6 +135,17 @@ class StateLog:
                 _, end = list_offset(self._line, TRANSACTION_STATE_TOPIC, partition, -1)
                 self._next[partition] = max(end, 0)
 
+    def watch_from_planted(self, transactional_id: str) -> None:
+        """Take in what is written about this id after the record that was planted for it."""
+        partition = state_partition(transactional_id, STATE_PARTITIONS)
+        self._next[partition] = 0
+        self._seen[transactional_id] = []
+        give_up = time.monotonic() + SETTLE_SECONDS
+        while not self._seen[transactional_id]:
+            assert time.monotonic() < give_up, f"{transactional_id} has not been planted"
+            self._read(partition)
+        self._seen[transactional_id].clear()
+
     @property
     def ids(self) -> list[str]:
         return list(self._seen)

@@ -26,6 +26,7 @@ _HOUSE: Final = "judge_house"
 _RECORDING: Final = "judge_recording"
 SHARED: Final = "shared"
 BRIEF: Final = "brief"
+GIVING_UP: Final = "giving up"
 
 Tell = Callable[..., None]
 
@@ -54,7 +55,7 @@ class Story:
     def run(self, broker: Broker) -> list[str]:
         """Tell the story to a broker and return the transcript, with the logs in the end."""
         for name in self.planted:
-            broker.states.watch(broker.names.on_wire(name))
+            broker.states.watch_from_planted(broker.names.on_wire(name))
         self.tell(broker, **self.arguments)
         broker.write_down_the_end()
         return broker.transcript
@@ -91,10 +92,19 @@ def kept_in(recording: str) -> Callable[[Tell], Tell]:
     return mark
 
 
+def in_house(house: str | Callable[..., str]) -> Callable[[Tell], Tell]:
+    """Tell the story to the brokers of this house, or of the one that the arguments say."""
+
+    def mark(tell: Tell) -> Tell:
+        setattr(tell, _HOUSE, house)
+        return tell
+
+    return mark
+
+
 def in_brief_house(tell: Tell) -> Tell:
     """Tell the story to brokers that forget transactional ids and producer ids in a moment."""
-    setattr(tell, _HOUSE, BRIEF)
-    return tell
+    return in_house(BRIEF)(tell)
 
 
 def stories_of(module: ModuleType) -> list[Story]:
@@ -109,12 +119,13 @@ def stories_of(module: ModuleType) -> list[Story]:
         for values in itertools.product(*several.values()):
             arguments = dict(zip(several, values, strict=True))
             variant = ",".join(f"{key}={_short(value)}" for key, value in arguments.items())
+            house = getattr(tell, _HOUSE, SHARED)
             found.append(
                 Story(
                     f"{base}[{variant}]" if variant else base,
                     tell,
                     arguments,
-                    getattr(tell, _HOUSE, SHARED),
+                    house(**arguments) if callable(house) else house,
                     getattr(tell, _PLANTED, {}),
                     getattr(tell, _RECORDING, ""),
                 )

@@ -1,0 +1,95 @@
+"""AddPartitionsToTxn, also VerifyOnly, and AddOffsetsToTxn: every row, at every version."""
+
+from tests.judge.broker import Broker
+from tests.judge.situations import HELD, TOPIC, WHO, house_of, reach, situations, somebody
+from tests.judge.story import in_house, kept_in, variants
+
+CLIENTS = range(4)
+BROKERS = range(4, 6)
+OTHER = len(WHO)
+
+
+@kept_in("add_cells.txt.gz")
+@in_house(house_of)
+@variants(situation=situations(), version=range(6))
+def story_cells(broker: Broker, situation: str, version: int) -> None:
+    """A partition that is in already (if anything is), another one, and both."""
+    broker.topic(TOPIC, OTHER + 1)
+    for mine, relation in enumerate(WHO):
+        who = somebody(reach(broker, relation, situation, partition=mine), relation)
+        broker.add(relation, who, [(TOPIC, mine)], version=version)
+        broker.add(relation, who, [(TOPIC, OTHER)], version=version)
+        broker.add(relation, who, [(TOPIC, mine), (TOPIC, OTHER)], version=version)
+        if version in BROKERS:
+            broker.add(relation, who, [(TOPIC, mine)], version=version, verify_only=True)
+
+
+@kept_in("add_cells.txt.gz")
+@in_house(house_of)
+@variants(situation=situations(), version=BROKERS)
+def story_verify_cells(broker: Broker, situation: str, version: int) -> None:
+    broker.topic(TOPIC, OTHER + 1)
+    for mine, relation in enumerate(WHO):
+        who = somebody(reach(broker, relation, situation, partition=mine), relation)
+        for partitions in ([(TOPIC, mine)], [(TOPIC, OTHER)], [(TOPIC, mine), (TOPIC, OTHER)]):
+            broker.add(relation, who, partitions, version=version, verify_only=True)
+
+
+@kept_in("add_cells.txt.gz")
+@in_house(house_of)
+@variants(situation=situations(), version=range(5))
+def story_offsets_cells(broker: Broker, situation: str, version: int) -> None:
+    broker.topic(TOPIC, len(WHO))
+    for mine, relation in enumerate(WHO):
+        who = somebody(reach(broker, relation, situation, partition=mine), relation)
+        broker.add_offsets(relation, who, "g", version=version)
+        broker.add_offsets(relation, who, "g", version=version)
+        if not situation.startswith(HELD):
+            broker.end(relation, who, commit=True)
+
+
+@variants(version=range(6))
+def story_unknown_among_known(broker: Broker, version: int) -> None:
+    broker.topic(TOPIC)
+    who = broker.init("x")
+    for bad in (("nowhere", 0), (TOPIC, 1), (TOPIC, -1)):
+        broker.add("x", who, [(TOPIC, 0), bad], version=version)
+        broker.add("x", who, [bad], version=version)
+    broker.add("x", who, [], version=version)
+    broker.add("x", who, [(TOPIC, 0), (TOPIC, 0)], version=version)
+    broker.end("x", who, commit=True)
+
+
+@variants(version=BROKERS)
+def story_unknown_is_verified(broker: Broker, version: int) -> None:
+    broker.topic(TOPIC)
+    who = broker.init("x")
+    broker.add("x", who, [(TOPIC, 0)])
+    for bad in (("nowhere", 0), (TOPIC, 1)):
+        broker.add("x", who, [(TOPIC, 0), bad], version=version, verify_only=True)
+    broker.add("x", who, [], version=version, verify_only=True)
+
+
+@variants(version=range(6))
+def story_internal_topics(broker: Broker, version: int) -> None:
+    who = broker.init("x")
+    broker.add("x", who, [("__consumer_offsets", 0)], version=version)
+    broker.add("x", who, [("__transaction_state", 0)], version=version)
+
+
+@variants(version=range(6))
+def story_empty_id(broker: Broker, version: int) -> None:
+    broker.topic(TOPIC)
+    who = broker.init(None)
+    broker.add("", who, [(TOPIC, 0)], version=version)
+    if version in BROKERS:
+        broker.add("", who, [(TOPIC, 0)], version=version, verify_only=True)
+    else:
+        broker.add_offsets("", who, "g", version=version)
+
+
+@variants(version=range(5))
+def story_empty_group(broker: Broker, version: int) -> None:
+    who = broker.init("x")
+    broker.add_offsets("x", who, "", version=version)
+    broker.end("x", who, commit=True)
