@@ -108,6 +108,12 @@ def _make_topic(process: Process, kind: Kind) -> None:
     wait_until_serving(process)
     with RawClient(process) as connection:
         find_coordinator(connection, "anybody", kind.key_type)
+    deadline = time.monotonic() + GIVE_UP_SECONDS
+    for place in range(PARTITIONS):
+        while not (process.log_dir / f"{kind.topic}-{place}").is_dir():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{kind.topic}-{place} was not made")
+            time.sleep(PAUSE_SECONDS)
 
 
 def plant(log_dir: Path, kind: Kind, ids: list[str]) -> None:
