@@ -392,8 +392,7 @@ class Broker(Asker):
         answer = fetch(self.line, wire, partition, offset, committed=True, version=version)
         said = [code_name(answer.error_code)]
         said += [f"hw {answer.high_watermark}", f"lso {answer.last_stable_offset}"]
-        listed = answer.aborted_transactions or ()
-        for aborted in sorted(listed, key=lambda each: each.first_offset):
+        for aborted in answer.aborted_transactions or ():
             whose = self.names.producer(aborted.producer_id)
             said.append(f"aborted {whose}@{aborted.first_offset}")
         offsets = [str(header.base_offset) for header, _ in iter_batches(answer.records or b"")]
