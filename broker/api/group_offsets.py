@@ -335,7 +335,7 @@ async def txn_offset_commit(
             codes.update(await _commit_in_transaction(context, request, producer, wanted))
             context.saw(request.transactional_id, producer)
     except KafkaError as error:
-        what = f"offsets of {request.group_id!r}"
+        what = f"storing offsets of {request.group_id!r}"
         tell_refused(context, request.transactional_id, producer, what, error)
         codes.update(dict.fromkeys(wanted, _transaction_code(error.code, context.api_version)))
     return TxnOffsetCommitResponse(

@@ -170,16 +170,20 @@ def tell_refused(
     producer: ProducerIdAndEpoch,
     what: str,
     error: KafkaError,
-) -> None:
-    """A line in the log for what a partition or the coordinator refused, with the cause."""
-    if error.code in REFUSED_FOR_GOOD:
-        transactions = context.core.transactions
-        why = transactions.why_refused(transactional_id, producer) or error.message
-        transactions.tell_refused(transactional_id, what, context.client, why)
+) -> str:
+    """A line in the log for what a partition or the coordinator refused. Returns the cause, in
+    words."""
+    if error.code not in REFUSED_FOR_GOOD:
+        return error.message
+    transactions = context.core.transactions
+    why = transactions.why_refused(transactional_id, producer) or error.message
+    transactions.tell_refused(transactional_id, what, context.client, why)
+    return why
 
 
 def tell(context: RequestContext, transactional_id: str, batches: Iterable["Batch"]) -> None:
-    """After a transactional Produce: its producer was seen here, or it was refused."""
+    """After a transactional Produce: its producer was seen here, or it was refused, and hears why
+    (from version 8 on)."""
     for batch in batches:
         header = batch.header
         if header is None or not header.is_transactional:
@@ -190,8 +194,9 @@ def tell(context: RequestContext, transactional_id: str, batches: Iterable["Batc
         if batch.error is None:
             context.saw(transactional_id, producer)
         else:
-            what = f"records for {TopicPartition(batch.topic, batch.index)}"
-            tell_refused(context, transactional_id, producer, what, batch.error)
+            what = f"a batch for {TopicPartition(batch.topic, batch.index)}"
+            why = tell_refused(context, transactional_id, producer, what, batch.error)
+            batch.error = KafkaError(batch.error.code, why)
 
 
 def _set_errors(

@@ -34,8 +34,9 @@ def what_happened(
     if before.state is not State.ONGOING:
         return line
     count = len(before.partitions)
+    fate = "kept open for it to end" if after.state is State.ONGOING else "aborted"
     return (
-        f"{line}; aborted: producer id {before.producer_id}, epoch {before.producer_epoch}, "
+        f"{line}; {fate}: producer id {before.producer_id}, epoch {before.producer_epoch}, "
         f"{count} partition{'' if count == 1 else 's'}, open for {_ago(before.started_ms, now_ms)}"
     )
 

@@ -41,7 +41,7 @@ _TIMES: Final = struct.Struct(">qq")
 _INT64: Final = struct.Struct(">q")
 _INT16: Final = struct.Struct(">h")
 _VERSION: Final = 1
-_STATES: Final = tuple(State)
+_STATES: Final = tuple(state for state in State if state.is_stored)
 _CAUSES: Final = {cause.value.encode(): cause for cause in BumpCause}
 _NOWHERE: Final[frozenset[TopicPartition]] = frozenset()
 

@@ -32,6 +32,8 @@ from odradek.protocol.state_topics import (
 ID_MAX_BYTES: Final = 32_767
 """What the key's string can hold."""
 
+STORED: Final = frozenset(state for state in State if state.is_stored)
+
 
 def encode(transactional_id: str, transaction: Transaction) -> Record:
     client, bump = transaction.client, transaction.bump
@@ -79,7 +81,7 @@ def _by_topic(partitions: frozenset[TopicPartition]) -> tuple[PartitionsSchema, 
 def decode(value: bytes) -> Transaction:
     """Raises ProtocolError for a version, a state or bytes that are not known here."""
     stored = decode_value(TransactionLogValue, value)
-    if stored.transaction_status not in State.__members__.values():
+    if stored.transaction_status not in STORED:
         raise ProtocolError(f"a transaction has state {stored.transaction_status}")
     is_kept = stored.next_producer_epoch != NO_PRODUCER_EPOCH
     if is_kept and State(stored.transaction_status).may_expire:

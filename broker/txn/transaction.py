@@ -33,6 +33,11 @@ class State(IntEnum):
         return self.name.title().replace("_", "")
 
     @property
+    def is_stored(self) -> bool:
+        """A dead id has a tombstone, and a fence is stored as the abort that it is."""
+        return self not in (State.DEAD, State.PREPARE_EPOCH_FENCE)
+
+    @property
     def is_prepared(self) -> bool:
         """Decided, and not every partition has its marker yet."""
         return self in (State.PREPARE_COMMIT, State.PREPARE_ABORT)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.txn import loading, store
-from odradek.broker.txn.transaction import BumpCause, EpochBump, State, Transaction
+from odradek.broker.txn.transaction import BumpCause, EpochBump, Transaction
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.record import encode_batch
 from odradek.protocol.state_topics import (
@@ -142,7 +142,7 @@ def test_the_same_topic_in_other_partitions_is_there_once() -> None:
 
 
 def test_every_state_has_its_place() -> None:
-    for state in State:
+    for state in store.STORED:
         value = store.encode("id", replace(ONE, state=state, partitions=frozenset())).value
         assert value is not None
         assert loading.Decoder()._decode(value).state is state

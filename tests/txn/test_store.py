@@ -34,7 +34,7 @@ transactions = st.builds(
     previous_producer_id=ids,
     next_producer_id=ids,
     timeout_ms=st.integers(0, 2**31 - 1),
-    state=st.sampled_from([state for state in State if state is not State.EMPTY]),
+    state=st.sampled_from([s for s in State if s.is_stored and s is not State.EMPTY]),
     partitions=st.frozensets(st.builds(TopicPartition, names, st.integers(0, 2**31 - 1))),
     started_ms=times,
     updated_ms=times,
@@ -180,3 +180,39 @@ async def test_a_record_that_cannot_be_read_is_not_skipped() -> None:
     broken = Record(key=encode_key(TransactionLogKey(transactional_id="a")), value=b"\0\1?")
     with refused(ErrorCode.CORRUPT_MESSAGE):
         await loaded(batch(0, store.encode("a", ONE), broken))
+
+
+@pytest.mark.parametrize("state", [State.DEAD, State.PREPARE_EPOCH_FENCE])
+def test_a_state_that_is_never_stored_is_refused(state: State) -> None:
+    """The table knows nothing of them that would lead on: it would end the broker."""
+    record = store.encode("x", Transaction(producer_id=1, timeout_ms=1, state=state))
+    assert record.value is not None
+    with pytest.raises(ProtocolError, match=f"state {state.value}"):
+        store.decode(record.value)
+    with pytest.raises(ProtocolError, match=f"state {state.value}"):
+        loading.Decoder().decode(record.value)
+
+
+@pytest.mark.parametrize("state", [State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT])
+def test_two_identities_without_a_transaction_are_refused(state: State) -> None:
+    kept = Transaction(
+        producer_id=1, timeout_ms=1, state=state, next_producer_id=2, next_producer_epoch=0
+    )
+    record = store.encode("x", kept)
+    assert record.value is not None
+    with pytest.raises(ProtocolError, match="nothing is open"):
+        loading.Decoder().decode(record.value)
+
+
+def test_a_kept_transaction_is_read_by_both_decoders_alike() -> None:
+    kept = Transaction(
+        producer_id=1,
+        producer_epoch=4,
+        timeout_ms=1,
+        state=State.ONGOING,
+        next_producer_id=2,
+        next_producer_epoch=0,
+    )
+    record = store.encode("x", kept)
+    assert record.value is not None
+    assert store.decode(record.value) == loading.Decoder().decode(record.value) == kept
