@@ -8,7 +8,7 @@ verification that prevents that switched off.
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from confluent_kafka.admin import (
@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
 from odradek.broker.testing import run_broker
 from odradek.protocol.errors import ErrorCode
 from tests.broker.api.conftest import HostAndPort
-from tests.broker.api.producing import Writer, settled, unique, until
+from tests.broker.api.producing import Writer, unique, until
 from tests.broker.asks import batch, create_topic, fetch, produce
 from tests.broker.raw import RawClient
 from tests.compat.kafka_tool import TRANSACTIONS, KafkaTools, Printed
@@ -56,7 +56,7 @@ class World:
             timestamp_ms=int(time.time() * 1000) - HOUR_MS,
         )
 
-        def ask() -> object:
+        def ask() -> Any:
             return produce(
                 self.client,
                 topic,
@@ -66,8 +66,8 @@ class World:
                 transactional_id="nobody",
             )
 
-        answer = settled(ask)
-        assert answer.error_code == E.NONE
+        # A real Kafka needs a moment until a setting is in force.
+        answer = until(ask, lambda answer: answer.error_code == E.NONE)
         return int(answer.base_offset)
 
     def stable(self, topic: str, partition: int = 0) -> tuple[int, int]:
