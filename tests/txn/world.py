@@ -342,3 +342,9 @@ def refused(*codes: ErrorCode) -> Iterator[None]:
     with pytest.raises(KafkaError) as raised:
         yield
     assert raised.value.code in codes, raised.value
+
+
+async def commit_into_nothing(world: World, who: ProducerIdAndEpoch) -> None:
+    """Ask for a commit of which nobody will say how it ended."""
+    with refused(ErrorCode.NOT_COORDINATOR):
+        await world.commit(who)
