@@ -6,7 +6,8 @@ Each agent is a small program over one real client library: `confluent_agent.py`
 of them, against ours and against a real Kafka. A process of its own can be stopped and killed
 without a word, as in life. The commands:
 
-    open NAME BOOTSTRAP TRANSACTIONAL_ID     a producer; initialises its transactions
+    open NAME BOOTSTRAP TRANSACTIONAL_ID TIMEOUT_MS
+                                             a producer; initialises its transactions
     begin|commit|abort NAME
     send NAME TOPIC PARTITION VALUE          answers the record's offset
     offsets NAME GROUP TOPIC PARTITION OFFSET
@@ -113,11 +114,13 @@ class Agent:
         self.tell(*words)
         return self.answer()
 
-    def producer(self, bootstrap: str, transactional_id: str) -> "RemoteProducer":
+    def producer(
+        self, bootstrap: str, transactional_id: str, *, timeout_ms: int = 60_000
+    ) -> "RemoteProducer":
         """A producer in the agent that has initialised its transactions."""
         self._names += 1
         made = RemoteProducer(self, f"producer-{self._names}")
-        self.ask("open", made.name, bootstrap, transactional_id)
+        self.ask("open", made.name, bootstrap, transactional_id, timeout_ms)
         return made
 
     def pause(self) -> None:

@@ -28,8 +28,10 @@ class AiokafkaAgent(Agent):
     def perform(self, command: str, words: list[str]) -> object:
         return self._runner.run(getattr(self, f"do_{command}")(*words))
 
-    async def do_open(self, name: str, bootstrap: str, transactional_id: str) -> None:
-        self._producers[name] = await _opened(bootstrap, transactional_id)
+    async def do_open(
+        self, name: str, bootstrap: str, transactional_id: str, timeout_ms: str
+    ) -> None:
+        self._producers[name] = await _opened(bootstrap, transactional_id, int(timeout_ms))
 
     async def do_begin(self, name: str) -> None:
         await self._producers[name].begin_transaction()
@@ -55,10 +57,11 @@ class AiokafkaAgent(Agent):
         return await _relay(*words[:6], count=int(words[6]), batch=int(words[7]))
 
 
-async def _opened(bootstrap: str, transactional_id: str) -> Any:
+async def _opened(bootstrap: str, transactional_id: str, timeout_ms: int = 60_000) -> Any:
     made = AIOKafkaProducer(
         bootstrap_servers=bootstrap,
         transactional_id=transactional_id,
+        transaction_timeout_ms=timeout_ms,
         retry_backoff_ms=RETRY_BACKOFF_MS,
     )
     await made.start()

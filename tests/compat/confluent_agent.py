@@ -40,9 +40,9 @@ class ConfluentAgent(Agent):
         error: KafkaError = refused.args[0]
         return error.name()
 
-    def do_open(self, name: str, bootstrap: str, transactional_id: str) -> None:
+    def do_open(self, name: str, bootstrap: str, transactional_id: str, timeout_ms: str) -> None:
         self._bootstrap = bootstrap
-        self._producers[name] = _opened(bootstrap, transactional_id)
+        self._producers[name] = _opened(bootstrap, transactional_id, int(timeout_ms))
 
     def do_begin(self, name: str) -> None:
         self._producers[name].begin_transaction()
@@ -61,7 +61,12 @@ class ConfluentAgent(Agent):
             answers.append((error, message.offset()))
 
         sender.produce(topic, value.encode(), partition=int(partition), on_delivery=answered)
-        sender.flush(TIMEOUT_SECONDS)
+        try:
+            sender.flush(TIMEOUT_SECONDS)
+        except SystemError as crashed:  # confluent-kafka raises a fatal error inside the callback
+            if isinstance(crashed.__cause__, KafkaException):
+                raise crashed.__cause__ from None
+            raise
         ((error, offset),) = answers
         if error is not None:
             raise KafkaException(error)
@@ -80,11 +85,12 @@ class ConfluentAgent(Agent):
         return _relay(*words[:6], count=int(words[6]), batch=int(words[7]))
 
 
-def _opened(bootstrap: str, transactional_id: str) -> Producer:
+def _opened(bootstrap: str, transactional_id: str, timeout_ms: int = 60_000) -> Producer:
     made = Producer(
         {
             "bootstrap.servers": bootstrap,
             "transactional.id": transactional_id,
+            "transaction.timeout.ms": timeout_ms,
             "linger.ms": 0,
             **QUICK,
         }

@@ -30,8 +30,8 @@ class KafkaPythonAgent(Agent):
     def __init__(self) -> None:
         self._producers: dict[str, Any] = {}
 
-    def do_open(self, name: str, bootstrap: str, transactional_id: str) -> None:
-        self._producers[name] = _opened(bootstrap, transactional_id)
+    def do_open(self, name: str, bootstrap: str, transactional_id: str, timeout_ms: str) -> None:
+        self._producers[name] = _opened(bootstrap, transactional_id, int(timeout_ms))
 
     def do_begin(self, name: str) -> None:
         self._producers[name].begin_transaction()
@@ -50,8 +50,13 @@ class KafkaPythonAgent(Agent):
         return _relay(*words[:6], count=int(words[6]), batch=int(words[7]))
 
 
-def _opened(bootstrap: str, transactional_id: str) -> Any:
-    made = KafkaProducer(bootstrap_servers=bootstrap, transactional_id=transactional_id, **QUICK)
+def _opened(bootstrap: str, transactional_id: str, timeout_ms: int = 60_000) -> Any:
+    made = KafkaProducer(
+        bootstrap_servers=bootstrap,
+        transactional_id=transactional_id,
+        transaction_timeout_ms=timeout_ms,
+        **QUICK,
+    )
     made.init_transactions()
     return made
 

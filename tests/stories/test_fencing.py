@@ -5,6 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
+from odradek.broker.testing import RunningBroker
+from odradek.client import blocking
 from tests.compat.agents import Agent, Client, Refused
 from tests.stories.conftest import Stage
 from tests.stories.fencing import (
@@ -15,7 +17,7 @@ from tests.stories.fencing import (
     play,
 )
 from tests.stories.logs import log_of, states_of
-from tests.stories.looking import eventually
+from tests.stories.looking import Onlooker, eventually
 
 Unique = Callable[[str], str]
 
@@ -60,3 +62,27 @@ def test_instances_with_two_ids_do_not_disturb_each_other(
     assert log_of(stage.data_dir, topic) == LOG_OF_TWO_IDS[client.transaction_version]
     assert first.write(topic, "value-3") == 4
     assert second.write(topic, "value-4") == 6
+
+
+def test_the_broker_says_who_fenced_it(
+    story_broker: RunningBroker, client: Client, agent: Agent, unique: Unique
+) -> None:
+    onlooker, topic, transactional_id = (
+        Onlooker(story_broker.address),
+        unique("why"),
+        unique("refunds"),
+    )
+    onlooker.create_topic(topic)
+
+    play(agent, onlooker, topic, transactional_id, transactional_id)
+    with blocking.Admin(story_broker.address) as admin:
+        found = admin.describe_transaction(transactional_id)
+
+    assert found.epoch_bump_cause == "new instance"
+    assert found.client_host == "127.0.0.1"
+    assert found.explanation is not None
+    sentence = (
+        f"'{transactional_id}' was fenced: a new instance from 127.0.0.1 as '{found.client_id}'"
+    )
+    assert found.explanation.startswith(sentence)
+    assert sentence in story_broker.log

@@ -66,6 +66,8 @@ def test_log_dump_tells_the_story(client: Client, data_dir: Path) -> None:
     assert [fact["outcome"] for fact in transactions] == ["aborted", "committed", "committed"]
     in_order = re.compile(r"value-1.*ABORT.*value-2.*COMMIT.*aborted.*committed", re.DOTALL)
     assert in_order.search(for_people), for_people
+    assert f"'{ID}'" in for_people
+    assert "a new instance" in for_people
 
 
 def test_log_dump_tells_what_the_coordinator_knew(client: Client, data_dir: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 import pytest
 
 from odradek.broker.testing import RunningBroker, run_broker
+from odradek.client import blocking
 from tests.compat.agents import Agent, Client, Refused, RemoteProducer
 from tests.compat.confluent import read, values
 from tests.stories.logs import log_of, markers_of, states_of
@@ -84,7 +85,11 @@ def assert_it_ended(
 ) -> None:
     """All of it or nothing: records, markers, offsets, and what the coordinator knows."""
     onlooker.wait_until_settled(TOPIC, PARTITIONS)
-    eventually(lambda: last_state(broker), state or f"Complete{how.title()}")
+    with blocking.Admin(broker.address) as admin:
+        ended = state or f"Complete{how.title()}"
+        eventually(lambda: admin.describe_transaction(ID).state, ended)
+        assert admin.describe_transaction(ID).partitions == ()
+    assert last_state(broker) == ended
     # Which markers were written is not known after a restart, so all are sent again; one of the
     # first generation is then in the log twice, as Kafka has it, too.
     assert [set(markers) for markers in markers_in(broker)] == [{how.upper()}] * 3
@@ -155,6 +160,10 @@ def test_before_it_was_decided_nothing_is_visible_and_a_new_instance_ends_it(
 
     for partition in PARTITIONS:
         assert onlooker.ends(TOPIC, partition) == (0, 1)
+    with blocking.Admin(broker.address) as admin:
+        described = admin.describe_transaction(ID)
+    assert described.state == "Ongoing"
+    assert len(described.partitions) == len(PARTITIONS) + 1
     assert read(broker.address, TOPIC, count=0, partitions=2) == []
     with client.running() as successor:
         successor.producer(broker.address, ID)

@@ -53,7 +53,11 @@ func (a agent) perform(words []string) (string, error) {
 	name := words[1]
 	switch words[0] {
 	case "open":
-		client, err := kgo.NewClient(transactional(words[2], words[3])...)
+		timeoutMs, err := strconv.Atoi(words[4])
+		if err != nil {
+			return "", err
+		}
+		client, err := kgo.NewClient(transactional(words[2], words[3], timeoutMs)...)
 		if err != nil {
 			return "", err
 		}
@@ -123,10 +127,11 @@ func (a agent) commitOffset(ctx context.Context, name string, words []string) er
 	return kerr.ErrorForCode(response.Topics[0].Partitions[0].ErrorCode)
 }
 
-func transactional(bootstrap, transactionalID string) []kgo.Opt {
+func transactional(bootstrap, transactionalID string, timeoutMs int) []kgo.Opt {
 	return []kgo.Opt{
 		kgo.SeedBrokers(bootstrap),
 		kgo.TransactionalID(transactionalID),
+		kgo.TransactionTimeout(time.Duration(timeoutMs) * time.Millisecond),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerLinger(0),
 		kgo.ProducerBatchCompression(kgo.NoCompression()), // so that logs of one story are of one size
@@ -147,7 +152,7 @@ func relay(words []string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	session, err := kgo.NewGroupTransactSession(append(transactional(bootstrap, transactionalID),
+	session, err := kgo.NewGroupTransactSession(append(transactional(bootstrap, transactionalID, 60_000),
 		kgo.ConsumerGroup(group),
 		kgo.InstanceID(instance),
 		kgo.ConsumeTopics(source),

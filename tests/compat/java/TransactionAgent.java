@@ -48,7 +48,7 @@ public final class TransactionAgent {
     private String perform(String[] words) throws Exception {
         KafkaProducer<String, String> producer = producers.get(words[1]);
         switch (words[0]) {
-            case "open" -> producers.put(words[1], open(words[2], words[3]));
+            case "open" -> producers.put(words[1], open(words[2], words[3], Integer.parseInt(words[4])));
             case "begin" -> producer.beginTransaction();
             case "commit" -> end(producer, true);
             case "abort" -> end(producer, false);
@@ -69,9 +69,10 @@ public final class TransactionAgent {
         return "";
     }
 
-    private static KafkaProducer<String, String> open(String bootstrap, String transactionalId) {
+    private static KafkaProducer<String, String> open(String bootstrap, String transactionalId, int timeoutMs) {
         Map<String, Object> settings = quick(bootstrap);
         settings.put("transactional.id", transactionalId);
+        settings.put("transaction.timeout.ms", timeoutMs);
         KafkaProducer<String, String> producer =
             new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer());
         producer.initTransactions();
@@ -125,7 +126,7 @@ public final class TransactionAgent {
         Relay(String[] words) {
             target = words[6];
             count = Long.parseLong(words[7]);
-            producer = open(words[1], words[2]);
+            producer = open(words[1], words[2], 60_000);
             Map<String, Object> settings = quick(words[1]);
             settings.put("group.id", words[3]);
             settings.put("group.instance.id", words[4]);

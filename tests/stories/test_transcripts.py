@@ -1,0 +1,79 @@
+"""What a client is told after it lost its transaction: the same, call by call, as by a real Kafka.
+
+Foreign clients decide by these answers whether to abort and go on or to give up for good.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import pytest
+
+from odradek.broker.testing import RunningBroker
+from tests.compat.agents import Agent, Refused, RemoteProducer
+from tests.peers.kafka import RealKafka
+from tests.stories.looking import Onlooker
+
+pytestmark = pytest.mark.peers
+
+ACCEPTED: Final = "accepted"
+SHORT_MS: Final = 1_000
+NEXT_CALLS: Final = pytest.mark.parametrize("next_call", ["send", "commit", "abort"])
+
+Story = Callable[[Agent, Onlooker, str, str], RemoteProducer]
+
+
+def fenced(agent: Agent, onlooker: Onlooker, topic: str, transactional_id: str) -> RemoteProducer:
+    """A new instance has taken the place of one that was in a transaction."""
+    producer = agent.producer(onlooker.address, transactional_id)
+    producer.begin()
+    producer.send(topic, "value-1")
+    agent.producer(onlooker.address, transactional_id)
+    return producer
+
+
+def too_late(agent: Agent, onlooker: Onlooker, topic: str, transactional_id: str) -> RemoteProducer:
+    """A transaction was open for longer than it may be, and was aborted."""
+    producer = agent.producer(onlooker.address, transactional_id, timeout_ms=SHORT_MS)
+    producer.begin()
+    producer.send(topic, "value-1")
+    onlooker.wait_until_settled(topic)
+    return producer
+
+
+@NEXT_CALLS
+@pytest.mark.parametrize("story", [fenced, too_late])
+def test_a_client_hears_from_us_what_it_hears_from_kafka(
+    agent: Agent,
+    story_broker: RunningBroker,
+    real_kafka: RealKafka,
+    unique: Callable[[str], str],
+    story: Story,
+    next_call: str,
+) -> None:
+    calls = [next_call, "abort", "begin", "send", "commit"]
+    topic, transactional_id = unique("lost"), unique("loser")
+    heard = []
+    for address in (story_broker.address, real_kafka.address):
+        onlooker = Onlooker(address)
+        onlooker.create_topic(topic)
+        producer = story(agent, onlooker, topic, transactional_id)
+        heard.append(transcript(producer, topic, calls))
+
+    assert heard[0] == heard[1]
+    assert heard[1][0] != ACCEPTED or next_call == "abort"
+
+
+def transcript(producer: RemoteProducer, topic: str, calls: Sequence[str]) -> list[str]:
+    """How each call ended: accepted, or what the client's library calls the error."""
+    return [outcome_of(producer, topic, call) for call in calls]
+
+
+def outcome_of(producer: RemoteProducer, topic: str, call: str) -> str:
+    try:
+        if call == "send":
+            producer.send(topic, "value-2")
+        else:
+            getattr(producer, call)()
+    except Refused as refused:
+        return refused.kind
+    return ACCEPTED
