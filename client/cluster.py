@@ -51,6 +51,9 @@ COORDINATOR_MOVED: Final = frozenset(
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
     }
 )
+MANY_COORDINATORS_SINCE: Final = 4
+"""The FindCoordinator version that asks for many (KIP-699)."""
+KEYS_PER_REQUEST: Final = 1_000
 CONNECT_TIMEOUT_S: Final = 10.0
 CONCURRENT_TRANSACTIONS_BACKOFF_MS: Final = 1.0
 """The markers of the transaction before are usually written within milliseconds."""
@@ -373,7 +376,7 @@ class Cluster:
         version = connection.version_of(FIND_COORDINATOR)
         request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=(key,))
         answer = await connection.request(FIND_COORDINATOR, version, request)
-        if version >= 4:
+        if version >= MANY_COORDINATORS_SINCE:
             found = answer.coordinators[0]
             number, said = found.error_code, found.error_message
             node = Node(found.node_id, found.host, found.port)
@@ -384,6 +387,26 @@ class Cluster:
         self.metadata.nodes.setdefault(node.node_id, node)
         self._coordinators[(kind, key)] = node.node_id
         return node.node_id
+
+    async def learn_coordinators(self, kind: CoordinatorKind, keys: Iterable[str]) -> None:
+        """Look for the coordinators of many keys at once, so that `coordinator` knows them.
+
+        What is not found here, `coordinator` looks for again and says why. Raises as `ask`.
+        """
+        connection = await self._any_connection()
+        version = connection.version_of(FIND_COORDINATOR)
+        missing = [key for key in keys if (kind, key) not in self._coordinators]
+        if version < MANY_COORDINATORS_SINCE:
+            return
+        for start in range(0, len(missing), KEYS_PER_REQUEST):
+            some = tuple(missing[start : start + KEYS_PER_REQUEST])
+            request = FindCoordinatorRequest(key="", key_type=kind, coordinator_keys=some)
+            answer = await connection.request(FIND_COORDINATOR, version, request)
+            for found in answer.coordinators:
+                if found.error_code == ErrorCode.NONE:
+                    node = Node(found.node_id, found.host, found.port)
+                    self.metadata.nodes.setdefault(node.node_id, node)
+                    self._coordinators[(kind, found.key)] = node.node_id
 
     def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
         self._coordinators.pop((kind, key), None)

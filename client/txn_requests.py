@@ -141,12 +141,26 @@ async def describe_transactions(
             for one in answer.transaction_states
         }
 
-    async def coordinator(transactional_id: str) -> int:
-        return await cluster.coordinator(TRANSACTION, transactional_id)
-
     return await _gather(
-        cluster, wanted, coordinator, ask, IDS_PER_REQUEST, "describing transactions"
+        cluster,
+        wanted,
+        partial(_coordinators, cluster),
+        ask,
+        IDS_PER_REQUEST,
+        "describing transactions",
     )
+
+
+async def _coordinators(cluster: Cluster, ids: Sequence[str]) -> dict[str, int | OdradekError]:
+    await cluster.learn_coordinators(TRANSACTION, ids)
+    return {one: await _or_error(cluster.coordinator(TRANSACTION, one)) for one in ids}
+
+
+async def _or_error(call: Awaitable[Value]) -> Value | OdradekError:
+    try:
+        return await call
+    except OdradekError as error:
+        return error
 
 
 def _described(
@@ -240,11 +254,17 @@ async def describe_producers(
     return await _gather(
         cluster,
         wanted,
-        partial(_leader, cluster),
+        partial(_leaders, cluster),
         ask,
         PARTITIONS_PER_REQUEST,
         "describing producers",
     )
+
+
+async def _leaders(
+    cluster: Cluster, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, int | OdradekError]:
+    return {one: await _or_error(_leader(cluster, one)) for one in partitions}
 
 
 async def _leader(cluster: Cluster, partition: TopicPartition) -> int:
@@ -333,22 +353,22 @@ async def write_abort_marker(
 async def _gather(
     cluster: Cluster,
     wanted: Sequence[Key],
-    place: Callable[[Key], Awaitable[int]],
+    places: Callable[[Sequence[Key]], Awaitable[Mapping[Key, int | OdradekError]]],
     ask: Callable[[int, Sequence[Key]], Awaitable[Mapping[Key, Value | OdradekError]]],
     per_request: int,
     doing: str,
 ) -> dict[Key, Value | OdradekError]:
-    """An answer for each of `wanted`, from the node that `place` says, retried while retriable."""
+    """An answer for each of `wanted`, from the node that `places` says, retried while retriable."""
     found: dict[Key, Value | OdradekError] = {}
 
     async def attempt() -> None:
         missing = [one for one in wanted if isinstance(found.get(one, UNANSWERED), Retriable)]
         by_node: dict[int, list[Key]] = {}
-        for one in missing:
-            try:
-                by_node.setdefault(await place(one), []).append(one)
-            except OdradekError as error:
-                found[one] = error
+        for one, node_id in (await places(missing)).items():
+            if isinstance(node_id, OdradekError):
+                found[one] = node_id
+            else:
+                by_node.setdefault(node_id, []).append(one)
         questions = {
             (node_id, start): partial(ask, node_id, keys[start : start + per_request])
             for node_id, keys in by_node.items()

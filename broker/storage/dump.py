@@ -64,7 +64,15 @@ def log() -> None:
 @click.option("--records", is_flag=True, help="Also show keys and values.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def dump(path: str, records: bool, as_json: bool) -> None:
-    """Show what is in a log file, a partition's directory or a data directory."""
+    """Show what is in a log file, a partition's directory or a data directory.
+
+    \b
+    Objects of --json have a type: file, batch, record, transaction (outcome:
+    open, committed, aborted, ended, compacted away), stable (the last stable
+    offset and who holds it back), rest, problem, and for the other files
+    index, timeindex, txnindex, snapshot, checkpoint. Names that end in _ms
+    are milliseconds since 1970, or last so long.
+    """
     try:
         for facts in _facts_of(path.rstrip("/") or "/", records):
             if not as_json:

@@ -117,7 +117,7 @@ def transaction_words(facts: Facts) -> str:
         said.append(who)
     if "epoch_bump_cause" in facts:
         when = f" at {time_of(facts['epoch_bump_ms'])}" if "epoch_bump_ms" in facts else ""
-        said.append(f"last fenced{when}: {facts['epoch_bump_cause']}")
+        said.append(f"last fenced{when}: {printable(facts['epoch_bump_cause'])}")
     return ", ".join(said)
 
 
@@ -144,7 +144,7 @@ def group_words(facts: Facts) -> str:
 def _member(member: Mapping[str, object], leader: object) -> str:
     who = client_words(member["client_id"], member["client_host"])
     instance = member["group_instance_id"]
-    name = f"{member['member_id']} ({who})" + (f" as {instance!r}" if instance else "")
+    name = f"{printable(member['member_id'])} ({who})" + (f" as {instance!r}" if instance else "")
     return f"{name}, who leads" if member["member_id"] == leader else name
 
 
@@ -241,8 +241,15 @@ def client_words(client_id: object, host: object) -> str | None:
     """worker-7 at 127.0.0.1; None where nobody said."""
     if client_id is None and host is None:
         return None
-    name = client_id or "a client without a name"
-    return f"{name} at {host}" if host else str(name)
+    name = printable(client_id or "a client without a name")
+    return f"{name} at {printable(host)}" if host else name
+
+
+def printable(text: object) -> str:
+    """What stands in a file, on a terminal: what would move its cursor is shown escaped."""
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode() for one in str(text)
+    )
 
 
 def _producer(facts: Facts) -> str:

@@ -3,17 +3,14 @@
 import functools
 import json
 import os
+import shutil
 import sys
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, ParamSpec, TypeVar
 
 import click
 
 from odradek.client.errors import OdradekError
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -21,8 +18,6 @@ R = TypeVar("R")
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 DEFAULT_TIMEOUT_S: Final = 10.0
 INTERRUPTED: Final = 130
-PIPE_WIDTH: Final = 1_000
-"""Columns for a reader that is no terminal: nothing is to be wrapped or cut."""
 
 
 def told(command: Callable[P, R]) -> Callable[P, R]:
@@ -87,20 +82,46 @@ def echo_json(facts: Mapping[str, object]) -> None:
     click.echo(json.dumps(facts, ensure_ascii=False))
 
 
-def console() -> "Console":
-    """Where tables go. rich takes a tenth of a second to import, so only who needs it does."""
-    from rich.console import Console
-
-    return Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH)
+def terminal_width() -> int | None:
+    """Columns of the terminal that standard output is; None if it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def new_table(*columns: str, right: tuple[str, ...] = ()) -> "Table":
-    """A table without frames, its columns as wide as they need; `right` has numbers."""
+def show_table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()
+) -> None:
+    """A table without frames; `right` has numbers.
+
+    On a terminal the first column, a name, is folded where room is short. Whatever else reads it
+    gets every row in one line, and at once: rich needs a second for a few thousand rows.
+    """
+    if terminal_width() is None:
+        _show_plain(columns, rows, right)
+        return
+    # rich takes a tenth of a second to import.
     from rich import box
+    from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for name in columns:
-        justify = "right" if name in right else "left"
-        table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
-    return table
+    for number, name in enumerate(columns):
+        if number == 0:
+            table.add_column(name, overflow="fold", min_width=len(name))
+        else:
+            table.add_column(name, justify="right" if name in right else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*map(escape, row))
+    Console().print(table)
+
+
+def _show_plain(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str]
+) -> None:
+    widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
+    for row in (columns, *rows):
+        cells = [
+            cell.rjust(width) if name in right else cell.ljust(width)
+            for name, cell, width in zip(columns, row, widths, strict=True)
+        ]
+        click.echo("  ".join(cells).rstrip())

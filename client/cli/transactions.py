@@ -17,6 +17,7 @@ from odradek.client.blocking import (
     OdradekError,
     PartitionProducers,
     Pin,
+    Retriable,
     TopicPartition,
     TransactionDescription,
 )
@@ -24,10 +25,10 @@ from odradek.client.cli import words
 from odradek.client.cli.common import (
     DEFAULT_BOOTSTRAP,
     connection_options,
-    console,
     echo_json,
     in_ms,
-    new_table,
+    show_table,
+    terminal_width,
     told,
 )
 from odradek.client.cli.txn_abort import abort
@@ -35,6 +36,8 @@ from odradek.client.cli.txn_watch import watch
 from odradek.client.descriptions import OPEN_STATES
 from odradek.client.txn_admin import MAX_TIMEOUT_MS
 
+WIDE: Final = 100
+"""From so many columns on a list says who the clients are."""
 FOUND: Final = 3
 """The status of `hanging --fail`: it worked, and there is one."""
 
@@ -89,6 +92,9 @@ def list_transactions(
         )
         described = admin.describe_transactions(*(one.transactional_id for one in listed))
     found = [one for one in described.values() if isinstance(one, TransactionDescription)]
+    for answer in described.values():
+        if isinstance(answer, Retriable):  # of the rest are those that expired meanwhile
+            raise answer
     found.sort(key=lambda one: (not one.is_open, -(one.age_ms or 0), one.transactional_id))
     if as_json:
         for one in found:
@@ -100,28 +106,23 @@ def list_transactions(
 
 
 def _show_list(found: Sequence[TransactionDescription]) -> None:
-    table = new_table(
-        "transactional id",
-        "state",
-        "open for",
-        "aborted",
-        "partitions",
-        "producer",
-        "client",
-        right=("open for", "partitions"),
-    )
+    columns = ["transactional id", "state", "open for", "partitions", "producer", "client"]
+    if (terminal_width() or WIDE) < WIDE:
+        columns.remove("client")
+    rows = []
     for one in found:
-        remaining_ms = one.remaining_ms if one.state == "Ongoing" else None
-        table.add_row(
-            one.transactional_id,
+        age = "" if one.age_ms is None else words.span(one.age_ms)
+        limit = "" if one.remaining_ms is None else f" of {words.span(one.timeout_ms)}"
+        cells = [
+            words.printable(one.transactional_id),
             one.state,
-            "" if one.age_ms is None else words.span(one.age_ms),
-            "" if remaining_ms is None else words.until(remaining_ms),
+            f"{age}{limit}",
             str(len(one.partitions) or ""),
             f"{one.producer_id} epoch {one.producer_epoch}",
             words.client(one.client_id, one.client_host) or "",
-        )
-    console().print(table)
+        ]
+        rows.append(cells[: len(columns)])
+    show_table(columns, rows, right=("partitions",))
 
 
 @txn.command()
@@ -176,7 +177,7 @@ def _places(
 
 
 def _description(found: TransactionDescription, places: list[dict[str, object]]) -> list[str]:
-    lines = [found.transactional_id, f"  state        {words.state(found)}"]
+    lines = [words.printable(found.transactional_id), f"  state        {words.state(found)}"]
     if found.age_ms is not None:
         limit = words.span(found.timeout_ms)
         lines.append(

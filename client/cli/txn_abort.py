@@ -26,13 +26,23 @@ CLIENT_ID = "odradek txn abort"
 
 @click.command()
 @click.argument("transactional_id", metavar="[ID]", required=False)
-@click.option("--topic", "-t", help="With --partition: there only, past the coordinator.")
-@click.option("--partition", "-p", type=click.IntRange(min=0))
-@click.option("--start-offset", type=click.IntRange(min=0), help="Where it begins there, or:")
-@click.option("--producer-id", type=click.IntRange(min=0), help="whose it is, and")
-@click.option("--producer-epoch", type=click.IntRange(min=0), help="in which epoch.")
+@click.option("--topic", "-t", metavar="TOPIC", help="There only; with --partition and one of:")
+@click.option("--partition", "-p", type=click.IntRange(min=0), metavar="NUMBER")
 @click.option(
-    "--coordinator-epoch", type=click.IntRange(min=-1), help="Default: what the partition knows."
+    "--start-offset", type=click.IntRange(min=0), metavar="OFFSET", help="Where it begins there."
+)
+@click.option(
+    "--producer-id",
+    type=click.IntRange(min=0),
+    metavar="NUMBER",
+    help="Whose it is, with --producer-epoch.",
+)
+@click.option("--producer-epoch", type=click.IntRange(min=0), metavar="NUMBER")
+@click.option(
+    "--coordinator-epoch",
+    type=click.IntRange(min=-1),
+    metavar="NUMBER",
+    help="Default: what the partition knows.",
 )
 @click.option("--yes", "-y", is_flag=True, help="Do not ask, on a terminal.")
 @connection_options
@@ -174,5 +184,6 @@ def _stable_offset(admin: Admin, place: TopicPartition) -> int:
 
 
 def _ask(question: str, yes: bool) -> None:
-    if not yes and sys.stdin.isatty():
-        click.confirm(question, abort=True)
+    """End the command unless it is wished. click would say "Aborted!", of all words."""
+    if not yes and sys.stdin.isatty() and not click.confirm(question):
+        raise Refused("nothing was done")

@@ -135,7 +135,7 @@ def _table(snapshot: Snapshot, shown: list[TransactionDescription], room: int, w
     fitting = shown if len(shown) <= room else shown[: room - 1]
     for one in fitting:
         cells = [
-            Text(one.transactional_id),
+            Text(words.printable(one.transactional_id)),
             Text(one.state, style=STATE_STYLES.get(one.state, "")),
             _age(one),
         ]
@@ -197,12 +197,12 @@ def newest(happened: list[Happening], room: int) -> list[Happening]:
 def _events(happened: list[Happening], trouble: Trouble | None, room: int) -> Iterator[Text]:
     if trouble is not None:
         room -= 1
-        yield _line(trouble.sentence, "red")
+        yield _line(words.printable(trouble.sentence), "red")
     last = newest(happened, room)
     for one in last:
         text = Text(no_wrap=True, overflow="ellipsis")
         text.append(f"{words.clock(one.at_ms)} ", "dim")
-        text.append(f"{one.transactional_id} ", "bold")
+        text.append(f"{words.printable(one.transactional_id)} ", "bold")
         text.append(one.text, KIND_STYLES.get(one.kind, ""))
         yield text
     for _ in range(room - len(last)):

@@ -220,9 +220,8 @@ class Lines:
                 }
             )
         else:
-            click.echo(
-                f"{words.clock(at_ms)} {f'{transactional_id} ' if transactional_id else ''}{text}"
-            )
+            name = "" if transactional_id is None else f"{words.printable(transactional_id)} "
+            click.echo(f"{words.clock(at_ms)} {name}{text}")
 
 
 def open_line(found: TransactionDescription) -> str:

@@ -70,6 +70,15 @@ def clock(moment_ms: int) -> str:
     return datetime.fromtimestamp(moment_ms / 1000, tz=UTC).astimezone().strftime("%H:%M:%S")
 
 
+def printable(text: str) -> str:
+    """Somebody else's text on this terminal: what would move its cursor is shown escaped."""
+    if text.isprintable():
+        return text
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode() for one in text
+    )
+
+
 def counted(number: int, noun: str) -> str:
     """1 record, 2 records."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
@@ -79,8 +88,8 @@ def client(client_id: str | None, host: str | None) -> str | None:
     """worker-7 at 127.0.0.1; None where the broker does not say."""
     if client_id is None and host is None:
         return None
-    name = client_id or "a client without a name"
-    return name if host is None else f"{name} at {host}"
+    name = printable(client_id or "a client without a name")
+    return name if host is None else f"{name} at {printable(host)}"
 
 
 def named(partitions: Iterable[TopicPartition]) -> str:
@@ -122,11 +131,11 @@ def pending(found: TransactionDescription) -> str:
 def fencing(found: TransactionDescription, now_ms: int) -> str | None:
     """Why the epoch last changed, and when; None if nobody was locked out, or it is not told."""
     if found.explanation is not None:
-        return found.explanation
+        return printable(found.explanation)
     if found.epoch_bump_cause is None:
         return None
     when = "" if found.epoch_bump_ms is None else f", {ago(found.epoch_bump_ms, now_ms)}"
-    return f"{found.epoch_bump_cause}{when}"
+    return f"{printable(found.epoch_bump_cause)}{when}"
 
 
 def facts(found: TransactionDescription) -> dict[str, object]:

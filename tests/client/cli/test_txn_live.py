@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from odradek.client.blocking import Fenced, Producer, Transaction
+from odradek.client.blocking import Admin, Fenced, Producer, Transaction
 from tests.client.live import Run, name_of
 
 
@@ -90,7 +90,18 @@ def test_who_pins(run: Run, worker: Worker) -> None:
     assert run.said("txn", "who-pins", f"{worker.topic}:1") == f"{worker.topic}:1: nobody\n"
     assert run.said("txn", "who-pins", f"{worker.topic}:1", "--json") == ""
     worker.transaction.commit()
+    run.said("consume", worker.topic, "--follow", "--from-beginning", "-n", "2")  # to the marker
     assert run.said("txn", "who-pins", worker.topic) == f"{worker.topic}: nobody\n"
+
+
+def test_many_ids_are_described_in_one_go(run: Run) -> None:
+    prefix = name_of("many")
+    with Admin(run.bootstrap) as admin:
+        made = admin.fence_producers(*(f"{prefix}-{number}" for number in range(120)))
+    assert len(made) == 120
+    lines = run.said("txn", "list", "--pattern", f"{prefix}-.*").splitlines()
+    assert len(lines) == 121
+    assert len({line.index(" Empty ") for line in lines[1:]}) == 1  # in columns, not folded
 
 
 def test_nothing_hangs(run: Run, worker: Worker) -> None:

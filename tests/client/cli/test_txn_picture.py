@@ -107,3 +107,10 @@ def test_routine_does_not_push_out_what_matters() -> None:
     shown = newest([fenced, *routine], room=6)
     assert [one.text for one in shown] == ["number 49", "was fenced"]
     assert newest([fenced] * 9, room=6) == [fenced] * 6
+
+
+def test_an_id_is_no_markup_and_moves_no_cursor() -> None:
+    look = a_look(a_transaction(transactional_id="[red]x\x1b[2J"))
+    text = "\n".join(drawn(look, happening("began", "began", "[red]x\x1b[2J"), width=120))
+    assert text.count(r"[red]x\x1b[2J") == 2
+    assert "\x1b" not in text

@@ -42,18 +42,20 @@ def test_who_was_fenced_by_whom_who_is_open_and_how_it_ends(odradek_address: str
         open_one.send(topic, b"3", partition=1)
         open_one.flush()
 
+        first_seen = run.said("consume", topic, "--follow", "--from-beginning", "-n", "1")
+        assert first_seen == "2\n"
         listed = run.said("txn", "list", "--open")
         assert waiting in listed
         assert fenced not in listed
         described = run.said("txn", "describe", fenced)
         assert "worker-2 at 127.0.0.1" in described
         assert f"{fenced!r} was fenced: a new instance from 127.0.0.1 as 'worker-2'" in described
+        watch.read_until(lambda: watch.saw("began", waiting))
         pins = run.said("txn", "who-pins", topic)
         assert pins.startswith(f"{topic}-1: {waiting!r} (worker-3 at 127.0.0.1), producer id ")
         assert pins.endswith("1 record from offset 0 on waits\n")
         assert pins.count("\n") == 1
 
-        assert run.said("consume", topic) == "2\n"
         aborted = run.said("txn", "abort", waiting)
         assert f"Aborted the transaction of {waiting!r} (worker-3 at 127.0.0.1)" in aborted
         assert run.said("txn", "who-pins", topic) == f"{topic}: nobody\n"

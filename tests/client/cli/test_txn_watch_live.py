@@ -5,7 +5,7 @@ import signal
 
 from odradek.broker.testing import run_broker
 from odradek.client.blocking import Producer
-from tests.client.cli.watching import LEAVE_SCREEN, watching, watching_on_a_terminal
+from tests.client.cli.watching import LEAVE_SCREEN, on_a_terminal, watching
 from tests.client.live import Run, name_of
 
 CTRL_C = b"\x03"
@@ -16,7 +16,7 @@ def test_a_terminal_shows_a_picture_until_ctrl_c(run: Run) -> None:
     run.said("topic", "create", topic, "--partitions", "1")
     options = ("--interval", "0.1", "--pattern", name)
     with (
-        watching_on_a_terminal(run.bootstrap, *options, columns=120) as (watch, type_there),
+        on_a_terminal(run.bootstrap, "watch", *options, columns=120) as (watch, type_there),
         Producer(run.bootstrap, transactional_id=name, client_id="worker-7") as producer,
     ):
         watch.read_until(lambda: "what happened" in watch.text)
@@ -67,3 +67,20 @@ def test_a_broker_that_is_started_again_is_found_again() -> None:
             watch.read_until(lambda: watch.saw("appeared", name))
         watch.process.send_signal(signal.SIGINT)
         assert watch.finish() == 0
+
+
+def test_a_terminal_is_asked_before_anything_is_aborted(run: Run) -> None:
+    topic, name = name_of("topic"), name_of("id")
+    run.said("topic", "create", topic, "--partitions", "1")
+    with (
+        Producer(run.bootstrap, transactional_id=name) as producer,
+        producer.transaction() as transaction,
+    ):
+        transaction.send(topic, b"1")
+        transaction.flush()
+        with on_a_terminal(run.bootstrap, "abort", name) as (command, type_there):
+            command.read_until(lambda: "and fence its producer? [y/N]" in command.text)
+            type_there(b"n\n")
+            assert command.finish() == 1
+            assert "Error: Nothing was done." in command.text
+        assert "Ongoing" in run.said("txn", "describe", name)

@@ -1,4 +1,4 @@
-"""`odradek txn watch` as a process of its own, with its output in a pipe or on a terminal."""
+"""`odradek txn` as a process of its own, with its output in a pipe or on a terminal."""
 
 import contextlib
 import fcntl
@@ -82,20 +82,22 @@ class Watching:
 @contextlib.contextmanager
 def watching(bootstrap: str, *options: str) -> Iterator[Watching]:
     """With its output in a pipe."""
-    process = _start(bootstrap, options, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    process = _start(
+        bootstrap, ("watch", *options), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+    )
     assert process.stdout is not None
     with _ending(process), process.stdout:
         yield Watching(process, process.stdout.fileno())
 
 
 @contextlib.contextmanager
-def watching_on_a_terminal(
-    bootstrap: str, *options: str, columns: int = 80, lines: int = 24
+def on_a_terminal(
+    bootstrap: str, *command: str, columns: int = 80, lines: int = 24
 ) -> Iterator[tuple[Watching, Callable[[bytes], object]]]:
     """On a terminal of its own, and a function that types there."""
     ours, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-    process = _start(bootstrap, options, stdin=its, stdout=its, stderr=its)
+    process = _start(bootstrap, command, stdin=its, stdout=its, stderr=its)
     os.close(its)
     try:
         with _ending(process):
@@ -104,13 +106,13 @@ def watching_on_a_terminal(
         os.close(ours)
 
 
-def _start(bootstrap: str, options: tuple[str, ...], **others: Any) -> subprocess.Popen[bytes]:
-    command = ["-m", "odradek.broker", "txn", "watch", "--bootstrap", bootstrap, *options]
+def _start(bootstrap: str, command: tuple[str, ...], **others: Any) -> subprocess.Popen[bytes]:
+    arguments = ["-m", "odradek.broker", "txn", *command, "--bootstrap", bootstrap]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TERM": "xterm-256color"}
     for name in ("COLUMNS", "LINES"):
         environment.pop(name, None)
     return subprocess.Popen(
-        [sys.executable, "-c", PREPARE, sys.executable, *command],
+        [sys.executable, "-c", PREPARE, sys.executable, *arguments],
         env=environment,
         start_new_session=True,
         **others,
