@@ -14,5 +14,5 @@ async def give_up(ledger: Ledger, entry: Entry) -> None:
 
 
 if __name__ == "__main__":
-    Ledger.confirm = give_up  # type: ignore[method-assign]
+    Ledger.confirm = give_up  # type: ignore[assignment]
     main()

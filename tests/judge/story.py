@@ -20,6 +20,8 @@ from odradek.protocol.state_topics import TransactionLogValue
 from tests.judge.broker import Broker
 
 PREFIX: Final = "story_"
+LIVE_SEEDS: Final = 25
+"""So many of the stories that dice are told to a live Kafka each time."""
 _VARIANTS: Final = "judge_variants"
 _PLANTED: Final = "judge_planted"
 _HOUSE: Final = "judge_house"
@@ -42,6 +44,11 @@ class Story:
     house: str = SHARED
     planted: dict[str, TransactionLogValue] = field(default_factory=dict)
     recording: str = ""
+
+    @property
+    def live(self) -> bool:
+        """Whether it is told to a live Kafka each time, and not only when it is recorded."""
+        return int(self.arguments.get("seed", 0)) < LIVE_SEEDS
 
     @property
     def module(self) -> str:
