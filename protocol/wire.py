@@ -12,9 +12,11 @@ most the items that could be in them, a varint has at most five bytes, a tagged 
 
 import struct
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields
 from functools import cache
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 import construct as c
@@ -22,71 +24,13 @@ import construct as c
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.schema import Buffer as Buffer
 from odradek.protocol.schema import FieldType
+from odradek.protocol.streams import Cursor as Cursor
+from odradek.protocol.streams import Parts as Parts
 
 T = TypeVar("T")
 
 TAGGED_FIELD_MAX_BYTES: Final = 128 * 1024
 VARINT_MAX_BYTES: Final = 5
-
-
-class Cursor:
-    """A place in a frame: what construct asks of a stream, and `view`, which copies nothing."""
-
-    __slots__ = ("data", "end", "position")
-
-    def __init__(self, data: Buffer) -> None:
-        self.data = memoryview(data)
-        self.position = 0
-        self.end = len(self.data)
-
-    @property
-    def remaining(self) -> int:
-        return self.end - self.position
-
-    def view(self, size: int) -> memoryview:
-        start = self.position
-        stop = start + size
-        if stop > self.end:
-            raise ProtocolError(f"{size} bytes are announced and {self.end - start} are left")
-        self.position = stop
-        return self.data[start:stop]
-
-    def read(self, size: int) -> bytes:
-        return bytes(self.view(size))
-
-    def byte(self) -> int:
-        position = self.position
-        if position >= self.end:
-            raise ProtocolError(f"the message ends at byte {position}, where more was to come")
-        self.position = position + 1
-        return self.data[position]
-
-
-class Parts:
-    """A message being built: small pieces are gathered, large ones are passed on as they are."""
-
-    __slots__ = ("done", "open")
-
-    INLINE_MAX_BYTES: Final = 4096
-
-    def __init__(self) -> None:
-        self.done: list[Buffer] = []
-        self.open = bytearray()
-
-    def write(self, data: Buffer) -> int:
-        self.open += data
-        return len(data)
-
-    def attach(self, data: Buffer) -> None:
-        if len(data) <= self.INLINE_MAX_BYTES:
-            self.open += data
-        else:
-            self.done.append(self.open)
-            self.done.append(data)
-            self.open = bytearray()
-
-    def finish(self) -> list[Buffer]:
-        return [*self.done, self.open] if self.open else self.done
 
 
 class Wire(c.Construct):
@@ -305,6 +249,45 @@ class Optional(Wire):
         return obj
 
 
+class NumberRun(Wire):
+    """Fields of fixed width that follow one another in a message: read and written in one go.
+
+    It has no name: it fills the message's fields when it parses and takes the message to build.
+    """
+
+    def __init__(self, fields_of: Sequence[tuple[str, Number]]) -> None:
+        super().__init__()
+        self.names = [name for name, _ in fields_of]
+        packer = struct.Struct(">" + "".join(number.code for _, number in fields_of))
+        self.unpack_from, self.pack, self.min_bytes = packer.unpack_from, packer.pack, packer.size
+        self.values_of = attrgetter(*self.names)
+
+    def _parse(self, stream: Cursor, context: Any, path: Any) -> None:
+        position = stream.position
+        after = position + self.min_bytes
+        if after > stream.end:
+            raise ProtocolError(f"the message ends inside a number at byte {position}")
+        stream.position = after
+        context.update(zip(self.names, self.unpack_from(stream.data, position), strict=True))
+
+    def _build(self, obj: Any, stream: Parts, context: Any, path: Any) -> Any:
+        stream.open += self.pack(*self.values_of(obj))
+        return obj
+
+
+def _runs_joined(parts: Sequence[tuple[str, Wire]]) -> list[tuple[str, Wire]]:
+    """The parts of a message, numbers that follow one another joined under an empty name."""
+    joined: list[tuple[str, Wire]] = []
+    for is_number, group in groupby(parts, key=lambda part: isinstance(part[1], Number)):
+        run = list(group)
+        if is_number and len(run) > 1:
+            numbers = [(name, part) for name, part in run if isinstance(part, Number)]
+            joined.append(("", NumberRun(numbers)))
+        else:
+            joined += run
+    return joined
+
+
 class Message(Wire):
     """The fields of a dataclass that `version` has, then the tagged fields if it is flexible."""
 
@@ -316,11 +299,13 @@ class Message(Wire):
             for f in fields(cls)
             if f.metadata["type"].is_in(version)
         ]
-        self.parts = [
-            (name, field_wire(kind, version, flexible))
-            for name, kind, _ in present
-            if kind.tag is None
-        ]
+        self.parts = _runs_joined(
+            [
+                (name, field_wire(kind, version, flexible))
+                for name, kind, _ in present
+                if kind.tag is None
+            ]
+        )
         self.min_bytes = sum(part.min_bytes for _, part in self.parts) + (1 if flexible else 0)
         self.tagged = {
             kind.tag: (name, field_wire(kind, version, flexible), default)
@@ -329,9 +314,18 @@ class Message(Wire):
         }
 
     def _parse(self, stream: Cursor, context: Any, path: Any) -> Any:
-        found = {name: part._parse(stream, context, path) for name, part in self.parts}
+        found: dict[str, Any] = {}
+        for name, part in self.parts:
+            if name:
+                found[name] = part._parse(stream, context, path)
+            else:
+                part._parse(stream, found, path)
         if self.flexible:
-            self._parse_tagged(stream, found)
+            position = stream.position
+            if position < stream.end and not stream.data[position]:
+                stream.position = position + 1  # no tagged fields, as nearly always
+            else:
+                self._parse_tagged(stream, found)
         return self.cls(**found)
 
     def _parse_tagged(self, stream: Cursor, found: dict[str, Any]) -> None:
@@ -351,9 +345,12 @@ class Message(Wire):
 
     def _build(self, obj: Any, stream: Parts, context: Any, path: Any) -> Any:
         for name, part in self.parts:
-            part._build(getattr(obj, name), stream, context, path)
+            part._build(getattr(obj, name) if name else obj, stream, context, path)
         if self.flexible:
-            self._build_tagged(obj, stream)
+            if self.tagged:
+                self._build_tagged(obj, stream)
+            else:
+                stream.open.append(0)
         return obj
 
     def _build_tagged(self, obj: Any, stream: Parts) -> None:

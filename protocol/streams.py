@@ -1,0 +1,66 @@
+"""Where a message is read from and written to: what construct asks of a stream, without copies."""
+
+from typing import Final
+
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.schema import Buffer
+
+
+class Cursor:
+    """A place in a frame: what construct asks of a stream, and `view`, which copies nothing."""
+
+    __slots__ = ("data", "end", "position")
+
+    def __init__(self, data: Buffer) -> None:
+        self.data = memoryview(data)
+        self.position = 0
+        self.end = len(self.data)
+
+    @property
+    def remaining(self) -> int:
+        return self.end - self.position
+
+    def view(self, size: int) -> memoryview:
+        start = self.position
+        stop = start + size
+        if stop > self.end:
+            raise ProtocolError(f"{size} bytes are announced and {self.end - start} are left")
+        self.position = stop
+        return self.data[start:stop]
+
+    def read(self, size: int) -> bytes:
+        return bytes(self.view(size))
+
+    def byte(self) -> int:
+        position = self.position
+        if position >= self.end:
+            raise ProtocolError(f"the message ends at byte {position}, where more was to come")
+        self.position = position + 1
+        return self.data[position]
+
+
+class Parts:
+    """A message being built: small pieces are gathered, large ones are passed on as they are."""
+
+    __slots__ = ("done", "open")
+
+    INLINE_MAX_BYTES: Final = 4096
+
+    def __init__(self) -> None:
+        self.done: list[Buffer] = []
+        self.open = bytearray()
+
+    def write(self, data: Buffer) -> int:
+        self.open += data
+        return len(data)
+
+    def attach(self, data: Buffer) -> None:
+        if len(data) <= self.INLINE_MAX_BYTES:
+            self.open += data
+        else:
+            self.done.append(self.open)
+            self.done.append(data)
+            self.open = bytearray()
+
+    def finish(self) -> list[Buffer]:
+        return [*self.done, self.open] if self.open else self.done
