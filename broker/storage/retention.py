@@ -18,19 +18,23 @@ def expired_count(
     """
     removable = sum(1 for segment in segments if segment.next_offset <= stable_offset)
     return max(
-        _expired_by_time(segments[:removable], config.retention_ms, now_ms),
+        _expired_by_time(segments[:removable], config, now_ms),
         _expired_by_size(segments, removable, config.retention_bytes),
     )
 
 
-def _expired_by_time(segments: Sequence[Segment], retention_ms: int, now_ms: int) -> int:
-    if retention_ms < 0:
+def _expired_by_time(segments: Sequence[Segment], config: LogConfig, now_ms: int) -> int:
+    if config.retention_ms < 0:
         return 0
-    for number, segment in enumerate(segments):
+    expired = 0
+    for number, segment in enumerate(segments, 1):
         newest = segment.largest_timestamp
-        if newest < 0 or now_ms - newest <= retention_ms:
-            return number
-    return len(segments)
+        if newest < 0 and config.is_compacted:  # nothing is left in it: it goes with the next
+            continue
+        if newest < 0 or now_ms - newest <= config.retention_ms:
+            break
+        expired = number
+    return expired
 
 
 def _expired_by_size(segments: Sequence[Segment], removable: int, retention_bytes: int) -> int:
