@@ -71,6 +71,10 @@ class Walk(World):
         self.rng = random.Random(seed)
         self.leaders = ModelLeaders()
         self.markers.answer = self.answer
+        self.markers.known_coordinator_epoch = lambda partition, producer_id: (
+            self.leaders.coordinator_epochs.get((partition, producer_id), -1)
+        )
+        self.outbid = 0
         self.markers.delay_s = lambda broker_id: self.rng.choice((0, 0, 0.001, 0.3))
         self.markers.leaders = {p: index % 2 for index, p in enumerate(PARTITIONS)}
         self.is_calm = False
@@ -134,10 +138,22 @@ class Walk(World):
     def answer(self, marker: Marker) -> ErrorCode:
         if not self.is_calm and self.rng.random() < 0.2:
             return self.rng.choice((*FAILURES, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        known = self.known_epoch(marker)
         answer = self.leaders.answer(marker)
+        if marker.coordinator_epoch > self.log.leader_epoch:
+            self.outbid += 1
+            assert marker.coordinator_epoch == known, "more than an administrator has used"
         is_current = marker.coordinator_epoch == self.log.leader_epoch
-        assert answer is ErrorCode.NONE or not is_current, f"{marker} got {answer.name}"
+        is_fenced = (
+            answer is ErrorCode.TRANSACTION_COORDINATOR_FENCED and known > self.log.leader_epoch
+        )
+        assert answer is ErrorCode.NONE or is_fenced or not is_current, (
+            f"{marker} got {answer.name}"
+        )
         return answer
+
+    def known_epoch(self, marker: Marker) -> int:
+        return self.leaders.coordinator_epochs.get((marker.partition, marker.producer_id), -1)
 
     def check_open(self, client: Client) -> None:
         """Nobody of the same id has another transaction open anywhere."""
@@ -225,7 +241,7 @@ class Walk(World):
         await trio.lowlevel.checkpoint()
 
     async def disturb(self) -> None:
-        match self.rng.randrange(8):
+        match self.rng.randrange(9):
             case 0:
                 self.log.append_errors.append(self.rng.choice(FAILURES))
             case 1:
@@ -246,6 +262,10 @@ class Walk(World):
                 await trio.sleep(self.rng.random())
                 self.partitions.current[0] = self.log.hand_over()
                 await self.coordinator.load(0)
+            case 8:  # an administrator's marker, with a coordinator epoch that he made up
+                producer_id = self.a_client().who.producer_id
+                key = (self.rng.choice(PARTITIONS), producer_id)
+                self.leaders.coordinator_epochs[key] = self.log.leader_epoch + 3
 
     async def walk(self) -> None:
         await self.start()
