@@ -290,7 +290,7 @@ def story_members_that_are_not_there(broker: Broker, version: int) -> None:
 def story_groups_of_any_name(broker: Broker, version: int) -> None:
     broker.find("g", key_type=0)
     who = broker.init("x")
-    for group in ("", "g", "\0", "g" * LONG_GROUP):
+    for group in ("", "g", " ", "g" * LONG_GROUP):
         broker.add_offsets("x", who, group, version=version)
     broker.end("x", who, commit=True)
 
