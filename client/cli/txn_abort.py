@@ -5,6 +5,7 @@ every partition. In one partition a marker is written past the coordinator, as K
 for what hangs, whose coordinator knows nothing of it.
 """
 
+import shlex
 import sys
 
 import click
@@ -129,8 +130,10 @@ def abort_there(
     yes: bool,
 ) -> None:
     warning = _warning(admin, place, found)
+    if warning is not None:
+        click.echo(warning, err=True)
     what = f"producer id {found.producer_id}, epoch {producer_epoch}"
-    _ask(f"{warning}Write an ABORT marker for {what} to {place}?", yes)
+    _ask(f"Write an ABORT marker for {what} to {place}?", yes)
     before = _stable_offset(admin, place)
     admin.abort_transaction(
         place,
@@ -166,17 +169,18 @@ def _find(
     raise Refused(f"no open transaction of {place} begins at offset {start_offset}: {there}")
 
 
-def _warning(admin: Admin, place: TopicPartition, found: ProducerDescription) -> str:
+def _warning(admin: Admin, place: TopicPartition, found: ProducerDescription) -> str | None:
     """What to consider first, if a coordinator still cares for this transaction."""
     listed = admin.list_transactions(producer_ids=[found.producer_id])
     described = admin.describe_transactions(*(one.transactional_id for one in listed))
     for one in described.values():
         if isinstance(one, TransactionDescription) and place in one.partitions:
+            instead = shlex.join(["odradek", "txn", "abort", one.transactional_id])
             return (
                 f"It does not hang: {one.transactional_id!r} is {one.state} and can still end it "
-                f"(`odradek txn abort {one.transactional_id}` ends it everywhere).\n"
+                f"({instead!r} ends it everywhere)."
             )
-    return ""
+    return None
 
 
 def _stable_offset(admin: Admin, place: TopicPartition) -> int:

@@ -30,7 +30,7 @@ WIDE: Final = 100
 FRAME_LINES: Final = 5
 """Heading, status, two rules and the table's head."""
 EVENTS_PART: Final = 3
-"""One line in so many of the height is for what happened."""
+"""One line in so many of the height is for what happened, and of those so much for the id."""
 
 STATE_STYLES: Final = {
     "Ongoing": "bold",
@@ -97,7 +97,7 @@ def draw(
         _status(snapshot, trouble),
         _table(snapshot, shown, rows_room, width),
         Rule("what happened", style="dim", align="left"),
-        *_events(happened, trouble, events_room),
+        *_events(happened, trouble, events_room, width),
     )
 
 
@@ -194,7 +194,9 @@ def newest(happened: list[Happening], room: int) -> list[Happening]:
     return shown
 
 
-def _events(happened: list[Happening], trouble: Trouble | None, room: int) -> Iterator[Text]:
+def _events(
+    happened: list[Happening], trouble: Trouble | None, room: int, width: int
+) -> Iterator[Text]:
     if trouble is not None:
         room -= 1
         yield _line(words.printable(trouble.sentence), "red")
@@ -202,7 +204,9 @@ def _events(happened: list[Happening], trouble: Trouble | None, room: int) -> It
     for one in last:
         text = Text(no_wrap=True, overflow="ellipsis")
         text.append(f"{words.clock(one.at_ms)} ", "dim")
-        text.append(f"{words.printable(one.transactional_id)} ", "bold")
+        name = Text(words.printable(one.transactional_id), "bold")
+        name.truncate(max(width // EVENTS_PART, 10), overflow="ellipsis")
+        text.append_text(name).append(" ")
         text.append(one.text, KIND_STYLES.get(one.kind, ""))
         yield text
     for _ in range(room - len(last)):

@@ -129,7 +129,9 @@ def test_abort_in_one_partition(run: Run, worker: Worker) -> None:
     wrong = run("txn", "abort", *place, "--start-offset", "9")
     assert wrong.exit_code == 1
     assert "those open there begin at 0" in wrong.stderr
-    said = run.said("txn", "abort", *place, "--start-offset", "0")
+    done = run("txn", "abort", *place, "--start-offset", "0")
+    assert f"It does not hang: {worker.name!r} is Ongoing" in done.stderr
+    said = done.stdout
     assert said.startswith("Wrote an ABORT marker for producer id ")
     assert said.endswith(f"to {worker.topic}-0; its last stable offset went from 0 to 3.\n")
 
