@@ -282,19 +282,24 @@ class Segment:
                 self.aborted = None
 
     def unsaved(self) -> list[tuple[str, int, bytes]]:
-        """What the index files lack: (suffix, where in the file, bytes)."""
+        """What the index files lack: (suffix, where in the file, bytes).
+
+        A time index is never there without an offset index, be it empty: Kafka's tools open both.
+        """
         pieces: list[tuple[str, int, bytes]] = []
         if self.indexes is not None:
-            offsets, times = self.indexes
-            pieces.append((OFFSET_INDEX, self.index_bytes, bytes(offsets.data[self.index_bytes :])))
-            pieces.append(
-                (TIME_INDEX, self.time_index_bytes, bytes(times.data[self.time_index_bytes :]))
-            )
+            offsets = bytes(self.indexes[0].data[self.index_bytes :])
+            times = bytes(self.indexes[1].data[self.time_index_bytes :])
+            if offsets or (times and not self.time_index_bytes):
+                pieces.append((OFFSET_INDEX, self.index_bytes, offsets))
+            if times:
+                pieces.append((TIME_INDEX, self.time_index_bytes, times))
         if self.aborted is not None:
             saved = self.aborted_bytes
             piece = self.aborted.encode(saved // ABORTED_ENTRY.size)
-            pieces.append((ABORTED_INDEX, saved, piece))
-        return [piece for piece in pieces if piece[2]]
+            if piece:
+                pieces.append((ABORTED_INDEX, saved, piece))
+        return pieces
 
     def saved(self, summary: SegmentSummary) -> None:
         """The files of the indexes have what they had when `summary` was made."""
