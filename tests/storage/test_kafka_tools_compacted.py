@@ -101,5 +101,5 @@ def test_indexes_belong_to_what_is_left(directory: Path) -> None:
     said_more = [line for line in said.splitlines() if not line.startswith("Dumping")]
     assert [line for line in said_more if not line.endswith(".index is empty.")] == []
     sane = dump(indexes, "--index-sanity-check")
-    assert sane.count("passed sanity check") == len(indexes)
+    assert sane.count("passed sanity check") == len([p for p in indexes if p.stat().st_size])
     dump([*files_of(directory, ".txnindex"), *files_of(directory, ".snapshot")])
