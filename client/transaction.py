@@ -53,6 +53,7 @@ class Transaction:
         self._control = control
         self._number = 0
         self._outcome = ""
+        self._is_prepared = False
         self._records = 0
 
     def __repr__(self) -> str:
@@ -75,6 +76,8 @@ class Transaction:
         """In words: open, committing, committed, aborted, to be aborted, failed ..."""
         if self._outcome:
             return self._outcome
+        if self._is_prepared and self._control.state is not State.PREPARED:
+            return "completed"
         return self._control.state.value if self._number else "not begun"
 
     async def __aenter__(self) -> Self:
@@ -92,8 +95,8 @@ class Transaction:
     ) -> None:
         if self._outcome:
             return
-        if self._control.state is State.PREPARED and self._is_current:
-            if exc is not None:
+        if self._is_prepared:
+            if exc is not None and self._control.state is State.PREPARED:
                 exc.add_note(
                     f"The transaction of {self._control.transactional_id!r} is prepared and stays "
                     f"open: commit, abort or complete it."
@@ -166,7 +169,9 @@ class Transaction:
         Raises `Aborted`, `Fatal`, `Refused`.
         """
         self._check_open()
-        return await self._control.prepare()
+        prepared = await self._control.prepare()
+        self._is_prepared = True
+        return prepared
 
     async def commit(self) -> None:
         """Commit now; the block then ends without doing more.

@@ -119,6 +119,29 @@ async def test_a_prepared_transaction_outlives_kill_9_of_the_broker(
         assert await seen(broker, topic, *([b"one"] if commits else []), b"two")
 
 
+@pytest.mark.parametrize("point", ["before-prepare", "after-prepare"])
+async def test_a_broker_that_dies_while_it_completes_is_asked_again(
+    tmp_path: Path, point: str
+) -> None:
+    """The retry comes from a producer whose records have another identity than it has itself."""
+    me, topic = "bank", "ledger"
+    dying = {"ODRADEK_KILL_AT": f"{point}:1"}
+    with run_broker(config=SETTINGS, data_dir=tmp_path, environment=dying) as broker:
+        said = await trio.to_thread.run_sync(killed_after_prepare, broker, me, topic, "one")
+        completed: list[Completion] = []
+        async with a_producer(broker, me) as producer, trio.open_nursery() as nursery:
+
+            async def complete() -> None:
+                completed.append(await producer.complete(PreparedTransaction.parse(said)))
+
+            nursery.start_soon(complete)
+            assert await trio.to_thread.run_sync(broker.wait) == -9
+            broker.environment = {}
+            await trio.to_thread.run_sync(broker.start)
+        assert completed == [Completion.COMMITTED]
+        assert await seen(broker, topic, b"one")
+
+
 async def test_after_prepare_nothing_is_sent_and_an_exception_decides_nothing(
     bank: RunningBroker,
 ) -> None:
@@ -138,6 +161,21 @@ async def test_after_prepare_nothing_is_sent_and_an_exception_decides_nothing(
         assert transaction.state == "prepared"
         await transaction.commit()
     assert await seen(bank, topic, b"one")
+
+
+async def test_the_end_of_the_block_adds_nothing_to_a_completion(bank: RunningBroker) -> None:
+    me, topic = name_of("id"), name_of("topic")
+    async with a_producer(bank, me) as producer:
+        async with producer.transaction() as transaction:
+            await transaction.send(topic, b"one")
+            prepared = await transaction.prepare()
+            assert await producer.complete(prepared) is Completion.COMMITTED
+        assert transaction.state == "completed"
+        async with producer.transaction() as following:
+            await following.send(topic, b"two")
+        with pytest.raises(Refused, match="completed"):
+            await transaction.commit()
+    assert await seen(bank, topic, b"one", b"two")
 
 
 async def test_a_producer_that_keeps_nothing_aborts_what_was_prepared(bank: RunningBroker) -> None:
