@@ -149,8 +149,9 @@ class TransactionAdmin:
         no transactional id has its producer id, or that id does not have the partition in its
         transaction (the rule of Kafka's own tool). Raises `Refused`, `TimedOut`.
         """
-        names = topics or tuple(await self._topics())
-        partitions = [one for name in names for one in await self._partitions_of(name)]
+        partitions = [one for name in topics for one in await self._partitions_of(name)]
+        if not topics:
+            partitions = await self._all_partitions()
         before = _values(await self.describe_producers(partitions))
         now_ms = self._cluster.config.wall_ms()
         candidates = [
@@ -188,10 +189,15 @@ class TransactionAdmin:
         asked = await list_offsets(self._cluster, missing, "read_uncommitted")
         return {name: asked[name].offset if end is None else end for name, end in ends.items()}
 
-    async def _topics(self) -> list[str]:
-        async def attempt() -> list[str]:
+    async def _all_partitions(self) -> list[TopicPartition]:
+        async def attempt() -> list[TopicPartition]:
             await self._cluster.refresh(None)
-            return sorted(self._cluster.metadata.topics)
+            topics = self._cluster.metadata.topics
+            return [
+                TopicPartition(name, number)
+                for name in sorted(topics)
+                for number in topics[name].partitions
+            ]
 
         return await self._cluster.retrying("reading the cluster's metadata", attempt)
 
