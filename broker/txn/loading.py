@@ -107,6 +107,7 @@ class Decoder:
         self._partitions: dict[bytes, frozenset[TopicPartition]] = {}
         self._topics: dict[bytes, str] = {}
         self._clients: dict[tuple[bytes, bytes], ClientIdentity] = {}
+        self._timeouts: dict[int, int] = {}
 
     def decode(self, value: bytes) -> Transaction:
         """What `store.decode` makes of it. Raises ProtocolError as that does."""
@@ -164,9 +165,9 @@ class Decoder:
             producer_id=producer_id,
             producer_epoch=epoch,
             last_producer_epoch=last_epoch,
-            previous_producer_id=previous_id,
+            previous_producer_id=producer_id if previous_id == producer_id else previous_id,
             next_producer_id=next_id,
-            timeout_ms=timeout_ms,
+            timeout_ms=self._timeouts.setdefault(timeout_ms, timeout_ms),
             state=_STATES[status],
             partitions=partitions,
             started_ms=started_ms,
