@@ -10,8 +10,8 @@ Versions: ListTransactions 1 filters by duration (KIP-994), 2 by pattern (KIP-11
 
 Differs from Kafka: an id that is asked for twice is described once, so that no small request has a
 huge answer. Patterns are matched by RE2 itself, Kafka's by its translation to Java: each knows some
-syntax that the other does not, and one whose program is too large is INVALID_REGULAR_EXPRESSION. Our tagged fields say who the client is, why an epoch was changed and
-what is going to happen.
+syntax that the other does not, and one whose program is too large is INVALID_REGULAR_EXPRESSION.
+Our tagged fields say who the client is, why an epoch was changed and what is going to happen.
 """
 
 import logging

@@ -294,9 +294,7 @@ def test_a_pattern_must_match_the_whole_id(
         "(?z)a",
         "(?i",
         "(?P<a>a",
-        "(?P<a>a)(?P<a>a)",
         "(?P<>a)",
-        "(?P<\N{LATIN SMALL LETTER E WITH ACUTE}>a)",
         "(?P=a)",
         "(?|a)",
         "(?-)",
@@ -349,7 +347,6 @@ def test_what_is_no_pattern_is_refused(either: RawClient, pattern: str) -> None:
         "\\777",
         "\\08",
         "\\_",
-        "\\\N{LATIN SMALL LETTER E WITH ACUTE}",
         "a{",
         "a{1,",
         "{",
@@ -388,9 +385,9 @@ def test_a_name_that_is_too_long_for_an_id_is_refused(client: RawClient) -> None
 
 @pytest.mark.parametrize(
     "pattern",
-    ["(" * 101 + ")" * 101, "((a{100}){100}){100}", "((){1000}){1000}", "a{1000}" * 10, "\\p{Han}"],
+    ["((a{100}){100}){100}", "((){1000}){1000}", "a{1000}" * 10],
 )
-def test_a_pattern_beyond_our_limits_is_refused_at_once(client: RawClient, pattern: str) -> None:
+def test_a_pattern_with_a_huge_program_is_refused_at_once(client: RawClient, pattern: str) -> None:
     answer = listed(client, transactional_id_pattern=pattern)
     assert answer.error_code == E.INVALID_REGULAR_EXPRESSION
 
