@@ -2,7 +2,7 @@
 
 After a restart every transactional client waits for this, so it is written for the interpreter.
 The whole log is walked, and only the newest value of each id is decoded, by a decoder for exactly
-what `store.encode` writes: 3 us a value, an eighth of what the declared format takes. It knows
+what `store.encode` writes: 4 us a value, a quarter of what the declared format takes. It knows
 nothing that the declaration does not say (a test holds one against the other); at whatever it does
 not expect (another version, a tag of a newer broker, bytes that are damaged) it leaves the value to
 `store.decode`, which knows all that may be there and has the words for what may not.
