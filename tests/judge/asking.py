@@ -232,7 +232,7 @@ def _read(broker: Broker, response: Any) -> str:
     ]
     if found.aborted_transactions is None:
         said.append("aborted null")
-    for aborted in sorted(found.aborted_transactions or (), key=lambda each: each.first_offset):
+    for aborted in found.aborted_transactions or ():
         said.append(f"aborted {broker.names.producer(aborted.producer_id)}@{aborted.first_offset}")
     for header, batch in iter_batches(found.records or b""):
         kind = ""

@@ -48,7 +48,10 @@ class Difference:
 
 
 _ABORTED: Final = re.compile(r" aborted (\w+)@(\d+)")
-_LOOK: Final = r"(?P<what>look .* -> NONE hw \d+ lso \d+)( aborted \w+@\d+)*(?P<rest> batches .*)"
+_LOOK: Final = (
+    r"(?P<what>(look|read) .* -> NONE hw \d+ lso \d+( start \d+)?)( aborted \w+@\d+)*"
+    r"(?P<rest>( batches .*| \[.*)?)"
+)
 
 
 def _is_sorted_and_cut_off(kafka: str, ours: str) -> bool:
@@ -88,7 +91,7 @@ _OF_READING: Final = (
         reason="Kafka lists them in the order of their markers, also those behind the last record"
         " that it returns. Some consumers (librdkafka, brod, franz-go) want them by their first"
         " offset; none needs those behind.",
-        story=r"(walk|stable)\..*",
+        story=r"(walk|partition_walk|stable)\..*",
         kafka=_LOOK,
         ours=_LOOK,
         also=_is_sorted_and_cut_off,
@@ -97,7 +100,7 @@ _OF_READING: Final = (
         name="an offset out of range is answered with the bounds",
         reason="Kafka leaves high watermark, LSO and log start at -1; whoever is lost is better"
         " told.",
-        story=r"(walk|stable)\..*",
+        story=r"(walk|partition_walk|stable)\..*",
         kafka=r"(?P<what>(look|read) .* -> OFFSET_OUT_OF_RANGE) hw -1 lso -1( start -1)?"
         r"(?P<rest>.*)",
         ours=r"(?P<what>(look|read) .* -> OFFSET_OUT_OF_RANGE) hw \d+ lso \d+( start (-1|0))?"
