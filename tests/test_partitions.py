@@ -312,6 +312,28 @@ async def test_what_is_appended_while_an_fsync_runs_is_flushed_by_another() -> N
         assert partition.high_watermark == 2
 
 
+async def test_a_marker_that_is_not_on_disk_yet_lets_nobody_read_on() -> None:
+    """What was flushed before it raises the high watermark, and the transaction is not open any
+    more in memory; but the marker, and with it the end of the transaction, could still be lost."""
+    machine = Machine()
+    async with running(machine) as partition:
+        client = Client(partition, is_transactional=True)
+        client.send("aborted")
+        await partition.flush()
+        first = machine.disk.fsync_gate = trio.Event()
+        partition.append_from_client(batch("plain"))
+        await trio.testing.wait_all_tasks_blocked()
+        client.end(committed=False)
+        second = machine.disk.fsync_gate = trio.Event()
+        first.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert (partition.high_watermark, partition.last_stable_offset) == (2, 0)
+        machine.disk.fsync_gate = None
+        second.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert partition.last_stable_offset == partition.high_watermark == 3
+
+
 # checkpoints
 
 

@@ -1,0 +1,103 @@
+"""Puts each known bug of `bugs.py` back into a copy of the project, one at a time, and sees whether
+the tests that are named after it fail: `scripts/plant [words]`; words choose by bug or file.
+
+This is how it is known that the tests would find those bugs. Exit status 1: some would go unseen.
+"""
+
+import os
+import queue
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+from tests.planted.bug import ROOT, Planted
+from tests.planted.bugs import BUGS
+
+COPIED: Final = (".ns", "broker", "client", "protocol", "scripts", "tests", "pyproject.toml")
+AT_ONCE: Final = min(2, os.cpu_count() or 1)
+ONE_TEST_SECONDS: Final = 60
+"""A test that hangs has seen its bug, too."""
+ONE_BUG_SECONDS: Final = 300
+TESTS_FAILED: Final = 1  # pytest's exit statuses
+ALL_PASSED: Final = 0
+
+
+def copy_to(target: Path) -> Path:
+    ignored = shutil.ignore_patterns("__pycache__", "libs", "*.egg-info")
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, target / name, symlinks=True, ignore=ignored)
+        else:
+            shutil.copy(source, target / name)
+    return target
+
+
+def run_tests(root: Path, tests: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    """Without byte code: two versions of a file within one second would be taken for one."""
+    options = ["-p", "no:cacheprovider", f"--timeout={ONE_TEST_SECONDS}"]
+    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(root / ".ns")}
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", *options, *tests],
+        cwd=root,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=ONE_BUG_SECONDS,
+        check=False,
+    )
+
+
+def try_bug(planted: Planted, copies: "queue.SimpleQueue[Path]") -> str | None:
+    """None if the tests saw the bug, else what is wrong."""
+    root = copies.get()
+    sound = planted.plant(root)
+    try:
+        run = run_tests(root, planted.tests)
+    finally:
+        (root / planted.file).write_text(sound)
+        copies.put(root)
+    if run.returncode == TESTS_FAILED:
+        return None
+    if run.returncode == ALL_PASSED:
+        return "the tests passed all the same"
+    return f"pytest ended with {run.returncode}:\n{run.stdout[-2000:]}{run.stderr[-2000:]}"
+
+
+def main(words: list[str]) -> int:
+    chosen = [
+        planted
+        for planted in BUGS
+        if not words or any(word in f"{planted.bug} {planted.file}" for word in words)
+    ]
+    unseen = 0
+    with tempfile.TemporaryDirectory(prefix="odradek-planted-") as directory:
+        copies: queue.SimpleQueue[Path] = queue.SimpleQueue()
+        for number in range(AT_ONCE):
+            target = Path(directory) / str(number)
+            target.mkdir()
+            copies.put(copy_to(target))
+        root = copies.get()
+        named = tuple(dict.fromkeys(test for planted in chosen for test in planted.tests))
+        print(f"plant: {len(named)} tests pass without a bug", flush=True)
+        sound = run_tests(root, named)
+        if sound.returncode != ALL_PASSED:
+            print(sound.stdout[-4000:], sound.stderr[-4000:])
+            return 1
+        copies.put(root)
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            for planted, wrong in zip(
+                chosen, pool.map(lambda each: try_bug(each, copies), chosen), strict=True
+            ):
+                unseen += wrong is not None
+                print(f"  {planted.bug} in {planted.file}: {wrong or 'seen'}", flush=True)
+    print(f"plant: {len(chosen) - unseen} of {len(chosen)} planted bugs were seen")
+    return 1 if unseen else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

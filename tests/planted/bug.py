@@ -1,0 +1,32 @@
+"""A known bug, planted: which line goes, and which test must then fail."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planted:
+    """`bug`: the numbers under which others know it. In `file`, `old` is replaced by `new`; then
+    one of `tests` (pytest's node ids) must fail, or the tests would not notice the bug."""
+
+    bug: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+    @property
+    def occurrences(self) -> int:
+        """How often `old` stands in the file: 1, or the table has grown stale."""
+        return (ROOT / self.file).read_text().count(self.old)
+
+    def plant(self, root: Path) -> str:
+        """Put the bug into the copy of the project in `root`; return the file's sound text."""
+        path = root / self.file
+        sound = path.read_text()
+        assert sound.count(self.old) == 1, f"{self.bug}: {self.file} has changed"
+        path.write_text(sound.replace(self.old, self.new))
+        return sound
