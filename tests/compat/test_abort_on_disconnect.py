@@ -15,7 +15,7 @@ PLACE = TopicPartition("ledger", 0)
 IDLE_MS = 1_500
 DEADLINE_SECONDS = 20.0
 SOON_SECONDS = 5.0
-"""The time-out of the transactions is 60 s; on a quiet machine it is 0.1 s."""
+"""The time-out of the transactions is 60 s; on a quiet machine it takes 0.02 s."""
 
 
 @pytest.fixture
