@@ -62,6 +62,14 @@ class Asker:
     def close(self) -> None:
         self.line.close()
 
+    @property
+    def host(self) -> str:
+        return self._address[0]
+
+    @property
+    def port(self) -> int:
+        return self._address[1]
+
     # Any request at all
 
     def say(self, what: str) -> None:

@@ -49,6 +49,7 @@ from odradek.protocol.batch import iter_batches
 from odradek.protocol.control import read_marker
 from odradek.protocol.record import Record, encode_batch
 from odradek.protocol.schema import ZERO_UUID
+from tests.broker.raw import RawClient
 from tests.judge.broker import Broker, Identity, Where
 from tests.judge.names import code_name
 
@@ -98,27 +99,24 @@ class Batch:
         return f"{topic}-{partition} {who} #{self.sequence}+{self.count}{kind}"
 
 
-def send(
+def produce_request(
     broker: Broker,
     name: str | None,
-    *batches: Batch,
-    version: int,
+    batches: Sequence[Batch],
+    *,
     acks: int = -1,
-    is_counted: bool = False,
-) -> list[PartitionProduceResponse]:
-    """One Produce request; the answers of its partitions, none if there was no answer.
-
-    With `is_counted` there are many, and only the codes are counted.
-    """
+    timeout_ms: int = TIMEOUT_MS,
+) -> ProduceRequest:
+    """One Produce request with all of these batches."""
     by_topic: dict[str, list[PartitionProduceData]] = {}
     for batch in batches:
         topic, partition = batch.where
         data = PartitionProduceData(index=partition, records=batch.encode())
         by_topic.setdefault(topic, []).append(data)
-    request = ProduceRequest(
+    return ProduceRequest(
         transactional_id=broker.wire_id(name),
         acks=acks,
-        timeout_ms=TIMEOUT_MS,
+        timeout_ms=timeout_ms,
         topic_data=tuple(
             TopicProduceData(
                 name=broker.names.on_wire(topic),
@@ -128,12 +126,44 @@ def send(
             for topic, data in by_topic.items()
         ),
     )
+
+
+def send_at_once(
+    broker: Broker, name: str | None, batches: Sequence[Batch], *, version: int
+) -> None:
+    """A Produce request for each batch, all of them before the first answer."""
+    with RawClient(broker) as client:
+        for batch in batches:
+            client.request(PRODUCE, version, produce_request(broker, name, [batch]))
+        for batch in batches:
+            response = client.response()
+            found = response.responses[0]
+            said = _produced(broker, version, found, found.partition_responses[0])
+            broker.say(f"in flight v{version} {batch.describe(broker)} -> {said}")
+
+
+def send(
+    broker: Broker,
+    name: str | None,
+    *batches: Batch,
+    version: int,
+    acks: int = -1,
+    timeout_ms: int = TIMEOUT_MS,
+    is_counted: bool = False,
+) -> list[PartitionProduceResponse]:
+    """One Produce request; the answers of its partitions, none if there was no answer.
+
+    With `is_counted` there are many, and only the codes are counted.
+    """
+    request = produce_request(broker, name, batches, acks=acks, timeout_ms=timeout_ms)
     words = " | ".join(batch.describe(broker) for batch in batches)
     if is_counted:
         words = f"{len(batches)} batches"
     what = f"produce v{version} {quoted(name)} {words}"
     if acks != -1:
         what += f" acks={acks}"
+    if timeout_ms != TIMEOUT_MS:
+        what += f" within {timeout_ms} ms"
 
     def said(response: Any) -> str:
         if is_counted:

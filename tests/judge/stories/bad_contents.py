@@ -327,3 +327,14 @@ def story_a_marker_for_a_transaction_that_goes_on(broker: Broker, version: int) 
     broker.end_offsets("t")
     send(broker, "x", Batch(T0, after, is_transactional=True), version=12)
     broker.end("x", after, commit=True, version=NEW)
+
+
+@variants(version=(3, 9, 12))
+def story_no_time_to_produce_in(broker: Broker, version: int) -> None:
+    broker.topic("t")
+    who = broker.init("x")
+    broker.add("x", who, [T0])
+    for sequence, timeout_ms in enumerate((0, -1, -(2**31), 2**31 - 1)):
+        batch = Batch(T0, who, sequence, is_transactional=True)
+        send(broker, "x", batch, version=version, timeout_ms=timeout_ms)
+    broker.end("x", who, commit=True)

@@ -1,6 +1,6 @@
 """Sequences and epochs of idempotent and transactional producers, as a partition checks them."""
 
-from tests.judge.asking import NOBODY, Batch, producers, send
+from tests.judge.asking import NOBODY, Batch, producers, send, send_at_once
 from tests.judge.broker import Broker, Identity
 from tests.judge.names import NOBODY as NOBODYS_ID
 from tests.judge.story import variants
@@ -378,3 +378,27 @@ def story_acks_of_a_transaction(broker: Broker, version: int) -> None:
         send(broker, "x", txn(who, sequence), version=version, acks=acks)
     broker.end("x", who, commit=True)
     broker.end_offsets("t")
+
+
+@variants(version=(3, 9, 13))
+def story_several_in_flight(broker: Broker, version: int) -> None:
+    """All are sent before the first is answered; those behind a gap are refused, too."""
+    broker.topic("t")
+    who = broker.init(None)
+    send_at_once(broker, None, [plain(who, n) for n in range(5)], version=version)
+    send_at_once(broker, None, [plain(who, n) for n in range(5)], version=version)
+    send_at_once(broker, None, [plain(who, n) for n in (5, 7, 6, 8, 7, 8)], version=version)
+
+
+@variants(version=(9, 12))
+def story_a_transaction_in_flight(broker: Broker, version: int) -> None:
+    """From the first batch on; the next transaction while the markers of the last one are due."""
+    broker.topic("t")
+    who = broker.init("x")
+    broker.add("x", who, [T0])
+    send_at_once(broker, "x", [txn(who, n) for n in range(5)], version=version)
+    who = broker.end("x", who, commit=True, version=5 if version >= 12 else 3)
+    broker.add("x", who, [T0])
+    first = 0 if version >= 12 else 5
+    send_at_once(broker, "x", [txn(who, first + n) for n in range(5)], version=version)
+    broker.end("x", who, commit=True)
