@@ -16,7 +16,9 @@ id.
 
 Differs from Kafka: a follower's fetch (replica id >= 0) is TOPIC_AUTHORIZATION_FAILED, as replicas
 come with the cluster. An isolation level other than 0 and 1 is INVALID_REQUEST. An answer has at
-most `fetch.max.bytes`, 55 MiB unless set otherwise, but for one batch that is larger.
+most `fetch.max.bytes`, 55 MiB unless set otherwise, but for one batch that is larger. Kafka lists
+aborted transactions in the order of their markers, and with OFFSET_OUT_OF_RANGE it does not say
+where the log is.
 """
 
 from collections.abc import Iterator, Sequence

@@ -13,7 +13,8 @@ errors in the partitions, 2-7 one for all, 8 has many groups with one each; a nu
 asks for all. TxnOffsetCommit 2 knows COORDINATOR_LOAD_IN_PROGRESS, 3 says which member commits, 4
 knows TRANSACTION_ABORTABLE, 5 adds the group's partition to the transaction by itself.
 
-Differs from Kafka: a partition that does not exist is refused, Kafka looks at the topic only.
+Differs from Kafka: asked for all offsets of a group, stable, we also name partitions whose first
+offset is pending. A group id has at most 1 KiB.
 """
 
 from collections.abc import Mapping, Sequence

@@ -16,7 +16,10 @@ INVALID_TXN_STATE; 12 adds partitions implicitly; 13 names topics by id. PRODUCE
 answered: a producer is told INVALID_PRODUCER_EPOCH.
 
 Differs from Kafka: null or empty records are INVALID_RECORD, where Kafka does not answer at all.
-Records are not looked into: their number and contents are what the batch header says.
+Records are not looked into: their number and contents are what the batch header says. Several
+batches for one partition in a request are all appended; Kafka loses all but the last. A batch that
+was refused, or was a repeat, does not make a producer's next transaction out of order; Kafka keeps
+its sequence in mind until its next marker.
 """
 
 from collections.abc import Iterable, Sequence

@@ -113,7 +113,7 @@ _OF_PARTITIONS: Final = (
         name="a refused or repeated batch does not block its producer",
         reason="Kafka remembers the sequence of a batch that it asked its coordinator about, also"
         " if the answer was no or the batch a repeat, and refuses every higher one as out of order"
-        " until the entry expires: a late retry stops the producer's next transaction.",
+        " until the producer's next marker: a late retry spoils the next transaction.",
         story=r"sequences\.a_(late_repeat|refused_epoch)_does_not_block_.*",
         kafka=r"(?P<what>.* t-0 p1/0 #1\+1 txn -> t-0 )OUT_OF_ORDER_SEQUENCE_NUMBER.*",
         ours=r"(?P<what>.* t-0 p1/0 #1\+1 txn -> t-0 )@\d.*",
