@@ -50,6 +50,7 @@ for."""
 RETENTION_CHECK_MS: Final = 300_000
 PRODUCER_EXPIRATION_CHECK_MS: Final = 600_000
 STRANGERS_SHOWN: Final = 10
+CLOSED_AT_ONCE: Final = 8
 
 
 @dataclass(slots=True)
@@ -262,12 +263,20 @@ class Partitions:
         """Flush and close everything, and say so on disk if it worked."""
         opened = self._opened or await self._begin()
         is_clean = opened is not None
-        for partition in self.all():
-            try:
-                await partition.close()
-            except (KafkaError, OSError) as error:
-                LOGGER.warning("%r could not be closed cleanly: %s", partition, error)
-                is_clean = False
+        waiting = iter(self.all())
+
+        async def close_some() -> None:
+            nonlocal is_clean
+            for partition in waiting:
+                try:
+                    await partition.close()
+                except (KafkaError, OSError) as error:
+                    LOGGER.warning("%r could not be closed cleanly: %s", partition, error)
+                    is_clean = False
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(CLOSED_AT_ONCE):
+                nursery.start_soon(close_some)
         self._partitions.clear()
         self._files.close_all()
         if is_clean:

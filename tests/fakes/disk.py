@@ -14,7 +14,8 @@ makes the next operation of a kind raise an OSError.
 import errno
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 
@@ -25,6 +26,15 @@ from odradek.broker.env import Buffer
 
 class PowerOff(BaseException):
     """The machine is off. Not an Exception: no handler of the broker may see it."""
+
+
+@contextmanager
+def until_power_off() -> Iterator[None]:
+    """The power may go off inside, for one task or for several at once."""
+    try:
+        yield
+    except* PowerOff:
+        pass
 
 
 Write = Callable[[bytearray, int | None, bool], None]

@@ -6,7 +6,6 @@ is run once for every operation in it, the power goes off there, the disk keeps 
 part, of what was not fsynced, and the log is opened again and compared with what was written.
 """
 
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from random import Random
 from uuid import UUID
@@ -21,7 +20,7 @@ from odradek.broker.storage.producers import ProducerEntry, Producers
 from odradek.broker.storage.segment import Segment
 from odradek.protocol.batch import BatchHeader, iter_batches, read_header
 from odradek.protocol.control import read_marker
-from tests.fakes.disk import PowerOff
+from tests.fakes.disk import PowerOff, until_power_off
 from tests.storage.samples import PARTITION_DIRECTORY, TOPIC, Client, Machine, batch, read_all
 
 CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=100, retention_ms=1_000_000)
@@ -274,7 +273,7 @@ async def test_a_crash_at_every_operation_loses_and_invents_nothing(
     for operation in range(await count_operations(config)):
         story = Story(Machine(config=config))
         story.machine.disk.power_off_at(operation)
-        with suppress(PowerOff):
+        with until_power_off():
             await workload(story)
         if keeping == "all":
             story.machine.disk.kill()
@@ -292,7 +291,7 @@ async def test_what_recovery_shows_to_readers_survives_the_next_crash(config: Lo
     for operation in range(await count_operations(config)):
         story = Story(Machine(config=config))
         story.machine.disk.power_off_at(operation)
-        with suppress(PowerOff):
+        with until_power_off():
             await workload(story)
         partition = await story.machine.restart_after_kill()
         story.acknowledged_offset = partition.high_watermark
@@ -308,7 +307,7 @@ async def test_crashes_while_recovering_lose_and_invent_nothing() -> None:
             story = Story(Machine(config=CONFIG))
             disk = story.machine.disk
             disk.power_off_at(first_crash)
-            with suppress(PowerOff):
+            with until_power_off():
                 await workload(story)
             disk.crash(Random(first_crash))
             disk.power_off_at(disk.operations + operation)
@@ -328,7 +327,7 @@ async def test_with_flush_os_what_remains_is_still_the_beginning_of_what_was_wri
     for operation in range(await count_operations(config)):
         story = Story(Machine(config=config))
         story.machine.disk.power_off_at(operation)
-        with suppress(PowerOff):
+        with until_power_off():
             await workload(story)
         story.machine.disk.crash(Random(operation))
         story.acknowledged_offset = 0  # the operating system was trusted, and the power went off

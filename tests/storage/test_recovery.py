@@ -10,7 +10,7 @@ from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.recovery import LostData
 from odradek.protocol.batch import set_base_offset
 from odradek.protocol.errors import ErrorCode, KafkaError
-from tests.fakes.disk import PowerOff
+from tests.fakes.disk import until_power_off
 from tests.storage.samples import (
     DIRECTORY,
     PARTITION_DIRECTORY,
@@ -305,13 +305,11 @@ async def test_a_power_failure_while_stopping_loses_nothing() -> None:
         partition = await filled(machine)
         end = partition.log_end_offset
         machine.disk.power_off_at(machine.disk.operations + operation)
-        try:
+        with until_power_off():
             await machine.stop()
-        except PowerOff:
-            partition = await machine.restart_after_power_loss()
-            assert partition.log_end_offset == end
-        else:
             return
+        partition = await machine.restart_after_power_loss()
+        assert partition.log_end_offset == end
     raise AssertionError("stopping takes more operations than that")
 
 
