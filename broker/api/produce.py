@@ -183,15 +183,8 @@ def _append(context: RequestContext, request: ProduceRequest, batch: Batch) -> N
             )
     except KafkaError as error:
         batch.error = error
-        if _is_said_by_the_log(batch, error):
+        if error.code not in UNKNOWN_LOG:
             batch.log_start_offset = batch.partition.log_start_offset
-
-
-def _is_said_by_the_log(batch: Batch, error: KafkaError) -> bool:
-    """Whether Kafka says where the log starts: not yet where it judges a transaction's epoch."""
-    is_transactional = batch.header is not None and batch.header.is_transactional
-    is_early = is_transactional and error.code is ErrorCode.INVALID_PRODUCER_EPOCH
-    return not is_early and error.code not in UNKNOWN_LOG
 
 
 def _is_settled(batch: Batch) -> bool:
