@@ -15,6 +15,7 @@ from odradek.broker.config import (
     HOUR_MS,
     KIB,
     MIB,
+    MINUTE_MS,
     BrokerConfig,
     broker_settings,
 )
@@ -29,6 +30,7 @@ from odradek.broker.settings import (
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC
 
+STATE_DELETE_RETENTION_MS: Final = 10 * MINUTE_MS
 _NO_RECOMPRESSION: Final = "the broker keeps the bytes that the producer sent"
 
 
@@ -142,13 +144,21 @@ def has_broker_value(name: str, broker: BrokerConfig) -> bool:
 
 
 def state_topic_configs(topic: str, broker: BrokerConfig) -> dict[str, str]:
-    """The settings of an internal topic: nothing of it is ever too old, but replaced."""
+    """The settings of an internal topic: nothing of it is ever too old, but replaced.
+
+    Deletions and markers are kept for ten minutes, and not for a day as elsewhere: every commit of
+    offsets in a transaction leaves a marker, a day of them would be gigabytes for a coordinator to
+    read at its start, and it is the only one who reads them.
+    """
     if topic == TRANSACTION_STATE_TOPIC:
         segment_bytes = broker.transaction_state_log_segment_bytes
     else:
         segment_bytes = broker.offsets_topic_segment_bytes
     return {
         "cleanup.policy": "compact",
+        "delete.retention.ms": text_of(
+            min(broker.log_cleaner_delete_retention_ms, STATE_DELETE_RETENTION_MS)
+        ),
         "retention.bytes": "-1",
         "retention.ms": "-1",
         "segment.bytes": text_of(segment_bytes),

@@ -11,7 +11,7 @@ from odradek.broker.config import BrokerConfig
 from odradek.broker.partitions import Partitions
 from odradek.broker.storage.config import FlushPolicy, LogConfig
 from odradek.broker.storage.segment import DamagedSegment
-from odradek.broker.topic_config import topic_value
+from odradek.broker.topic_config import state_topic_configs, topic_value
 from odradek.protocol.batch import TimestampType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import INTERNAL_TOPICS
@@ -98,12 +98,15 @@ class TopicLogs:
 
 def log_config(topic: TopicImage, broker: BrokerConfig) -> LogConfig:
     """A topic's settings, or what they fall back to, as storage wants them."""
+    configs = topic.configs
+    if topic.name in INTERNAL_TOPICS:  # also one that an older broker has made
+        configs = {**state_topic_configs(topic.name, broker), **configs}
 
     def number(name: str) -> int:
-        return int(topic_value(name, topic.configs, broker))
+        return int(topic_value(name, configs, broker))
 
-    policy = str(topic_value("cleanup.policy", topic.configs, broker)).split(",")
-    log_append_time = topic_value("message.timestamp.type", topic.configs, broker)
+    policy = str(topic_value("cleanup.policy", configs, broker)).split(",")
+    log_append_time = topic_value("message.timestamp.type", configs, broker)
     return LogConfig(
         segment_bytes=number("segment.bytes"),
         segment_ms=number("segment.ms"),
@@ -119,11 +122,9 @@ def log_config(topic: TopicImage, broker: BrokerConfig) -> LogConfig:
         ),
         message_timestamp_before_max_ms=number("message.timestamp.before.max.ms"),
         message_timestamp_after_max_ms=number("message.timestamp.after.max.ms"),
-        is_compacted="compact" in policy or topic.name in INTERNAL_TOPICS,
+        is_compacted="compact" in policy,
         is_limited="delete" in policy,
-        min_cleanable_dirty_ratio=float(
-            topic_value("min.cleanable.dirty.ratio", topic.configs, broker)
-        ),
+        min_cleanable_dirty_ratio=float(topic_value("min.cleanable.dirty.ratio", configs, broker)),
         min_compaction_lag_ms=number("min.compaction.lag.ms"),
         max_compaction_lag_ms=number("max.compaction.lag.ms"),
         delete_retention_ms=number("delete.retention.ms"),
