@@ -6,14 +6,16 @@ File `cluster.meta`: records one after the other, each
 
 The first record of a compacted file is a snapshot: [revision, {...}, {key: [create, mod]}]. Each
 is written with one append and is on disk before it counts, so a crash leaves at most one record at
-the end that is cut off or has a wrong CRC; opening cuts that off. A broken record with whole ones
-behind it is not a crash but a damaged disk, and opening refuses to guess.
+the end that is cut off or has a wrong CRC; opening cuts that off, and says so. A broken record with
+whole ones behind it is not a crash but a damaged disk, and opening refuses to guess. So is a broken
+one that is all there is, where the directory has logs: they were made when it was whole.
 
 When the file has outgrown what lives in it, a new one is written beside it, flushed, and renamed
 over it: at every moment the directory has one complete file. A leftover `.new` is thrown away.
 """
 
 import logging
+import re
 import struct
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -31,8 +33,10 @@ COMPACT_ABOVE_BYTES: Final = 1024 * 1024
 COMPACT_AT_FACTOR: Final = 4
 """A file above COMPACT_ABOVE_BYTES and this many times its last snapshot is written anew."""
 
-_HEAD: Final = struct.Struct(">II")
+LOG_DIRECTORY: Final = re.compile(r".+-\d+")
+"""What a partition's directory is called."""
 
+_HEAD: Final = struct.Struct(">II")
 
 LOGGER: Final = logging.getLogger(__name__)
 
@@ -141,8 +145,20 @@ class EmbeddedStore:
                     f"{self._path} is damaged at byte {end}, and what follows is not the trace of "
                     "a crash. Restore the file from a backup."
                 )
+            if end == 0 and self._has_logs():
+                raise DamagedStore(
+                    f"{self._path} is damaged at its first byte, while {self._directory} has logs "
+                    "of topics, which it would no longer know. Restore the file from a backup."
+                )
+            LOGGER.warning(
+                "%s: the last %d bytes are no record and are cut off", self._path, len(data) - end
+            )
             await self._file.truncate(end)
             await self._file.fsync()
+
+    def _has_logs(self) -> bool:
+        names = self._disk.listdir(self._directory)
+        return any(LOG_DIRECTORY.fullmatch(name) for name in names)
 
     def _read(self, body: bytes, start: int) -> None:
         try:

@@ -176,3 +176,19 @@ async def test_the_settings_of_a_topic_reach_its_log() -> None:
     assert config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
     assert config.flush is FlushPolicy.OS
     await trio.lowlevel.checkpoint()
+
+
+async def test_directories_that_belong_to_no_topic_are_named_at_the_start(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = FakeDisk()
+    await a_life(disk, lambda _: None)
+    assert "belong to no topic" not in caplog.text
+    for name in ("lost-0", "lost+found"):
+        disk.mkdir(f"/data/{name}")
+    disk.kill()
+    node = await Node.start(disk)
+    (line,) = [one.getMessage() for one in caplog.records if "no topic" in one.getMessage()]
+    assert line.endswith("are left alone: lost+found, lost-0")
+    assert set(node.ends()) == {"t-0", "t-1", "t-2"}
+    assert disk.exists("/data/lost-0")

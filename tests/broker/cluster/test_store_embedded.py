@@ -127,6 +127,27 @@ async def test_damage_that_no_crash_explains_is_refused(tmp_path: Path) -> None:
         assert (tmp_path / FILE).read_bytes() == damaged
 
 
+async def test_a_broken_only_record_is_no_torn_write_where_there_are_logs(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = await opened(tmp_path)
+    await store.txn([], {"/a": b"1"})
+    store.close()
+    damaged = bytearray((tmp_path / FILE).read_bytes())
+    damaged[9] ^= 0x10
+    (tmp_path / FILE).write_bytes(damaged)
+    (tmp_path / "departures-0").mkdir()
+    with pytest.raises(DamagedStore, match="which it would no longer know"):
+        await opened(tmp_path)
+    assert (tmp_path / FILE).read_bytes() == damaged
+    assert caplog.records == []
+    (tmp_path / "departures-0").rmdir()  # then the first write of all was cut off
+    store = await opened(tmp_path)
+    assert await contents(store) == ({}, 0)
+    assert f"the last {len(damaged)} bytes are no record" in caplog.text
+    store.close()
+
+
 @pytest.fixture
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_embedded, "COMPACT_ABOVE_BYTES", 1000)
