@@ -108,6 +108,26 @@ async def test_high_watermark_and_last_stable_offset_of_a_read_are_of_one_moment
     assert committed.aborted == (AbortedTransaction(1, 0),)
 
 
+async def test_no_moment_shows_a_transaction_that_begins_at_the_high_watermark() -> None:
+    """KAFKA-9807: the high watermark was read twice. By the first reading the transaction was not
+    there yet, so that the second was taken for the last stable offset, too."""
+    partition = await Machine().start()
+    client = Client(partition, is_transactional=True)
+    for begins_at in range(0, 9, 3):
+        assert partition.high_watermark == begins_at
+        client.send("not decided")
+        client.send("not decided")
+        await partition.flush()
+        assert (partition.high_watermark, partition.last_stable_offset) == (
+            begins_at + 2,
+            begins_at,
+        )
+        read = await partition.read(begins_at, 1000, read_committed=True)
+        assert (bytes(read.records), read.last_stable_offset) == (b"", begins_at)
+        client.end(committed=False)
+        await partition.flush()
+
+
 async def test_aborted_transactions_are_sorted_by_their_first_offset() -> None:
     """Clients rely on it; others sort by marker and hide the wrong records."""
     partition = await Machine().start()

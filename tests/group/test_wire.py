@@ -390,6 +390,7 @@ def test_offsets_in_a_transaction(
     version: int,
     committed: bool,
 ) -> None:
+    """KAFKA-17507: once nothing is unstable any more the transaction's offset is there."""
     producer = client.producer(transactional_id)
     assert client.commit(group, topic, 10) == NONE
     assert client.add_offsets(transactional_id, producer, group) == NONE

@@ -165,7 +165,8 @@ async def test_the_active_segment_of_a_state_topic_rolls_when_compaction_would_p
 
 
 async def test_a_small_map_takes_several_passes() -> None:
-    """KAFKA-13727, KAFKA-8351, KAFKA-6854: transactions over segments and passes."""
+    """KAFKA-13727, KAFKA-8351, KAFKA-6854: transactions over segments and passes. What was aborted
+    became readable with the index of the segment that had gone."""
     machine = compacted_machine()
     partition = await machine.start()
     plain = KeyedClient(partition)
@@ -195,6 +196,7 @@ async def test_a_small_map_takes_several_passes() -> None:
 
 
 async def test_a_marker_goes_after_all_data_of_its_transaction() -> None:
+    """KAFKA-13727, KAFKA-8351: it went first, and the transaction was open again or committed."""
     machine = compacted_machine()
     partition = await machine.start()
     client = KeyedClient(partition, producer_id=2, is_transactional=True)

@@ -10,22 +10,31 @@ import pytest
 
 from odradek.broker.storage.aborted import AbortedTransaction
 from odradek.broker.storage.config import LogConfig
-from odradek.protocol.batch import BatchHeader, iter_batches
+from odradek.protocol.batch import HEADER_BYTES, BatchHeader, iter_batches, set_base_offset
 from odradek.protocol.errors import ErrorCode, KafkaError
-from tests.storage.samples import Client, Machine, batch, read_all
+from tests.storage.samples import PARTITION_DIRECTORY, Client, Machine, batch, read_all
 
 SMALL_SEGMENTS = LogConfig(segment_bytes=400)
 
 
-async def test_the_torn_batch_of_an_open_transaction_leaves_nothing_open() -> None:
+@pytest.mark.parametrize("torn", ["gone", "cut off", "not its data"])
+async def test_the_torn_batch_of_an_open_transaction_leaves_nothing_open(torn: str) -> None:
     """KAFKA-12153: the first unstable offset lay beyond the end of the log, and nobody could read
-    up to it."""
+    up to it. Here the batch is no part of the log any more, however much of it is there."""
     machine = Machine()
     partition = await machine.start()
     partition.append_from_client(batch("before"))
     await partition.flush()
-    Client(partition, is_transactional=True).send("torn off")
-    partition = await machine.restart_after_power_loss()
+    whole = Client(partition, is_transactional=True).make("torn off")
+    set_base_offset(whole, 1, 0)
+    left = {
+        "gone": b"",
+        "cut off": bytes(whole[:-1]),
+        "not its data": bytes(whole[:HEADER_BYTES]) + bytes(len(whole) - HEADER_BYTES),
+    }
+    machine.disk.crash()
+    machine.disk.open(f"{PARTITION_DIRECTORY}/{0:020}.log").append(left[torn])
+    partition = await machine.start()
     assert partition.log_end_offset == 1
     assert partition.open_transactions() == []
     assert partition.last_stable_offset == partition.high_watermark == 1

@@ -81,7 +81,7 @@ def marker_refused(
 
 
 def test_each_of_the_last_five_batches_is_recognised_and_an_older_one_is_out_of_order() -> None:
-    """Redpanda #3038: five in flight, all answers lost, all five sent again."""
+    """Redpanda #3038, #3039: five in flight, all answers lost, all five sent again."""
     log = Log()
     batches = [header(10 * n, count=10) for n in range(6)]
     for batch in batches:
@@ -309,6 +309,7 @@ def test_of_two_reasons_against_a_marker_the_epoch_is_named_as_in_kafka() -> Non
 def test_producers_expire_by_the_time_they_were_last_heard_of_and_not_while_something_is_open() -> (
     None
 ):
+    """KAFKA-9144: by the time of a record, a transaction that was long was over too early."""
     log = Log()
     log.append(header(0))
     log.producers.add_batch(header(0)._replace(producer_id=2), 1, timestamp_ms=0, now_ms=50)

@@ -194,6 +194,23 @@ async def test_producers_outlive_their_records_even_without_a_checkpoint() -> No
         await partition.flush()
 
 
+async def test_recovery_keeps_the_snapshots_that_it_may_need_once_more() -> None:
+    """KAFKA-5829: it removed them, and the next one knew nothing of silent producers."""
+    machine = Machine(config=CONFIG)
+    partition = await filled(machine)
+    silent = Client(partition, producer_id=6)
+    silent.send("soon deleted")
+    while partition.log.segments[-1].base_offset <= 40:
+        partition.append_from_client(batch("more"))
+    await partition.flush()
+    await partition.delete_before(partition.log.active.base_offset)
+    for _ in range(3):
+        machine.disk.crash()
+        machine.disk.remove(f"{PARTITION_DIRECTORY}/checkpoint")
+        partition = await machine.start()
+        assert 6 in {entry.producer_id for entry in partition.producers()}
+
+
 async def test_a_snapshot_from_beyond_the_end_is_removed_for_good() -> None:
     """KAFKA-12520: it would describe other batches once the log is as long again."""
     machine = Machine(config=CONFIG)

@@ -10,7 +10,17 @@ import trio.testing
 from odradek.broker.txn.config import TransactionConfig
 from odradek.broker.txn.transaction import BumpCause, State, Transaction
 from odradek.protocol.errors import ErrorCode
-from tests.txn.world import CLIENT, ID, OTHER, P0, START_MS, World, producer, refused
+from tests.txn.world import (
+    CLIENT,
+    ID,
+    OTHER,
+    P0,
+    START_MS,
+    ModelLeaders,
+    World,
+    producer,
+    refused,
+)
 
 WEEK_S = 7 * 24 * 3600
 FIVE_SECONDS = TransactionConfig(
@@ -43,6 +53,26 @@ async def test_a_transaction_is_aborted_when_its_time_is_over_not_sooner(world: 
     await trio.sleep(0.1)
     assert await world.settled() is State.COMPLETE_ABORT
     assert [(m.committed, m.producer_epoch) for m in world.markers.written] == [(False, 1)]
+
+
+@pytest.mark.parametrize("version", [0, 2])
+async def test_a_transaction_in_which_nothing_is_written_ends_in_time_too(
+    world: World, version: int
+) -> None:
+    """Redpanda #18324: begun, without a record, it stayed open for good. Its leaders know nothing
+    of the producer."""
+    leaders = ModelLeaders()
+    world.markers.answer = leaders.answer
+    me = await world.init(timeout_ms=10_000)
+    await world.add(me, P0, version=version)
+    await trio.sleep(10.1)
+    assert await world.settled() is State.COMPLETE_ABORT
+    assert leaders.ended == []
+    me = await world.init()
+    await world.add(me, P0, version=version)
+    leaders.write(P0, me)
+    await world.commit(me, version)
+    assert await world.settled() is State.COMPLETE_COMMIT
 
 
 async def test_adding_more_does_not_give_more_time(world: World) -> None:

@@ -51,7 +51,7 @@ async def fresh(nursery: trio.Nursery) -> World:
 
 
 async def test_a_delayed_commit_does_not_commit_the_next_transaction(world: World) -> None:
-    """KAFKA-17754, found by Jepsen."""
+    """KAFKA-17754, KIP-890: found by Jepsen."""
     me = await world.init()
     await world.add(me, P0)
     following = await world.commit(me)
@@ -358,7 +358,7 @@ async def test_the_change_of_producer_id_survives_a_crash_in_the_middle(fresh: W
 async def test_an_operation_begun_before_the_partition_left_changes_nothing_after(
     world: World, nursery: trio.Nursery
 ) -> None:
-    """KAFKA-9235, KAFKA-9307, KAFKA-15468, KAFKA-5280: away and back during a flush."""
+    """KAFKA-9235, KAFKA-9307, KAFKA-5280: away and back during a flush."""
     me = await world.init()
     await world.add(me, P0)
     world.log.hold()
@@ -413,6 +413,7 @@ async def _load_unless_it_moves(world: World) -> None:
 
 
 async def test_loads_one_after_the_other_end_with_the_newest(world: World) -> None:
+    """KAFKA-15468: loading for an older epoch, which came late, took the place of a newer one."""
     me = await world.init()
     first = world.log
     for _ in range(5):

@@ -131,7 +131,7 @@ async def test_an_id_that_nobody_has_is_not_made_by_asking(world: World) -> None
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 async def test_a_transaction_without_writes_commits_cleanly(world: World, version: int) -> None:
-    """YDB #52731, #51053; Redpanda #18324: partitions were added and nothing was produced."""
+    """YDB #51053: partitions were added and nothing was produced."""
     me = await world.init()
     await world.add(me, P0, version=version)
     me = await world.commit(me, version)

@@ -291,6 +291,7 @@ def test_an_idempotent_producer_gets_an_id_whatever_the_timeout(
 
 @pytest.mark.parametrize("version", range(4))
 def test_one_bad_partition_holds_up_the_others(transactor: Transactor, version: int) -> None:
+    """KAFKA-5322: the others seemed to have been added."""
     transactor.init()
     assert transactor.add((0, 7), version=version) == [
         E.OPERATION_NOT_ATTEMPTED,
