@@ -53,6 +53,8 @@ ACKS: Final = frozenset({-1, 0, 1})
 ADMIN_CLIENT: Final = "__admin_client"
 """The client id with which Kafka's own tools may write to internal topics."""
 NO_OFFSET: Final = -1
+OWN_DISK_MS: Final = 1_000
+"""The request's time-out is about other replicas; this broker's own disk has at least so long."""
 UNKNOWN_LOG: Final = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,
@@ -196,13 +198,14 @@ def _is_settled(batch: Batch) -> bool:
 
 async def _wait_until_durable(batches: Sequence[Batch], timeout_ms: int) -> None:
     appended = [batch for batch in batches if batch.appended is not None]
-    with trio.move_on_after(max(timeout_ms, 0) / 1000):
+    patience_ms = max(timeout_ms, OWN_DISK_MS)
+    with trio.move_on_after(patience_ms / 1000):
         await for_each(appended, _wait_until_on_disk)
     for batch in appended:
         if not batch.is_settled:
             batch.error = KafkaError(
                 ErrorCode.REQUEST_TIMED_OUT,
-                f"Not on disk within {timeout_ms} ms; it may still get there.",
+                f"Not on disk within {patience_ms} ms; it may still get there.",
             )
 
 

@@ -59,6 +59,15 @@ def test_offsets_follow_one_another_in_every_version(
         assert answer.log_start_offset == (0 if version >= 5 else -1)
 
 
+@pytest.mark.parametrize("timeout_ms", [0, -1, 1])
+def test_a_short_time_out_is_not_about_the_brokers_own_disk(
+    client: RawClient, topic: str, timeout_ms: int
+) -> None:
+    """Without other replicas nothing is left to wait for, as in Kafka."""
+    answer = produce(client, topic, batch(b"a"), timeout_ms=timeout_ms)
+    assert (answer.error_code, answer.base_offset) == (E.NONE, 0)
+
+
 def test_without_acks_there_is_no_answer(client: RawClient, topic: str) -> None:
     client.request(PRODUCE, 9, produce_request(topic, batch(b"a"), acks=0))
     client.request(PRODUCE, 9, produce_request(topic, batch(b"b"), acks=1))
