@@ -154,9 +154,10 @@ class Cluster:
                 await trio.sleep(backoff.next_seconds(last.code))
         if self.is_closed:
             raise Closed("the client was closed")
-        reason = f" ({last})" if last else ""
+        places = ", ".join(f"{host}:{port}" for host, port in self._bootstrap)
+        reason = last or f"no answer from {places}; see whether a Kafka broker runs there"
         raise TimedOut(
-            f"{doing}: not done within {limit_ms:.0f} ms{reason}",
+            f"{doing}: not done within {limit_ms:.0f} ms ({reason})",
             code=last.code if last else None,
         )
 

@@ -144,6 +144,9 @@ _ADVICE: Final[dict[ErrorCode, str]] = {
     ErrorCode.OFFSET_METADATA_TOO_LARGE: (
         "store less metadata with the offset, or raise offset.metadata.max.bytes"
     ),
+    ErrorCode.INVALID_REGULAR_EXPRESSION: (
+        "brokers read patterns as RE2 does, without references back and looking around"
+    ),
     ErrorCode.NON_EMPTY_GROUP: "stop the group's members first",
 }
 

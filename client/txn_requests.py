@@ -53,6 +53,8 @@ IDS_PER_REQUEST: Final = 1_000
 PARTITIONS_PER_REQUEST: Final = 500
 DURATION_SINCE: Final = 1
 PATTERN_SINCE: Final = 2
+FENCING_TIMEOUT_MS: Final = 10_000
+"""For transactions that an administrator will not begin; no broker refuses so short a time."""
 UNANSWERED: Final = Retriable("the broker did not answer about it")
 
 
@@ -207,7 +209,7 @@ async def fence_producers(
         doing = f"fencing the producer of {transactional_id!r}"
         request = InitProducerIdRequest(
             transactional_id=transactional_id,
-            transaction_timeout_ms=cluster.config.max_block_ms,
+            transaction_timeout_ms=FENCING_TIMEOUT_MS,
             by_administrator=True,
         )
 
@@ -332,6 +334,11 @@ async def write_abort_marker(
         ),
         coordinator_epoch=coordinator_epoch,
     )
+    # A producer would be told here what to do about itself.
+    newer: dict[int, str] = {
+        ErrorCode.INVALID_PRODUCER_EPOCH: f"producer epoch than {producer_epoch}",
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED: f"coordinator epoch than {coordinator_epoch}",
+    }
 
     async def attempt() -> None:
         node_id = await _leader(cluster, partition)
@@ -342,6 +349,11 @@ async def write_abort_marker(
                 for one in topic.partitions:
                     if one.error_code in LEADER_MOVED:
                         cluster.metadata.forget_age()
+                    if one.error_code in newer:
+                        raise Refused(
+                            f"{doing}: the partition knows a newer {newer[one.error_code]}",
+                            code=code_of(one.error_code),
+                        )
                     cluster.check(one.error_code, doing)
 
     await cluster.retrying(doing, attempt)

@@ -1,6 +1,7 @@
 """What the commands have in common: their options, how they end, tables and JSON lines."""
 
 import functools
+import io
 import json
 import os
 import shutil
@@ -18,6 +19,8 @@ R = TypeVar("R")
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 DEFAULT_TIMEOUT_S: Final = 10.0
 INTERRUPTED: Final = 130
+PADDED_MAX: Final = 60
+"""A longer cell, of some odd name, pushes its own row to the right, not every row."""
 
 
 def told(command: Callable[P, R]) -> Callable[P, R]:
@@ -25,6 +28,9 @@ def told(command: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        # What a terminal has no characters for is shown escaped.
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")
         try:
             return command(*args, **kwargs)
         except BrokenPipeError:
@@ -33,11 +39,19 @@ def told(command: Callable[P, R]) -> Callable[P, R]:
             sys.exit(1)
         except KeyboardInterrupt:
             sys.exit(INTERRUPTED)
+        except UnicodeEncodeError as error:
+            raise click.ClickException(f"{error.object!r} is not UTF-8.") from None
         except (OdradekError, ValueError, OSError) as error:
-            sentence = str(error).rstrip(".")
-            raise click.ClickException(f"{sentence[:1].upper()}{sentence[1:]}.") from None
+            raise click.ClickException(sentence(str(error))) from None
 
     return run
+
+
+def sentence(text: str) -> str:
+    """With a capital, unless it begins with somebody's name, and a full stop."""
+    first = text.partition(" ")[0]
+    head = text[:1].upper() if first.strip(",:").isalpha() else text[:1]
+    return f"{head}{text[1:].rstrip('.')}."
 
 
 def connection_options(command: Callable[P, R]) -> Callable[P, R]:
@@ -106,10 +120,12 @@ def show_table(
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for number, name in enumerate(columns):
-        if number == 0:
+        if name in right:
+            table.add_column(name, justify="right")  # the heading may take several lines
+        elif number == 0:
             table.add_column(name, overflow="fold", min_width=len(name))
         else:
-            table.add_column(name, justify="right" if name in right else "left", no_wrap=True)
+            table.add_column(name, no_wrap=True)
     for row in rows:
         table.add_row(*map(escape, row))
     Console().print(table)
@@ -118,7 +134,7 @@ def show_table(
 def _show_plain(
     columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str]
 ) -> None:
-    widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
+    widths = [min(max(map(len, cells)), PADDED_MAX) for cells in zip(columns, *rows, strict=True)]
     for row in (columns, *rows):
         cells = [
             cell.rjust(width) if name in right else cell.ljust(width)

@@ -1,13 +1,19 @@
 """`odradek topic`: make, list, describe and delete topics."""
 
-import json
 import sys
 from typing import Any
 
 import click
 
 from odradek.client.blocking import Admin, TopicDescription, TopicPartition
-from odradek.client.cli.common import assignment, connection_options, in_ms, told
+from odradek.client.cli.common import (
+    assignment,
+    connection_options,
+    echo_json,
+    in_ms,
+    show_table,
+    told,
+)
 
 
 @click.group()
@@ -67,7 +73,7 @@ def describe_topic(names: tuple[str, ...], as_json: bool, bootstrap: str, timeou
         for found in admin.describe_topics(*names):
             description = _describe(admin, found)
             if as_json:
-                click.echo(json.dumps(description))
+                echo_json(description)
             else:
                 _show(description)
 
@@ -89,10 +95,10 @@ def _describe(admin: Admin, found: TopicDescription) -> dict[str, Any]:
                 "partition": one.partition,
                 "leader": one.leader,
                 "replicas": list(one.replicas),
-                "in sync": list(one.isr),
-                "first offset": first[name].offset,
-                "last stable offset": stable[name].offset,
-                "end offset": end[name].offset,
+                "in_sync": list(one.isr),
+                "first_offset": first[name].offset,
+                "last_stable_offset": stable[name].offset,
+                "end_offset": end[name].offset,
             }
             for name, one in zip(partitions, found.partitions, strict=True)
         ],
@@ -100,23 +106,15 @@ def _describe(admin: Admin, found: TopicDescription) -> dict[str, Any]:
 
 
 def _show(description: dict[str, Any]) -> None:
-    # rich takes a tenth of a second to import, and only this command wants it.
-    from rich.console import Console
-    from rich.table import Table
-
     settings = ", ".join(f"{name}={value}" for name, value in description["settings"].items())
-    title = f"{description['topic']}  {description['id']}"
-    table = Table(title=title, caption=settings or "all settings at their defaults")
-    for column in description["partitions"][0]:
-        table.add_column(column, justify="right")
-    for row in description["partitions"]:
-        table.add_row(
-            *(
-                ",".join(map(str, cell)) if isinstance(cell, list) else str(cell)
-                for cell in row.values()
-            )
-        )
-    Console().print(table)
+    click.echo(f"{description['topic']}  {description['id']}")
+    click.echo(settings or "all settings at their defaults")
+    columns = [name.replace("_", " ") for name in description["partitions"][0]]
+    rows = [
+        [",".join(map(str, cell)) if isinstance(cell, list) else str(cell) for cell in row.values()]
+        for row in description["partitions"]
+    ]
+    show_table(columns, rows, right=columns)
 
 
 @topic.command("delete")

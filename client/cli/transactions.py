@@ -42,13 +42,21 @@ FOUND: Final = 3
 """The status of `hanging --fail`: it worked, and there is one."""
 
 
-@click.group()
+@click.group(short_help="Look at transactions, and end them.")
 def txn() -> None:
     """Look at transactions: who has one open, what it holds back, how to end it."""
 
 
-@txn.command("list")
-@click.option("--state", "-s", "states", multiple=True, help="Ongoing, Empty...; repeatable.")
+@txn.command("list", short_help="List transactional ids and their states.")
+@click.option(
+    "--state",
+    "-s",
+    "states",
+    type=click.Choice(tuple(words.STATES)),
+    metavar="STATE",
+    multiple=True,
+    help=f"{', '.join(words.STATES)}; repeatable.",
+)
 @click.option("--open", "only_open", is_flag=True, help="Those that are not at their end.")
 @click.option("--producer-id", "producer_ids", type=int, multiple=True, help="Repeatable.")
 @click.option(
@@ -102,7 +110,8 @@ def list_transactions(
     elif found:
         _show_list(found)
     else:
-        click.echo("No transactional id is like that." if wanted or pattern else "There is none.")
+        is_any = not (wanted or producer_ids or pattern)
+        click.echo(f"There is no transactional id{'' if is_any else ' like that'}.")
 
 
 def _show_list(found: Sequence[TransactionDescription]) -> None:
@@ -150,9 +159,9 @@ def describe(
             echo_json(words.facts(one) | {"partitions": places})
         else:
             click.echo(("\n" if number else "") + "\n".join(_description(one, places)))
-    for answer in described.values():
-        if isinstance(answer, OdradekError):
-            raise answer
+    errors = [str(one) for one in described.values() if isinstance(one, OdradekError)]
+    if errors:
+        raise OdradekError("; ".join(dict.fromkeys(errors)))
 
 
 def _places(
@@ -212,7 +221,7 @@ def _place(place: Mapping[str, object]) -> str:
     )
 
 
-@txn.command("who-pins")
+@txn.command("who-pins", short_help="Say who holds back what consumers see.")
 @click.argument("where", metavar="TOPIC[:PARTITION]")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a pinned partition.")
 @connection_options
@@ -291,7 +300,7 @@ def _pin_facts(pin: Pin) -> dict[str, object]:
     }
 
 
-@txn.command()
+@txn.command(short_help="Find transactions that nobody is going to end.")
 @click.option("--topic", "-t", "topics", multiple=True, help="Only there; repeatable.")
 @click.option(
     "--max-timeout",

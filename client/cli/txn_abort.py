@@ -159,7 +159,7 @@ def _find(
         if one.producer_id == producer_id:
             return one
     if producer_id is not None:
-        raise Refused(f"{place} knows no producer id {producer_id}")
+        raise Refused(f"the partition {place} knows no producer id {producer_id}")
     starts = sorted(
         one.transaction_start_offset
         for one in answer.producers

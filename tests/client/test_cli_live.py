@@ -15,7 +15,11 @@ def test_topics(run: Run) -> None:
     description = json.loads(described)
     assert description["settings"]["retention.ms"] == "3600000"
     assert [one["partition"] for one in description["partitions"]] == [0, 1]
-    assert "first" in run.said("topic", "describe", topic)
+    head, settings, columns, *rows = run.said("topic", "describe", topic).splitlines()
+    assert head.split()[0] == topic
+    assert "retention.ms=3600000" in settings
+    assert "last stable offset" in columns
+    assert [row.split()[0] for row in rows] == ["0", "1"]
     run.said("topic", "delete", topic)
     assert topic not in run.said("topic", "list").splitlines()
 

@@ -61,7 +61,7 @@ def test_who_was_fenced_by_whom_who_is_open_and_how_it_ends(odradek_address: str
         assert run.said("txn", "who-pins", topic) == f"{topic}: nobody\n"
         (described,) = run.said("topic", "describe", topic, "--json").splitlines()
         last = json.loads(described)["partitions"][1]
-        assert last["last stable offset"] == last["end offset"] == 2
+        assert last["last_stable_offset"] == last["end_offset"] == 2
         with pytest.raises(Fenced):
             open_one.commit()
         watch.read_until(lambda: watch.saw("fenced", waiting))

@@ -1,0 +1,82 @@
+"""How a command ends, and what it can say on any terminal."""
+
+import io
+import sys
+
+import click
+import pytest
+import trio
+from click.testing import CliRunner
+
+from odradek.client.cli.common import PADDED_MAX, sentence, show_table, told
+from odradek.client.errors import Refused
+from tests.client.live import Run
+
+
+def end_with(error: Exception) -> str:
+    """What is said on standard error by a command that raises."""
+
+    @click.command()
+    @told
+    def command() -> None:
+        raise error
+
+    result = CliRunner().invoke(command)
+    assert result.exit_code == 1
+    return result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("there is none", "There is none."),
+        ("it is gone.", "It is gone."),
+        ("listing: it failed", "Listing: it failed."),
+        ("refunds-1 has no leader", "refunds-1 has no leader."),
+        ("'t' is no topic", "'t' is no topic."),
+        ("max_block_ms is at least 1", "max_block_ms is at least 1."),
+    ],
+)
+def test_a_sentence_leaves_names_as_they_are(text: str, expected: str) -> None:
+    assert sentence(text) == expected
+    assert end_with(Refused(text)) == f"Error: {expected}\n"
+
+
+def test_what_is_not_utf8_is_refused_in_words() -> None:
+    given = "\udcff"  # how Python reads the byte 0xff of an argument
+    with pytest.raises(UnicodeEncodeError) as raised:
+        given.encode()
+    assert end_with(raised.value) == r"Error: '\udcff' is not UTF-8." + "\n"
+
+
+def test_what_a_terminal_has_no_characters_for_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="latin-1"))
+
+    @told
+    def command() -> None:
+        click.echo("é \u2603")
+
+    command()
+    assert written.getvalue() == b"\xe9 \\u2603\n"
+
+
+def test_a_long_name_moves_only_its_own_row(capsys: pytest.CaptureFixture[str]) -> None:
+    long = "x" * (PADDED_MAX + 40)
+    show_table(["id", "state"], [[long, "Empty"], ["short", "Ongoing"]])
+    head, first, second = capsys.readouterr().out.splitlines()
+    assert first == f"{long}  Empty"
+    assert head.index("state") == second.index("Ongoing") == PADDED_MAX + 2
+
+
+async def test_a_server_that_does_not_answer_is_named(nursery: trio.Nursery) -> None:
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")  # accepts, and is silent
+    host, port = listener.socket.getsockname()
+    run = Run(f"{host}:{port}")
+    result = await trio.to_thread.run_sync(lambda: run("txn", "list", "--timeout", "0.3"))
+    await listener.aclose()
+    assert result.exit_code == 1
+    assert result.stderr == (
+        f"Error: Listing transactions: not done within 300 ms (no answer from {host}:{port}; "
+        "see whether a Kafka broker runs there).\n"
+    )
