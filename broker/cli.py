@@ -5,6 +5,8 @@ traceback. Modules are imported by the command that needs them, so that `serve` 
 """
 
 import importlib
+import io
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -45,6 +47,9 @@ class Commands(click.Group):
 @click.version_option(package_name="odradek")
 def main() -> None:
     """A small broker that speaks the Kafka protocol, with exactly-once at its heart."""
+    # What a terminal has no characters for is shown escaped: ids are anybody's text.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 @main.command()

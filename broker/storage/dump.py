@@ -59,7 +59,7 @@ def log() -> None:
     """Look at a broker's files."""
 
 
-@log.command()
+@log.command(short_help="Show what is in a broker's files, with its transactions.")
 @click.argument("path")
 @click.option("--records", is_flag=True, help="Also show keys and values.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
@@ -74,7 +74,7 @@ def dump(path: str, records: bool, as_json: bool) -> None:
     are milliseconds since 1970, or last so long.
     """
     try:
-        for facts in _facts_of(path.rstrip("/") or "/", records):
+        for facts in _facts_of(path.rstrip("/") or path[:1], records):
             if not as_json:
                 click.echo(line_of(facts))
             elif facts["type"] not in FOR_PEOPLE:
@@ -90,7 +90,7 @@ def _facts_of(path: str, records: bool) -> Iterator[Facts]:
         yield from _directory(path, records)
         return
     if not os.path.exists(path):
-        raise click.ClickException(f"There is no {path}.")
+        raise click.ClickException(f"There is no file or directory {path!r}.")
     directory, name = parent_of(path), os.path.basename(path)
     if name.endswith(LOG):
         yield from _log([path], directory, records, None)
@@ -112,9 +112,15 @@ def _directory(path: str, records: bool) -> Iterator[Facts]:
     if not partitions:
         raise click.ClickException(f"There is no log in {path}.")
     history = History.read(path)
-    for partition in partitions:
+    for partition in sorted(partitions, key=_for_people):
         if not _is_empty(partition):  # most of the state topics' are, and say nothing
             yield from _log(_segments(partition), partition, records, history)
+
+
+def _for_people(partition: str) -> tuple[bool, str, int]:
+    """By topic and number, the state topics last: they are many and long."""
+    topic, _, number = os.path.basename(partition).rpartition("-")
+    return topic in INTERNAL_TOPICS, topic, int(number) if number.isdigit() else -1
 
 
 def _segments(directory: str) -> list[str]:

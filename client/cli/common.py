@@ -1,7 +1,6 @@
 """What the commands have in common: their options, how they end, tables and JSON lines."""
 
 import functools
-import io
 import json
 import os
 import shutil
@@ -28,9 +27,6 @@ def told(command: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        # What a terminal has no characters for is shown escaped.
-        if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors="backslashreplace")
         try:
             return command(*args, **kwargs)
         except BrokenPipeError:

@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 from click.testing import CliRunner, Result
 
+from odradek.broker.cli import main
 from odradek.broker.partitions import Partitions
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.disk import SystemDisk
@@ -243,3 +244,18 @@ async def test_what_is_not_a_log_is_one_sentence(data_dir: Path, tmp_path: Path)
         assert said in result.output
         assert result.output.count("\n") == 1
         assert "Traceback" not in result.output
+    assert run("").output == "Error: There is no file or directory ''.\n"
+
+
+async def test_the_state_topics_come_last(data_dir: Path) -> None:
+    files = [line for line in run(str(data_dir)).output.splitlines() if line.startswith("/")]
+    topics = [Path(file).parent.name.rpartition("-")[0] for file in files]
+    assert list(dict.fromkeys(topics)) == ["flights", "__consumer_offsets", "__transaction_state"]
+
+
+async def test_what_a_terminal_has_no_characters_for_is_escaped(data_dir: Path) -> None:
+    (data_dir / "\u2603").mkdir()
+    flights = (data_dir / "flights-0").rename(data_dir / "\u2603" / "flights-0")
+    result = CliRunner(charset="latin-1").invoke(main, ["log", "dump", str(flights)])
+    assert result.exit_code == 0
+    assert "/\\u2603/flights-0/" in result.output

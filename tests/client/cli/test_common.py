@@ -1,8 +1,5 @@
 """How a command ends, and what it can say on any terminal."""
 
-import io
-import sys
-
 import click
 import pytest
 import trio
@@ -47,18 +44,6 @@ def test_what_is_not_utf8_is_refused_in_words() -> None:
     with pytest.raises(UnicodeEncodeError) as raised:
         given.encode()
     assert end_with(raised.value) == r"Error: '\udcff' is not UTF-8." + "\n"
-
-
-def test_what_a_terminal_has_no_characters_for_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
-    written = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="latin-1"))
-
-    @told
-    def command() -> None:
-        click.echo("é \u2603")
-
-    command()
-    assert written.getvalue() == b"\xe9 \\u2603\n"
 
 
 def test_a_long_name_moves_only_its_own_row(capsys: pytest.CaptureFixture[str]) -> None:
