@@ -1,5 +1,7 @@
 """Kafka's own tool reads what compaction has left, and says of it what we say."""
 
+import re
+import time
 from pathlib import Path
 from uuid import UUID
 
@@ -10,12 +12,16 @@ from odradek.broker.partitions import Partitions
 from odradek.broker.storage.compaction.batches import delete_horizon
 from odradek.broker.storage.disk import SystemDisk, read_only
 from odradek.broker.storage.inspection import FoundBatch, batches_in
+from odradek.broker.testing import run_broker
+from odradek.client.blocking import Producer, TopicPartition
 from odradek.protocol.batch import Codec
 from tests.fakes.clock import FakeClock
 from tests.storage.keyed import CONFIG, KeyedClient, compact, keyed
 from tests.storage.test_kafka_tools import dump, files_of
 
 pytestmark = pytest.mark.peers
+IDS = 5
+ROUNDS = 40
 
 
 @pytest.fixture(scope="module")
@@ -103,3 +109,55 @@ def test_indexes_belong_to_what_is_left(directory: Path) -> None:
     sane = dump(indexes, "--index-sanity-check")
     assert sane.count("passed sanity check") == len([p for p in indexes if p.stat().st_size])
     dump([*files_of(directory, ".txnindex"), *files_of(directory, ".snapshot")])
+
+
+@pytest.mark.parametrize(
+    ("topic", "decoder", "name"),
+    [
+        ("__transaction_state", "--transaction-log-decoder", "transactionalId"),
+        ("__consumer_offsets", "--offsets-decoder", "group"),
+    ],
+)
+def test_compacted_state_topics_are_decoded(
+    states: Path, topic: str, decoder: str, name: str
+) -> None:
+    logs = sorted((states / f"{topic}-0").glob("*.log"))
+    said = dump(logs, decoder, "--deep-iteration")
+    assert "isvalid: false" not in said
+    assert "Found" not in said
+    _, compacted, *later = [
+        re.findall(rf'"{name}":"([^"]*)"', part) for part in said.split("Dumping")
+    ]
+    assert len(compacted) == len(set(compacted))
+    ids = {*compacted, *(one for names in later for one in names)}
+    assert ids == {f"id-{number}" for number in range(IDS)}
+    assert sum(map(len, later)) < IDS * ROUNDS
+
+
+@pytest.fixture(scope="module")
+def states(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data of a broker that has compacted its state topics."""
+    root = tmp_path_factory.mktemp("states")
+    config = {
+        "transaction.state.log.num.partitions": "1",
+        "transaction.state.log.segment.bytes": "16384",
+        "offsets.topic.num.partitions": "1",
+        "offsets.topic.segment.bytes": "16384",
+        "log.cleaner.backoff.ms": "50",
+        "log.cleaner.delete.retention.ms": "1",
+        "num.partitions": "1",
+    }
+    with run_broker(data_dir=root, config=config) as broker:
+        for number in range(IDS):
+            with Producer(broker.address, transactional_id=f"id-{number}") as producer:
+                for offset in range(ROUNDS):
+                    with producer.transaction() as txn:
+                        txn.send("copies", b"value", key=b"key")
+                        txn.send_offsets({TopicPartition("copies", 0): offset}, f"id-{number}")
+        deadline = time.monotonic() + 30
+        for topic in ("__transaction_state", "__consumer_offsets"):
+            while f"{topic}-0 compacted" not in broker.log:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        assert broker.stop() == 0
+    return root
