@@ -316,7 +316,7 @@ async def test_loading_ends_where_the_tail_was_compacted_away() -> None:
     assert await partition.max_timestamp() is None
 
 
-async def test_a_batch_that_is_a_bomb_stays_and_memory_does_not_grow(
+async def test_a_batch_that_is_a_bomb_stays_as_it_is(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """And no deletion behind it is forgotten: it might delete what is in there."""
