@@ -79,16 +79,24 @@ async def admit(
         return
     transactional_id = request.transactional_id
     assert transactional_id is not None
-    partitions = [TopicPartition(batch.topic, batch.index) for batch in unknown]
-    try:
-        if context.api_version >= PRODUCE_ADDS_FROM:
+    if context.api_version >= PRODUCE_ADDS_FROM:
+        partitions = [_where(batch) for batch in unknown]
+        try:
             await _add(context, request, producer, partitions)
-        verified = context.core.transactions.verify(
-            transactional_id=transactional_id, producer=producer, partitions=partitions
-        )
-    except KafkaError as error:
-        verified = dict.fromkeys(partitions, error.code)
+        except KafkaError as error:
+            _set_errors(context, unknown, dict.fromkeys(partitions, error.code))
+        # Others had their turn: what was open may have ended, and must be asked about now.
+        unknown = [batch for batch in batches if _must_be_admitted(context, batch)]
+    verified = context.core.transactions.verify(
+        transactional_id=transactional_id,
+        producer=producer,
+        partitions=[_where(batch) for batch in unknown],
+    )
     _set_errors(context, unknown, verified)
+
+
+def _where(batch: "Batch") -> TopicPartition:
+    return TopicPartition(batch.topic, batch.index)
 
 
 def _fenced_here(batch: "Batch") -> KafkaError | None:
@@ -194,7 +202,7 @@ def tell(context: RequestContext, transactional_id: str, batches: Iterable["Batc
         if batch.error is None:
             context.saw(transactional_id, producer)
         else:
-            what = f"a batch for {TopicPartition(batch.topic, batch.index)}"
+            what = f"a batch for {_where(batch)}"
             why = tell_refused(context, transactional_id, producer, what, batch.error)
             batch.error = KafkaError(batch.error.code, why)
 
@@ -205,7 +213,7 @@ def _set_errors(
     verified: Mapping[TopicPartition, ErrorCode],
 ) -> None:
     for batch in batches:
-        code = verified[TopicPartition(batch.topic, batch.index)]
+        code = verified[_where(batch)]
         if code is not ErrorCode.NONE:
             batch.error = KafkaError(
                 produce_code(code, context.api_version),
