@@ -1,22 +1,30 @@
 """A known bug, planted: which line goes, and which test must then fail."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
+NUMBER: Final = re.compile(r"(KAFKA-|KIP-|(Redpanda|YDB|KoP) #)[0-9]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planted:
-    """`bug`: the numbers under which others know it. In `file`, `old` is replaced by `new`; then
-    one of `tests` (pytest's node ids) must fail, or the tests would not notice the bug."""
+    """`bug`: the numbers under which others know it, or what is wrong. In `file`, `old` is replaced
+    by `new`; then one of `tests` (pytest's node ids) must fail, or the tests would not notice the
+    bug."""
 
     bug: str
     file: str
     old: str
     new: str
     tests: tuple[str, ...]
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """Each number by itself; none for a bug that nobody else has reported."""
+        return tuple(one for one in self.bug.split(", ") if NUMBER.match(one))
 
     @property
     def occurrences(self) -> int:

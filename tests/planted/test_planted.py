@@ -1,12 +1,16 @@
 """That the table of planted bugs still fits the project. `scripts/plant` plants them."""
 
 import ast
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.planted.bug import ROOT, Planted
-from tests.planted.bugs import BUGS
+from tests.planted.bugs import BUGS, COORDINATORS, NOT_PLANTED, PRODUCERS, READERS
+
+NUMBER_ALONE = re.compile(r"(KAFKA-|KIP-|#)[0-9]+")
 
 each = pytest.mark.parametrize("planted", BUGS, ids=lambda planted: planted.bug)
 
@@ -18,18 +22,44 @@ def test_the_line_that_prevents_a_bug_is_where_the_table_says(planted: Planted) 
 
 
 @each
+def test_what_is_planted_is_a_bug_and_no_nonsense(planted: Planted) -> None:
+    ast.parse((ROOT / planted.file).read_text().replace(planted.old, planted.new))
+
+
+@each
 def test_the_tests_that_see_a_bug_are_there(planted: Planted) -> None:
     assert planted.tests
     for test in planted.tests:
         file, _, name = test.partition("::")
-        functions = functions_of(ROOT / file)
+        functions = dict(functions_of(ROOT / file))
         assert name.partition("[")[0] in functions, test
 
 
-def functions_of(path: Path) -> set[str]:
-    tree = ast.parse(path.read_text())
-    return {
-        node.name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    }
+@each
+def test_the_tests_that_see_a_bug_name_it(planted: Planted) -> None:
+    told = ""
+    for test in planted.tests:
+        file, _, name = test.partition("::")
+        told += dict(functions_of(ROOT / file))[name.partition("[")[0]] or ""
+    for number in planted.numbers:
+        last = NUMBER_ALONE.search(number)
+        assert last is not None
+        assert re.search(rf"{last[0]}\b", told), f"{planted.tests} do not say {number}"
+
+
+@pytest.mark.parametrize("number", [*COORDINATORS, *READERS, *PRODUCERS])
+def test_every_known_bug_is_planted_or_it_is_said_why_not(number: str) -> None:
+    is_planted = any(number in planted.numbers for planted in BUGS)
+    assert is_planted != (number in NOT_PLANTED)
+
+
+def test_nothing_is_said_of_bugs_that_nobody_knows() -> None:
+    assert set(NOT_PLANTED) <= {*COORDINATORS, *READERS, *PRODUCERS}
+    assert all(NOT_PLANTED.values())
+
+
+def functions_of(path: Path) -> Iterator[tuple[str, str | None]]:
+    """Every function of a module, with what is said of it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name, ast.get_docstring(node)

@@ -221,6 +221,30 @@ async def test_a_marker_goes_after_all_data_of_its_transaction() -> None:
     assert await partition.log.aborted(0, partition.log_end_offset) == ()
 
 
+async def test_a_marker_stays_as_long_as_its_data() -> None:
+    """KAFKA-8351, KAFKA-6854: it was removed, and the transaction hung, or was thought to be
+    another's part."""
+    machine = compacted_machine()
+    partition = await machine.start()
+    client = KeyedClient(partition, producer_id=2, is_transactional=True)
+    client.send(("a", "1"))
+    client.end(committed=True)
+    client.send(("b", "1"), ("c", "1"))
+    client.end(committed=True)
+    client.send(("c", "2"))
+    client.end(committed=False)
+    client.send(("c", "3"))
+    client.end(committed=True)
+    await compact(partition)
+    await compact_again_and_again(partition, machine)
+    kept = [(header.base_offset, header.is_control) for header, _ in await stored(partition)]
+    assert kept == [(0, False), (1, True), (2, False), (4, True), (7, False), (8, True)]
+    machine.disk.remove(f"{partition.log.directory}/checkpoint")
+    partition = await machine.restart_after_kill()
+    assert partition.last_stable_offset == partition.log_end_offset == 9
+    assert newest(await consume(partition)) == {"a": (0, "1"), "b": (2, "1"), "c": (7, "3")}
+
+
 async def test_markers_of_transactions_without_records_go() -> None:
     """KAFKA-10702: but the last of a producer, which has its epoch, stays."""
     machine = compacted_machine()

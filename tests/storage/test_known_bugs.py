@@ -11,6 +11,7 @@ import pytest
 from odradek.broker.storage.aborted import AbortedTransaction
 from odradek.broker.storage.config import LogConfig
 from odradek.protocol.batch import HEADER_BYTES, BatchHeader, iter_batches, set_base_offset
+from odradek.protocol.control import read_marker
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.storage.samples import PARTITION_DIRECTORY, Client, Machine, batch, read_all
 
@@ -132,29 +133,30 @@ async def test_records_and_the_aborted_transactions_among_them_agree_at_every_se
     for restarted in (False, True):
         if restarted:
             partition = await machine.restart_after_kill()
-        whole = await partition.read(0, 1 << 20, read_committed=True)
-        last_offsets = _marker_offsets(await read_all(partition))
+        last_offsets = _aborted_in(await read_all(partition))
+        assert len(last_offsets) == 4
         for offset in range(partition.last_stable_offset):
             read = await partition.read(offset, 150, read_committed=True)
             headers = [header for header, _ in iter_batches(read.records)]
             wanted = tuple(
                 transaction
-                for transaction in whole.aborted
+                for transaction, marker_offset in last_offsets.items()
                 if transaction.first_offset < headers[-1].next_offset
-                and last_offsets[transaction] >= headers[0].base_offset
+                and marker_offset >= headers[0].base_offset
             )
             missing = set(wanted) - set(read.aborted)
             assert not missing, (offset, restarted)
 
 
-def _marker_offsets(batches: Iterable[tuple[BatchHeader, bytes]]) -> dict[AbortedTransaction, int]:
-    """Of each transaction that has ended, the offset of its marker."""
+def _aborted_in(batches: Iterable[tuple[BatchHeader, bytes]]) -> dict[AbortedTransaction, int]:
+    """Of each transaction that was aborted, the offset of its marker, as the records say."""
     first: dict[int, int] = {}
     ended: dict[AbortedTransaction, int] = {}
-    for header, _ in batches:
+    for header, data in batches:
         if header.is_control:
             begun = first.pop(header.producer_id)
-            ended[AbortedTransaction(header.producer_id, begun)] = header.base_offset
+            if not read_marker(memoryview(data)).committed:
+                ended[AbortedTransaction(header.producer_id, begun)] = header.base_offset
         else:
             first.setdefault(header.producer_id, header.base_offset)
     return ended

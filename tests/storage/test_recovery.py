@@ -169,7 +169,10 @@ async def test_a_damaged_checkpoint_costs_time_and_nothing_else() -> None:
         assert partition.log_start_offset == 0
 
 
-async def test_producers_outlive_their_records_even_without_a_checkpoint() -> None:
+@pytest.mark.parametrize("lose_checkpoint", [False, True])
+async def test_producers_outlive_their_records_even_without_a_checkpoint(
+    lose_checkpoint: bool,
+) -> None:
     """KAFKA-7190: once its records are deleted a producer must still be known."""
     machine = Machine(config=CONFIG)
     partition = await filled(machine)
@@ -180,18 +183,17 @@ async def test_producers_outlive_their_records_even_without_a_checkpoint() -> No
     await partition.flush()
     await partition.delete_before(partition.log.active.base_offset)
     assert all(header.producer_id != 6 for header, _ in await read_all(partition))
-    for lose_checkpoint in (False, True):
-        await machine.stop()
-        if lose_checkpoint:
-            machine.disk.remove(f"{PARTITION_DIRECTORY}/checkpoint")
-        silent.partition = partition = await machine.start()
-        with pytest.raises(KafkaError) as caught:
-            partition.append_from_client(
-                batch(producer_id=6, producer_epoch=0, base_sequence=silent.sequence + 1)
-            )
-        assert caught.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        silent.send("goes on")
-        await partition.flush()
+    await machine.stop()
+    if lose_checkpoint:
+        machine.disk.remove(f"{PARTITION_DIRECTORY}/checkpoint")
+    silent.partition = partition = await machine.start()
+    with pytest.raises(KafkaError) as caught:
+        partition.append_from_client(
+            batch(producer_id=6, producer_epoch=0, base_sequence=silent.sequence + 1)
+        )
+    assert caught.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    silent.send("goes on")
+    await partition.flush()
 
 
 async def test_recovery_keeps_the_snapshots_that_it_may_need_once_more() -> None:
@@ -205,9 +207,10 @@ async def test_recovery_keeps_the_snapshots_that_it_may_need_once_more() -> None
     await partition.flush()
     await partition.delete_before(partition.log.active.base_offset)
     for _ in range(3):
-        machine.disk.crash()
+        machine.disk.kill()
         machine.disk.remove(f"{PARTITION_DIRECTORY}/checkpoint")
         partition = await machine.start()
+        assert all(header.producer_id != 6 for header, _ in await read_all(partition))
         assert 6 in {entry.producer_id for entry in partition.producers()}
 
 

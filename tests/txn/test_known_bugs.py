@@ -252,7 +252,8 @@ async def _fail_to_add(world: World, me: ProducerIdAndEpoch) -> None:
 
 
 async def test_epochs_run_out_in_the_middle_of_transactions(fresh: World) -> None:
-    """KAFKA-5283, KAFKA-18660: the wrong id or epoch was answered, or the answer's id refused."""
+    """KAFKA-5283, KAFKA-18660, KAFKA-20090: the wrong id or epoch was answered, or the answer's
+    id refused."""
     leaders = ModelLeaders()
     fresh.markers.answer = leaders.answer
     await fresh.plant(AT_THE_END)

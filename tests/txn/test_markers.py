@@ -283,7 +283,7 @@ async def test_two_epochs_of_one_producer_keep_separate_accounts(
 async def test_one_request_has_one_marker_of_a_producer(
     markers: Markers, leaders: FakeMarkers, nursery: trio.Nursery
 ) -> None:
-    """Answers are told apart by producer id."""
+    """KAFKA-16352: answers are told apart by producer id, so one would count for two epochs."""
     leaders.hold()
     for epoch in range(20):
         nursery.start_soon(markers.deliver, debt(P0, epoch=epoch))

@@ -1,0 +1,140 @@
+"""What follows from a decision, or from none: markers, time-outs, leadership, pending offsets."""
+
+from typing import Final
+
+from tests.planted.bug import Planted
+
+LEDGER: Final = "broker/txn/ledger.py"
+MARKERS: Final = "broker/txn/markers.py"
+EXPIRY: Final = "broker/txn/expiry.py"
+TENURE: Final = "broker/txn/tenure.py"
+PRODUCERS: Final = "broker/storage/producers.py"
+
+KNOWN: Final = "tests/txn/test_known_bugs.py::test_"
+KNOWN_MARKERS: Final = "tests/txn/test_known_bugs_of_markers.py::test_"
+OVER_TIME: Final = "tests/txn/test_expiry.py::test_"
+TELLING: Final = "tests/txn/test_markers.py::test_"
+SEQUENCES: Final = "tests/storage/test_producers.py::test_"
+OFFSETS: Final = "tests/group/test_offsets.py::test_"
+
+COMPLETION_BUGS: Final = (
+    Planted(
+        bug="KAFKA-19999",
+        file=PRODUCERS,
+        old="is_repeat = not entry.has_open_transaction",
+        new="raise _stale_marker(entry, producer_epoch)",
+        tests=(f"{SEQUENCES}a_repeated_marker_is_harmless_and_not_written_again",),
+    ),
+    Planted(
+        bug="KAFKA-9749, KAFKA-5610",
+        file=MARKERS,
+        old="    if code in LET_OFF:",
+        new="    if code in LET_OFF or code not in STOP:",
+        tests=(f"{TELLING}no_error_code_loses_a_marker_or_leaves_it_stuck",),
+    ),
+    Planted(
+        bug="KAFKA-5202",
+        file=MARKERS,
+        old="            if leader is None:",
+        new="            if False:",
+        tests=(f"{TELLING}a_topic_that_was_deleted_is_owed_nothing",),
+    ),
+    Planted(
+        bug="KAFKA-16352",
+        file=MARKERS,
+        old="        if parcel.debt.producer_id in taken:",
+        new="        if False:",
+        tests=(f"{TELLING}one_request_has_one_marker_of_a_producer",),
+    ),
+    Planted(
+        bug="KAFKA-10080",
+        file=LEDGER,
+        old="""        if after.state.is_prepared:
+            self._on_decided(entry)
+""",
+        new="""        if after.state.is_prepared:
+            self._on_decided(entry)
+            self._on_decided(entry)
+""",
+        tests=(f"{KNOWN_MARKERS}completions_of_two_tenures_do_not_take_each_others_markers",),
+    ),
+    Planted(
+        bug="KAFKA-9235, KAFKA-9307, KAFKA-5280",
+        file=TENURE,
+        old="""        if self.is_over:
+            message = f"this broker""",
+        new="""        if False:
+            message = f"this broker""",
+        tests=(f"{KNOWN}an_operation_begun_before_the_partition_left_changes_nothing_after",),
+    ),
+    Planted(
+        bug="KAFKA-15468",
+        file=LEDGER,
+        old="if previous is not None and previous.coordinator_epoch > tenure.coordinator_epoch:",
+        new="if False:",
+        tests=(f"{KNOWN}loads_one_after_the_other_end_with_the_newest",),
+    ),
+    Planted(
+        bug="KAFKA-14880",
+        file=LEDGER,
+        old="                entry.tenure.entries.pop(entry.transactional_id, None)\n",
+        new="                pass\n",
+        tests=(f"{OVER_TIME}a_first_init_that_failed_leaves_nothing_that_would_have_to_expire",),
+    ),
+    Planted(
+        bug="KAFKA-13099",
+        file=EXPIRY,
+        old="            yield batch\n            batch, key_bytes = [], 0\n",
+        new="            pass\n",
+        tests=(f"{OVER_TIME}ten_thousand_ids_expire_in_batches_that_fit",),
+    ),
+    Planted(
+        bug="KAFKA-17507",
+        file="broker/api/markers.py",
+        old="    if write.where.topic == CONSUMER_OFFSETS_TOPIC:",
+        new="    if False:",
+        tests=("tests/group/test_wire.py::test_offsets_in_a_transaction",),
+    ),
+    Planted(
+        bug="KAFKA-7296",
+        file="broker/group/offsets.py",
+        old="        for pending in self._take_pending(producer_id, is_decided):\n",
+        new="        taken = self._take_pending(producer_id, is_decided) if committed else []\n"
+        "        for pending in taken:\n",
+        tests=(f"{OFFSETS}an_offset_in_a_transaction_that_aborts_was_never_there",),
+    ),
+    Planted(
+        bug="Redpanda #18324",
+        file=LEDGER,
+        old="            self._watch_timeout(entry, after.timeout_ms)\n",
+        new="            pass\n",
+        tests=(f"{OVER_TIME}a_transaction_in_which_nothing_is_written_ends_in_time_too",),
+    ),
+    Planted(
+        bug="Redpanda #14624",
+        file=LEDGER,
+        old="self._watch_timeout(entry, _left(transaction.started_ms, whole_ms, now_ms))",
+        new="pass",
+        tests=(f"{OVER_TIME}a_transaction_found_in_the_log_has_what_is_left_of_its_time",),
+    ),
+    Planted(
+        bug="Redpanda #18198",
+        file="broker/txn/deadlines.py",
+        old="        if due < self._planned.get(thing, inf):",
+        new="        if due < inf:",
+        tests=(f"{OVER_TIME}memory_does_not_grow_with_transactions",),
+    ),
+    Planted(
+        bug="KAFKA-15784",
+        file="broker/group/shard.py",
+        old="self.offsets.add_pending(producer_id, entry, appended.base_offset + place)\n",
+        new="""\
+async def late(entry: OffsetEntry = entry, offset: int = place) -> None:
+                    await self._partition.flushed(appended.base_offset + offset + 1)
+                    self.offsets.add_pending(producer_id, entry, appended.base_offset + offset)
+
+                trio.lowlevel.spawn_system_task(late)
+""",
+        tests=(f"{OFFSETS}a_committed_offset_is_there_when_its_marker_is_acknowledged",),
+    ),
+)

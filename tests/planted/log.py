@@ -1,0 +1,173 @@
+"""What readers see, the index of aborted transactions, compaction."""
+
+from typing import Final
+
+from tests.planted.bug import Planted
+
+FETCH: Final = "broker/api/fetch.py"
+PARTITION: Final = "broker/partition.py"
+PRODUCERS: Final = "broker/storage/producers.py"
+READING: Final = "broker/storage/reading.py"
+LOG: Final = "broker/storage/log.py"
+OPENING: Final = "broker/storage/recovery.py"
+CLEANER: Final = "broker/storage/compaction/cleaner.py"
+PLAN: Final = "broker/storage/compaction/plan.py"
+KEPT: Final = "broker/storage/compaction/transactions.py"
+
+LOGS: Final = "tests/storage/test_known_bugs.py::test_"
+READ: Final = "tests/storage/test_reading.py::test_"
+COMPACTION: Final = "tests/storage/test_compaction.py::test_"
+PARTITIONS: Final = "tests/test_partitions.py::test_"
+TOGETHER: Final = "tests/broker/api/test_known_bugs.py::test_"
+
+LOG_BUGS: Final = (
+    Planted(
+        bug="KAFKA-10702",
+        file=PRODUCERS,
+        old="""        if first_offset == NO_OFFSET:
+            return None
+        entry.first_offset = NO_OFFSET
+""",
+        new="""        if first_offset == NO_OFFSET:
+            return EndedTransaction(producer_id, offset, offset, offset + 1)
+        entry.first_offset = NO_OFFSET
+""",
+        tests=(f"{PARTITIONS}a_transaction_without_records_here_is_in_no_index",),
+    ),
+    Planted(
+        bug="the aborted list must be sorted by first offset",
+        file="broker/storage/reading.py",
+        old="""            found.sort(key=attrgetter("first_offset"))
+""",
+        new="",
+        tests=(f"{PARTITIONS}aborted_transactions_are_sorted_by_their_first_offset",),
+    ),
+    Planted(
+        bug="the marker counts once it is below the high watermark",
+        file=PRODUCERS,
+        old="        self._ended[offset] = first_offset\n",
+        new="",
+        tests=(f"{PARTITIONS}a_marker_that_is_not_on_disk_yet_lets_nobody_read_on",),
+    ),
+    Planted(
+        bug="KAFKA-9807",
+        file=PARTITION,
+        old="first_unstable < high_watermark:",
+        new="first_unstable < self._high_watermark:",
+        tests=(f"{PARTITIONS}no_moment_shows_a_transaction_that_begins_at_the_high_watermark",),
+    ),
+    Planted(
+        bug="KAFKA-5376, KoP #1283",
+        file=FETCH,
+        old="                await news.wait()\n",
+        new="""\
+                await news.wait()
+            import dataclasses
+
+            request = dataclasses.replace(request, isolation_level=0)
+""",
+        tests=(
+            f"{TOGETHER}a_reader_that_waits_across_the_end_of_a_transaction_learns_how_it_ended",
+        ),
+    ),
+    Planted(
+        bug="KAFKA-5376, KoP #1283",
+        file=READING,
+        old="""\
+        while True:
+            found: list[AbortedTransaction] = []
+""",
+        new="""\
+        while True:
+            return ()
+            found: list[AbortedTransaction] = []
+""",
+        tests=(
+            f"{TOGETHER}a_reader_that_waits_across_the_end_of_a_transaction_learns_how_it_ended",
+        ),
+    ),
+    Planted(
+        bug="Redpanda #10671, Redpanda #28360, Redpanda #29796",
+        file=PARTITION,
+        old="""\
+        self._last_stable_offset = log.log_end_offset
+        self._see()
+""",
+        new="        self._last_stable_offset = log.log_end_offset\n",
+        tests=(f"{LOGS}no_read_shows_more_than_what_is_applied",),
+    ),
+    Planted(
+        bug="Redpanda #7819",
+        file=READING,
+        old="""\
+                    if index.collect(from_offset, to_offset, found):
+                        break
+""",
+        new="""\
+                    index.collect(from_offset, to_offset, found)
+                    break
+""",
+        tests=(f"{LOGS}records_and_the_aborted_transactions_among_them_agree_at_every_seam",),
+    ),
+    Planted(
+        bug="KAFKA-7866",
+        file=LOG,
+        old="""\
+            self._write_snapshot()
+        except OSError:
+""",
+        new="""\
+            self.segments.append(segment)
+            self.active = segment
+            self._write_snapshot()
+            self.segments.pop()
+        except OSError:
+""",
+        tests=(f"{PARTITIONS}a_full_disk_while_rolling_leaves_the_log_as_it_was",),
+    ),
+    Planted(
+        bug="KAFKA-12153",
+        file=OPENING,
+        old="""\
+            if not crc_is_good(batch, header):
+                return
+""",
+        new="",
+        tests=(f"{LOGS}the_torn_batch_of_an_open_transaction_leaves_nothing_open",),
+    ),
+    Planted(
+        bug="KAFKA-8351, KAFKA-6854",
+        file=KEPT,
+        old="            self._seen.add(header.producer_id)\n",
+        new="            pass\n",
+        tests=(f"{COMPACTION}a_marker_stays_as_long_as_its_data",),
+    ),
+    Planted(
+        bug="KAFKA-13727, KAFKA-8351, KAFKA-6854",
+        file=CLEANER,
+        old="            self._new.aborted.append(entries[number])\n",
+        new="            pass\n",
+        tests=(f"{COMPACTION}a_small_map_takes_several_passes",),
+    ),
+    Planted(
+        bug="KAFKA-13194",
+        file=PLAN,
+        old="        return segment.next_offset <= stable_offset and is_old\n",
+        new="        return segment.base_offset <= stable_offset and is_old\n",
+        tests=(f"{COMPACTION}nothing_at_or_above_the_last_stable_offset_is_touched",),
+    ),
+    Planted(
+        bug="KAFKA-9065",
+        file=CLEANER,
+        old="is_last = header.next_offset == self._end_of_group or transactions.",
+        new="is_last = transactions.",
+        tests=(f"{COMPACTION}loading_ends_where_the_tail_was_compacted_away",),
+    ),
+    Planted(
+        bug="KAFKA-5522",
+        file=PARTITION,
+        old="return self._last_stable_offset if read_committed else self._high_watermark",
+        new="return self._high_watermark",
+        tests=(f"{READ}a_time_in_an_open_transaction_is_not_found_by_a_committed_reader",),
+    ),
+)
