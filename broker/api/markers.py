@@ -27,7 +27,7 @@ import trio
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.api.parallel import for_each
-from odradek.broker.partitions import Appended, Partition
+from odradek.broker.partitions import Partition
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
 from odradek.protocol.apis.txn import (
@@ -55,7 +55,8 @@ class Write:
     marker: WritableTxnMarker
     where: TopicPartition
     partition: Partition | None = None
-    appended: Appended | None = None
+    next_offset: int = -1
+    """Once everything below is on disk the marker counts."""
     code: ErrorCode = ErrorCode.NONE
 
 
@@ -89,7 +90,7 @@ def _append(context: RequestContext, write: Write) -> None:
     marker = write.marker
     try:
         write.partition = context.core.partitions.get(*write.where)
-        write.appended = write.partition.append_marker(
+        appended = write.partition.append_marker(
             producer_id=marker.producer_id,
             producer_epoch=marker.producer_epoch,
             coordinator_epoch=marker.coordinator_epoch,
@@ -98,28 +99,27 @@ def _append(context: RequestContext, write: Write) -> None:
         )
     except KafkaError as error:
         write.code = error.code
+        return
+    write.next_offset = write.partition.log_end_offset  # of a repeat: the marker is before it
+    if appended is not None and write.where.topic == CONSUMER_OFFSETS_TOPIC:
+        context.core.groups.marker_written(
+            write.where.partition,
+            producer_id=marker.producer_id,
+            committed=marker.transaction_result,
+            marker_offset=appended.base_offset,
+        )
 
 
 async def _finish(context: RequestContext, write: Write) -> None:
-    """Wait until a marker counts, and apply it. A repeat waits for what is there."""
-    partition = write.partition
-    assert partition is not None
-    if write.appended is None:
-        marker_offset = next_offset = partition.log_end_offset
-    else:
-        marker_offset, next_offset = write.appended.base_offset, write.appended.last_offset + 1
+    """Wait until a marker counts, and have it applied."""
+    assert write.partition is not None
     try:
-        await partition.flushed(next_offset)
+        await write.partition.flushed(write.next_offset)
     except KafkaError as error:
         write.code = error.code
         return
     if write.where.topic == CONSUMER_OFFSETS_TOPIC:
-        context.core.groups.on_markers(
-            write.where.partition,
-            producer_id=write.marker.producer_id,
-            committed=write.marker.transaction_result,
-            marker_offset=marker_offset,
-        )
+        context.core.groups.markers_durable(write.where.partition, write.next_offset)
 
 
 async def _tell(context: RequestContext, writes: Iterable[Write]) -> None:

@@ -246,16 +246,21 @@ class GroupCoordinator:
             await shard.flushed(next_offset)
         return results
 
-    def on_markers(
+    def marker_written(
         self, partition_index: int, *, producer_id: int, committed: bool, marker_offset: int
     ) -> None:
-        """A marker at `marker_offset` of the partition is durable, and not yet acknowledged.
-
-        May be said again. A partition that is not loaded finds the marker in its log (KAFKA-17507).
+        """A marker was just appended to the partition: in the same step, so that markers and
+        offsets take effect in log order. A partition that is not here finds it in its log.
         """
         shard = self._shards.get(partition_index)
         if shard is not None:
-            shard.end_transaction(producer_id, committed=committed, marker_offset=marker_offset)
+            shard.marker_written(producer_id, committed=committed, marker_offset=marker_offset)
+
+    def markers_durable(self, partition_index: int, next_offset: int) -> None:
+        """The markers below `next_offset` are durable, and not yet acknowledged (KAFKA-17507)."""
+        shard = self._shards.get(partition_index)
+        if shard is not None:
+            shard.durable_below(next_offset)
 
     def fetch_offsets(
         self,

@@ -1,7 +1,8 @@
 """The groups of one partition of `__consumer_offsets`, and the way their records are written.
 
 Records are appended in the order in which they were decided and take effect, in that order, when
-they are durable: what is not on disk yet is in `_unapplied`. Only offsets inside a transaction are
+they are durable: what is not on disk yet, markers of transactions included, is in `_unapplied`, so
+that it does not matter who is the first to hear of the disk. Only offsets inside a transaction are
 noted at once, as pending: nobody sees them before their marker, and a marker that overtook them
 would leave them pending for ever. Loading reads the log from its start and applies the same records
 in the same order, so what a restart finds is what was there.
@@ -11,7 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import aclosing, contextmanager
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import trio
 
@@ -46,6 +47,13 @@ LOG_ERRORS: Final[dict[ErrorCode, ErrorCode]] = {
 }
 
 
+class Marker(NamedTuple):
+    """The end of a producer's transaction."""
+
+    producer_id: int
+    committed: bool
+
+
 class Shard:
     def __init__(self, index: int, partition: StatePartition, around: Surroundings) -> None:
         self.index = index
@@ -55,10 +63,10 @@ class Shard:
         self.is_loading = True
         self._partition = partition
         self._around = around
-        self._unapplied: deque[tuple[int, Entry]] = deque()
-        """Records that wait for the disk, by log offset."""
-        self._markers: list[tuple[int, bool, int]] = []
-        """Markers that were written while the log was being read."""
+        self._unapplied: deque[tuple[int, Entry | Marker]] = deque()
+        """Records that wait for the disk, by log offset; while the log is being read also those
+        that do not wait any more."""
+        self._durable_below = 0
 
     def group(self, group_id: str) -> LiveGroup:
         """The group, made without members if it is not there."""
@@ -134,19 +142,26 @@ class Shard:
             await self._partition.flushed(next_offset)
         self._apply_below(next_offset)
 
-    def end_transaction(self, producer_id: int, *, committed: bool, marker_offset: int) -> None:
-        """A marker is durable: what the producer has pending before it is stored or vanishes."""
-        if self.is_loading:
-            self._markers.append((producer_id, committed, marker_offset))
-            return
-        self._apply_below(marker_offset)
-        self.offsets.end_transaction(producer_id, committed=committed, marker_offset=marker_offset)
+    def marker_written(self, producer_id: int, *, committed: bool, marker_offset: int) -> None:
+        """A marker was appended: once it is durable, what the producer has pending before it is
+        stored or vanishes."""
+        self._unapplied.append((marker_offset, Marker(producer_id, committed)))
+
+    def durable_below(self, next_offset: int) -> None:
+        """What is below `next_offset` is durable, and takes effect."""
+        self._durable_below = max(self._durable_below, next_offset)
+        if not self.is_loading:
+            self._apply_below(next_offset)
 
     def _apply_below(self, next_offset: int) -> None:
         while self._unapplied and self._unapplied[0][0] < next_offset:
             log_offset, entry = self._unapplied.popleft()
             if isinstance(entry, OffsetEntry):
                 self._apply_offset(entry, log_offset)
+            elif isinstance(entry, Marker):
+                self.offsets.end_transaction(
+                    entry.producer_id, committed=entry.committed, marker_offset=log_offset
+                )
             elif entry.group is None:
                 self._bury(entry.group_id, log_offset)
 
@@ -190,11 +205,8 @@ class Shard:
             self.group(group_id)
             if count % GROUPS_AT_A_TIME == 0:
                 await trio.lowlevel.checkpoint()
-        for producer_id, committed, marker_offset in self._markers:
-            self.offsets.end_transaction(
-                producer_id, committed=committed, marker_offset=marker_offset
-            )
         self.is_loading = False
+        self._apply_below(self._durable_below)
         seconds = trio.current_time() - started
         if self.groups:
             log.info("partition %d: %d groups in %.2f s", self.index, len(self.groups), seconds)

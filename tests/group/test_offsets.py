@@ -196,11 +196,8 @@ async def test_a_committed_offset_is_there_when_its_marker_is_acknowledged(world
         nursery.start_soon(world.commit, {P1: 4})
         nursery.start_soon(world.commit_in_transaction, {P0: 5})
         await trio.testing.wait_all_tasks_blocked()
-        marker = world.log.append_marker(
-            committed=True, producer_id=1, producer_epoch=0, coordinator_epoch=0
-        )
         # the marker is durable, and so is all before it, but nobody was told yet
-        world.groups.on_markers(0, producer_id=1, committed=True, marker_offset=marker.base_offset)
+        world.groups.markers_durable(0, world.mark(committed=True))
         assert world.stored() == {P0: 5, P1: 4}
         world.log.release()
     assert world.stored() == {P0: 5, P1: 4}
@@ -222,11 +219,9 @@ async def test_a_marker_that_overtakes_the_answer_leaves_nothing_pending(world: 
 async def test_a_marker_decides_only_on_what_stands_before_it(world: World) -> None:
     """An administrator's abort while the producer goes on."""
     await world.commit_in_transaction({P0: 5})
-    marker = world.log.append_marker(
-        committed=False, producer_id=1, producer_epoch=0, coordinator_epoch=-1
-    )
+    next_offset = world.mark(committed=False)
     await world.commit_in_transaction({P1: 6})
-    world.groups.on_markers(0, producer_id=1, committed=False, marker_offset=marker.base_offset)
+    world.groups.markers_durable(0, next_offset)
     assert not world.is_unstable(P0)
     assert world.is_unstable(P1)
     await world.end_transaction(committed=True)
@@ -236,8 +231,32 @@ async def test_a_marker_decides_only_on_what_stands_before_it(world: World) -> N
 async def test_a_marker_said_twice_is_harmless(world: World) -> None:
     await world.commit_in_transaction({P0: 5})
     await world.end_transaction(committed=True)
-    world.groups.on_markers(0, producer_id=1, committed=True, marker_offset=world.log.end_offset)
+    world.groups.markers_durable(0, world.log.end_offset)
     assert world.stored() == {P0: 5}
+
+
+@pytest.mark.parametrize("committed", [True, False])
+async def test_of_two_markers_the_first_in_the_log_decides_whoever_is_told_first(
+    world: World, committed: bool
+) -> None:
+    """The coordinator's and an administrator's wait for one fsync, and either may be the first to
+    hear that it is over. What the later one decided was there until a restart."""
+    await world.commit_in_transaction({P0: 5})
+    world.mark(committed=committed)
+    world.groups.markers_durable(0, world.mark(committed=not committed))
+    assert world.stored() == ({P0: 5} if committed else {})
+    assert not world.is_unstable(P0)
+    await world.crash(keep=2)
+    assert world.stored() == ({P0: 5} if committed else {})
+
+
+async def test_a_marker_counts_though_who_asked_for_it_has_gone(world: World) -> None:
+    """A handler that was cancelled while it waited for the disk left the offsets pending."""
+    await world.commit_in_transaction({P0: 5})
+    world.mark(committed=True)
+    await world.commit({P1: 1})
+    assert world.stored() == {P0: 5, P1: 1}
+    assert not world.is_unstable(P0)
 
 
 async def test_a_fenced_producer_stores_nothing(world: World) -> None:

@@ -111,10 +111,7 @@ async def test_a_marker_that_arrives_while_the_log_is_read_is_not_missed(world: 
         with pytest.raises(KafkaError) as refused:
             world.fetch(P0)
         assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        marker = world.log.append_marker(
-            committed=True, producer_id=1, producer_epoch=0, coordinator_epoch=0
-        )
-        world.groups.on_markers(0, producer_id=1, committed=True, marker_offset=marker.base_offset)
+        world.groups.markers_durable(0, world.mark(committed=True))
         world.log.release()
     assert world.stored() == {P0: 70}
     assert not world.is_unstable(P0)

@@ -115,13 +115,19 @@ class World:
 
     async def end_transaction(self, *, committed: bool, producer_id: int = 1) -> None:
         """What the WriteTxnMarkers handler does."""
+        next_offset = self.mark(committed=committed, producer_id=producer_id)
+        await self.log.flushed(next_offset)
+        self.groups.markers_durable(0, next_offset)
+
+    def mark(self, *, committed: bool, producer_id: int = 1) -> int:
+        """Append a marker, and no more yet; the offset after it."""
         marker = self.log.append_marker(
             committed=committed, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0
         )
-        await self.log.flushed(marker.last_offset + 1)
-        self.groups.on_markers(
+        self.groups.marker_written(
             0, producer_id=producer_id, committed=committed, marker_offset=marker.base_offset
         )
+        return marker.last_offset + 1
 
     def fetch(
         self, *partitions: TopicPartition, require_stable: bool = False, group_id: str = GROUP
