@@ -18,9 +18,8 @@ reset them, so the decision is also a record of that partition, and the newer of
 offset's metadata says where the record is: only what lies behind it has to be read. Where there is
 no offset the whole partition is read, at most once per query and week.
 
-The records of `<prefix>-decisions` are kept for ever (`cleanup.policy=delete`, `retention.ms=-1`):
-about 150 bytes a batch. Compaction would keep the newest of each query, which is all that is
-needed; where a broker has it, it may be switched on.
+`<prefix>-decisions` is compacted: the newest decision of each query stays, however long the query
+pauses, and that is all that is needed. A topic that is there already is taken as it is.
 
 A batch write without an application's id and version has nothing to be recognised by when it runs
 again; it is one transaction, all or nothing, and leaves no decision.
@@ -44,7 +43,7 @@ from odradek.protocol.record import decode_batch
 
 DECISION_PARTITIONS: Final = 8
 """Never changed: which of them has a query's decisions follows from the query's id and this."""
-DECISION_CONFIGS: Final = (("cleanup.policy", "delete"), ("retention.ms", "-1"))
+DECISION_CONFIGS: Final = (("cleanup.policy", "compact"),)
 READ_TIMEOUT_S: Final = 120.0
 """How long reading decisions may take; longer than an abandoned transaction stays open."""
 POLL_MS: Final = 1_000
