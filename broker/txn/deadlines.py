@@ -4,17 +4,22 @@
 usual case: the next transaction of the same id) is not moved in the heap; it is looked at when its
 old time comes, found not to be due, and put back. So a thing stands in the heap once, however many
 transactions it has, and a transaction costs nothing here as long as an earlier look is planned.
+A deadline that moved *sooner* leaves its old place behind; when most places are such, the heap is
+made anew.
 """
 
 import heapq
 from collections.abc import Callable
 from itertools import count
 from math import inf
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import trio
 
 T = TypeVar("T")
+
+LEFT_BEHIND_MAX: Final = 32
+"""Places that may be left behind beside as many again as are of use."""
 
 
 class Deadlines(Generic[T]):
@@ -59,6 +64,9 @@ class Deadlines(Generic[T]):
     def _plan(self, thing: T, due: float) -> None:
         self._planned[thing] = due
         heapq.heappush(self._heap, (due, next(self._sequence), thing))
+        if len(self._heap) > 2 * len(self._planned) + LEFT_BEHIND_MAX:
+            self._heap = [look for look in self._heap if self._planned.get(look[2]) == look[0]]
+            heapq.heapify(self._heap)
 
     def _take(self) -> list[T]:
         now = trio.current_time()

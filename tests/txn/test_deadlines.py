@@ -76,6 +76,21 @@ async def test_a_thousand_transactions_of_one_id_plan_one_look() -> None:
     assert len(watched) == 1
 
 
+async def test_deadlines_that_keep_coming_closer_leave_nothing_behind() -> None:
+    """A client may give every transaction of an id a shorter time than the one before, or a long
+    one and a short one in turn."""
+    thing, other = Thing(0), Thing(9_999)
+    watched = deadlines(other)
+    for number in range(1000):
+        thing.at = 5_000 - number
+        watched.watch(thing)
+    assert len(watched) < 100
+    thing.at = trio.current_time() + 1
+    watched.watch(thing)
+    assert await watched.wait() == [thing]
+    assert await watched.wait() == [other]
+
+
 async def test_what_is_forgotten_is_never_due() -> None:
     now = trio.current_time()
     kept, forgotten = Thing(now + 2), Thing(now + 1)
