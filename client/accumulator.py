@@ -24,14 +24,14 @@ CVE-2026-35554), and new sequences are written into a copy.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import Any, Final, NamedTuple
 
 import trio
 
 from odradek.client.config import MAX_IN_FLIGHT
 from odradek.client.errors import OdradekError, Refused
-from odradek.client.types import Header, RecordMetadata, TopicPartition
+from odradek.client.types import Header, OnDelivery, RecordMetadata, TopicPartition
 from odradek.protocol.batch import (
     HEADER_BYTES,
     MAGIC,
@@ -46,8 +46,6 @@ from odradek.protocol.errors import ProtocolError
 from odradek.protocol.record import BatchBuilder, Record
 
 LOG: Final = logging.getLogger("odradek.client")
-
-OnDelivery = Callable[[RecordMetadata | None, OdradekError | None], None]
 
 
 class ProducerIdentity(NamedTuple):

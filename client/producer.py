@@ -11,7 +11,7 @@ from typing import Final, Self, Unpack
 
 import trio
 
-from odradek.client.accumulator import Accumulator, Delivery, OnDelivery
+from odradek.client.accumulator import Accumulator, Delivery
 from odradek.client.cluster import Cluster
 from odradek.client.config import ProducerConfig, ProducerOptions
 from odradek.client.errors import BufferFull, Closed, OdradekError, Refused, TimedOut
@@ -22,7 +22,7 @@ from odradek.client.sender import Sender
 from odradek.client.transaction import ABORT_GRACE_S, Transaction
 from odradek.client.transaction_control import TransactionControl
 from odradek.client.txn import State
-from odradek.client.types import Header, TopicPartition
+from odradek.client.types import Header, OnDelivery, TopicPartition
 from odradek.protocol.errors import ErrorCode
 
 RECORD_OVERHEAD_BYTES: Final = 24
@@ -160,20 +160,19 @@ class Producer:
         """
         if self._yield_after_bytes <= 0:
             await self._give_way()
-        delivery = self.send_nowait(
-            topic,
-            value,
-            key=key,
-            headers=headers,
-            partition=partition,
-            timestamp_ms=timestamp_ms,
-            on_delivery=on_delivery,
-        )
-        if delivery is not None:
-            return delivery
-        return await self._send_when_possible(
-            topic, value, key, headers, partition, timestamp_ms, on_delivery
-        )
+        while True:
+            delivery = self.send_nowait(
+                topic,
+                value,
+                key=key,
+                headers=headers,
+                partition=partition,
+                timestamp_ms=timestamp_ms,
+                on_delivery=on_delivery,
+            )
+            if delivery is not None:
+                return delivery
+            await self.prepare(topic)
 
     def send_nowait(
         self,
@@ -298,31 +297,6 @@ class Producer:
     async def _give_way(self) -> None:
         self._yield_after_bytes = self._config.batch_bytes
         await trio.lowlevel.checkpoint()
-
-    async def _send_when_possible(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        headers: Sequence[Header],
-        partition: int | None,
-        timestamp_ms: int | None,
-        on_delivery: OnDelivery | None,
-    ) -> Delivery:
-        self._cluster.check_open()
-        while True:
-            await self.prepare(topic)
-            delivery = self.send_nowait(
-                topic,
-                value,
-                key=key,
-                headers=headers,
-                partition=partition,
-                timestamp_ms=timestamp_ms,
-                on_delivery=on_delivery,
-            )
-            if delivery is not None:
-                return delivery
 
     def _choose(self, topic: str, key: bytes | None, size_bytes: int, count: int) -> int:
         if self._custom_partitioner is not None:

@@ -4,18 +4,18 @@ The user's exception is what leaves the block, whatever happens to the abort; wh
 noted on the exception. A commit that fails aborts what is left, and raises why it failed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, Protocol, Self, Unpack
 
 import trio
 
-from odradek.client.accumulator import Delivery, OnDelivery
+from odradek.client.accumulator import Delivery
 from odradek.client.errors import Aborted, Fatal, OdradekError, Refused
 from odradek.client.prepared import PreparedTransaction
 from odradek.client.transaction_control import TransactionControl
 from odradek.client.txn import State
-from odradek.client.types import GroupMetadata, Header, OffsetAndMetadata, TopicPartition
+from odradek.client.types import GroupMetadata, OffsetAndMetadata, RecordOptions, TopicPartition
 
 ABORT_GRACE_S: Final = 5.0
 """How long the way out of a failed block waits for the abort; it goes on behind it."""
@@ -27,15 +27,7 @@ class SendsRecords(Protocol):
     """What a transaction asks of its producer."""
 
     async def send(
-        self,
-        topic: str,
-        value: bytes | None,
-        *,
-        key: bytes | None = None,
-        headers: Sequence[Header] = (),
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-        on_delivery: OnDelivery | None = None,
+        self, topic: str, value: bytes | None, **options: Unpack[RecordOptions]
     ) -> Delivery: ...
 
     async def send_batch(
@@ -54,16 +46,11 @@ class Transaction:
         self._number = 0
         self._outcome = ""
         self._is_prepared = False
-        self._records = 0
 
     def __repr__(self) -> str:
         control = self._control
         groups = f", offsets of {', '.join(control.groups)}" if control.groups else ""
-        details = (
-            f", {self._records} records, {len(control.partitions)} partitions{groups}"
-            if self._is_current
-            else ""
-        )
+        details = f", {len(control.partitions)} partitions{groups}" if self._is_current else ""
         name = f"{control.transactional_id!r} number {self._number}"
         return f"<Transaction of {name}: {self.state}{details}>"
 
@@ -108,35 +95,17 @@ class Transaction:
             await self._abort_because(exc)
 
     async def send(
-        self,
-        topic: str,
-        value: bytes | None,
-        *,
-        key: bytes | None = None,
-        headers: Sequence[Header] = (),
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-        on_delivery: OnDelivery | None = None,
+        self, topic: str, value: bytes | None, **options: Unpack[RecordOptions]
     ) -> Delivery:
         """As `Producer.send`, within this transaction."""
         self._check_open()
-        self._records += 1
-        return await self._sending.send(
-            topic,
-            value,
-            key=key,
-            headers=headers,
-            partition=partition,
-            timestamp_ms=timestamp_ms,
-            on_delivery=on_delivery,
-        )
+        return await self._sending.send(topic, value, **options)
 
     async def send_batch(
         self, topic: str, partition: int, batch: bytes | bytearray | memoryview
     ) -> Delivery:
         """As `Producer.send_batch`, within this transaction."""
         self._check_open()
-        self._records += 1
         return await self._sending.send_batch(topic, partition, batch)
 
     async def send_offsets(

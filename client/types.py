@@ -4,9 +4,11 @@ Records are named tuples and not dataclasses: one is made for every record consu
 frozen dataclass of eight fields takes longer than decoding the record did.
 """
 
-from typing import Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, TypedDict
 from uuid import UUID
 
+from odradek.client.errors import OdradekError
 from odradek.protocol.batch import BatchHeader
 
 Header = tuple[str, bytes | None]
@@ -42,6 +44,20 @@ class RecordMetadata(NamedTuple):
     partition: int
     offset: int
     timestamp_ms: int
+
+
+OnDelivery = Callable[[RecordMetadata | None, OdradekError | None], None]
+"""Called with where a record was stored, or with why it was not."""
+
+
+class RecordOptions(TypedDict, total=False):
+    """What `Producer.send` takes beside topic and value, for those who pass it on."""
+
+    key: bytes | None
+    headers: Sequence[Header]
+    partition: int | None
+    timestamp_ms: int | None
+    on_delivery: OnDelivery | None
 
 
 class ConsumerRecord(NamedTuple):

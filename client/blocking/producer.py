@@ -14,7 +14,6 @@ from typing import Final, NamedTuple, Self, Unpack
 import trio
 
 from odradek.client.accumulator import Delivery as AsyncDelivery
-from odradek.client.accumulator import OnDelivery
 from odradek.client.blocking.loop import Hosted
 from odradek.client.config import ProducerConfig, ProducerOptions, parse_bootstrap
 from odradek.client.errors import Aborted, OdradekError, Refused, TimedOut
@@ -25,7 +24,9 @@ from odradek.client.types import (
     GroupMetadata,
     Header,
     OffsetAndMetadata,
+    OnDelivery,
     RecordMetadata,
+    RecordOptions,
     TopicPartition,
 )
 
@@ -324,35 +325,21 @@ class Transaction:
             self._producer._drop_queue()
         await self._inner.__aexit__(exc_type, exc, traceback)
 
-    def send(
-        self,
-        topic: str,
-        value: bytes | None,
-        *,
-        key: bytes | None = None,
-        headers: Sequence[Header] = (),
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-        on_delivery: OnDelivery | None = None,
-    ) -> Delivery:
+    def send(self, topic: str, value: bytes | None, **options: Unpack[RecordOptions]) -> Delivery:
         """As `Producer.send`, within this transaction."""
-        if self._producer._transaction is not self:
-            raise Refused(f"the transaction is {self.state}: begin another one for more")
-        return self._producer.send(
-            topic,
-            value,
-            key=key,
-            headers=headers,
-            partition=partition,
-            timestamp_ms=timestamp_ms,
-            on_delivery=on_delivery,
-        )
+        self._check_current()
+        return self._producer.send(topic, value, **options)
 
     def send_batch(
         self, topic: str, partition: int, batch: bytes | bytearray | memoryview
     ) -> Delivery:
         """As `Producer.send_batch`, within this transaction."""
+        self._check_current()
         return self._producer.send_batch(topic, partition, batch)
+
+    def _check_current(self) -> None:
+        if self._producer._transaction is not self:
+            raise Refused(f"the transaction is {self.state}: begin another one for more")
 
     def send_offsets(
         self,

@@ -83,9 +83,14 @@ def test_transactions(bootstrap: str, topic: str) -> None:
             transaction.send(topic, b"aborted", partition=0).result()
             raise ZeroDivisionError
         assert "aborted" in repr(transaction)
+        ended = transaction
         with producer.transaction() as transaction:
             encoded = encode_batch([Record(None, b"x"), Record(None, b"y")])
             transaction.send_batch(topic, 1, encoded)
+            with pytest.raises(Refused, match="begin another one"):
+                ended.send(topic, b"into another one")
+            with pytest.raises(Refused, match="begin another one"):
+                ended.send_batch(topic, 1, encoded)
     values = [record.value or b"" for record in read(bootstrap, topic, 102)]
     assert sorted(values) == sorted([*(b"%d" % number for number in range(100)), b"x", b"y"])
     with Consumer(bootstrap, group_id=group) as consumer:
