@@ -36,10 +36,12 @@ from odradek.broker.txn.tenure import Entry
 from odradek.broker.txn.transaction import State
 
 OVERTAKEN: Final = (
-    "the marker of %r for %s was refused: somebody else has written one with a higher epoch of "
-    "producer id %d there, so its part of the transaction may have ended otherwise than by the %s "
-    "that was decided"
+    "the markers of %r for %s were refused: somebody else has written some with a higher epoch of "
+    "producer id %d there, so that this part of the transaction may have ended otherwise than by "
+    "the %s that was decided"
 )
+NAMED_MAX: Final = 20
+"""How many of the partitions that refused their marker the log line names."""
 
 
 class Finisher:
@@ -85,7 +87,7 @@ class Finisher:
 
     def _tell_outbid(self, debt: Debt, partition: TopicPartition, known: int) -> None:
         self._narrator.say(
-            Kind.MARKER_REFUSED,
+            Kind.OUTBID,
             debt.transactional_id,
             f"{partition} refused the marker of {debt.transactional_id!r}: it knows coordinator "
             f"epoch {known} from somebody, and this coordinator's is {debt.coordinator_epoch}; as "
@@ -94,11 +96,14 @@ class Finisher:
         )
 
     def _tell_overtaken(self, debt: Debt) -> None:
+        if not debt.overtaken:
+            return
         end = "commit" if debt.committed else "abort"
-        for partition in debt.overtaken:
-            line = OVERTAKEN % (debt.transactional_id, partition, debt.producer_id, end)
-            subject = debt.transactional_id
-            self._narrator.say(Kind.MARKER_REFUSED, subject, line, level=logging.ERROR)
+        where = ", ".join(map(str, sorted(debt.overtaken)[:NAMED_MAX]))
+        if len(debt.overtaken) > NAMED_MAX:
+            where += f" and {len(debt.overtaken) - NAMED_MAX} more"
+        line = OVERTAKEN % (debt.transactional_id, where, debt.producer_id, end)
+        self._narrator.say(Kind.OVERTAKEN, debt.transactional_id, line, level=logging.ERROR)
 
     async def _complete(self, entry: Entry) -> None:
         request = Request(event=Event.MARKED, now_ms=self._clock.wall_ms())

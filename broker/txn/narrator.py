@@ -26,7 +26,8 @@ class Kind(StrEnum):
     FENCED = "fenced"
     REFUSED = "refused"
     MARKED_BY_HAND = "marked by hand"
-    MARKER_REFUSED = "marker refused"
+    OUTBID = "outbid"
+    OVERTAKEN = "overtaken"
 
 
 @dataclass(slots=True)
@@ -34,6 +35,8 @@ class _Subject:
     quiet_until: float
     withheld: int = 0
     last_line: str = ""
+    level: int = logging.NOTSET
+    """The highest of what was withheld."""
 
 
 class Narrator:
@@ -48,6 +51,7 @@ class Narrator:
         if known is not None and now < known.quiet_until:
             known.withheld += 1
             known.last_line = line
+            known.level = max(known.level, level)
             self._withholds.set()
         else:
             if known is not None:
@@ -80,4 +84,5 @@ class Narrator:
 def _tell_withheld(subject: _Subject) -> None:
     if subject.withheld:
         count, seconds = subject.withheld, QUIET_SECONDS
-        log.info("%s (%d like this in the last %.0f s)", subject.last_line, count, seconds)
+        text = "%s (%d like this in the last %.0f s)"
+        log.log(subject.level, text, subject.last_line, count, seconds)

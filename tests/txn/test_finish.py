@@ -1,12 +1,14 @@
 """Markers that a partition refuses for good, on a broker where nobody else coordinates."""
 
+import logging
+
 import pytest
 import trio
 import trio.testing
 
 from odradek.broker.txn.transaction import State
 from odradek.protocol.errors import ErrorCode, KafkaError
-from tests.txn.world import P0, P1, Marker, World
+from tests.txn.world import P0, P1, P2, Marker, World
 
 
 async def test_a_marker_is_written_with_the_epoch_that_an_administrator_used(
@@ -82,8 +84,28 @@ async def test_an_id_is_free_again_where_somebody_has_used_a_higher_epoch(
     expected = State.COMPLETE_COMMIT if committed else State.COMPLETE_ABORT
     assert await world.settled() is expected
     assert [(m.partition, m.committed) for m in world.markers.written] == [(P1, committed)]
-    assert "the marker of 'refunds-2' for refunds-0 was refused" in caplog.text
+    assert "the markers of 'refunds-2' for refunds-0 were refused" in caplog.text
     assert ("otherwise than by the commit" in caplog.text) is committed
+
+
+async def test_a_transaction_that_may_not_be_whole_is_an_error_that_names_every_partition(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first partition was named; the second stood for the others, as a piece of news, after ten
+    seconds, and the third was never named."""
+    world.markers.known_coordinator_epoch = lambda partition, producer_id: 7
+    world.markers.answer = lambda marker: (
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED
+        if marker.coordinator_epoch < 7
+        else ErrorCode.INVALID_PRODUCER_EPOCH
+    )
+    me = await world.init()
+    await world.add(me, P0, P1, P2)
+    await world.commit(me)
+    assert await world.settled() is State.COMPLETE_COMMIT
+    await trio.sleep(60)
+    (error,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert "for refunds-0, refunds-1, refunds-2 were refused" in error.message
 
 
 async def test_a_decision_that_cannot_be_confirmed_is_confirmed_later(world: World) -> None:

@@ -57,6 +57,15 @@ async def test_kinds_and_subjects_do_not_stand_for_each_other(
     assert caplog.messages == ["one", "two", "three"]
 
 
+async def test_an_error_that_was_withheld_is_still_one(
+    narrator: Narrator, caplog: pytest.LogCaptureFixture
+) -> None:
+    for level in (logging.INFO, logging.ERROR, logging.INFO):
+        narrator.say(Kind.REFUSED, "a", "refused", level=level)
+    await trio.sleep(20)
+    assert [record.levelno for record in caplog.records] == [logging.INFO, logging.ERROR]
+
+
 async def test_what_is_remembered_is_bounded_and_what_was_withheld_is_still_told(
     narrator: Narrator, caplog: pytest.LogCaptureFixture
 ) -> None:

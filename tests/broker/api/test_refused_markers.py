@@ -53,5 +53,5 @@ def test_an_epoch_of_an_administrator_does_not_leave_the_id_prepared(
     assert writer.described().transaction_state == "CompleteCommit"
     for partition in (0, 1):
         assert offsets(writer.client, writer.topic, partition) == (2, 2)
-    assert f"{writer.topic}-0 was refused" in broker.log
+    assert f"for {writer.topic}-0 were refused" in broker.log
     assert "otherwise than by the commit that was decided" in broker.log
