@@ -75,6 +75,10 @@ from tests.judge.reading import (
 __all__ = ["Broker", "Identity", "Where"]
 
 TIMEOUT_MS: Final = 60_000
+PRODUCE_TIMEOUT_MS: Final = 5_000
+NO_PATIENCE_MS: Final = 100
+"""A broker asks its own coordinator again for as long (KAFKA-18654): where nothing is to be waited
+for, it need not."""
 GROUP_VERSION: Final = 8
 """The last version of OffsetFetch that names topics by name and has what is asked for."""
 
@@ -358,7 +362,7 @@ class Broker(Asker):
         request = ProduceRequest(
             transactional_id=self.wire_id(name),
             acks=acks,
-            timeout_ms=5_000,
+            timeout_ms=PRODUCE_TIMEOUT_MS if self.patience_seconds else NO_PATIENCE_MS,
             topic_data=(
                 TopicProduceData(
                     name=self.names.on_wire(topic),

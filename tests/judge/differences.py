@@ -62,6 +62,12 @@ def _is_sorted_and_cut_off(kafka: str, ours: str) -> bool:
     return mine == sorted(found for found in theirs if found[0] < lso)
 
 
+def _is_one_behind(kafka: str, ours: str) -> bool:
+    """The identity that Kafka hands out, if it does, is the one after the one that asks."""
+    asked, *told = (int(epoch) for epoch in re.findall(r"p\d+/(\d+)", kafka))
+    return told in ([], [asked + 1])
+
+
 _OF_COORDINATORS: Final = (
     Difference(
         name="an older instance is not handed the newest one's identity",
@@ -72,6 +78,7 @@ _OF_COORDINATORS: Final = (
         story=r"(end\.cells\[situation=Complete(Commit|Abort)/1,version=5\]|walk\..*)",
         kafka=r"(?P<what>\w+ v5 [-\w]+ p\d+/\d+) -> (NONE p\d+/\d+|INVALID_TXN_STATE)",
         ours=r"(?P<what>\w+ v5 [-\w]+ p\d+/\d+) -> PRODUCER_FENCED",
+        also=_is_one_behind,
     ),
     Difference(
         name="the answer with the last epoch may be lost",
@@ -91,7 +98,7 @@ _OF_READING: Final = (
         reason="Kafka lists them in the order of their markers, also those behind the last record"
         " that it returns. Some consumers (librdkafka, brod, franz-go) want them by their first"
         " offset; none needs those behind.",
-        story=r"(walk|partition_walk|stable)\..*",
+        story=r"(walk|partition_walk|stable|end|produce)\..*",
         kafka=_LOOK,
         ours=_LOOK,
         also=_is_sorted_and_cut_off,

@@ -55,8 +55,11 @@ SETTINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "producer.id.expiration.check.interval.ms": "100",
     },
 }
-OURS: Final = {"log.flush": "os", "transaction.concurrent.wait.ms": "100"}
-"""What is judged is the answers: nothing here needs to survive a power cut, and whether a request
+OURS: Final = {"log.flush": "os"}
+"""What is judged is the answers: nothing here needs to survive a power cut."""
+WAIT_MS: Final = "100"
+NO_WAIT_MS: Final = "10"
+"""Where decided transactions are held, waiting for their end would be in vain. Whether a request
 waits long or is asked again makes no difference to the last answer."""
 
 
@@ -90,7 +93,9 @@ Open = Callable[[str, Iterable[Story]], contextlib.AbstractContextManager[House]
 def our_house(house: str, stories: Iterable[Story]) -> Iterator[House]:
     """Our broker with what the stories of this house need."""
     kind = GivingUp if house == GIVING_UP else RunningBroker
-    with run_broker(config={**SETTINGS[house], **OURS}, kind=kind) as broker:
+    wait_ms = NO_WAIT_MS if house == GIVING_UP else WAIT_MS
+    config = {**SETTINGS[house], **OURS, "transaction.concurrent.wait.ms": wait_ms}
+    with run_broker(config=config, kind=kind) as broker:
         if _prepare(broker, house, stories):
             broker.restart()
             _wait_until_coordinating(broker)

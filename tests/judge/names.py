@@ -75,7 +75,7 @@ class Names:
             return self.producer(value)
         if field == "coordinator_epoch" and isinstance(value, int):
             return self.coordinator_epoch(value)
-        if field.endswith("member_id") and isinstance(value, str):
+        if (field.endswith("member_id") or field == "leader") and isinstance(value, str):
             return self.member(value)
         if isinstance(value, UUID):
             return self.topic_id(value)

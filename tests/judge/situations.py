@@ -16,7 +16,6 @@ from tests.judge.names import NOBODY
 from tests.judge.story import GIVING_UP, SHARED
 
 TOPIC: Final = "t"
-"""Has a partition for each id, so that one does not hold up another's readers."""
 FUTURE_COORDINATOR: Final = 1_000
 
 UNKNOWN: Final = "Unknown"
@@ -53,7 +52,7 @@ def house_of(situation: str, **_: object) -> str:
     return GIVING_UP if situation.startswith(HELD) else SHARED
 
 
-def reach(broker: Broker, name: str, situation: str, *, partition: int = 0) -> Identity:
+def reach(broker: Broker, name: str, situation: str) -> Identity:
     """Bring a transactional id there; who its coordinator now thinks the producer is."""
     state, _, generation = situation.partition("/")
     if state == UNKNOWN:
@@ -65,13 +64,13 @@ def reach(broker: Broker, name: str, situation: str, *, partition: int = 0) -> I
         return who
     if state == "Continued":
         return broker.init(name, expected=who)
-    begin(broker, name, who, int(generation), partition=partition)
+    begin(broker, name, who, int(generation))
     if state == FENCED:
         broker.init(name, expected=who.older(2))  # refused, but the transaction is aborted
     elif state != "Ongoing":
         is_held = state in HELD
         if is_held:
-            hold(broker, who, partition)
+            hold(broker, who)
         version = 5 if int(generation) == TV2 else 3
         commit = state.endswith("Commit")
         broker.end(name, who, commit=commit, version=version, settle=not is_held)
@@ -87,11 +86,9 @@ def begin(broker: Broker, name: str, who: Identity, generation: int, *, partitio
         broker.produce(name, who, TOPIC, partition, version=11)
 
 
-def hold(broker: Broker, who: Identity, partition: int = 0) -> None:
+def hold(broker: Broker, who: Identity) -> None:
     """Whatever is decided for this producer's transaction will not be finished."""
-    broker.write_markers(
-        who, [(TOPIC, partition)], commit=False, coordinator_epoch=FUTURE_COORDINATOR
-    )
+    broker.write_markers(who, [(TOPIC, 0)], commit=False, coordinator_epoch=FUTURE_COORDINATOR)
     broker.patience_seconds = 0  # nothing is under way that could be waited for
 
 

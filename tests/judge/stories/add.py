@@ -6,7 +6,7 @@ from tests.judge.story import in_house, kept_in, variants
 
 CLIENTS = range(4)
 BROKERS = range(4, 6)
-OTHER = len(WHO)
+OTHER = 1
 
 
 @kept_in("add_cells.txt.gz")
@@ -15,13 +15,13 @@ OTHER = len(WHO)
 def story_cells(broker: Broker, situation: str, version: int) -> None:
     """A partition that is in already (if anything is), another one, and both."""
     broker.topic(TOPIC, OTHER + 1)
-    for mine, relation in enumerate(WHO):
-        who = somebody(reach(broker, relation, situation, partition=mine), relation)
-        broker.add(relation, who, [(TOPIC, mine)], version=version)
+    for relation in WHO:
+        who = somebody(reach(broker, relation, situation), relation)
+        broker.add(relation, who, [(TOPIC, 0)], version=version)
         broker.add(relation, who, [(TOPIC, OTHER)], version=version)
-        broker.add(relation, who, [(TOPIC, mine), (TOPIC, OTHER)], version=version)
+        broker.add(relation, who, [(TOPIC, 0), (TOPIC, OTHER)], version=version)
         if version in BROKERS:
-            broker.add(relation, who, [(TOPIC, mine)], version=version, verify_only=True)
+            broker.add(relation, who, [(TOPIC, 0)], version=version, verify_only=True)
 
 
 @kept_in("add_cells.txt.gz")
@@ -29,9 +29,9 @@ def story_cells(broker: Broker, situation: str, version: int) -> None:
 @variants(situation=situations(), version=BROKERS)
 def story_verify_cells(broker: Broker, situation: str, version: int) -> None:
     broker.topic(TOPIC, OTHER + 1)
-    for mine, relation in enumerate(WHO):
-        who = somebody(reach(broker, relation, situation, partition=mine), relation)
-        for partitions in ([(TOPIC, mine)], [(TOPIC, OTHER)], [(TOPIC, mine), (TOPIC, OTHER)]):
+    for relation in WHO:
+        who = somebody(reach(broker, relation, situation), relation)
+        for partitions in ([(TOPIC, 0)], [(TOPIC, OTHER)], [(TOPIC, 0), (TOPIC, OTHER)]):
             broker.add(relation, who, partitions, version=version, verify_only=True)
 
 
@@ -39,9 +39,9 @@ def story_verify_cells(broker: Broker, situation: str, version: int) -> None:
 @in_house(house_of)
 @variants(situation=situations(), version=range(5))
 def story_offsets_cells(broker: Broker, situation: str, version: int) -> None:
-    broker.topic(TOPIC, len(WHO))
-    for mine, relation in enumerate(WHO):
-        who = somebody(reach(broker, relation, situation, partition=mine), relation)
+    broker.topic(TOPIC)
+    for relation in WHO:
+        who = somebody(reach(broker, relation, situation), relation)
         broker.add_offsets(relation, who, "g", version=version)
         broker.add_offsets(relation, who, "g", version=version)
         if not situation.startswith(HELD):

@@ -4,34 +4,36 @@ from tests.judge.broker import Broker, Identity
 from tests.judge.situations import TOPIC, begin
 from tests.judge.story import in_brief_house, variants
 
+VERSIONS = range(6)
 
-def end_of(broker: Broker, state: str) -> Identity:
-    who = broker.init("x")
+
+def end_of(broker: Broker, name: str, state: str) -> Identity:
+    who = broker.init(name)
     if state == "Empty":
         return who
-    begin(broker, "x", who, 2)
-    return broker.end("x", who, commit=state == "CompleteCommit", version=5)
+    begin(broker, name, who, 2)
+    return broker.end(name, who, commit=state == "CompleteCommit", version=5)
 
 
 @in_brief_house
-@variants(state=("Empty", "CompleteCommit", "CompleteAbort"), version=range(6))
-def story_a_forgotten_id(broker: Broker, state: str, version: int) -> None:
+@variants(state=("Empty", "CompleteCommit", "CompleteAbort"))
+def story_a_forgotten_id(broker: Broker, state: str) -> None:
     """The old identity is nobody's then; a new instance gets a new producer id."""
     broker.topic(TOPIC)
-    who = end_of(broker, state)
-    broker.wait_for("x", "Dead")
-    broker.end("x", who, commit=True, version=version)
-    broker.end("x", who, commit=False, version=version)
-    broker.add("x", who, [(TOPIC, 0)], version=version)
-    if version < 5:
-        broker.add_offsets("x", who, "g", version=version)
-    broker.commit_offsets("x", who, "g", {(TOPIC, 0): 1}, version=version)
-    broker.produce("x", who, TOPIC, version=11)
-    broker.produce("x", who, TOPIC, version=12)
-    if version < 3:
-        broker.init("x", version=version)
-    else:
-        broker.init("x", version=version, expected=who)
+    late = {version: end_of(broker, f"v{version}", state) for version in VERSIONS}
+    for version in VERSIONS:
+        broker.wait_for(f"v{version}", "Dead")
+    for version, who in late.items():
+        name = f"v{version}"
+        broker.end(name, who, commit=True, version=version)
+        broker.end(name, who, commit=False, version=version)
+        broker.add(name, who, [(TOPIC, 0)], version=version)
+        if version < 5:
+            broker.add_offsets(name, who, "g", version=version)
+        broker.commit_offsets(name, who, "g", {(TOPIC, 0): 1}, version=version)
+        broker.produce(name, who, TOPIC, version=11)
+        broker.produce(name, who, TOPIC, version=12)
+        broker.init(name, version=version, expected=who if version >= 3 else None)
 
 
 @in_brief_house

@@ -80,12 +80,12 @@ def story_a_new_instance(broker: Broker, situation: str, version: int) -> None:
 def story_cells(broker: Broker, situation: str, version: int) -> None:
     """Nobody, or somebody in particular, is expected; each request is sent twice, and the answer
     must be good for a transaction."""
-    broker.topic(TOPIC, 1 + len(WHO))
-    for mine, relation in enumerate(("none", *WHO)):
-        who = reach(broker, relation, situation, partition=mine)
+    broker.topic(TOPIC)
+    for relation in ("none", *WHO):
+        who = reach(broker, relation, situation)
         expected = None if relation == "none" else somebody(who, relation)
         broker.init(relation, version=version, expected=expected)
         told = broker.init(relation, version=version, expected=expected)
         if told.producer_id >= 0 and not situation.startswith(HELD):
-            begin(broker, relation, told, 2, partition=mine)
+            begin(broker, relation, told, 2)
             broker.end(relation, told, commit=True, version=5)

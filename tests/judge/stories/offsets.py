@@ -20,9 +20,9 @@ GROUP = "g"
 @variants(situation=situations(), version=VERSIONS)
 def story_cells(broker: Broker, situation: str, version: int) -> None:
     """Without AddOffsetsToTxn, and after it."""
-    broker.topic(TOPIC, len(WHO))
-    for mine, relation in enumerate(WHO):
-        state = reach(broker, relation, situation, partition=mine)
+    broker.topic(TOPIC)
+    for relation in WHO:
+        state = reach(broker, relation, situation)
         who = somebody(state, relation)
         broker.commit_offsets(relation, who, relation, {(TOPIC, 0): 5}, version=version)
         broker.add_offsets(relation, state, relation)

@@ -53,7 +53,7 @@ class Walk:
             step()
 
     def learn(self, name: str, who: Identity) -> None:
-        if who.producer_id >= 0 and (name, who) not in self.known[-4:]:
+        if who.producer_id >= 0 and (name, who) not in self.known:
             self.known.append((name, who))
 
     def client(self) -> tuple[str, Identity]:
