@@ -17,6 +17,8 @@ from odradek.client.types import (
     OffsetAndMetadata,
     OffsetAndTimestamp,
     TopicPartition,
+    by_topic,
+    numbers_by_topic,
 )
 from odradek.protocol.apis.group_offsets import (
     OFFSET_COMMIT,
@@ -95,17 +97,18 @@ async def _ask_leader(
     spec: Mapping[TopicPartition, int],
     isolation_level: Isolation,
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
-    by_topic: dict[str, list[ListOffsetsPartition]] = {}
-    for (topic, partition), timestamp in spec.items():
-        by_topic.setdefault(topic, []).append(
-            ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
-        )
     request = ListOffsetsRequest(
         replica_id=CONSUMER,
         isolation_level=ISOLATION[isolation_level],
         topics=tuple(
-            ListOffsetsTopic(name=name, partitions=tuple(partitions))
-            for name, partitions in by_topic.items()
+            ListOffsetsTopic(
+                name=topic,
+                partitions=tuple(
+                    ListOffsetsPartition(partition_index=number, timestamp=timestamp)
+                    for number, timestamp in partitions
+                ),
+            )
+            for topic, partitions in by_topic(spec).items()
         ),
         timeout_ms=cluster.config.request_timeout_ms,
     )
@@ -128,24 +131,25 @@ async def commit_offsets(
 ) -> None:
     """Store a group's offsets. Raises `Refused`, `TimedOut`."""
     doing = f"storing offsets of the group {group.group_id!r}"
-    by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
-    for (topic, partition), stored in offsets.items():
-        by_topic.setdefault(topic, []).append(
-            OffsetCommitRequestPartition(
-                partition_index=partition,
-                committed_offset=stored.offset,
-                committed_leader_epoch=stored.leader_epoch,
-                committed_metadata=stored.metadata,
-            )
-        )
     request = OffsetCommitRequest(
         group_id=group.group_id,
         generation_id_or_member_epoch=group.generation_id,
         member_id=group.member_id,
         group_instance_id=group.group_instance_id,
         topics=tuple(
-            OffsetCommitRequestTopic(name=name, partitions=tuple(partitions))
-            for name, partitions in by_topic.items()
+            OffsetCommitRequestTopic(
+                name=topic,
+                partitions=tuple(
+                    OffsetCommitRequestPartition(
+                        partition_index=number,
+                        committed_offset=stored.offset,
+                        committed_leader_epoch=stored.leader_epoch,
+                        committed_metadata=stored.metadata,
+                    )
+                    for number, stored in partitions
+                ),
+            )
+            for topic, partitions in by_topic(offsets).items()
         ),
     )
 
@@ -181,14 +185,10 @@ async def fetch_committed(
     raises `TimedOut` if it does not end in time.
     """
     doing = f"reading stored offsets of the group {group_id!r}"
-    by_topic: dict[str, list[int]] | None = None
-    if partitions is not None:
-        by_topic = {}
-        for topic, partition in partitions:
-            by_topic.setdefault(topic, []).append(partition)
-        if not by_topic:
-            return {}
-    request = _fetch_request(group_id, by_topic, require_stable)
+    numbers = None if partitions is None else numbers_by_topic(partitions)
+    if numbers == {}:
+        return {}
+    request = _fetch_request(group_id, numbers, require_stable)
 
     async def attempt() -> dict[TopicPartition, OffsetAndMetadata]:
         answer = await cluster.ask_coordinator(
@@ -200,18 +200,18 @@ async def fetch_committed(
 
 
 def _fetch_request(
-    group_id: str, by_topic: Mapping[str, list[int]] | None, require_stable: bool
+    group_id: str, numbers: Mapping[str, list[int]] | None, require_stable: bool
 ) -> OffsetFetchRequest:
     """One request in both of its shapes: which fields are sent, its version decides."""
     alone = several = None
-    if by_topic is not None:
+    if numbers is not None:
         alone = tuple(
             OffsetFetchRequestTopic(name=name, partition_indexes=tuple(indexes))
-            for name, indexes in by_topic.items()
+            for name, indexes in numbers.items()
         )
         several = tuple(
             OffsetFetchRequestTopics(name=name, partition_indexes=tuple(indexes))
-            for name, indexes in by_topic.items()
+            for name, indexes in numbers.items()
         )
     return OffsetFetchRequest(
         group_id=group_id,

@@ -23,7 +23,13 @@ from odradek.client.errors import (
 )
 from odradek.client.prepared import PreparedTransaction
 from odradek.client.sender import PRODUCE_WITH_NAMES
-from odradek.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
+from odradek.client.types import (
+    GroupMetadata,
+    OffsetAndMetadata,
+    TopicPartition,
+    by_topic,
+    numbers_by_topic,
+)
 from odradek.protocol.apis.produce import PRODUCE
 from odradek.protocol.apis.txn import (
     ADD_OFFSETS_TO_TXN,
@@ -154,17 +160,15 @@ class TransactionRequests:
         self, producer: ProducerIdentity, wanted: Iterable[TopicPartition]
     ) -> None:
         """AddPartitionsToTxn, as TV1 needs it. Raises `Refusal`, `TimedOut`."""
-        by_topic: dict[str, list[int]] = {}
-        for topic, partition in wanted:
-            by_topic.setdefault(topic, []).append(partition)
-        doing = f"adding partitions of {', '.join(by_topic)} to the transaction"
+        numbers = numbers_by_topic(wanted)
+        doing = f"adding partitions of {', '.join(numbers)} to the transaction"
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.transactional_id,
             v3_and_below_producer_id=producer.producer_id,
             v3_and_below_producer_epoch=producer.epoch,
             v3_and_below_topics=tuple(
                 AddPartitionsToTxnTopic(name=topic, partitions=tuple(partitions))
-                for topic, partitions in by_topic.items()
+                for topic, partitions in numbers.items()
             ),
         )
 
@@ -205,16 +209,6 @@ class TransactionRequests:
     ) -> None:
         """TxnOffsetCommit. Raises `Refusal`, `TimedOut`."""
         doing = f"storing offsets of the group {group.group_id!r} with the transaction"
-        by_topic: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
-        for (topic, partition), stored in offsets.items():
-            by_topic.setdefault(topic, []).append(
-                TxnOffsetCommitRequestPartition(
-                    partition_index=partition,
-                    committed_offset=stored.offset,
-                    committed_leader_epoch=stored.leader_epoch,
-                    committed_metadata=stored.metadata,
-                )
-            )
         request = TxnOffsetCommitRequest(
             transactional_id=self.transactional_id,
             group_id=group.group_id,
@@ -224,8 +218,19 @@ class TransactionRequests:
             member_id=group.member_id,
             group_instance_id=group.group_instance_id,
             topics=tuple(
-                TxnOffsetCommitRequestTopic(name=topic, partitions=tuple(partitions))
-                for topic, partitions in by_topic.items()
+                TxnOffsetCommitRequestTopic(
+                    name=topic,
+                    partitions=tuple(
+                        TxnOffsetCommitRequestPartition(
+                            partition_index=number,
+                            committed_offset=stored.offset,
+                            committed_leader_epoch=stored.leader_epoch,
+                            committed_metadata=stored.metadata,
+                        )
+                        for number, stored in partitions
+                    ),
+                )
+                for topic, partitions in by_topic(offsets).items()
             ),
         )
         at_most = TV1_TXN_OFFSET_COMMIT if self.transaction_version < 2 else TV2_TXN_OFFSET_COMMIT

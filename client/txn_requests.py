@@ -22,7 +22,7 @@ from odradek.client.descriptions import (
 )
 from odradek.client.errors import OdradekError, Refused, Retriable, code_of, error_for
 from odradek.client.metadata import LEADER_MOVED
-from odradek.client.types import TopicPartition
+from odradek.client.types import TopicPartition, numbers_by_topic
 from odradek.protocol.apis.transactions import (
     DESCRIBE_PRODUCERS,
     DESCRIBE_TRANSACTIONS,
@@ -243,7 +243,7 @@ async def describe_producers(
         request = DescribeProducersRequest(
             topics=tuple(
                 DescribeProducersTopicRequest(name=name, partition_indexes=tuple(indexes))
-                for name, indexes in _by_topic(some).items()
+                for name, indexes in numbers_by_topic(some).items()
             )
         )
         answer = await cluster.ask(node_id, DESCRIBE_PRODUCERS, request)
@@ -423,13 +423,6 @@ async def _all_of(
         for key, call in calls.items():
             nursery.start_soon(run, key, call)
     return {key: results[key] for key in calls}
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    by_topic: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        by_topic.setdefault(topic, []).append(partition)
-    return by_topic
 
 
 def _known(number: int) -> int | None:

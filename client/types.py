@@ -4,12 +4,14 @@ Records are named tuples and not dataclasses: one is made for every record consu
 frozen dataclass of eight fields takes longer than decoding the record did.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, TypedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, TypedDict, TypeVar
 from uuid import UUID
 
 from odradek.client.errors import OdradekError
 from odradek.protocol.batch import BatchHeader
+
+T = TypeVar("T")
 
 Header = tuple[str, bytes | None]
 """A record's header: its name and its value."""
@@ -138,6 +140,22 @@ class ClusterDescription(NamedTuple):
     cluster_id: str
     controller_id: int
     brokers: tuple[BrokerDescription, ...]
+
+
+def by_topic(values: Mapping[TopicPartition, T]) -> dict[str, list[tuple[int, T]]]:
+    """Partition numbers and what belongs to them by topic, the shape of most requests."""
+    found: dict[str, list[tuple[int, T]]] = {}
+    for (topic, partition), value in values.items():
+        found.setdefault(topic, []).append((partition, value))
+    return found
+
+
+def numbers_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """The same where nothing belongs to them."""
+    found: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        found.setdefault(topic, []).append(partition)
+    return found
 
 
 EARLIEST: Final = -2
