@@ -67,20 +67,25 @@ def run(
 
 
 class Teller:
-    """Says what happens, blows first: they are noted in a file by whoever strikes."""
+    """Says what happens, in order: batches as the query names them, blows as they are noted."""
 
     def __init__(self, notes: Path, say: Callable[[str], None]) -> None:
         self._notes, self._say = notes, say
         self.struck: list[str] = []
 
-    def tell(self, line: str | None = None) -> None:
+    def tell(self, committed: int | None = None) -> None:
+        """What was struck since the last time, and the batch that is committed now, if one is."""
         struck = self._notes.read_text().splitlines() if self._notes.exists() else []
         for blow in struck[len(self.struck) :]:
             batch_id, point, victim = blow.split()
+            when = (int(batch_id), point == "between")
+            if committed is not None and when >= (committed, True):  # behind this commit
+                self._say(f"batch {committed} is committed")
+                committed = None
             self._say(f"kill -9 of {VICTIMS[victim]} {POINTS[point]} batch {batch_id}")
         self.struck = struck
-        if line is not None:
-            self._say(f"batch {line} is committed")
+        if committed is not None:
+            self._say(f"batch {committed} is committed")
 
 
 def run_once(
@@ -106,7 +111,7 @@ def run_once(
         assert process.stdout is not None
         try:
             for line in process.stdout:
-                teller.tell(line.strip())
+                teller.tell(int(line))
             return process.wait()
         finally:
             teller.tell()
