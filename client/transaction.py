@@ -56,14 +56,21 @@ class Transaction:
 
     @property
     def _is_current(self) -> bool:
-        return self._number == self._control.number and not self._outcome
+        return (
+            self._number == self._control.number and not self._outcome and not self._is_completed
+        )
+
+    @property
+    def _is_completed(self) -> bool:
+        """`Producer.complete` has ended it."""
+        return self._is_prepared and self._control.state is State.READY
 
     @property
     def state(self) -> str:
         """In words: open, committing, committed, aborted, to be aborted, failed ..."""
         if self._outcome:
             return self._outcome
-        if self._is_prepared and self._control.state is not State.PREPARED:
+        if self._is_prepared and (self._is_completed or self._number != self._control.number):
             return "completed"
         return self._control.state.value if self._number else "not begun"
 
@@ -98,14 +105,14 @@ class Transaction:
         self, topic: str, value: bytes | None, **options: Unpack[RecordOptions]
     ) -> Delivery:
         """As `Producer.send`, within this transaction."""
-        self._check_open()
+        self.check_open()
         return await self._sending.send(topic, value, **options)
 
     async def send_batch(
         self, topic: str, partition: int, batch: bytes | bytearray | memoryview
     ) -> Delivery:
         """As `Producer.send_batch`, within this transaction."""
-        self._check_open()
+        self.check_open()
         return await self._sending.send_batch(topic, partition, batch)
 
     async def send_offsets(
@@ -117,7 +124,7 @@ class Transaction:
 
         Raises `Aborted` if the group has moved on, `Fatal`, `TimedOut`.
         """
-        self._check_open()
+        self.check_open()
         if not offsets:
             return
         whose = GroupMetadata(group) if isinstance(group, str) else group
@@ -125,7 +132,7 @@ class Transaction:
 
     async def flush(self) -> None:
         """Wait until everything sent so far is stored. Raises the first failure."""
-        self._check_open()
+        self.check_open()
         await self._sending.flush()
 
     async def prepare(self) -> PreparedTransaction:
@@ -137,7 +144,7 @@ class Transaction:
         the transaction. Give the producer `two_phase_commit=True`, or its time-out still counts.
         Raises `Aborted`, `Fatal`, `Refused`.
         """
-        self._check_open()
+        self.check_open()
         prepared = await self._control.prepare()
         self._is_prepared = True
         return prepared
@@ -190,12 +197,18 @@ class Transaction:
             except OdradekError as error:
                 exc.add_note(f"Aborting the transaction failed as well: {error}")
         if scope.cancelled_caught:
+            otherwise = (
+                "until then the transaction stays open"
+                if control.never_times_out
+                else "the broker aborts the transaction by itself when its time is over"
+            )
             exc.add_note(
                 f"The abort has not been confirmed within {grace} s; it is still being tried, and "
-                f"the broker aborts the transaction by itself when its time is over."
+                f"{otherwise}."
             )
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raises unless records and offsets may be given to it now."""
         if self._control.state is not State.OPEN or not self._is_current:
             self._check_current()
             self._control.check_sending()

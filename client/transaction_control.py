@@ -64,6 +64,8 @@ class TransactionControl:
         self._cluster = cluster
         self._requests = TransactionRequests(cluster, config)
         self._timeout_ms = config.transaction_timeout_ms
+        self.never_times_out = config.two_phase_commit
+        """Nobody but a producer ends its transactions."""
         self._keeps_prepared = config.keep_prepared
         self._prepared: PreparedTransaction | None = None
         self._accumulator = accumulator
@@ -336,8 +338,12 @@ class TransactionControl:
 
     async def complete(self, decided: PreparedTransaction | None) -> Completion:
         """Commit what is prepared if it is what was `decided`, else abort it. Raises as `end`."""
+        if self._ending is not None:
+            await self._ending.wait()
         if self.state is State.READY:
             return Completion.NOTHING
+        if self.state is State.FAILED:
+            self.advance(Event.COMMIT)  # raises why
         if self.state is not State.PREPARED:
             raise Refused(f"nothing is prepared, the transaction is {self.state.value}")
         committed = decided is not None and decided == self._prepared
@@ -425,11 +431,12 @@ class TransactionControl:
         except Refusal as refusal:
             await self._recover(committed, refusal)
         except (TimedOut, Refused) as error:
-            left = (
-                "whether it was committed is not known"
-                if committed
-                else f"the broker aborts it after {self._timeout_ms} ms"
-            )
+            if committed:
+                left = "whether it was committed is not known"
+            elif self.never_times_out:
+                left = "it stays open until another producer takes over its transactional id"
+            else:
+                left = f"the broker aborts it after {self._timeout_ms} ms"
             failure = Fatal(f"{error}; {left}. Make a new producer.", code=error.code)
             self.fail(failure)
             raise failure from None

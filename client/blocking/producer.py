@@ -134,8 +134,11 @@ class Producer:
 
         What is wrong with the record is told there too. `on_delivery` is called in another thread.
         """
-        if self._is_transactional and self._transaction is None:
-            raise Refused("no transaction is open: send inside `with producer.transaction()`")
+        if self._is_transactional:
+            if self._transaction is None:
+                raise Refused("no transaction is open: send inside `with producer.transaction()`")
+            if self._transaction._is_ended:
+                self._hosted.loop.call_nowait(self._transaction._inner.check_open)
         delivery = Delivery(self)
         self._queue.append(
             _Queued(topic, value, key, headers, partition, timestamp_ms, on_delivery, delivery)
@@ -291,6 +294,8 @@ class Transaction:
     def __init__(self, producer: Producer, inner: AsyncTransaction) -> None:
         self._producer = producer
         self._inner = inner
+        self._is_ended = False
+        """Nothing more may be sent: it is prepared, committed or aborted."""
 
     def __repr__(self) -> str:
         return repr(self._inner)
@@ -368,7 +373,9 @@ class Transaction:
 
     async def _prepare(self) -> PreparedTransaction:
         await self._producer._handed_over()
-        return await self._inner.prepare()
+        prepared = await self._inner.prepare()
+        self._is_ended = True
+        return prepared
 
     def commit(self) -> None:
         """Commit now; the block then ends without doing more. Raises `Aborted`, `Fatal`."""
@@ -376,6 +383,7 @@ class Transaction:
 
     async def _commit(self) -> None:
         await self._producer._handed_over()
+        self._is_ended = True
         await self._inner.commit()
 
     def abort(self) -> None:
@@ -384,4 +392,5 @@ class Transaction:
 
     async def _abort(self) -> None:
         self._producer._drop_queue()
+        self._is_ended = True
         await self._inner.abort()

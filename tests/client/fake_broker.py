@@ -15,6 +15,7 @@ import trio
 import trio.testing
 
 from odradek.protocol.api import Api
+from odradek.protocol.apis import APIS, APIS_WITH_2PC
 from odradek.protocol.apis.coordinator import (
     FIND_COORDINATOR,
     Coordinator,
@@ -152,10 +153,16 @@ class TransactionalId:
 
 class FakeBroker:
     def __init__(
-        self, nursery: trio.Nursery, *, transaction_version: int = 2, partitions: int = 2
+        self,
+        nursery: trio.Nursery,
+        *,
+        transaction_version: int = 2,
+        partitions: int = 2,
+        serves_two_phases: bool = False,
     ) -> None:
         self.transaction_version = transaction_version
         self.partitions = partitions
+        self.apis = APIS_WITH_2PC if serves_two_phases else APIS
         self.topics = {"t"}
         self.requests: list[Request] = []
         self.stored: dict[tuple[str, int], list[bytes]] = defaultdict(list)
@@ -228,7 +235,7 @@ class FakeBroker:
     # The connection
 
     async def _serve(self, stream: trio.StapledStream[Any, Any]) -> None:
-        reader, protocol = FrameReader(), ServerConnection()
+        reader, protocol = FrameReader(), ServerConnection(self.apis)
         with trio.CancelScope() as scope:
             self._connected.add(scope)
             async with stream:
@@ -283,7 +290,7 @@ class FakeBroker:
                 ApiVersion(
                     api_key=api.key,
                     min_version=api.min_version,
-                    max_version=limits.get(api.key, api.max_version),
+                    max_version=limits.get(api.key, self.apis[api.key].max_version),
                 )
                 for api in SERVED
             ),
