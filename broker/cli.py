@@ -6,6 +6,7 @@ traceback. Modules are imported by the command that needs them, so that `serve` 
 
 import importlib
 import io
+import os
 import sys
 from pathlib import Path
 from typing import Final
@@ -47,6 +48,8 @@ class Commands(click.Group):
 @click.version_option(package_name="odradek")
 def main() -> None:
     """A small broker that speaks the Kafka protocol, with exactly-once at its heart."""
+    if sys.stdout is None:  # it was closed (>&-)
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     # What a terminal has no characters for is shown escaped: ids are anybody's text.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import select
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -48,6 +49,19 @@ def sentence(text: str) -> str:
     first = text.partition(" ")[0]
     head = text[:1].upper() if first.strip(",:").isalpha() else text[:1]
     return f"{head}{text[1:].rstrip('.')}."
+
+
+def check_reader() -> None:
+    """Raises BrokenPipeError if nobody reads our pipe any more: a command that waits for something
+    to tell would find out only when it tells it."""
+    try:
+        place = sys.stdout.fileno()
+    except OSError:  # it is no file
+        return
+    poll = select.poll()
+    poll.register(place, 0)
+    if any(happened & select.POLLERR for _, happened in poll.poll(0)):
+        raise BrokenPipeError
 
 
 def connection_options(command: Callable[P, R]) -> Callable[P, R]:

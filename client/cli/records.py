@@ -15,7 +15,7 @@ from odradek.client.blocking import (
     TopicPartition,
     Transaction,
 )
-from odradek.client.cli.common import assignment, connection_options, in_ms, told
+from odradek.client.cli.common import assignment, check_reader, connection_options, in_ms, told
 from odradek.client.config import CODECS, Compression, Isolation
 
 READ_CHUNK: Final = 2_000
@@ -145,6 +145,7 @@ def consume(
         ends = None if follow else consumer.end_offsets(wanted)
         left = max_records
         for records in _lists(consumer, ends):
+            check_reader()
             shown = records if left is None else records[:left]
             for record in shown:
                 sys.stdout.buffer.write(show(record))

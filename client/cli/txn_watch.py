@@ -16,7 +16,7 @@ import click
 
 from odradek.client.blocking import Admin, OdradekError, Retriable, TransactionDescription
 from odradek.client.cli import words
-from odradek.client.cli.common import connection_options, echo_json, in_ms, told
+from odradek.client.cli.common import check_reader, connection_options, echo_json, in_ms, told
 from odradek.client.cli.txn_events import Happening, Snapshot, happenings
 from odradek.client.config import system_wall_ms
 
@@ -180,6 +180,7 @@ class Lines:
         self._was_in_trouble = False
 
     def show(self, snapshot: Snapshot, happened: list[Happening], trouble: Trouble | None) -> None:
+        check_reader()
         if not self._begun:
             self._begun = True
             text = (

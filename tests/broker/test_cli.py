@@ -55,6 +55,15 @@ def test_a_mistake_is_one_sentence_and_no_traceback(arguments: list[str], senten
     assert "Traceback" not in said
 
 
+def test_without_an_output_nothing_is_said_and_nothing_breaks() -> None:
+    script = 'exec "$0" -m odradek.broker txn watch --bootstrap 127.0.0.1:1 --timeout 0.1 >&-'
+    result = subprocess.run(
+        ["sh", "-c", script, sys.executable], env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
+    )
+    assert result.stderr.startswith("Error: Listing transactions: not done within")
+    assert result.stderr.count("\n") == result.returncode == 1
+
+
 def test_a_config_file_with_a_mistake_names_the_line(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("# Kafka's\nnum.partitions=3\nnum.partitions\n")

@@ -5,7 +5,7 @@ import signal
 
 from odradek.broker.testing import run_broker
 from odradek.client.blocking import Producer
-from tests.client.cli.watching import LEAVE_SCREEN, on_a_terminal, watching
+from tests.client.cli.watching import LEAVE_SCREEN, WAIT_S, on_a_terminal, watching
 from tests.client.live import Run, name_of
 
 CTRL_C = b"\x03"
@@ -50,6 +50,13 @@ def test_a_pipe_gets_lines(run: Run) -> None:
             watch.read_until(lambda: f"{name} committed 1 partition" in watch.text)
             watch.process.send_signal(signal.SIGINT)
             assert watch.finish() == 0
+
+
+def test_who_does_not_read_on_ends_it_though_nothing_happens(run: Run) -> None:
+    with watching(run.bootstrap, "--interval", "0.1", "--pattern", name_of("nobody")) as watch:
+        watch.read_until(lambda: "0 of 0 transactional ids open" in watch.text)
+        watch.stop_reading()
+        assert watch.process.wait(WAIT_S) == 1
 
 
 def test_a_broker_that_is_started_again_is_found_again() -> None:

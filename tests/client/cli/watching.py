@@ -72,6 +72,11 @@ class Watching:
         self.written += data
         return data
 
+    def stop_reading(self) -> None:
+        """As `head` does when it has seen enough."""
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
     def finish(self) -> int:
         """Read to the end; the exit status."""
         while self._read():
