@@ -56,9 +56,7 @@ class Transaction:
 
     @property
     def _is_current(self) -> bool:
-        return (
-            self._number == self._control.number and not self._outcome and not self._is_completed
-        )
+        return self._number == self._control.number and not self._outcome and not self._is_completed
 
     @property
     def _is_completed(self) -> bool:
