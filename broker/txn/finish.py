@@ -19,6 +19,7 @@ written by one.
 """
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -50,7 +51,7 @@ class Finisher:
     ) -> None:
         self._ledger = ledger
         self._sender = sender
-        self._markers = Markers(sender)
+        self._markers = Markers(sender, self._tell_late)
         self._clock = clock
         self._narrator = narrator
 
@@ -67,6 +68,7 @@ class Finisher:
                 for partition in sorted(debt.fenced):
                     await self._outbid(debt, partition)
                 if debt.fenced:
+                    self._tell_late(debt, sorted(debt.fenced))
                     await trio.sleep(BACKOFF_LAST_S)
             self._tell_overtaken(debt)
             await insist(lambda: self._complete(entry))
@@ -84,6 +86,17 @@ class Finisher:
         if not again.fenced:
             debt.fenced.discard(partition)
             debt.owed.discard(partition)
+
+    def _tell_late(self, debt: Debt, partitions: Sequence[TopicPartition]) -> None:
+        """Lines about one topic stand for each other, whoever's markers wait for it."""
+        end = "a commit" if debt.committed else "an abort"
+        for partition in partitions:
+            why = debt.trouble.get(partition, "it knows of a newer coordinator")
+            line = (
+                f"{partition} does not take the marker of {debt.transactional_id!r}, {end}: {why}; "
+                f"it is tried again, and until then readers of the partition wait"
+            )
+            self._narrator.say(Kind.MARKER_LATE, partition.topic, line, level=logging.WARNING)
 
     def _tell_outbid(self, debt: Debt, partition: TopicPartition, known: int) -> None:
         self._narrator.say(

@@ -17,12 +17,14 @@ What a partition may answer (Kafka's classes):
 - INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED: a newer coordinator, or somebody who wrote
   markers by hand, has been there. Trying again is of no use; `finish.py` knows what is.
 - UNSUPPORTED_FOR_MESSAGE_FORMAT: a log that cannot have markers; it has no transactions either.
-- anything else, known or not: try again. Only a partition that does not exist any more, says the
-  metadata, is let off (KAFKA-5202); the answer alone could be a leader that has just started.
+- anything else, known or not: try again, and say so when it takes long. Only a partition that does
+  not exist any more, says the metadata, is let off (KAFKA-5202); the answer alone could be a leader
+  that has just started.
 """
 
 import logging
 from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -85,6 +87,8 @@ class Debt:
     owed: set[TopicPartition]
     fenced: set[TopicPartition] = field(default_factory=set)
     overtaken: list[TopicPartition] = field(default_factory=list)
+    trouble: dict[TopicPartition, str] = field(default_factory=dict)
+    """Why a partition did not take its marker, as far as it was asked and did not."""
 
 
 @dataclass(slots=True, eq=False)
@@ -104,8 +108,15 @@ class _Queue:
 
 
 class Markers:
-    def __init__(self, sender: MarkerSender) -> None:
+    """`late` is told which partitions have refused for a while to take the marker of a debt."""
+
+    def __init__(
+        self,
+        sender: MarkerSender,
+        late: Callable[[Debt, Sequence[TopicPartition]], None] = lambda debt, partitions: None,
+    ) -> None:
         self._sender = sender
+        self._late = late
         self._queues: defaultdict[int, _Queue] = defaultdict(_Queue)
         self._nursery: trio.Nursery | None = None
 
@@ -130,7 +141,7 @@ class Markers:
             ((leader, led),) = by_leader.items()
             partitions = await self._try(leader, debt, led)
             if partitions:
-                await trio.sleep(backoff_s)
+                await self._back_off(debt, partitions, backoff_s)
                 backoff_s = min(2 * backoff_s, BACKOFF_LAST_S)
 
     async def _deliver_to(
@@ -138,8 +149,15 @@ class Markers:
     ) -> None:
         remaining = await self._try(leader, debt, partitions)
         if remaining:
-            await trio.sleep(backoff_s)
+            await self._back_off(debt, remaining, backoff_s)
             await self._deliver(debt, remaining, min(2 * backoff_s, BACKOFF_LAST_S))
+
+    async def _back_off(
+        self, debt: Debt, partitions: list[TopicPartition], backoff_s: float
+    ) -> None:
+        if backoff_s >= BACKOFF_LAST_S:
+            self._late(debt, partitions)
+        await trio.sleep(backoff_s)
 
     def _route(
         self, debt: Debt, partitions: list[TopicPartition]
@@ -163,7 +181,9 @@ class Markers:
         self, leader: int, debt: Debt, partitions: list[TopicPartition]
     ) -> list[TopicPartition]:
         """Ask once. Return what must be tried again."""
-        if leader != NO_LEADER:
+        if leader == NO_LEADER:
+            debt.trouble.update(dict.fromkeys(partitions, "nobody leads it"))
+        else:
             parcel = _Parcel(debt, partitions)
             queue = self._queues[leader]
             queue.parcels.append(parcel)
@@ -185,7 +205,9 @@ class Markers:
                 try:
                     response = await self._sender.send(leader, _request_for(parcels))
                 except KafkaError as error:
-                    log.debug("broker %d did not answer to markers: %s", leader, error)
+                    why = f"broker {leader} did not answer: {error}"
+                    for parcel in parcels:
+                        parcel.debt.trouble.update(dict.fromkeys(parcel.partitions, why))
                 else:
                     _settle(parcels, response)
                 for parcel in parcels:
@@ -258,4 +280,11 @@ def _enter(debt: Debt, partition: TopicPartition, code: int) -> None:
     elif code == ErrorCode.TRANSACTION_COORDINATOR_FENCED:
         debt.fenced.add(partition)
     else:
-        log.debug("the marker of %r for %s: error %d", debt.transactional_id, partition, code)
+        debt.trouble[partition] = _name_of(code)
+
+
+def _name_of(code: int) -> str:
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"

@@ -26,6 +26,7 @@ class Kind(StrEnum):
     FENCED = "fenced"
     REFUSED = "refused"
     MARKED_BY_HAND = "marked by hand"
+    MARKER_LATE = "marker late"
     OUTBID = "outbid"
     OVERTAKEN = "overtaken"
 

@@ -6,9 +6,12 @@ import pytest
 import trio
 import trio.testing
 
+from odradek.broker.txn.markers import NO_LEADER
 from odradek.broker.txn.transaction import State
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.txn.world import P0, P1, P2, Marker, World
+
+NONE = ErrorCode.NONE
 
 
 async def test_a_marker_is_written_with_the_epoch_that_an_administrator_used(
@@ -106,6 +109,42 @@ async def test_a_transaction_that_may_not_be_whole_is_an_error_that_names_every_
     await trio.sleep(60)
     (error,) = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert "for refunds-0, refunds-1, refunds-2 were refused" in error.message
+
+
+@pytest.mark.parametrize("kind", ["refused", "leaderless", "unanswered"])
+async def test_a_marker_that_is_not_taken_for_long_is_told_and_why(
+    world: World, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    """The id stays Prepare*, readers of the partition stand still, and the log was silent."""
+    stuck_until_s = trio.current_time() + 30
+
+    def answer(marker: Marker) -> ErrorCode:
+        is_stuck = kind == "refused" and trio.current_time() < stuck_until_s
+        return ErrorCode.KAFKA_STORAGE_ERROR if is_stuck and marker.partition == P0 else NONE
+
+    world.markers.answer = answer
+    if kind == "leaderless":
+        world.markers.leaders[P0] = NO_LEADER
+    if kind == "unanswered":
+        world.markers.lost_requests = 30
+    me = await world.init()
+    await world.add(me, P0, P1)
+    await world.commit(me)
+    await trio.sleep(1)
+    assert caplog.messages == []
+    await trio.sleep(25)
+    lines = [message for message in caplog.messages if message.startswith("refunds-0 ")]
+    assert 1 <= len(lines) <= 5
+    assert "refunds-0 does not take the marker of 'refunds-2', a commit" in lines[0]
+    reason = {
+        "refused": "KAFKA_STORAGE_ERROR",
+        "leaderless": "nobody leads it",
+        "unanswered": "the request was lost",
+    }
+    assert reason[kind] in lines[0]
+    world.markers.leaders.clear()
+    await trio.sleep(60)
+    assert await world.settled() is State.COMPLETE_COMMIT
 
 
 async def test_a_decision_that_cannot_be_confirmed_is_confirmed_later(world: World) -> None:
