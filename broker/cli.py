@@ -18,6 +18,7 @@ from odradek.broker.settings import ConfigError
 
 DEFAULT_LISTEN: Final = "127.0.0.1:9092"
 DEFAULT_DIRECTORY: Final = "odradek-data"
+INTERRUPTED: Final = 130
 
 # command -> the module that has it, and its name there
 ELSEWHERE: Final = {
@@ -31,6 +32,12 @@ ELSEWHERE: Final = {
 
 class Commands(click.Group):
     """A group whose commands are imported when they are named."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # click would say "Aborted!", of all words
+            ctx.exit(INTERRUPTED)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*super().list_commands(ctx), *ELSEWHERE]

@@ -18,13 +18,12 @@ R = TypeVar("R")
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 DEFAULT_TIMEOUT_S: Final = 10.0
-INTERRUPTED: Final = 130
 PADDED_MAX: Final = 60
 """A longer cell, of some odd name, pushes its own row to the right, not every row."""
 
 
 def told(command: Callable[P, R]) -> Callable[P, R]:
-    """Errors of the client become one sentence; a closed pipe and Ctrl-C end it quietly."""
+    """Errors of the client become one sentence; a closed pipe ends it quietly."""
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -34,8 +33,6 @@ def told(command: Callable[P, R]) -> Callable[P, R]:
             # Python would complain again when it flushes standard output at the end.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
-        except KeyboardInterrupt:
-            sys.exit(INTERRUPTED)
         except UnicodeEncodeError as error:
             raise click.ClickException(f"{error.object!r} is not UTF-8.") from None
         except (OdradekError, ValueError, OSError) as error:

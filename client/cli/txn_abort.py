@@ -188,6 +188,6 @@ def _stable_offset(admin: Admin, place: TopicPartition) -> int:
 
 
 def _ask(question: str, yes: bool) -> None:
-    """End the command unless it is wished. click would say "Aborted!", of all words."""
+    """End the command unless it is wished."""
     if not yes and sys.stdin.isatty() and not click.confirm(question):
         raise Refused("nothing was done")

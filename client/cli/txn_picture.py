@@ -54,6 +54,7 @@ KIND_STYLES: Final = {
 def picture(bootstrap: str, show_all: bool) -> Iterator["Picture"]:
     console = Console()
     with Live(console=console, screen=True, auto_refresh=False) as live:
+        live.update(_line(f"odradek txn watch {bootstrap}  no answer yet", "bold"), refresh=True)
         yield Picture(console, live, bootstrap, show_all)
 
 

@@ -2,7 +2,9 @@
 
 import re
 import signal
+import socket
 
+from odradek.broker.cli import INTERRUPTED
 from odradek.broker.testing import run_broker
 from odradek.client.blocking import Producer
 from tests.client.cli.watching import LEAVE_SCREEN, WAIT_S, on_a_terminal, watching
@@ -74,6 +76,19 @@ def test_a_broker_that_is_started_again_is_found_again() -> None:
             watch.read_until(lambda: watch.saw("appeared", name))
         watch.process.send_signal(signal.SIGINT)
         assert watch.finish() == 0
+
+
+def test_ctrl_c_is_no_error_of_ours() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with on_a_terminal(address, "list") as (listing, type_there), silent.accept()[0]:
+            type_there(CTRL_C)
+            assert listing.finish() == INTERRUPTED
+            assert listing.text.strip() == "^C"
+        with on_a_terminal(address, "watch") as (watch, type_there):
+            watch.read_until(lambda: f"{address}  no answer yet" in watch.text)
+            type_there(CTRL_C)
+            assert watch.finish() == 0
 
 
 def test_a_terminal_is_asked_before_anything_is_aborted(run: Run) -> None:
