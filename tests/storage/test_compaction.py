@@ -9,6 +9,7 @@ import trio
 from odradek.broker.log_cleaner import LogCleaner
 from odradek.broker.storage.compaction.batches import delete_horizon
 from odradek.broker.storage.compaction.plan import STATE_ROLL_BYTES
+from odradek.broker.storage.timestamps import TimestampOffset
 from odradek.protocol.batch import HEADER, Codec, TimestampType, iter_batches, set_crc
 from odradek.protocol.compression import DECOMPRESSED_MAX_BYTES, compress
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -60,6 +61,20 @@ async def test_the_time_of_appending_stays() -> None:
     partition.append_from_client(keyed(("a", None), timestamp_ms=6))
     await compact(partition)
     assert {record.timestamp_ms for record in await consume(partition)} == {START_MS}
+
+
+async def test_the_largest_time_of_a_batch_is_that_of_a_record_in_it() -> None:
+    """That of a record that is gone would be found by its time, and keep the segment too long."""
+    partition = await compacted_machine().start()
+    late, early = START_MS + 5000, START_MS - 5000
+    partition.append_from_client(keyed(("a", "1"), timestamp_ms=early))
+    partition.append_from_client(keyed(("b", "1"), ("gone", "1"), timestamp_ms=late))
+    partition.append_from_client(keyed(("gone", "2"), ("c", "1"), timestamp_ms=early))
+    await compact(partition)
+    times = {header.base_offset: header.max_timestamp for header, _ in await stored(partition)}
+    assert times == {0: early, 1: late, 3: early + 1}
+    found = await partition.max_timestamp()
+    assert found == TimestampOffset(timestamp_ms=late, offset=1)
 
 
 async def test_a_deletion_stays_for_delete_retention_ms() -> None:

@@ -9,7 +9,7 @@ import trio.testing
 from odradek.broker.txn.markers import NO_LEADER
 from odradek.broker.txn.transaction import State
 from odradek.protocol.errors import ErrorCode, KafkaError
-from tests.txn.world import P0, P1, P2, Marker, World
+from tests.txn.world import ID, P0, P1, P2, Marker, World
 
 NONE = ErrorCode.NONE
 
@@ -35,6 +35,60 @@ async def test_a_marker_is_written_with_the_epoch_that_an_administrator_used(
         caplog.text
     )
     await world.add(me, P0)
+
+
+async def test_what_is_owed_meanwhile_is_what_has_no_marker_yet(world: World) -> None:
+    """One partition takes the administrator's epoch, the other not yet."""
+    world.markers.known_coordinator_epoch = lambda partition, producer_id: 7
+    stuck = [P1]
+
+    def answer(marker: Marker) -> ErrorCode:
+        is_refused = marker.coordinator_epoch < 7 or marker.partition in stuck
+        return ErrorCode.TRANSACTION_COORDINATOR_FENCED if is_refused else ErrorCode.NONE
+
+    world.markers.answer = answer
+    me = await world.init()
+    await world.add(me, P0, P1)
+    await world.commit(me)
+    await world.settled()
+    assert world.coordinator.describe(ID).partitions == {P1}
+    stuck.clear()
+    await trio.sleep(2)
+    assert world.coordinator.describe(ID).partitions == set()
+    assert world.state is State.COMPLETE_COMMIT
+
+
+async def test_nothing_is_kept_of_what_was_owed_once_it_is_paid(
+    world: World, nursery: trio.Nursery
+) -> None:
+    """Else the next transaction, just decided, would seem to owe nothing."""
+    me = await world.init()
+    await world.add(me, P0)
+    me = await world.commit(me)
+    await world.settled()
+    entry = world.coordinator._ledger.find(ID)
+    assert entry is not None
+    assert entry.debt is None
+    assert entry.pending is None
+
+
+async def test_whoever_does_not_coordinate_any_more_sends_nothing_more(world: World) -> None:
+    """The completion under the old epoch would have gone on for good, beside the new one."""
+    world.markers.answer = lambda marker: ErrorCode.NOT_LEADER_OR_FOLLOWER
+    me = await world.init()
+    await world.add(me, P0)
+    await world.commit(me)
+    await trio.sleep(3)
+    world.partitions.current[0] = world.log.hand_over()
+    await world.coordinator.load(0)
+    await trio.testing.wait_all_tasks_blocked()
+    world.markers.asked.clear()
+    await trio.sleep(30)
+    assert {marker.coordinator_epoch for marker in world.markers.asked} == {1}
+    world.coordinator.unload(0)
+    world.markers.asked.clear()
+    await trio.sleep(30)
+    assert world.markers.asked == []
 
 
 async def test_a_deposed_coordinator_does_not_outbid_its_successor(world: World) -> None:

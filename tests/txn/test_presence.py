@@ -84,6 +84,16 @@ def test_the_connections_of_an_instance_before_do_not_matter_any_more() -> None:
     assert doors.gone == [("a", NEXT)]
 
 
+def test_an_instance_that_is_gone_is_not_held_by_the_connection_of_the_one_before() -> None:
+    doors = Doors()
+    old, new = doors.open(2)
+    old.saw("a", ME, CLIENT, begins=True)
+    new.saw("a", NEXT, OTHER, begins=True)
+    new.leave(is_gone=True)
+    assert doors.gone == [("a", NEXT)]
+    assert len(doors.presence) == 0
+
+
 def test_a_start_that_is_answered_late_does_not_take_the_place_of_a_newer_one() -> None:
     doors = Doors()
     old, new = doors.open(2)

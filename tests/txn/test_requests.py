@@ -208,6 +208,28 @@ async def test_the_wait_ends_after_a_second_or_the_requests_own_time(
     world.markers.release()
 
 
+async def test_waiting_for_one_thing_after_another_takes_no_longer_than_for_one(
+    world: World, nursery: trio.Nursery
+) -> None:
+    """InitProducerId fences, and then waits for the markers: a second for both."""
+    me = await world.init()
+    await world.add(me, P0)
+    world.markers.hold()
+    world.log.hold()
+    begun = trio.current_time()
+    nursery.start_soon(_release_after, world, 0.7)
+    with refused(ErrorCode.CONCURRENT_TRANSACTIONS):
+        await world.init()
+    assert trio.current_time() - begun == pytest.approx(1.0)
+    assert world.state is State.PREPARE_ABORT
+    world.markers.release()
+
+
+async def _release_after(world: World, seconds: float) -> None:
+    await trio.sleep(seconds)
+    world.log.release()
+
+
 async def test_whoever_waits_hears_at_once_that_the_coordinator_moved(
     world: World, nursery: trio.Nursery
 ) -> None:

@@ -140,6 +140,17 @@ async def test_a_lost_answer_is_given_again(bank: World) -> None:
         await bank.abort(answer.producer)
 
 
+async def test_the_instance_before_gets_no_epoch_from_the_end_of_the_new_one(bank: World) -> None:
+    """Its epoch is not the last one that may be named in a retry: that is the new instance's."""
+    me = await prepared(bank)
+    answer = await bank.prepare_anew(keep=True)
+    told = await bank.commit(answer.producer)
+    await bank.settled()
+    with refused(ErrorCode.PRODUCER_FENCED):
+        await bank.prepare_anew(me)
+    assert (await bank.prepare_anew(answer.producer)).producer == told
+
+
 async def test_a_delayed_commit_of_the_new_instance_does_not_end_its_next_transaction(
     bank: World,
 ) -> None:
