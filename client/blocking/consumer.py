@@ -2,17 +2,15 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from types import TracebackType
-from typing import Self, TypeVar, Unpack
+from typing import TypeVar, Unpack
 
-from odradek.client.blocking.loop import Hosted
+from odradek.client.blocking.hosted import Blocking, Hosted, blocking
 from odradek.client.config import ConsumerConfig, ConsumerOptions, parse_bootstrap
 from odradek.client.consumer import Consumer as AsyncConsumer
 from odradek.client.types import (
     ConsumerRecord,
     FetchedBatch,
     OffsetAndMetadata,
-    OffsetAndTimestamp,
     TopicPartition,
 )
 
@@ -22,7 +20,7 @@ POLL_MS = 60_000
 """How long an iteration waits at a time; it goes on waiting."""
 
 
-class Consumer:
+class Consumer(Blocking[AsyncConsumer]):
     """`odradek.client.Consumer` with plain `with` and `for`, and without `await`."""
 
     def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ConsumerOptions]) -> None:
@@ -31,25 +29,6 @@ class Consumer:
         self._hosted = Hosted(lambda: AsyncConsumer(bootstrap, **options))
         self._run: list[ConsumerRecord] = []
         self._run_index = 0
-
-    def __enter__(self) -> Self:
-        self._hosted.enter()
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._hosted.close(exc_type, exc, traceback)
-
-    def close(self) -> None:
-        self._hosted.close()
-
-    @property
-    def _async(self) -> AsyncConsumer:
-        return self._hosted.resource
 
     def _do(self, function: Callable[[], T]) -> T:
         """A plain call, made in the loop's thread."""
@@ -157,29 +136,9 @@ class Consumer:
             }
         await self._async.commit(offsets)
 
-    def committed(
-        self, partitions: Iterable[TopicPartition], *, require_stable: bool | None = None
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        return self._hosted.loop.call(self._committed, partitions, require_stable)
-
-    async def _committed(
-        self, partitions: Iterable[TopicPartition], require_stable: bool | None
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        return await self._async.committed(partitions, require_stable=require_stable)
-
-    def offsets_for_times(
-        self, timestamps_ms: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        return self._hosted.loop.call(self._async.offsets_for_times, timestamps_ms)
-
-    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return self._hosted.loop.call(self._async.beginning_offsets, partitions)
-
-    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return self._hosted.loop.call(self._async.end_offsets, partitions)
-
-    def partitions_for(self, topic: str) -> list[int]:
-        return self._hosted.loop.call(self._async.partitions_for, topic)
-
-    def topics(self) -> list[str]:
-        return self._hosted.loop.call(self._async.topics)
+    committed = blocking(AsyncConsumer.committed)
+    offsets_for_times = blocking(AsyncConsumer.offsets_for_times)
+    beginning_offsets = blocking(AsyncConsumer.beginning_offsets)
+    end_offsets = blocking(AsyncConsumer.end_offsets)
+    partitions_for = blocking(AsyncConsumer.partitions_for)
+    topics = blocking(AsyncConsumer.topics)

@@ -14,10 +14,10 @@ from typing import Final, NamedTuple, Self, Unpack
 import trio
 
 from odradek.client.accumulator import Delivery as AsyncDelivery
-from odradek.client.blocking.loop import Hosted
+from odradek.client.blocking.hosted import Blocking, Hosted, blocking
 from odradek.client.config import ProducerConfig, ProducerOptions, parse_bootstrap
 from odradek.client.errors import Aborted, OdradekError, Refused, TimedOut
-from odradek.client.prepared import Completion, PreparedTransaction
+from odradek.client.prepared import PreparedTransaction
 from odradek.client.producer import Producer as AsyncProducer
 from odradek.client.transaction import Transaction as AsyncTransaction
 from odradek.client.types import (
@@ -74,7 +74,7 @@ class _Queued(NamedTuple):
     delivery: Delivery
 
 
-class Producer:
+class Producer(Blocking[AsyncProducer]):
     """`odradek.client.Producer` with plain `with` and without `await`."""
 
     def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ProducerOptions]) -> None:
@@ -90,10 +90,6 @@ class Producer:
         inner = self._hosted.opened
         what = repr(inner) if inner is not None else "<Producer, not used yet>"
         return f"{what[:-1]}, {len(self._queue)} records queued>"
-
-    def __enter__(self) -> Self:
-        self._hosted.enter()
-        return self
 
     def __exit__(
         self,
@@ -172,17 +168,12 @@ class Producer:
         await self._handed_over()
         await self._async.flush(timeout_ms)
 
-    def partitions_for(self, topic: str) -> int:
-        return self._hosted.loop.call(self._async.partitions_for, topic)
+    partitions_for = blocking(AsyncProducer.partitions_for)
+    complete = blocking(AsyncProducer.complete)
 
     def transaction(self) -> "Transaction":
         """A transaction, to be used with `with`. Raises `Refused` without transactional id."""
         return Transaction(self, self._async.transaction())
-
-    def complete(self, decided: PreparedTransaction | None) -> Completion:
-        """End what was prepared: commit it if it is what was `decided`, else abort it; see
-        `odradek.client.Producer.complete`."""
-        return self._hosted.loop.call(self._async.complete, decided)
 
     @property
     def transactional_id(self) -> str | None:
@@ -199,10 +190,6 @@ class Producer:
     @property
     def transaction_version(self) -> int:
         return self._async.transaction_version
-
-    @property
-    def _async(self) -> AsyncProducer:
-        return self._hosted.resource
 
     # In the loop's thread
 
