@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.txn import loading, store
-from odradek.broker.txn.transaction import BumpCause, EpochBump, Transaction
+from odradek.broker.txn.transaction import BumpCause, ClientIdentity, EpochBump, Transaction
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.record import encode_batch
 from odradek.protocol.state_topics import (
@@ -139,6 +139,37 @@ def test_the_same_topic_in_other_partitions_is_there_once() -> None:
         assert value is not None
         found += decoder.decode(value).partitions
     assert found[0].topic is found[1].topic
+
+
+def test_what_ids_do_not_have_in_common_is_each_ones_own() -> None:
+    """The same client from two hosts, the same partition of two topics, and the like."""
+    decoder = loading.Decoder()
+    kinds = [
+        replace(
+            FULL,
+            client=ClientIdentity(client_id=name, host=host),
+            partitions=frozenset({TopicPartition(topic, partition)}),
+            timeout_ms=timeout_ms,
+        )
+        for name in ("worker-7", "worker-8")
+        for host in ("10.0.0.7", "10.0.0.8")
+        for topic in ("ab", "ba")
+        for partition in (0, 1)
+        for timeout_ms in (1, 2)
+    ]
+    for transaction in (*kinds, *reversed(kinds)):
+        value = store.encode("id", transaction).value
+        assert value is not None
+        assert decoder.decode(value) == transaction
+
+
+async def test_an_empty_value_is_no_tombstone() -> None:
+    """It is damaged: without it an older decision would come back to life, or the id be gone."""
+    record = store.encode("a", ONE)
+    partition = FakeStatePartition()
+    partition.replace_batches([encode_batch([record, record._replace(value=b"")])])
+    with refused(ErrorCode.CORRUPT_MESSAGE):
+        await loading.load(partition)
 
 
 def test_every_state_has_its_place() -> None:

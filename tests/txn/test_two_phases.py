@@ -90,6 +90,7 @@ async def test_the_next_instance_ends_what_was_prepared(bank: World, committed: 
     assert answer.ongoing == me
     assert answer.producer == producer(me.producer_id, me.producer_epoch + 1)
     assert bank.state is State.ONGOING
+    assert bank.transaction.client == OTHER
     finish = bank.commit if committed else bank.abort
     told = await finish(answer.producer)
     assert told == producer(me.producer_id, me.producer_epoch + 2)
