@@ -161,7 +161,8 @@ async def test_a_batch_that_timed_out_leaves_no_doubt_behind_it(
     options = {"request_timeout_ms": 1_000, "delivery_timeout_ms": 2_500, "batch_bytes": 1024}
     async with producer_of(fake_broker, **options) as producer:
         await (await producer.send("t", b"warm", partition=0))
-        fake_broker.next(PRODUCE, *[SILENCE] * 4)
+        # Three attempts, a second each, are as many as there is time for.
+        fake_broker.next(PRODUCE, *[SILENCE] * 3)
         lost = await producer.send("t", b"lost" * 200, partition=0)
         await trio.sleep(2)
         kept = await producer.send("t", b"kept" * 200, partition=0)
