@@ -19,6 +19,10 @@ The database decides. If its transaction was committed, it holds the state that 
 Between `prepare` and the end nothing may be sent, nothing times out, and an exception decides
 nothing: only `commit`, `abort` or `complete` do.
 
+Whoever completes must know what the database has decided, for good. If an instance before may still
+be at work there, end its database transaction first, or read the row with a lock: what it commits
+after `complete` has aborted is torn.
+
 The broker must serve it: `transaction.two.phase.commit.enable`.
 """
 

@@ -29,9 +29,7 @@ class Event(Enum):
     INIT_LAST = auto()  # ... expects the epoch before: a retry of an answered request
     INIT_STALE = auto()  # ... expects another epoch of our producer id
     INIT_FOREIGN = auto()  # ... expects a producer id that is not ours
-    KEEP_NEW = (
-        auto()
-    )  # the same with KeepPreparedTxn: leave the open transaction as it is (KIP-939)
+    KEEP_NEW = auto()  # the same five with KeepPreparedTxn: leave open what is open (KIP-939)
     KEEP_CURRENT = auto()
     KEEP_LAST = auto()
     KEEP_STALE = auto()
