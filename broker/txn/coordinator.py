@@ -1,12 +1,12 @@
 """The transaction coordinator: asks the table, makes the answer durable, then lets it be seen.
 
 Each operation is check -> step -> append -> apply -> effects: `state.py` has the first two,
-`ledger.py` the next two, and `steps.py` leads through them. While an append is under way the id is pending; while markers are under
-way it is Prepare*. Others do not get CONCURRENT_TRANSACTIONS at once, as from Kafka, but wait for
-that to pass, a second at most: small transactions in a row never pay for a client's back-off. What
-is answered in the end is what Kafka answers to the last retry. InitProducerId on an open
-transaction is the longest of these: it fences, waits until the abort is complete, and then goes on
-as the retry would.
+`ledger.py` the next two, and `steps.py` leads through them. While an append is under way the id is
+pending; while markers are under way it is Prepare*. Others do not get CONCURRENT_TRANSACTIONS at
+once, as from Kafka, but wait for that to pass, a second at most: small transactions in a row never
+pay for a client's back-off. What is answered in the end is what Kafka answers to the last retry.
+InitProducerId on an open transaction is the longest of these: it fences, waits until the abort is
+complete, and then goes on as the retry would.
 
 Whoever waits has decided nothing yet: after each wait the request is looked at anew.
 """
