@@ -16,6 +16,7 @@ from odradek.client.blocking import (
     Transaction,
 )
 from odradek.client.cli.common import assignment, check_reader, connection_options, in_ms, told
+from odradek.client.cli.words import counted
 from odradek.client.config import CODECS, Compression, Isolation
 
 READ_CHUNK: Final = 2_000
@@ -74,7 +75,7 @@ def produce(
             with producer.transaction() as transaction:
                 count = send_all(transaction)
     how = "sent" if transactional_id is None else "committed"
-    click.echo(f"{count} record{'' if count == 1 else 's'} {how} to {topic_name}.", err=True)
+    click.echo(f"{counted(count, 'record')} {how} to {topic_name}.", err=True)
 
 
 def _records(

@@ -126,7 +126,7 @@ class Watch:
             if self._snapshot is not None:
                 self._view.show(self._snapshot, list(self._happened), self._trouble)
             following = max(following + interval_s, time.monotonic())
-            time.sleep(following - time.monotonic() if following > time.monotonic() else 0)
+            time.sleep(max(following - time.monotonic(), 0))
 
     def look(self) -> None:
         after = self._look()

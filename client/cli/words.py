@@ -32,15 +32,15 @@ STATES: Final = {
 
 def span(duration_ms: int) -> str:
     """How long, as exactly as anybody wants to know: 1.2 s, 58 s, 12 min, 3 h, 2 days."""
+    if duration_ms < 9_950:
+        return f"{max(duration_ms, 0) / SECOND_MS:.1f} s"
     for limit_ms, unit_ms, name in (
-        (9_950, SECOND_MS, "s"),
         (2 * MINUTE_MS, SECOND_MS, "s"),
         (2 * HOUR_MS, MINUTE_MS, "min"),
         (2 * DAY_MS, HOUR_MS, "h"),
     ):
         if duration_ms < limit_ms:
-            count = max(duration_ms, 0) / unit_ms
-            return f"{count:.1f} {name}" if limit_ms == 9_950 else f"{round(count)} {name}"
+            return f"{round(duration_ms / unit_ms)} {name}"
     return f"{round(duration_ms / DAY_MS)} days"
 
 

@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from odradek.client.cli.txn_events import happenings
+from odradek.broker.storage import dump_words
+from odradek.broker.txn.transaction import BumpCause
+from odradek.client.cli.txn_events import CAUSES, TIMEOUT, happenings
 from odradek.client.descriptions import TransactionDescription
 from tests.client.cli.samples import NOW_MS, a_foreign_transaction, a_look, a_transaction
 
@@ -176,3 +178,7 @@ def test_another_broker_says_less() -> None:
     assert told(ended, again) == [("aborted", "aborted between two looks")]
     begun = a_foreign_transaction(producer_epoch=11, started_ms=NOW_MS - 10)
     assert [kind for kind, _ in told(ended, begun)] == ["began"]
+
+
+def test_watch_and_dump_have_words_for_every_cause() -> None:
+    assert {*CAUSES, TIMEOUT} == set(dump_words.CAUSES) == {str(cause) for cause in BumpCause}
