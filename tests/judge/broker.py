@@ -76,7 +76,7 @@ __all__ = ["Broker", "Identity", "Where"]
 
 TIMEOUT_MS: Final = 60_000
 PRODUCE_TIMEOUT_MS: Final = 5_000
-NO_PATIENCE_MS: Final = 100
+NO_PATIENCE_MS: Final = 20
 """A broker asks its own coordinator again for as long (KAFKA-18654): where nothing is to be waited
 for, it need not."""
 GROUP_VERSION: Final = 8

@@ -58,7 +58,7 @@ SETTINGS: Final[Mapping[str, Mapping[str, str]]] = {
 OURS: Final = {"log.flush": "os"}
 """What is judged is the answers: nothing here needs to survive a power cut."""
 WAIT_MS: Final = "100"
-NO_WAIT_MS: Final = "10"
+NO_WAIT_MS: Final = "1"
 """Where decided transactions are held, waiting for their end would be in vain. Whether a request
 waits long or is asked again makes no difference to the last answer."""
 
