@@ -11,7 +11,7 @@ import trio
 
 from odradek.broker.txn.config import TransactionConfig
 from odradek.broker.txn.transaction import ProducerIdAndEpoch, State, Transaction
-from odradek.protocol.errors import KafkaError
+from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.txn.world import CLIENT, ID, OTHER, P0, P1, START_MS, ModelLeaders, World, producer
 
 CONFIG = TransactionConfig(
@@ -133,4 +133,45 @@ async def test_an_id_goes_on_whichever_way_its_epochs_end(
         assert told == world.transaction.current
         seen |= {following, told}
     assert not leaders.open
+    world.stop()
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("epoch", [5, 32_764, 32_765, 32_766])
+@pytest.mark.parametrize("state", [State.EMPTY, State.ONGOING, State.COMPLETE_COMMIT])
+async def test_an_answer_may_be_lost_as_often_as_it_likes(
+    nursery: trio.Nursery, state: State, epoch: int, keep: bool, crashes: bool
+) -> None:
+    """But for one: that a producer id takes the place of 32,766 is repeated at most once, for the
+    repetition forgets the id before. Kafka's own retries are fenced there, too; only a transaction
+    that is kept, which is ours, can be claimed any number of times."""
+    world = World(nursery, CONFIG)
+    me = producer(7, epoch)
+    await world.plant(
+        Transaction(
+            producer_id=7,
+            producer_epoch=epoch,
+            previous_producer_id=7,
+            timeout_ms=60_000,
+            state=state,
+            partitions=frozenset({P0} if state is State.ONGOING else ()),
+            started_ms=START_MS,
+            updated_ms=START_MS,
+            transaction_version=2,
+            client=CLIENT,
+        )
+    )
+    answers = []
+    is_forgotten = epoch == 32_766 and not (keep and state is State.ONGOING)
+    for _ in range(1 if is_forgotten else 4):
+        answers.append(await world.prepare_anew(me, keep=keep))
+        if crashes:
+            await world.crash()
+    assert len(set(answers)) == 1, "an answer that was lost could not be had again"
+    if is_forgotten:
+        with pytest.raises(KafkaError) as refused:  # noqa: PT012 - the first may be answered
+            for _ in range(2):
+                await world.prepare_anew(me, keep=keep)
+        assert refused.value.code is ErrorCode.PRODUCER_FENCED
     world.stop()
