@@ -75,6 +75,9 @@ class TransactionControl:
         self._was_ended = False
         self._wanted: dict[TopicPartition, None] = {}
         self._is_adding = False
+        self._storing = 0
+        """Calls of `send_offsets` that are under way."""
+        self._stored = trio.Event()
         self._coordinator_lock = trio.Lock()
         self._decided: trio.Event | None = None
         self._ending: trio.Event | None = None
@@ -282,6 +285,9 @@ class TransactionControl:
         """Store offsets with the transaction. Raises `Aborted`, `Fatal`, `TimedOut`."""
         self.check_sending()
         is_done = False
+        if not self._storing:
+            self._stored = trio.Event()
+        self._storing += 1
         try:
             await self._send_offsets(offsets, group)
             is_done = True
@@ -293,6 +299,9 @@ class TransactionControl:
                 self.abort_needed(
                     Aborted(f"storing offsets of the group {group.group_id!r} was not finished")
                 )
+            self._storing -= 1
+            if not self._storing:
+                self._stored.set()
 
     async def _send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata
@@ -399,12 +408,15 @@ class TransactionControl:
             ending.set()
 
     async def _send_the_rest(self, state: State) -> None:
-        """Until every record of the transaction is stored. Raises what makes it impossible, which
-        is whatever leads out of `state`."""
+        """Until every record and offset of the transaction is stored. Raises what makes it
+        impossible, which is whatever leads out of `state`."""
         self._sender.start_flush()
         try:
-            while self._accumulator.incomplete and self.state is state:
-                await self._accumulator.changed()
+            while (self._accumulator.incomplete or self._storing) and self.state is state:
+                if self._accumulator.incomplete:
+                    await self._accumulator.changed()
+                else:
+                    await self._stored.wait()
         finally:
             self._sender.end_flush()
         if self.state is State.IN_DOUBT and self._decided is not None:

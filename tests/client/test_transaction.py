@@ -328,6 +328,40 @@ async def test_offsets_whose_sending_was_interrupted_cannot_be_committed(
     assert broker.ended == [("x", False)]
 
 
+@pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.ILLEGAL_GENERATION])
+async def test_the_end_waits_for_offsets_that_another_task_is_storing(
+    autojump_clock: MockClock, broker: FakeBroker, producer_of: MakeProducer, code: ErrorCode
+) -> None:
+    """It was committed without them, and the other task was told that they could not be stored."""
+    async with producer_of(broker, transactional_id="x", request_timeout_ms=1_000) as producer:
+        broker.next(TXN_OFFSET_COMMIT, SILENCE)
+        if code is not ErrorCode.NONE:
+            broker.next(TXN_OFFSET_COMMIT, refused(code))
+
+        async def store() -> None:
+            if code is ErrorCode.NONE:
+                await transaction.send_offsets({PLACE: 7}, "g")
+            else:
+                with pytest.raises(Aborted):
+                    await transaction.send_offsets({PLACE: 7}, "g")
+
+        async with trio.open_nursery() as nursery:
+            transaction = producer.transaction()
+            await transaction.__aenter__()
+            await transaction.send("t", b"a", partition=0)
+            nursery.start_soon(store)
+            await trio.sleep(0.1)
+            if code is ErrorCode.NONE:
+                await transaction.commit()
+            else:
+                with pytest.raises(Aborted):
+                    await transaction.commit()
+    is_stored = code is ErrorCode.NONE
+    assert broker.ended == [("x", is_stored)]
+    assert broker.offsets["g"] == ({("t", 0): 7} if is_stored else {})
+    assert broker.stored["t", 0] == ([b"a"] if is_stored else [])
+
+
 async def test_cancelling_aborts_and_leaves_the_producer_usable(
     autojump_clock: MockClock, broker: FakeBroker, producer_of: MakeProducer
 ) -> None:
