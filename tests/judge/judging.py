@@ -41,6 +41,8 @@ def disagreements(
     """What differs and is not on the list, as a diff with what led to it, and which differences
     of the list were met."""
     met: set[Difference] = set()
+    if kafka == ours:
+        return [], met
     settled: list[str] = []
     same = difflib.SequenceMatcher(None, kafka, ours, autojunk=False)
     for _, start, end, my_start, my_end in same.get_opcodes():
