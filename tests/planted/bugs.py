@@ -9,9 +9,10 @@ from typing import Final
 from tests.planted.completion import COMPLETION_BUGS
 from tests.planted.coordinator import COORDINATOR_BUGS
 from tests.planted.log import LOG_BUGS
+from tests.planted.ours import OUR_BUGS
 from tests.planted.producers import PRODUCERS_BUGS
 
-BUGS: Final = (*COORDINATOR_BUGS, *COMPLETION_BUGS, *LOG_BUGS, *PRODUCERS_BUGS)
+BUGS: Final = (*COORDINATOR_BUGS, *COMPLETION_BUGS, *LOG_BUGS, *PRODUCERS_BUGS, *OUR_BUGS)
 
 COORDINATORS: Final = (
     "KAFKA-17754",

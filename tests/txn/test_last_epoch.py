@@ -175,3 +175,20 @@ async def test_an_answer_may_be_lost_as_often_as_it_likes(
                 await world.prepare_anew(me, keep=keep)
         assert refused.value.code is ErrorCode.PRODUCER_FENCED
     world.stop()
+
+
+async def test_a_producer_id_that_is_worn_out_has_no_owner_any_more(nursery: trio.Nursery) -> None:
+    """Else what is known of owners grows with every one, and a stranger's batch has a name."""
+    world = World(nursery, CONFIG)
+    await world.plant(
+        Transaction(producer_id=7, producer_epoch=32_766, timeout_ms=60_000, transaction_version=2)
+    )
+    for worn_out, following in ((7, 1000), (1000, 1000)):
+        assert world.coordinator.owner_of(worn_out) == ID
+        me = world.transaction.current
+        await world.add(me, P0)
+        await world.commit(me)
+        await world.settled()
+        assert world.coordinator.owner_of(following) == ID
+    assert world.coordinator.owner_of(7) is None
+    world.stop()

@@ -242,9 +242,18 @@ def test_a_transaction_that_no_coordinator_knows_never_times_out() -> None:
         assert (state.transactional_id, state.client_id) == ("gone", "hung")
         assert state.times_out_in_ms == -1
         assert state.open_since_ms > 0
+        with RawClient(broker) as client:
+            writer = Writer(client)
+            writer.write()
+            records = batch(b"v", producer=writer.producer, base_sequence=0, is_transactional=True)
+            create_topic(client, other := unique("t"))
+            produce(client, other, records, version=11, transactional_id=writer.id)
+            assert only(client, writer.topic).times_out_in_ms > 0
+            assert only(client, other).times_out_in_ms == -1  # its transaction is elsewhere
         broker.restart()
         with RawClient(broker) as client:
             state = only(client, topic)
+            assert only(client, other).open_since_ms == -1
         assert (state.transactional_id, state.client_id, state.client_host) == (None, None, None)
         assert (state.times_out_in_ms, state.open_since_ms) == (-1, -1)
         assert state.records_behind == 1

@@ -1,0 +1,169 @@
+"""Bugs that nobody has reported: thought of, and in most cases unseen by the tests of that day."""
+
+from typing import Final
+
+from tests.planted.bug import Planted
+
+EVENTS: Final = "broker/txn/events.py"
+FINISH: Final = "broker/txn/finish.py"
+LEDGER: Final = "broker/txn/ledger.py"
+LOADING: Final = "broker/txn/loading.py"
+MOVES: Final = "broker/txn/moves.py"
+PRESENCE: Final = "broker/txn/presence.py"
+STEPS: Final = "broker/txn/steps.py"
+BATCHES: Final = "broker/storage/compaction/batches.py"
+CLEANER: Final = "broker/storage/compaction/cleaner.py"
+
+COMPACTION: Final = "tests/storage/test_compaction.py::test_"
+FINISHING: Final = "tests/txn/test_finish.py::test_"
+IN_PARTS: Final = "tests/storage/test_compaction_of_transactions.py::test_"
+LAST_EPOCH: Final = "tests/txn/test_last_epoch.py::test_"
+LOADED: Final = "tests/txn/test_loading.py::test_"
+PRESENT: Final = "tests/txn/test_presence.py::test_"
+REQUESTS: Final = "tests/txn/test_requests.py::test_"
+STEP: Final = "tests/txn/test_step.py::test_"
+TWO_PHASES: Final = "tests/txn/test_two_phases.py::test_"
+
+OUR_BUGS: Final = (
+    Planted(
+        bug="a producer that is gone is held by the connection of the instance before",
+        file=PRESENCE,
+        old="if known is None or begins:",
+        new="if known is None:",
+        tests=(
+            f"{PRESENT}an_instance_that_is_gone_is_not_held_by_the_connection_of_the_one_before",
+        ),
+    ),
+    Planted(
+        bug="who commits in two phases is aborted because its connection is closed",
+        file=EVENTS,
+        old=" and not transaction.never_times_out",
+        new="",
+        tests=(f"{PRESENT}a_prepared_producer_may_be_away",),
+    ),
+    Planted(
+        bug="a completion goes on after its tenure has ended",
+        file=FINISH,
+        old="        with entry.tenure.bound():\n            debt",
+        new="        if True:\n            debt",
+        tests=(f"{FINISHING}whoever_does_not_coordinate_any_more_sends_nothing_more",),
+    ),
+    Planted(
+        bug="a coordinator that was deposed outbids its successor",
+        file=FINISH,
+        old="                await insist(lambda: self._ledger.confirm(entry))\n",
+        new="",
+        tests=(f"{FINISHING}a_deposed_coordinator_does_not_outbid_its_successor",),
+    ),
+    Planted(
+        bug="a marker that was written with a higher epoch is still owed",
+        file=FINISH,
+        old="            debt.owed.discard(partition)\n",
+        new="",
+        tests=(f"{FINISHING}what_is_owed_meanwhile_is_what_has_no_marker_yet",),
+    ),
+    Planted(
+        bug="what was owed is kept when it is paid",
+        file=FINISH,
+        old="            entry.debt = None\n",
+        new="",
+        tests=(f"{FINISHING}nothing_is_kept_of_what_was_owed_once_it_is_paid",),
+    ),
+    Planted(
+        bug="the patience begins anew with each wait",
+        file=STEPS,
+        old="            request = request_for(entry.transaction)\n",
+        new="            request = request_for(entry.transaction)\n"
+        "            give_up_at = trio.current_time() + limit_ms / 1000\n",
+        tests=(f"{REQUESTS}waiting_for_one_thing_after_another_takes_no_longer_than_for_one",),
+    ),
+    Planted(
+        bug="the instance before a kept transaction gets the next epoch for a retry",
+        file=MOVES,
+        old="last_producer_epoch=transaction.current.producer_epoch,",
+        new="last_producer_epoch=transaction.producer_epoch,",
+        tests=(f"{TWO_PHASES}the_instance_before_gets_no_epoch_from_the_end_of_the_new_one",),
+    ),
+    Planted(
+        bug="a new instance leaves its predecessor a retry",
+        file=MOVES,
+        old="after = _with_next_epoch(transaction, request, NO_PRODUCER_EPOCH)",
+        new="after = _with_next_epoch(transaction, request, transaction.producer_epoch)",
+        tests=(f"{STEP}a_new_instance_gets_the_next_epoch_and_its_predecessor_no_retry",),
+    ),
+    Planted(
+        bug="who claims a transaction in two phases keeps its deadline",
+        file=LEDGER,
+        old="        elif after.never_times_out:\n            entry.timeout_at = inf\n",
+        new="",
+        tests=(f"{TWO_PHASES}claiming_a_timed_transaction_in_two_phases_lifts_its_time_out",),
+    ),
+    Planted(
+        bug="a producer id that is worn out keeps its owner",
+        file=LEDGER,
+        old="            self._owners.pop(before.producer_id, None)\n            self._owners[after",
+        new="            self._owners[after",
+        tests=(f"{LAST_EPOCH}a_producer_id_that_is_worn_out_has_no_owner_any_more",),
+    ),
+    Planted(
+        bug="a transaction elsewhere is taken for the one that hangs here",
+        file="broker/api/producers.py",
+        old="if is_open and view is not None and where in view.partitions else",
+        new="if is_open and view is not None else",
+        tests=(
+            "tests/broker/api/test_producers.py::"
+            "test_a_transaction_that_no_coordinator_knows_never_times_out",
+        ),
+    ),
+    Planted(
+        bug="a client on two hosts is taken for one when the log is read",
+        file=LOADING,
+        old="known = self._clients.get((client_id, host))\n",
+        new="known = {key[0]: one for key, one in self._clients.items()}.get(client_id)\n",
+        tests=(f"{LOADED}what_ids_do_not_have_in_common_is_each_ones_own",),
+    ),
+    Planted(
+        bug="an empty value is taken for a tombstone",
+        file=LOADING,
+        old="            if value is not None and (transactional_id",
+        new="            if value and (transactional_id",
+        tests=(f"{LOADED}an_empty_value_is_no_tombstone",),
+    ),
+    Planted(
+        bug="aborts are looked for only in what is compacted",
+        file=CLEANER,
+        old="for segment in list(self.log.segments):",
+        new="for segment in self.plan.segments:",
+        tests=(
+            f"{IN_PARTS}what_was_aborted_behind_the_compacted_part_does_not_replace_what_was_not",
+        ),
+    ),
+    Planted(
+        bug="an aborted value replaces an older one",
+        file=CLEANER,
+        old="                        or transactions.is_aborted(header)\n",
+        new="",
+        tests=(f"{IN_PARTS}an_aborted_value_is_no_newer_one",),
+    ),
+    Planted(
+        bug="the marker of a batch that has lost its records goes",
+        file=CLEANER,
+        old="            transactions.see(header)\n",
+        new="            if header.record_count:\n                transactions.see(header)\n",
+        tests=(f"{IN_PARTS}a_batch_without_records_still_needs_its_marker",),
+    ),
+    Planted(
+        bug="a batch keeps the time of a record that has gone",
+        file=BATCHES,
+        old="max_timestamp = base_timestamp + max(",
+        new="max_timestamp = header.max_timestamp or max(",
+        tests=(f"{COMPACTION}the_largest_time_of_a_batch_is_that_of_a_record_in_it",),
+    ),
+    Planted(
+        bug="a deletion gets a new horizon with each pass and never goes",
+        file=BATCHES,
+        old="if has_tombstones and horizon_ms is None:",
+        new="if has_tombstones:",
+        tests=(f"{COMPACTION}a_deletion_stays_for_delete_retention_ms",),
+    ),
+)
