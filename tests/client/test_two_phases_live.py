@@ -205,6 +205,28 @@ async def test_an_empty_prepared_transaction_is_not_taken_for_the_next_one(
     assert await seen(bank, topic)
 
 
+async def test_what_is_open_and_not_prepared_is_not_completed(bank: RunningBroker) -> None:
+    """It would be aborted: nobody can have decided on it."""
+    me, topic = name_of("id"), name_of("topic")
+    async with a_producer(bank, me) as producer, producer.transaction() as transaction:
+        await transaction.send(topic, b"one")
+        for decided in (None, PreparedTransaction(1, 0)):
+            with pytest.raises(Refused, match="nothing is prepared"):
+                await producer.complete(decided)
+        await transaction.send(topic, b"two")
+    assert await seen(bank, topic, b"one", b"two")
+
+
+async def test_who_only_claims_need_not_commit_in_two_phases(bank: RunningBroker) -> None:
+    """Asked in an older version, which cannot say what is to be kept, it would be aborted."""
+    me, topic = name_of("id"), name_of("topic")
+    said = await trio.to_thread.run_sync(killed_after_prepare, bank, me, topic, "one")
+    async with Producer(bank.address, transactional_id=me, keep_prepared=True) as producer:
+        completed = await producer.complete(PreparedTransaction.parse(said))
+        assert completed is Completion.COMMITTED
+    assert await seen(bank, topic, b"one")
+
+
 async def test_the_driver_claims_what_a_task_wrote_under_a_time_out(bank: RunningBroker) -> None:
     """Ours: claiming lifts the time-out, and locks the task out."""
     me, topic = name_of("id"), name_of("topic")

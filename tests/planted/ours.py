@@ -12,8 +12,10 @@ MOVES: Final = "broker/txn/moves.py"
 PRESENCE: Final = "broker/txn/presence.py"
 STEPS: Final = "broker/txn/steps.py"
 BATCHES: Final = "broker/storage/compaction/batches.py"
+CONTROL: Final = "client/transaction_control.py"
 CLEANER: Final = "broker/storage/compaction/cleaner.py"
 
+CLIENT: Final = "tests/client/test_two_phases_live.py::test_"
 COMPACTION: Final = "tests/storage/test_compaction.py::test_"
 FINISHING: Final = "tests/txn/test_finish.py::test_"
 IN_PARTS: Final = "tests/storage/test_compaction_of_transactions.py::test_"
@@ -101,8 +103,8 @@ OUR_BUGS: Final = (
     Planted(
         bug="a producer id that is worn out keeps its owner",
         file=LEDGER,
-        old="            self._owners.pop(before.producer_id, None)\n            self._owners[after",
-        new="            self._owners[after",
+        old="self._owners.pop(before.producer_id, None)\n            self._owners[after",
+        new="self._owners[after",
         tests=(f"{LAST_EPOCH}a_producer_id_that_is_worn_out_has_no_owner_any_more",),
     ),
     Planted(
@@ -153,6 +155,23 @@ OUR_BUGS: Final = (
         tests=(f"{IN_PARTS}a_batch_without_records_still_needs_its_marker",),
     ),
     Planted(
+        bug="the key for which there was no room is never read",
+        file=CLEANER,
+        old="return int(full_at)",
+        new="return int(full_at) + 1",
+        tests=(f"{COMPACTION}a_small_map_takes_several_passes",),
+    ),
+    Planted(
+        bug="what was deleted during a pass is replaced by what it has read",
+        file="broker/maintenance.py",
+        old="if any(segment.is_deleted for segment in old):",
+        new="if False:",
+        tests=(
+            "tests/storage/test_compaction_meanwhile.py::"
+            "test_records_that_are_deleted_meanwhile_stay_deleted",
+        ),
+    ),
+    Planted(
         bug="a batch keeps the time of a record that has gone",
         file=BATCHES,
         old="max_timestamp = base_timestamp + max(",
@@ -165,5 +184,26 @@ OUR_BUGS: Final = (
         old="if has_tombstones and horizon_ms is None:",
         new="if has_tombstones:",
         tests=(f"{COMPACTION}a_deletion_stays_for_delete_retention_ms",),
+    ),
+    Planted(
+        bug="an open transaction is completed although nobody prepared it",
+        file=CONTROL,
+        old='        if self.state is not State.PREPARED:\n            raise Refused(f"nothing is',
+        new='        if False:\n            raise Refused(f"nothing is',
+        tests=(f"{CLIENT}what_is_open_and_not_prepared_is_not_completed",),
+    ),
+    Planted(
+        bug="who claims without two phases asks in a version that cannot say so",
+        file="client/transaction_requests.py",
+        old="needs_two_phases = self._two_phase_commit or keep_prepared",
+        new="needs_two_phases = self._two_phase_commit",
+        tests=(f"{CLIENT}who_only_claims_need_not_commit_in_two_phases",),
+    ),
+    Planted(
+        bug="an empty transaction that was prepared is committed",
+        file=CONTROL,
+        old="            committed = False\n        try:",
+        new="            pass\n        try:",
+        tests=(f"{CLIENT}an_empty_prepared_transaction_is_not_taken_for_the_next_one",),
     ),
 )

@@ -207,6 +207,7 @@ async def test_a_small_map_takes_several_passes() -> None:
     assert passes > 3
     partition = await machine.restart_after_power_loss()
     assert newest(await consume(partition)) == expected
+    assert len(await consume(partition)) == len(expected)  # no key was passed over
     assert partition.last_stable_offset == partition.log_end_offset
 
 
