@@ -80,13 +80,13 @@ def _kept(transaction: Transaction, request: Request, last: int) -> Transaction:
     In two phases it has no time-out from now on, and never gets one again, whoever asks.
     """
     current = transaction.current
-    has_no_limit = NO_TIMEOUT_MS in (request.timeout_ms, transaction.timeout_ms)
+    is_lifted = request.timeout_ms == NO_TIMEOUT_MS
     after = replace(
         transaction,
         next_producer_id=current.producer_id,
         next_producer_epoch=current.producer_epoch + 1,
         last_producer_epoch=last,
-        timeout_ms=NO_TIMEOUT_MS if has_no_limit else transaction.timeout_ms,
+        timeout_ms=NO_TIMEOUT_MS if is_lifted else transaction.timeout_ms,
         client=request.client,
     )
     if transaction.is_exhausted:
