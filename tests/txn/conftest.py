@@ -21,3 +21,9 @@ async def world(nursery: trio.Nursery) -> AsyncIterator[World]:
     await world.start()
     yield world
     world.stop()
+
+
+@pytest.fixture
+async def fresh(nursery: trio.Nursery) -> World:
+    """Nothing started yet; the leaders judge markers as Kafka's do."""
+    return World(nursery)

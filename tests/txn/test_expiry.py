@@ -38,12 +38,6 @@ ONGOING = Transaction(
 )
 
 
-@pytest.fixture
-async def fresh(nursery: trio.Nursery) -> World:
-    """Nothing started yet."""
-    return World(nursery)
-
-
 async def test_a_transaction_is_aborted_when_its_time_is_over_not_sooner(world: World) -> None:
     me = await world.init(timeout_ms=10_000)
     await trio.sleep(5)

@@ -12,40 +12,20 @@ import pytest
 import trio
 import trio.testing
 
-from odradek.broker.txn.transaction import ProducerIdAndEpoch, State, Transaction
+from odradek.broker.txn.transaction import ProducerIdAndEpoch, State
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.txn.world import (
-    CLIENT,
+    AT_THE_END,
     ID,
     OTHER,
     P0,
     P1,
-    START_MS,
     ModelLeaders,
     World,
     commit_into_nothing,
     producer,
     refused,
 )
-
-AT_THE_END = Transaction(
-    producer_id=7,
-    producer_epoch=32_765,
-    previous_producer_id=7,
-    timeout_ms=60_000,
-    state=State.COMPLETE_COMMIT,
-    started_ms=START_MS,
-    updated_ms=START_MS,
-    transaction_version=2,
-    client=CLIENT,
-)
-
-
-@pytest.fixture
-async def fresh(nursery: trio.Nursery) -> World:
-    """Nothing started yet; the leaders judge markers as Kafka's do."""
-    return World(nursery)
-
 
 # Requests that come late or twice
 

@@ -4,14 +4,12 @@ import pytest
 import trio
 import trio.testing
 
-from odradek.broker.txn.transaction import State, Transaction
+from odradek.broker.txn.transaction import State
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.txn.world import (
-    CLIENT,
     OTHER,
     P0,
     P1,
-    START_MS,
     Marker,
     ModelLeaders,
     World,
@@ -19,25 +17,6 @@ from tests.txn.world import (
     producer,
     refused,
 )
-
-AT_THE_END = Transaction(
-    producer_id=7,
-    producer_epoch=32_765,
-    previous_producer_id=7,
-    timeout_ms=60_000,
-    state=State.COMPLETE_COMMIT,
-    started_ms=START_MS,
-    updated_ms=START_MS,
-    transaction_version=2,
-    client=CLIENT,
-)
-
-
-@pytest.fixture
-async def fresh(nursery: trio.Nursery) -> World:
-    """Nothing started yet; the leaders judge markers as Kafka's do."""
-    return World(nursery)
-
 
 # Markers
 

@@ -36,6 +36,18 @@ ID: Final = "refunds-2"
 CLIENT: Final = ClientIdentity(client_id="worker-7", host="127.0.0.1")
 OTHER: Final = ClientIdentity(client_id="worker-8", host="10.0.0.8")
 P0, P1, P2 = (TopicPartition("refunds", index) for index in range(3))
+AT_THE_END: Final = Transaction(
+    producer_id=7,
+    producer_epoch=32_765,
+    previous_producer_id=7,
+    timeout_ms=60_000,
+    state=State.COMPLETE_COMMIT,
+    started_ms=START_MS,
+    updated_ms=START_MS,
+    transaction_version=2,
+    client=CLIENT,
+)
+"""Its next transaction spends the last epoch but one."""
 
 
 def producer(producer_id: int, producer_epoch: int) -> ProducerIdAndEpoch:
