@@ -48,7 +48,7 @@ def wait_until(is_so: Callable[[], bool], what: str) -> float:
     began = time.monotonic()
     while not is_so():
         assert time.monotonic() - began < DEADLINE_SECONDS, what
-        time.sleep(0.02)
+        time.sleep(0.02)  # between two looks, not for luck
     return time.monotonic() - began
 
 

@@ -18,7 +18,7 @@ from odradek.protocol.apis.produce import (
 )
 from odradek.protocol.batch import iter_batches
 from odradek.protocol.errors import ErrorCode
-from tests.broker.api.test_txn import Transactor
+from tests.broker.api.transactor import Transactor
 from tests.broker.asks import batch, fetch_request, produce
 from tests.broker.raw import RawClient
 

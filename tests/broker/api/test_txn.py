@@ -1,19 +1,10 @@
 """The transaction APIs as clients of every generation see them: codes by version, effects."""
 
-import time
-import uuid
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
 from odradek.broker.testing import run_broker
-from odradek.protocol.apis.offsets import (
-    LIST_OFFSETS,
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
 from odradek.protocol.apis.produce import (
     PRODUCE,
     PartitionProduceData,
@@ -22,158 +13,20 @@ from odradek.protocol.apis.produce import (
 )
 from odradek.protocol.apis.txn import (
     ADD_OFFSETS_TO_TXN,
-    ADD_PARTITIONS_TO_TXN,
     END_TXN,
-    INIT_PRODUCER_ID,
     WRITE_TXN_MARKERS,
     AddOffsetsToTxnRequest,
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
-    AddPartitionsToTxnTransaction,
     EndTxnRequest,
-    InitProducerIdRequest,
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
 from odradek.protocol.errors import ErrorCode
-from tests.broker.asks import batch, create_topic, fetch, produce
+from tests.broker.api.transactor import Producer, Transactor
+from tests.broker.asks import batch
 from tests.broker.raw import RawClient
 
 E = ErrorCode
-PATIENCE_S = 20
-Producer = tuple[int, int]
-
-
-class Transactor:
-    """A transactional producer that sends each request in the version it is told."""
-
-    def __init__(self, client: RawClient) -> None:
-        self.client = client
-        self.id = f"x-{uuid.uuid4().hex[:8]}"
-        self.topic = f"t-{uuid.uuid4().hex[:8]}"
-        create_topic(client, self.topic, 2)
-        self.producer: Producer = (-1, -1)
-        self.sequences: dict[int, int] = {}
-
-    def init(self, version: int = 5, *, expecting: Producer = (-1, -1), **others: Any) -> Any:
-        request = InitProducerIdRequest(
-            transactional_id=others.pop("transactional_id", self.id),
-            transaction_timeout_ms=others.pop("timeout_ms", 60_000),
-            producer_id=expecting[0],
-            producer_epoch=expecting[1],
-        )
-        answer = self.client.ask(INIT_PRODUCER_ID, version, request)
-        if answer.error_code == E.NONE:
-            self.producer = (answer.producer_id, answer.producer_epoch)
-            self.sequences = {}
-        return answer
-
-    def add(
-        self,
-        partitions: Sequence[int] = (0,),
-        *,
-        version: int = 3,
-        producer: Producer | None = None,
-        topic: str | None = None,
-        transactional_id: str | None = None,
-    ) -> list[int]:
-        producer_id, epoch = producer or self.producer
-        topics = [AddPartitionsToTxnTopic(name=topic or self.topic, partitions=tuple(partitions))]
-        if topic is not None:
-            topics.append(AddPartitionsToTxnTopic(name=self.topic, partitions=(0,)))
-        request = AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=transactional_id or self.id,
-            v3_and_below_producer_id=producer_id,
-            v3_and_below_producer_epoch=epoch,
-            v3_and_below_topics=tuple(topics),
-        )
-        answer = self.client.ask(ADD_PARTITIONS_TO_TXN, version, request)
-        return [
-            result.partition_error_code
-            for topic in answer.results_by_topic_v3_and_below
-            for result in topic.results_by_partition
-        ]
-
-    def verify(self, partition: int = 0) -> int:
-        transaction = AddPartitionsToTxnTransaction(
-            transactional_id=self.id,
-            producer_id=self.producer[0],
-            producer_epoch=self.producer[1],
-            verify_only=True,
-            topics=(AddPartitionsToTxnTopic(name=self.topic, partitions=(partition,)),),
-        )
-        request = AddPartitionsToTxnRequest(transactions=(transaction,))
-        answer = self.client.ask(ADD_PARTITIONS_TO_TXN, 5, request)
-        topics = answer.results_by_transaction[0].topic_results
-        return int(topics[0].results_by_partition[0].partition_error_code)
-
-    def produce(
-        self, value: bytes, *, version: int, partition: int = 0, producer: Producer | None = None
-    ) -> Any:
-        records = batch(
-            value,
-            producer=producer or self.producer,
-            base_sequence=self.sequences.get(partition, 0),
-            is_transactional=True,
-        )
-        answer = produce(
-            self.client,
-            self.topic,
-            records,
-            version=version,
-            partition=partition,
-            transactional_id=self.id,
-        )
-        if answer.error_code == E.NONE:
-            self.sequences[partition] = self.sequences.get(partition, 0) + 1
-        return answer
-
-    def end(self, *, committed: bool = True, version: int, producer: Producer | None = None) -> Any:
-        producer_id, epoch = producer or self.producer
-        request = EndTxnRequest(
-            transactional_id=self.id,
-            producer_id=producer_id,
-            producer_epoch=epoch,
-            committed=committed,
-        )
-        answer = self.client.ask(END_TXN, version, request)
-        if version >= 5 and answer.error_code == E.NONE:
-            self.producer = (answer.producer_id, answer.producer_epoch)
-            self.sequences = {}
-        return answer
-
-    def visible(self, *, isolation_level: int = 1, partition: int = 0) -> Any:
-        return fetch(
-            self.client,
-            self.topic,
-            0,
-            isolation_level=isolation_level,
-            partition=partition,
-            max_wait_ms=100,
-        )
-
-    def wait_until_complete(self, partition: int = 0) -> None:
-        """Markers come soon after EndTxn's answer; the next InitProducerId waits for them."""
-        offset, deadline = -1, time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
-            wanted = ListOffsetsPartition(partition_index=partition, timestamp=-1)
-            topics = (ListOffsetsTopic(name=self.topic, partitions=(wanted,)),)
-            told = [
-                self.client.ask(
-                    LIST_OFFSETS,
-                    7,
-                    ListOffsetsRequest(replica_id=-1, isolation_level=level, topics=topics),
-                )
-                .topics[0]
-                .partitions[0]
-                .offset
-                for level in (0, 1)
-            ]
-            offset = told[0]
-            if told[0] == told[1]:
-                return
-        raise AssertionError(f"the transaction stays open below {offset}")
 
 
 @pytest.fixture
