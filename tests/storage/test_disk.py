@@ -6,13 +6,14 @@ import resource
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
 import trio.testing
 
-from odradek.broker.storage.disk import SystemDisk, Threads, read_only
+from odradek.broker.storage.disk import THREADS_MAX, SystemDisk, Threads, read_only
 
 
 @pytest.fixture
@@ -79,15 +80,20 @@ async def test_a_file_that_is_closed_while_it_is_used_is_used_to_the_end(
 ) -> None:
     file = disk.open(f"{tmp_path}/a")
     file.append(b"x" * 100)
+    may_go_on = threading.Event()
     async with trio.open_nursery() as nursery:
+        for _ in range(THREADS_MAX):  # so that whoever uses the file waits for a thread
+            nursery.start_soon(disk._threads.run, partial(may_go_on.wait, 10))
+        await trio.testing.wait_all_tasks_blocked()
         for _ in range(20):
             nursery.start_soon(file.fsync)
-        await trio.lowlevel.checkpoint()
+        await trio.testing.wait_all_tasks_blocked()
+        used = file._fd
         file.close()
-        other = disk.open(f"{tmp_path}/b")  # must not get the same descriptor
-        other.append(b"y")
-    assert disk.size(f"{tmp_path}/b") == 1
-    file.close()
+        other = disk.open(f"{tmp_path}/b")
+        assert other._fd != used  # or else the flushes would be another file's
+        may_go_on.set()
+    assert file._fd == -1  # closed by the last one that used it
     other.close()
 
 
