@@ -1,5 +1,6 @@
 """A client that sends what it likes: a socket, frames, and the answers to them."""
 
+import contextlib
 import socket
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -7,7 +8,8 @@ from typing import Any, Protocol, Self
 from odradek.protocol.api import Api
 from odradek.protocol.connection import ClientConnection
 
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 60.0
+"""Longer than any machine takes: who waits so long waits for nothing."""
 
 
 class Address(Protocol):
@@ -40,6 +42,11 @@ class RawClient:
 
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
+
+    def half_close(self) -> None:
+        """Send no more; the answers can still be read."""
+        with contextlib.suppress(OSError):  # the broker may have ended the connection before
+            self.socket.shutdown(socket.SHUT_WR)
 
     def receive(self, count: int) -> bytes:
         """That many bytes, fewer if the broker ends the connection."""
