@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 import pytest
+from hypothesis import settings
 
 from tests.compat import agents
 from tests.peers.jars import PeersMissing, require_tools
@@ -20,6 +21,10 @@ BROKER_SETTINGS: Final = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
     "group.initial.rebalance.delay.ms": "0",
 }
+
+# Every run has the same examples, and none is judged by its time: a machine may be slow.
+settings.register_profile("the same everywhere", deadline=None, derandomize=True, database=None)
+settings.load_profile("the same everywhere")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
