@@ -11,6 +11,7 @@ answer that is missing nothing can be understood any more.
 What the network is comes in as `connect`; `TcpStream` is the real one.
 """
 
+import struct
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
@@ -183,14 +184,18 @@ class Connection:
 
         A request that is not answered (acks=0) is told with None when it was handed to the network.
 
-        Raises `Disconnected` if the connection is closed already; then `answered` is not called.
-        The buffers of `request` must not change before that call.
+        Raises `Disconnected` if the connection is closed already, `Refused` for a number or a text
+        that there is no room for in a request; then `answered` is not called. The buffers of
+        `request` must not change before that call.
         """
         if self._why is not None:
             raise Disconnected(f"the connection to {self.peer} is closed: {self._why}")
-        correlation_id, parts = self._protocol.request(
-            api, version, request, is_answered=is_answered
-        )
+        try:
+            correlation_id, parts = self._protocol.request(
+                api, version, request, is_answered=is_answered
+            )
+        except struct.error as error:
+            raise Refused(f"what is asked with {api.name} is out of range: {error}") from error
         if is_answered:
             timeout = self._timeout if timeout_ms is None else timeout_ms / 1000
             deadline = trio.current_time() + timeout
@@ -212,8 +217,8 @@ class Connection:
     ) -> Response:
         """Send a request and wait for its answer.
 
-        Raises `Disconnected` or `TimedOut`. Cancelling forgets the answer and leaves the connection
-        usable.
+        Raises `TimedOut`, and `Disconnected` and `Refused` as `post` does. Cancelling forgets the
+        answer and leaves the connection usable.
         """
         done = trio.Event()
         outcome: list[tuple[Any, OdradekError | None]] = []

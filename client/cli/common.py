@@ -7,7 +7,7 @@ import select
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 import click
 
@@ -18,8 +18,29 @@ R = TypeVar("R")
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 DEFAULT_TIMEOUT_S: Final = 10.0
+SECONDS_MAX: Final = 10**9
+"""Thirty years: in milliseconds there is room for it in every clock and every request."""
+INT16_MAX: Final = 2**15 - 1
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
+"""The largest numbers that there is room for in a request."""
 PADDED_MAX: Final = 60
 """A longer cell, of some odd name, pushes its own row to the right, not every row."""
+
+
+class Seconds(click.FloatRange):
+    """A span of time, at least `min`. To Python `nan` and `inf` are numbers, too; not here."""
+
+    def __init__(self, min: float) -> None:
+        super().__init__(min=min, max=SECONDS_MAX)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        seconds: float = super().convert(value, param, ctx)
+        if seconds != seconds:
+            self.fail(f"{value!r} is no number of seconds", param, ctx)
+        return seconds
 
 
 def told(command: Callable[P, R]) -> Callable[P, R]:
@@ -76,7 +97,7 @@ def connection_options(command: Callable[P, R]) -> Callable[P, R]:
     timeout = click.option(
         "--timeout",
         "timeout_s",
-        type=click.FloatRange(min=0.001),
+        type=Seconds(min=0.001),
         default=DEFAULT_TIMEOUT_S,
         show_default=True,
         metavar="SECONDS",

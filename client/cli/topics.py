@@ -7,6 +7,8 @@ import click
 
 from odradek.client.blocking import Admin, TopicDescription, TopicPartition
 from odradek.client.cli.common import (
+    INT16_MAX,
+    INT32_MAX,
     assignment,
     connection_options,
     echo_json,
@@ -23,8 +25,10 @@ def topic() -> None:
 
 @topic.command("create")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
-@click.option("--partitions", "-p", type=click.IntRange(min=1), help="Default: the broker's.")
-@click.option("--replication-factor", "-r", type=click.IntRange(min=1), help="Likewise.")
+@click.option(
+    "--partitions", "-p", type=click.IntRange(1, INT32_MAX), help="Default: the broker's."
+)
+@click.option("--replication-factor", "-r", type=click.IntRange(1, INT16_MAX), help="Likewise.")
 @click.option("--config", "-c", "configs", multiple=True, metavar="NAME=VALUE", help="Repeatable.")
 @click.option("--if-not-exists", is_flag=True, help="No error if it is there.")
 @connection_options

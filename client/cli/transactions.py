@@ -24,6 +24,8 @@ from odradek.client.blocking import (
 from odradek.client.cli import words
 from odradek.client.cli.common import (
     DEFAULT_BOOTSTRAP,
+    INT64_MAX,
+    Seconds,
     connection_options,
     echo_json,
     in_ms,
@@ -58,11 +60,18 @@ def txn() -> None:
     help=f"{', '.join(words.STATES)}; repeatable.",
 )
 @click.option("--open", "only_open", is_flag=True, help="Those that are not at their end.")
-@click.option("--producer-id", "producer_ids", type=int, multiple=True, help="Repeatable.")
+@click.option(
+    "--producer-id",
+    "producer_ids",
+    type=click.IntRange(min=0, max=INT64_MAX),
+    multiple=True,
+    metavar="NUMBER",
+    help="Repeatable.",
+)
 @click.option(
     "--older-than",
     "older_than_s",
-    type=click.FloatRange(min=0),
+    type=Seconds(min=0),
     metavar="SECONDS",
     help="Open for longer; ids without an open transaction stay, as in Kafka: add --open.",
 )
@@ -305,7 +314,7 @@ def _pin_facts(pin: Pin) -> dict[str, object]:
 @click.option(
     "--max-timeout",
     "max_timeout_s",
-    type=click.FloatRange(min=0),
+    type=Seconds(min=0),
     default=MAX_TIMEOUT_MS / 1000,
     show_default=True,
     metavar="SECONDS",

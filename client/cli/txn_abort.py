@@ -19,7 +19,14 @@ from odradek.client.blocking import (
     TransactionDescription,
 )
 from odradek.client.cli import words
-from odradek.client.cli.common import connection_options, in_ms, told
+from odradek.client.cli.common import (
+    INT16_MAX,
+    INT32_MAX,
+    INT64_MAX,
+    connection_options,
+    in_ms,
+    told,
+)
 
 CLIENT_ID = "odradek txn abort"
 """So that the broker's explanation says who it was."""
@@ -28,20 +35,23 @@ CLIENT_ID = "odradek txn abort"
 @click.command()
 @click.argument("transactional_id", metavar="[ID]", required=False)
 @click.option("--topic", "-t", metavar="TOPIC", help="There only; with --partition and one of:")
-@click.option("--partition", "-p", type=click.IntRange(min=0), metavar="NUMBER")
+@click.option("--partition", "-p", type=click.IntRange(0, INT32_MAX), metavar="NUMBER")
 @click.option(
-    "--start-offset", type=click.IntRange(min=0), metavar="OFFSET", help="Where it begins there."
+    "--start-offset",
+    type=click.IntRange(0, INT64_MAX),
+    metavar="OFFSET",
+    help="Where it begins there.",
 )
 @click.option(
     "--producer-id",
-    type=click.IntRange(min=0),
+    type=click.IntRange(0, INT64_MAX),
     metavar="NUMBER",
     help="Whose it is, with --producer-epoch.",
 )
-@click.option("--producer-epoch", type=click.IntRange(min=0), metavar="NUMBER")
+@click.option("--producer-epoch", type=click.IntRange(0, INT16_MAX), metavar="NUMBER")
 @click.option(
     "--coordinator-epoch",
-    type=click.IntRange(min=-1),
+    type=click.IntRange(-1, INT32_MAX),
     metavar="NUMBER",
     help="Default: what the partition knows.",
 )

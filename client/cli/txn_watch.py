@@ -16,7 +16,14 @@ import click
 
 from odradek.client.blocking import Admin, OdradekError, Retriable, TransactionDescription
 from odradek.client.cli import words
-from odradek.client.cli.common import check_reader, connection_options, echo_json, in_ms, told
+from odradek.client.cli.common import (
+    Seconds,
+    check_reader,
+    connection_options,
+    echo_json,
+    in_ms,
+    told,
+)
 from odradek.client.cli.txn_events import Happening, Snapshot, happenings
 from odradek.client.config import system_wall_ms
 
@@ -49,7 +56,7 @@ class View(Protocol):
 @click.option(
     "--interval",
     "interval_s",
-    type=click.FloatRange(min=0.1),
+    type=Seconds(min=0.1),
     default=1.0,
     show_default=True,
     metavar="SECONDS",
