@@ -12,17 +12,15 @@ from odradek.protocol.apis.produce import (
     TopicProduceData,
 )
 from odradek.protocol.apis.txn import (
-    ADD_OFFSETS_TO_TXN,
     END_TXN,
     WRITE_TXN_MARKERS,
-    AddOffsetsToTxnRequest,
     EndTxnRequest,
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
 from odradek.protocol.errors import ErrorCode
-from tests.broker.api.transactor import Producer, Transactor
+from tests.broker.api.transactor import PATIENCE_S, Producer, Transactor
 from tests.broker.asks import batch
 from tests.broker.raw import RawClient
 
@@ -189,14 +187,7 @@ def test_offsets_join_a_transaction(transactor: Transactor, version: int) -> Non
     transactor.init()
 
     def add(producer: Producer) -> int:
-        request = AddOffsetsToTxnRequest(
-            transactional_id=transactor.id,
-            producer_id=producer[0],
-            producer_epoch=producer[1],
-            group_id="g",
-        )
-        answer = transactor.client.ask(ADD_OFFSETS_TO_TXN, version, request)
-        return int(answer.error_code)
+        return transactor.add_offsets("g", version=version, producer=producer)
 
     assert add(transactor.producer) == E.NONE
     assert add((transactor.producer[0] + 1, 0)) == E.INVALID_PRODUCER_ID_MAPPING
@@ -303,12 +294,6 @@ def test_a_repeated_marker_of_version_2_is_acknowledged_and_written_once(
 # across a death
 
 
-def end_once_loaded(transactor: Transactor) -> None:
-    """A broker that has just started may still be reading its log of transactions."""
-    while (answer := transactor.end(version=5)).error_code != E.NONE:
-        assert answer.error_code == E.COORDINATOR_LOAD_IN_PROGRESS
-
-
 @pytest.mark.parametrize("point", ["before-prepare", "after-prepare", "between-markers"])
 def test_a_transaction_that_was_being_committed_is_whole_after_a_death(point: str) -> None:
     with run_broker(environment={"ODRADEK_KILL_AT": f"{point}:1"}) as broker:
@@ -324,13 +309,13 @@ def test_a_transaction_that_was_being_committed_is_whole_after_a_death(point: st
                 committed=True,
             )
             client.request(END_TXN, 5, request)
-        assert broker.wait() == -9
+        assert broker.wait(PATIENCE_S) == -9
         broker.environment.clear()
         broker.start()
         with RawClient(broker) as client:
             transactor.client = client
             if point == "before-prepare":  # nothing was decided: the client asks again
-                end_once_loaded(transactor)
+                assert transactor.end(version=5).error_code == E.NONE
             for partition in (0, 1):
                 transactor.wait_until_complete(partition)
                 answer = transactor.visible(partition=partition)
@@ -349,6 +334,6 @@ def test_an_open_transaction_goes_on_after_a_death() -> None:
         with RawClient(broker) as client:
             transactor.client = client
             assert transactor.produce(b"b", version=12).error_code == E.NONE
-            end_once_loaded(transactor)
+            assert transactor.end(version=5).error_code == E.NONE
             transactor.wait_until_complete()
             assert transactor.visible().last_stable_offset == 3

@@ -2,9 +2,10 @@
 
 import time
 import uuid
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
+from odradek.protocol.api import Api
 from odradek.protocol.apis.offsets import (
     LIST_OFFSETS,
     ListOffsetsPartition,
@@ -12,9 +13,11 @@ from odradek.protocol.apis.offsets import (
     ListOffsetsTopic,
 )
 from odradek.protocol.apis.txn import (
+    ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
     END_TXN,
     INIT_PRODUCER_ID,
+    AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
@@ -26,12 +29,19 @@ from tests.broker.asks import batch, create_topic, fetch, produce
 from tests.broker.raw import RawClient
 
 E = ErrorCode
-PATIENCE_S = 20
+PATIENCE_S: Final = 60
 Producer = tuple[int, int]
+
+NOT_NOW: Final = frozenset({E.CONCURRENT_TRANSACTIONS, E.COORDINATOR_LOAD_IN_PROGRESS})
+"""What every client asks again after: the disk is slow with the transaction before, or the broker
+has just started."""
 
 
 class Transactor:
-    """A transactional producer that sends each request in the version it is told."""
+    """A transactional producer that sends each request in the version it is told.
+
+    It asks again where that is all there is to do; every other answer is the test's.
+    """
 
     def __init__(self, client: RawClient) -> None:
         self.client = client
@@ -48,7 +58,7 @@ class Transactor:
             producer_id=expecting[0],
             producer_epoch=expecting[1],
         )
-        answer = self.client.ask(INIT_PRODUCER_ID, version, request)
+        answer = self._ask(INIT_PRODUCER_ID, version, request)
         if answer.error_code == E.NONE:
             self.producer = (answer.producer_id, answer.producer_epoch)
             self.sequences = {}
@@ -73,12 +83,20 @@ class Transactor:
             v3_and_below_producer_epoch=epoch,
             v3_and_below_topics=tuple(topics),
         )
-        answer = self.client.ask(ADD_PARTITIONS_TO_TXN, version, request)
-        return [
-            result.partition_error_code
-            for topic in answer.results_by_topic_v3_and_below
-            for result in topic.results_by_partition
-        ]
+        answer = self._ask(ADD_PARTITIONS_TO_TXN, version, request, _added)
+        return _added(answer)
+
+    def add_offsets(
+        self, group_id: str, *, version: int = 3, producer: Producer | None = None
+    ) -> int:
+        producer_id, epoch = producer or self.producer
+        request = AddOffsetsToTxnRequest(
+            transactional_id=self.id,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            group_id=group_id,
+        )
+        return int(self._ask(ADD_OFFSETS_TO_TXN, version, request).error_code)
 
     def verify(self, partition: int = 0) -> int:
         transaction = AddPartitionsToTxnTransaction(
@@ -102,14 +120,18 @@ class Transactor:
             base_sequence=self.sequences.get(partition, 0),
             is_transactional=True,
         )
-        answer = produce(
-            self.client,
-            self.topic,
-            records,
-            version=version,
-            partition=partition,
-            transactional_id=self.id,
-        )
+
+        def ask() -> Any:
+            return produce(
+                self.client,
+                self.topic,
+                records,
+                version=version,
+                partition=partition,
+                transactional_id=self.id,
+            )
+
+        answer = _asked_again(ask, lambda answer: [answer.error_code])
         if answer.error_code == E.NONE:
             self.sequences[partition] = self.sequences.get(partition, 0) + 1
         return answer
@@ -122,11 +144,20 @@ class Transactor:
             producer_epoch=epoch,
             committed=committed,
         )
-        answer = self.client.ask(END_TXN, version, request)
+        answer = self._ask(END_TXN, version, request)
         if version >= 5 and answer.error_code == E.NONE:
             self.producer = (answer.producer_id, answer.producer_epoch)
             self.sequences = {}
         return answer
+
+    def _ask(
+        self,
+        api: Api[Any, Any],
+        version: int,
+        request: object,
+        codes: Callable[[Any], list[int]] = lambda answer: [answer.error_code],
+    ) -> Any:
+        return _asked_again(lambda: self.client.ask(api, version, request), codes)
 
     def visible(self, *, isolation_level: int = 1, partition: int = 0) -> Any:
         return fetch(
@@ -159,3 +190,20 @@ class Transactor:
             if told[0] == told[1]:
                 return
         raise AssertionError(f"the transaction stays open below {offset}")
+
+
+def _added(answer: Any) -> list[int]:
+    return [
+        result.partition_error_code
+        for topic in answer.results_by_topic_v3_and_below
+        for result in topic.results_by_partition
+    ]
+
+
+def _asked_again(ask: Callable[[], Any], codes: Callable[[Any], list[int]]) -> Any:
+    """The first answer that is more than a request for patience."""
+    deadline = time.monotonic() + PATIENCE_S
+    while NOT_NOW.intersection(codes(answer := ask())):
+        assert time.monotonic() < deadline, answer
+        time.sleep(0.02)  # between two questions, not for luck
+    return answer
