@@ -3,6 +3,7 @@
 import threading
 import time
 import uuid
+from typing import Final
 
 import pytest
 
@@ -17,6 +18,8 @@ from tests.broker.asks import batch, create_topic, fetch, fetch_request, produce
 from tests.broker.raw import RawClient
 
 E = ErrorCode
+FOR_EVER_MS: Final = 24 * 3600 * 1000
+"""A wait that a test's own patience does not outlast: only news, or an error, ends it."""
 
 
 @pytest.fixture
@@ -88,25 +91,23 @@ def test_the_limit_holds_over_all_partitions(client: RawClient, topic: str) -> N
 def test_an_answer_waits_for_records_and_comes_with_them(
     client: RawClient, topic: str, shared_broker: RunningBroker
 ) -> None:
-    client.request(FETCH, 12, fetch_request(topic, 6, max_wait_ms=20_000))
+    client.request(FETCH, 12, fetch_request(topic, 6, max_wait_ms=FOR_EVER_MS))
     with RawClient(shared_broker) as other:
         produce(other, topic, batch(b"news"))
-    began = time.monotonic()
     answer = client.response().responses[0].partitions[0]
-    assert time.monotonic() - began < 5
     assert values(answer) == [b"news"]
 
 
 def test_an_answer_without_news_waits_as_long_as_it_may(client: RawClient, topic: str) -> None:
     began = time.monotonic()
     assert values(fetch(client, topic, 6, max_wait_ms=300)) == []
-    assert 0.3 <= time.monotonic() - began < 5
+    assert time.monotonic() - began >= 0.3
 
 
 def test_an_answer_waits_for_as_many_bytes_as_asked(
     client: RawClient, topic: str, shared_broker: RunningBroker
 ) -> None:
-    client.request(FETCH, 12, fetch_request(topic, 6, max_wait_ms=20_000, min_bytes=500))
+    client.request(FETCH, 12, fetch_request(topic, 6, max_wait_ms=FOR_EVER_MS, min_bytes=500))
     with RawClient(shared_broker) as other:
         for _ in range(6):
             produce(other, topic, batch(bytes(40)))
@@ -116,18 +117,16 @@ def test_an_answer_waits_for_as_many_bytes_as_asked(
 
 
 def test_errors_do_not_wait(client: RawClient, topic: str) -> None:
-    began = time.monotonic()
-    assert fetch(client, topic, 99, max_wait_ms=20_000).error_code == E.OFFSET_OUT_OF_RANGE
-    assert fetch(client, "nowhere", 0, max_wait_ms=20_000).error_code == (
+    assert fetch(client, topic, 99, max_wait_ms=FOR_EVER_MS).error_code == E.OFFSET_OUT_OF_RANGE
+    assert fetch(client, "nowhere", 0, max_wait_ms=FOR_EVER_MS).error_code == (
         E.UNKNOWN_TOPIC_OR_PARTITION
     )
-    assert time.monotonic() - began < 5
 
 
 def test_who_waits_on_a_topic_hears_that_it_is_deleted(
     client: RawClient, topic: str, shared_broker: RunningBroker
 ) -> None:
-    client.request(FETCH, 12, fetch_request(topic, 6, max_wait_ms=20_000))
+    client.request(FETCH, 12, fetch_request(topic, 6, max_wait_ms=FOR_EVER_MS))
     with RawClient(shared_broker) as other:
         other.ask(DELETE_TOPICS, 5, DeleteTopicsRequest(topic_names=(topic,), timeout_ms=1))
     answer = client.response().responses[0].partitions[0]
@@ -141,7 +140,7 @@ def test_many_wait_and_all_are_woken(
 
     def wait() -> None:
         with RawClient(shared_broker) as waiting:
-            found.append(values(fetch(waiting, topic, 6, max_wait_ms=20_000)))
+            found.append(values(fetch(waiting, topic, 6, max_wait_ms=FOR_EVER_MS)))
 
     threads = [threading.Thread(target=wait) for _ in range(8)]
     for thread in threads:
@@ -210,6 +209,6 @@ def test_an_isolation_level_that_there_is_none_of_is_refused(client: RawClient, 
 def test_a_hundred_thousand_partitions_are_answered(client: RawClient, topic: str) -> None:
     wanted = FetchPartition(partition=0, fetch_offset=6, partition_max_bytes=1000)
     topics = (FetchTopic(topic=topic, partitions=(wanted,) * 100_000),)
-    client.socket.settimeout(60)
+    client.socket.settimeout(240)
     answer = client.ask(FETCH, 12, FetchRequest(max_wait_ms=0, min_bytes=1, topics=topics))
     assert len(answer.responses[0].partitions) == 100_000
