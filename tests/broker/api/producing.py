@@ -43,7 +43,7 @@ from tests.broker.asks import batch, create_topic, produce
 from tests.broker.raw import RawClient
 
 E = ErrorCode
-PATIENCE_SECONDS: Final = 30.0
+PATIENCE_SECONDS: Final = 60.0
 NOT_READY: Final = frozenset(
     {
         E.UNKNOWN_TOPIC_OR_PARTITION,
@@ -78,7 +78,14 @@ def unique(prefix: str) -> str:
 class Writer:
     """One transactional id and a topic of its own; generation 2 of the protocol."""
 
-    def __init__(self, client: RawClient, *, partitions: int = 2, name: str | None = None) -> None:
+    def __init__(
+        self,
+        client: RawClient,
+        *,
+        partitions: int = 2,
+        name: str | None = None,
+        timeout_ms: int = 60_000,
+    ) -> None:
         self.client = client
         self.id = name or unique("x")
         self.topic = unique("t")
@@ -86,7 +93,7 @@ class Writer:
         self._sequences: dict[tuple[str, int], int] = {}
         create_topic(client, self.topic, partitions)
         self._find_coordinator(1, self.id)
-        self.init()
+        self.init(timeout_ms)
 
     def _find_coordinator(self, key_type: int, key: str) -> None:
         """A real Kafka makes its state topics when it is first asked for a coordinator."""

@@ -155,7 +155,8 @@ def test_ten_thousand_partitions_of_a_marker_are_answered(shared_broker: Running
         codes = mark(client, topic, (80_000, 0), partitions=range(10_000))
         assert codes[0] == E.NONE
         assert set(codes[1:]) == {E.UNKNOWN_TOPIC_OR_PARTITION}
-        assert shared_broker.log.count("an administrator") == 1
+        # The first is told at once, and how many more there were now and then.
+        assert 1 <= shared_broker.log.count("an administrator") < 100
 
 
 def test_pending_offsets_are_forgotten_by_a_marker_by_hand(writer: Writer) -> None:

@@ -2,6 +2,7 @@
 DescribeConfigs, DescribeCluster, FindCoordinator."""
 
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,8 +46,11 @@ def name() -> str:
     return f"t-{uuid.uuid4().hex[:8]}"
 
 
-def directories(broker: RunningBroker) -> set[str]:
-    return {path.name for path in broker.data_dir.parent.rglob("*") if path.is_dir()}
+def directories(broker: RunningBroker) -> set[Path]:
+    """Those of the broker, and where the worst of the names would lead; others are not its own."""
+    own = broker.data_dir
+    outside = [above / "etc" for above in own.parents[:2]]
+    return {path for path in (*own.rglob("*"), *outside) if path.is_dir()}
 
 
 @pytest.mark.parametrize("bad", BAD_NAMES)

@@ -15,6 +15,8 @@ from tests.broker.raw import RawClient
 
 E = ErrorCode
 HOUR_MS: Final = 3_600_000
+LONGEST_MS: Final = 900_000
+"""What transaction.max.timeout.ms allows: a module's tests may take their time."""
 
 
 @pytest.fixture
@@ -107,7 +109,9 @@ class Several:
         self.client = client
         self.prefix = unique("several")
         self.writers = {
-            state: Writer(client, partitions=1, name=f"{self.prefix}-{state}")
+            state: Writer(
+                client, partitions=1, name=f"{self.prefix}-{state}", timeout_ms=LONGEST_MS
+            )
             for state in ("Empty", "Ongoing", "CompleteCommit", "CompleteAbort")
         }
         for state, writer in self.writers.items():
