@@ -40,6 +40,7 @@ from odradek.protocol.apis.txn import (
     INIT_PRODUCER_ID,
     WRITE_TXN_MARKERS,
     InitProducerIdRequest,
+    InitProducerIdResponse,
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
@@ -54,7 +55,8 @@ PARTITIONS_PER_REQUEST: Final = 500
 DURATION_SINCE: Final = 1
 PATTERN_SINCE: Final = 2
 FENCING_TIMEOUT_MS: Final = 10_000
-"""For transactions that an administrator will not begin; no broker refuses so short a time."""
+"""For transactions that an administrator will not begin; a tenth of it where the broker's
+transaction.max.timeout.ms is less, and so on."""
 UNANSWERED: Final = Retriable("the broker did not answer about it")
 
 
@@ -207,16 +209,23 @@ async def fence_producers(
 
     async def fence(transactional_id: str) -> ProducerIdAndEpoch:
         doing = f"fencing the producer of {transactional_id!r}"
-        request = InitProducerIdRequest(
-            transactional_id=transactional_id,
-            transaction_timeout_ms=FENCING_TIMEOUT_MS,
-            by_administrator=True,
-        )
 
-        async def attempt() -> ProducerIdAndEpoch:
-            answer = await cluster.ask_coordinator(
+        async def ask(timeout_ms: int) -> InitProducerIdResponse:
+            request = InitProducerIdRequest(
+                transactional_id=transactional_id,
+                transaction_timeout_ms=timeout_ms,
+                by_administrator=True,
+            )
+            return await cluster.ask_coordinator(
                 TRANSACTION, transactional_id, INIT_PRODUCER_ID, request
             )
+
+        async def attempt() -> ProducerIdAndEpoch:
+            timeout_ms = FENCING_TIMEOUT_MS
+            answer = await ask(timeout_ms)
+            while answer.error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT and timeout_ms > 1:
+                timeout_ms //= 10
+                answer = await ask(timeout_ms)
             if answer.error_code in COORDINATOR_MOVED:
                 cluster.forget_coordinator(TRANSACTION, transactional_id)
             cluster.check(answer.error_code, doing)
