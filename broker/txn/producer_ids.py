@@ -11,6 +11,7 @@ from typing import Final
 import trio
 
 from odradek.broker.env import Compare, MetaStore
+from odradek.protocol.errors import ErrorCode, KafkaError
 
 PRODUCER_IDS_KEY: Final = "/ids/producer"
 BLOCK_SIZE: Final = 1_000
@@ -27,17 +28,26 @@ class ProducerIds:
         return next(self._block, None)
 
     async def next(self) -> int:
+        """Raises as `refill`."""
         while (producer_id := self.next_nowait()) is None:
             await self.refill()
         return producer_id
 
     async def refill(self) -> None:
-        """Return when somebody has got a new block."""
+        """Return when somebody has got a new block.
+
+        Raises KafkaError(COORDINATOR_LOAD_IN_PROGRESS) if the store refuses: the code that Kafka
+        chose for it, as every client tries again, where older ones give up on others.
+        """
         if self._refilling.locked():
             async with self._refilling:
                 return
         async with self._refilling:
-            self._block = await self._claim_block()
+            try:
+                self._block = await self._claim_block()
+            except KafkaError as error:
+                message = f"there is no new producer id: {error}"
+                raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, message) from error
 
     async def _claim_block(self) -> Iterator[int]:
         while True:
