@@ -1,5 +1,8 @@
 """Partitions whose newest values per key count, and what must be in them after compaction."""
 
+import contextlib
+import math
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
@@ -8,6 +11,7 @@ from odradek.broker.maintenance import MAP_BYTES
 from odradek.broker.partition import Partition
 from odradek.broker.storage.compaction.cleaner import Result
 from odradek.broker.storage.config import LogConfig
+from odradek.broker.testing import RunningBroker
 from odradek.protocol.batch import BatchHeader, Codec, iter_batches
 from odradek.protocol.control import read_marker
 from odradek.protocol.record import Record, decode_batch, encode_batch
@@ -23,6 +27,7 @@ CONFIG: Final = LogConfig(
     delete_retention_ms=1000,
 )
 Pair = tuple[str, str | None]
+PATIENCE_SECONDS: Final = 60.0
 
 
 def compacted_machine(**changes: object) -> Machine:
@@ -117,6 +122,17 @@ async def compact_again_and_again(partition: Partition, machine: Machine, times:
         partition.log.clean_offset = 0
         await compact(partition, roll=False)
         machine.clock.advance(5000)
+
+
+def wait_until_compacted(broker: RunningBroker, partition: str, below_bytes: int) -> None:
+    """Until a real broker's cleaner has made a log smaller than that, and has said so."""
+    directory, deadline = broker.data_dir / partition, time.monotonic() + PATIENCE_SECONDS
+    size_bytes: float = math.inf
+    while size_bytes >= below_bytes or f"{partition} compacted" not in broker.log:
+        assert time.monotonic() < deadline, (partition, size_bytes)
+        time.sleep(0.05)  # between two looks
+        with contextlib.suppress(FileNotFoundError):  # replaced just now: look again
+            size_bytes = sum(path.stat().st_size for path in directory.glob("*.log"))
 
 
 async def stored(partition: Partition) -> list[tuple[BatchHeader, bytes]]:

@@ -1,7 +1,6 @@
 """Kafka's own tool reads what compaction has left, and says of it what we say."""
 
 import re
-import time
 from pathlib import Path
 from uuid import UUID
 
@@ -16,12 +15,13 @@ from odradek.broker.testing import run_broker
 from odradek.client.blocking import Producer, TopicPartition
 from odradek.protocol.batch import Codec
 from tests.fakes.clock import FakeClock
-from tests.storage.keyed import CONFIG, KeyedClient, compact, keyed
+from tests.storage.keyed import CONFIG, KeyedClient, compact, keyed, wait_until_compacted
 from tests.storage.test_kafka_tools import dump, files_of
 
 pytestmark = pytest.mark.peers
 IDS = 5
 ROUNDS = 40
+SEGMENT_BYTES = 16 * 1024
 
 
 @pytest.fixture(scope="module")
@@ -140,9 +140,9 @@ def states(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("states")
     config = {
         "transaction.state.log.num.partitions": "1",
-        "transaction.state.log.segment.bytes": "16384",
+        "transaction.state.log.segment.bytes": str(SEGMENT_BYTES),
         "offsets.topic.num.partitions": "1",
-        "offsets.topic.segment.bytes": "16384",
+        "offsets.topic.segment.bytes": str(SEGMENT_BYTES),
         "log.cleaner.backoff.ms": "50",
         "log.cleaner.delete.retention.ms": "1",
         "num.partitions": "1",
@@ -154,10 +154,7 @@ def states(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     with producer.transaction() as txn:
                         txn.send("copies", b"value", key=b"key")
                         txn.send_offsets({TopicPartition("copies", 0): offset}, f"id-{number}")
-        deadline = time.monotonic() + 30
-        for topic in ("__transaction_state", "__consumer_offsets"):
-            while f"{topic}-0 compacted" not in broker.log:
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+        for partition in ("__transaction_state-0", "__consumer_offsets-0"):
+            wait_until_compacted(broker, partition, 3 * SEGMENT_BYTES // 2)
         assert broker.stop() == 0
     return root
