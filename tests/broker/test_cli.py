@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +18,7 @@ from odradek.broker.cli import main, parse_address
 from odradek.broker.settings import ConfigError
 from odradek.broker.testing import BrokerDidNotStart, RunningBroker, run_broker
 from tests.broker.asks import batch, create_topic, produce
-from tests.broker.raw import RawClient
+from tests.broker.raw import PATIENCE_SECONDS, RawClient
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
@@ -140,18 +139,16 @@ def test_the_first_line_says_where_what_and_how(tmp_path: Path) -> None:
             line,
         ), line
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=10)
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
         assert process.returncode == 0
         assert out == ""
         assert "stopping, as SIGINT asks for it" in err
         assert "Traceback" not in err
 
 
-def test_it_stops_promptly_with_a_client_connected(broker: RunningBroker) -> None:
+def test_it_stops_although_a_client_is_connected(broker: RunningBroker) -> None:
     with socket.create_connection((broker.host, broker.port)):
-        began = time.monotonic()
-        assert broker.stop() == 0
-        assert time.monotonic() - began < 5
+        assert broker.stop() == 0  # not killed, as one that waits for ever
     assert "Traceback" not in broker.log
 
 
@@ -179,7 +176,7 @@ def test_an_ephemeral_directory_goes_away() -> None:
         assert said is not None
         assert (Path(said[1]) / "cluster.meta").exists()
         process.terminate()
-        process.communicate(timeout=10)
+        process.communicate(timeout=PATIENCE_SECONDS)
         assert not Path(said[1]).exists()
 
 
@@ -188,7 +185,7 @@ def test_an_address_that_others_reach_is_warned_about(tmp_path: Path) -> None:
         assert process.stdout is not None
         process.stdout.readline()
         process.terminate()
-        _, err = process.communicate(timeout=10)
+        _, err = process.communicate(timeout=PATIENCE_SECONDS)
         assert "there is no authentication" in err
 
 
