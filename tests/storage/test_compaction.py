@@ -442,23 +442,6 @@ async def test_a_full_disk_ends_a_pass_and_nothing_else() -> None:
     assert partition.log.failure is None
 
 
-async def test_a_topic_that_is_deleted_ends_its_compaction() -> None:
-    machine = compacted_machine()
-    partition = await machine.start()
-    for number in range(200):
-        partition.append_from_client(keyed((f"{number % 20}", f"{number}")))
-    await partition.flush()
-    cleaner = LogCleaner(lambda: [partition])
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(cleaner.clean_what_is_due)
-        await trio.testing.wait_all_tasks_blocked()
-        for _ in range(5):
-            await trio.lowlevel.checkpoint()
-        await machine.partitions.delete(partition.topic, [0])
-    again = await machine.partitions.create(partition.topic, TOPIC_ID, 0, CONFIG)
-    assert not [n for n in machine.disk.listdir(again.log.directory) if "cleaned" in n]
-
-
 async def test_compact_and_delete_do_both() -> None:
     machine = compacted_machine(is_limited=True, retention_ms=10_000)
     partition = await machine.start()
