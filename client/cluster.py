@@ -85,6 +85,14 @@ class _Link:
         self.error: OdradekError | None = None
 
 
+class _Refresh:
+    """A question about the cluster that is under way, for those who would ask the same."""
+
+    def __init__(self) -> None:
+        self.is_over = trio.Event()
+        self.error: OdradekError | None = None
+
+
 class Cluster:
     """Use it as an async context manager; everything else needs it entered."""
 
@@ -94,7 +102,7 @@ class Cluster:
         self._bootstrap = parse_bootstrap(bootstrap)
         self._links: dict[tuple[int, str], _Link] = {}
         self._coordinators: dict[tuple[int, str], int] = {}
-        self._refreshing: dict[tuple[str, ...] | None, trio.Event] = {}
+        self._refreshing: dict[tuple[str, ...] | None, _Refresh] = {}
         self._manager: Any = None
         self._nursery: trio.Nursery | None = None
         self.is_closed = False
@@ -291,14 +299,17 @@ class Cluster:
     ) -> MetadataResponse | None:
         """Ask any broker about the cluster and these topics (None: all of them), once.
 
-        Whoever asks for the same meanwhile shares the answer and gets None. Raises as `ask`.
+        Whoever asks for the same meanwhile shares the answer and gets None, or shares the error.
+        Raises as `ask`.
         """
         wanted = None if topics is None else tuple(sorted(topics))
         under_way = self._refreshing.get(wanted)
         if under_way is not None:
-            await under_way.wait()
+            await under_way.is_over.wait()
+            if under_way.error is not None:
+                raise under_way.error.copy()
             return None
-        self._refreshing[wanted] = trio.Event()
+        mine = self._refreshing[wanted] = _Refresh()
         try:
             request = MetadataRequest(
                 topics=None
@@ -312,8 +323,12 @@ class Cluster:
             if wanted is None:
                 self.metadata.forget_topics_but({topic.name for topic in answer.topics})
             return answer
+        except OdradekError as error:
+            mine.error = error
+            raise
         finally:
-            self._refreshing.pop(wanted).set()
+            del self._refreshing[wanted]
+            mine.is_over.set()
 
     def _drop_links(self, node_id: int) -> None:
         for (linked, _), link in list(self._links.items()):
