@@ -10,7 +10,8 @@ from odradek.client import Consumer, ConsumerRecord, TopicPartition
 from odradek.client.config import Isolation
 
 _COUNTER = itertools.count()
-WAIT_MS = 15_000
+WAIT_MS = 60_000
+"""Longer than any machine takes: who waits so long waits for nothing."""
 
 
 def name_of(what: str) -> str:

@@ -7,12 +7,12 @@ import trio
 
 from odradek.client import Admin, NewTopic, Producer, Refused, TimedOut, TopicPartition
 from odradek.protocol.errors import ErrorCode
-from tests.client.live import name_of
+from tests.client.live import WAIT_MS, name_of
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
     """Kafka answers a change before its metadata shows it; ours shows it at once."""
-    with trio.fail_after(20):
+    with trio.fail_after(WAIT_MS / 1000):
         while not await condition():  # noqa: ASYNC110 - it becomes so in another process
             await trio.sleep(0.02)
 

@@ -8,7 +8,7 @@ from odradek.client import Admin, Consumer, Producer, Refused, TopicPartition
 from odradek.client.admin import NO_CONFIGS
 from odradek.client.config import Compression
 from odradek.protocol.record import Record, encode_batch
-from tests.client.live import name_of, read_all
+from tests.client.live import WAIT_MS, name_of, read_all
 
 CODECS: tuple[Compression, ...] = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -97,4 +97,4 @@ async def test_a_topic_is_made_by_sending_to_it(bootstrap: str) -> None:
         metadata = await (await producer.send(topic, b"a"))
     async with Consumer(bootstrap) as consumer:
         consumer.assign([TopicPartition(topic, metadata.partition)])
-        assert [one.value for one in await consumer.poll(5_000)] == [b"a"]
+        assert [one.value for one in await consumer.poll(WAIT_MS)] == [b"a"]

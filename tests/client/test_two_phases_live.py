@@ -10,9 +10,9 @@ import pytest
 import trio
 
 from odradek.broker.testing import RunningBroker, run_broker
-from odradek.client import Completion, PreparedTransaction, Producer, Refused, blocking
+from odradek.client import Admin, Completion, PreparedTransaction, Producer, Refused, blocking
 from tests.client import prepare_and_die
-from tests.client.live import name_of, read_all
+from tests.client.live import WAIT_MS, name_of, read_all
 
 SETTINGS = {"transaction.two.phase.commit.enable": "true", "num.partitions": "1"}
 
@@ -47,7 +47,7 @@ def killed_after_prepare(
         ],
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert ended.returncode == -9
@@ -135,7 +135,7 @@ async def test_a_broker_that_dies_while_it_completes_is_asked_again(
                 completed.append(await producer.complete(PreparedTransaction.parse(said)))
 
             nursery.start_soon(complete)
-            assert await trio.to_thread.run_sync(broker.wait) == -9
+            assert await trio.to_thread.run_sync(broker.wait, WAIT_MS / 1000) == -9
             broker.environment = {}
             await trio.to_thread.run_sync(broker.start)
         assert completed == [Completion.COMMITTED]
@@ -230,13 +230,14 @@ async def test_who_only_claims_need_not_commit_in_two_phases(bank: RunningBroker
 async def test_the_driver_claims_what_a_task_wrote_under_a_time_out(bank: RunningBroker) -> None:
     """Ours: claiming lifts the time-out, and locks the task out."""
     me, topic = name_of("id"), name_of("topic")
-    async with Producer(bank.address, transactional_id=me, transaction_timeout_ms=2_000) as task:
+    async with Admin(bank.address) as admin, Producer(bank.address, transactional_id=me) as task:
         transaction = task.transaction()
         await transaction.__aenter__()
         await transaction.send(topic, b"one")
         written = await transaction.prepare()
+        assert (await admin.describe_transaction(me)).remaining_ms is not None
         async with a_producer(bank, me) as driver:
-            await trio.sleep(3)
+            assert (await admin.describe_transaction(me)).remaining_ms is None
             assert await driver.complete(written) is Completion.COMMITTED
     assert await seen(bank, topic, b"one")
 
