@@ -1,10 +1,15 @@
 """The commands, on a real broker: ours, and with --peers Apache Kafka."""
 
 import json
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
-from tests.client.live import Run, name_of
+from odradek.client.blocking import Admin, TopicPartition
+from tests.client.live import WAIT_MS, Run, name_of
 
 
 def test_topics(run: Run) -> None:
@@ -67,14 +72,33 @@ def test_a_transaction_is_all_or_nothing(run: Run) -> None:
     assert run.said("consume", topic, "--follow", "--from-beginning", "-n", "1") == "1\n"
 
 
-def test_isolation(run: Run) -> None:
-    topic = name_of("topic")
+def test_isolation(run: Run, tmp_path: Path) -> None:
+    topic, lines = name_of("topic"), tmp_path / "lines"
     run.said("topic", "create", topic, "--partitions", "1")
-    arguments = ("produce", topic, "-K", ":", "--transactional-id", name_of("id"))
-    lines = "".join(f"k:{number}\n" for number in range(30_000))
-    assert run(*arguments, given=lines + "no key\n").exit_code == 1
+    arguments = ("produce", topic, "-K", ":", "--transactional-id", name_of("id"), "-f", str(lines))
+    os.mkfifo(lines)
+    with ThreadPoolExecutor() as threads:
+        ended = threads.submit(run, *arguments)
+        with lines.open("wb", buffering=0) as typed:
+            typed.write(b"k:0\nk:1\n")
+            wait_until_stored(run.bootstrap, TopicPartition(topic, 0), 2)
+            typed.write(b"no key\n")
+        assert ended.result().exit_code == 1
     assert run.said("consume", topic) == ""
-    assert run.said("consume", topic, "--isolation", "read_uncommitted").startswith("0\n1\n")
+    assert run.said("consume", topic, "--isolation", "read_uncommitted") == "0\n1\n"
+
+
+def wait_until_stored(bootstrap: str, place: TopicPartition, end: int) -> None:
+    """Whether or not they are committed."""
+    deadline = time.monotonic() + WAIT_MS / 1000
+    with Admin(bootstrap) as admin:
+
+        def stored() -> int:
+            found = admin.list_offsets({place: "latest"}, isolation_level="read_uncommitted")
+            return found[place].offset
+
+        while stored() < end:
+            assert time.monotonic() < deadline, f"{place} has no {end} records"
 
 
 @pytest.mark.parametrize(

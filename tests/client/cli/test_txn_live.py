@@ -50,8 +50,8 @@ def test_list(run: Run, worker: Worker) -> None:
     assert facts["transactional_id"] == worker.name
     assert (facts["state"], facts["timeout_ms"]) == ("Ongoing", 50_000)
     assert facts["partitions"] == [{"topic": worker.topic, "partition": 0}]
-    assert 0 <= facts["age_ms"] < 20_000
-    assert 30_000 < facts["times_out_in_ms"] <= 50_000
+    assert facts["age_ms"] >= 0
+    assert facts["age_ms"] + facts["times_out_in_ms"] == 50_000
     assert facts["started"].endswith("Z")
     table = run.said("txn", "list", "--open")
     (row,) = [line.split() for line in table.splitlines() if worker.name in line]
@@ -69,7 +69,7 @@ def test_describe(run: Run, worker: Worker) -> None:
     lines = {" ".join(line.split()) for line in said.splitlines()}
     assert {worker.name, "state Ongoing: a transaction is open", "pending nothing"} <= lines
     assert f"partitions {worker.topic}-0 from offset 0 on" in " ".join(said.split())
-    assert re.search(r"s of 50 s; the broker aborts it in (4\d|50) s", said)
+    assert re.search(r"s of 50 s; the broker aborts it in \d+(\.\d)? s", said)
     facts = json.loads(run.said("txn", "describe", worker.name, "--json"))
     assert facts["partitions"][0]["start_offset"] == 0
     absent = name_of("absent")
@@ -87,7 +87,7 @@ def test_who_pins(run: Run, worker: Worker) -> None:
     line = run.said("txn", "who-pins", worker.topic)
     assert line.startswith(f"{worker.topic}-0: {worker.name!r}")
     assert line.endswith("2 records from offset 0 on wait\n")
-    assert re.search(r"aborted in (4\d|50) s", line)
+    assert re.search(r"aborted in \d+(\.\d)? s", line)
     facts = json.loads(run.said("txn", "who-pins", f"{worker.topic}:0", "--json"))
     assert (facts["transactional_id"], facts["records_behind"]) == (worker.name, 2)
     assert run.said("txn", "who-pins", f"{worker.topic}:1") == f"{worker.topic}:1: nobody\n"

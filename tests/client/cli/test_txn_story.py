@@ -5,11 +5,12 @@ Everything that a person can ask says the same, in words, with client ids and ho
 
 import contextlib
 import json
+import time
 
 import pytest
 
 from odradek.client.blocking import Fenced, Producer
-from tests.client.cli.watching import watching
+from tests.client.cli.watching import WAIT_S, watching
 from tests.client.live import Run, name_of
 
 
@@ -44,9 +45,11 @@ def test_who_was_fenced_by_whom_who_is_open_and_how_it_ends(odradek_address: str
 
         first_seen = run.said("consume", topic, "--follow", "--from-beginning", "-n", "1")
         assert first_seen == "2\n"
-        listed = run.said("txn", "list", "--open")
+        # It is readable as soon as its markers are there, and complete when that is stored, too.
+        deadline = time.monotonic() + WAIT_S
+        while fenced in (listed := run.said("txn", "list", "--open")):
+            assert time.monotonic() < deadline, listed
         assert waiting in listed
-        assert fenced not in listed
         described = run.said("txn", "describe", fenced)
         assert "worker-2 at 127.0.0.1" in described
         assert f"{fenced!r} was fenced: a new instance from 127.0.0.1 as 'worker-2'" in described

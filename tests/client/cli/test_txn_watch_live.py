@@ -27,7 +27,7 @@ def test_a_terminal_shows_a_picture_until_ctrl_c(run: Run) -> None:
             transaction.flush()
             watch.read_until(lambda: "1 open, 1 transactional id" in watch.text)
             watch.read_until(lambda: f"{name} began a transaction in {topic}-0" in watch.text)
-            watch.read_until(lambda: re.search(r"Ongoing +[━─]{8} \d+\.\d s/60 s", watch.text))
+            watch.read_until(lambda: re.search(r"Ongoing +[━─]{8} \d+(\.\d)? s/60 s", watch.text))
         watch.read_until(lambda: f"{name} committed" in watch.text)
         assert LEAVE_SCREEN not in watch.written
         type_there(CTRL_C)
@@ -62,14 +62,17 @@ def test_who_does_not_read_on_ends_it_though_nothing_happens(run: Run) -> None:
 
 
 def test_a_broker_that_is_started_again_is_found_again() -> None:
-    options = ("--interval", "0.1", "--timeout", "2", "--json")
+    options = ("--interval", "0.1", "--timeout", "5", "--json")
     with run_broker() as broker, watching(broker.address, *options) as watch:
         watch.read_until(lambda: watch.saw("watching"))
         broker.kill()
         watch.read_until(lambda: watch.saw("trouble"))
         broker.start()
         watch.read_until(lambda: watch.saw("well"))
-        assert [one["kind"] for one in watch.happenings] == ["watching", "trouble", "well"]
+        first, *others = [one["kind"] for one in watch.happenings]
+        assert first == "watching"
+        # Each is said once in its turn; on a slow machine the broker may be away more than once.
+        assert others == [("trouble", "well")[number % 2] for number in range(len(others))]
         assert broker.address in watch.happenings[1]["text"]
         name = name_of("id")
         with Producer(broker.address, transactional_id=name):
@@ -85,7 +88,7 @@ def test_ctrl_c_is_no_error_of_ours() -> None:
             type_there(CTRL_C)
             assert listing.finish() == INTERRUPTED
             assert listing.text.strip() == "^C"
-        with on_a_terminal(address, "watch") as (watch, type_there):
+        with on_a_terminal(address, "watch", "--timeout", "600") as (watch, type_there):
             watch.read_until(lambda: f"{address}  no answer yet" in watch.text)
             type_there(CTRL_C)
             assert watch.finish() == 0

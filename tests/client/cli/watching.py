@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-WAIT_S: Final = 30.0
+WAIT_S: Final = 60.0
 ESCAPES: Final = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 LEAVE_SCREEN: Final = b"\x1b[?1049l"
 # A shell's background job has Ctrl-C ignored from the start, and so has what this process starts.
