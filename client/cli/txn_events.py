@@ -127,7 +127,7 @@ def _fenced(
     old: TransactionDescription, new: TransactionDescription, *, was_open: bool
 ) -> tuple[str, str]:
     """What locked a producer out, and what that did to its transaction."""
-    where = f" in {words.counted(len(old.partitions), 'partition')}" if was_open else ""
+    where = _in_partitions(old, " in") if was_open else ""
     if new.epoch_bump_cause == TIMEOUT:
         limit = words.span(old.timeout_ms)
         return "timed out", f"timed out after {limit}: aborted{where}, its producer is fenced"
@@ -144,13 +144,20 @@ def _fenced(
 
 def _ended(old: TransactionDescription, new: TransactionDescription) -> tuple[str, str]:
     """How the transaction that was open in the last look ended."""
-    where = words.counted(len(old.partitions), "partition")
+    where = _in_partitions(old)
     age = "" if old.age_ms is None else f", open for {words.span(old.age_ms)} at least"
     if new.state == "CompleteCommit" or old.state == "PrepareCommit":
-        return "committed", f"committed {where}{age}"
+        return "committed", f"committed{where}{age}"
     if not new.tells_more and _is_overdue(old, new):
-        return "timed out", f"aborted {where}: it timed out after {words.span(old.timeout_ms)}"
-    return "aborted", f"aborted {where}{age}"
+        return "timed out", f"aborted{where}: it timed out after {words.span(old.timeout_ms)}"
+    return "aborted", f"aborted{where}{age}"
+
+
+def _in_partitions(found: TransactionDescription, preposition: str = "") -> str:
+    """How many it has, if that is told: once it is decided, only those without a marker are."""
+    if found.state != "Ongoing":
+        return ""
+    return f"{preposition} {words.counted(len(found.partitions), 'partition')}"
 
 
 def _is_overdue(old: TransactionDescription, new: TransactionDescription) -> bool:
