@@ -17,7 +17,8 @@ KEPT: Final = "broker/storage/compaction/transactions.py"
 LOGS: Final = "tests/storage/test_known_bugs.py::test_"
 READ: Final = "tests/storage/test_reading.py::test_"
 COMPACTION: Final = "tests/storage/test_compaction.py::test_"
-PARTITIONS: Final = "tests/test_partitions.py::test_"
+DISKS: Final = "tests/broker/partition/test_failing_disks.py::test_"
+READERS: Final = "tests/broker/partition/test_readers.py::test_"
 TOGETHER: Final = "tests/broker/api/test_known_bugs.py::test_"
 
 LOG_BUGS: Final = (
@@ -32,7 +33,7 @@ LOG_BUGS: Final = (
             return EndedTransaction(producer_id, offset, offset, offset + 1)
         entry.first_offset = NO_OFFSET
 """,
-        tests=(f"{PARTITIONS}a_transaction_without_records_here_is_in_no_index",),
+        tests=(f"{READERS}a_transaction_without_records_here_is_in_no_index",),
     ),
     Planted(
         bug="the aborted list must be sorted by first offset",
@@ -40,21 +41,21 @@ LOG_BUGS: Final = (
         old="""            found.sort(key=attrgetter("first_offset"))
 """,
         new="",
-        tests=(f"{PARTITIONS}aborted_transactions_are_sorted_by_their_first_offset",),
+        tests=(f"{READERS}aborted_transactions_are_sorted_by_their_first_offset",),
     ),
     Planted(
         bug="the marker counts once it is below the high watermark",
         file=PRODUCERS,
         old="        self._ended[offset] = first_offset\n",
         new="",
-        tests=(f"{PARTITIONS}a_marker_that_is_not_on_disk_yet_lets_nobody_read_on",),
+        tests=(f"{READERS}a_marker_that_is_not_on_disk_yet_lets_nobody_read_on",),
     ),
     Planted(
         bug="KAFKA-9807",
         file=PARTITION,
         old="first_unstable < high_watermark:",
         new="first_unstable < self._high_watermark:",
-        tests=(f"{PARTITIONS}no_moment_shows_a_transaction_that_begins_at_the_high_watermark",),
+        tests=(f"{READERS}no_moment_shows_a_transaction_that_begins_at_the_high_watermark",),
     ),
     Planted(
         bug="KAFKA-5376, KoP #1283",
@@ -123,7 +124,7 @@ LOG_BUGS: Final = (
             self.segments.pop()
         except OSError:
 """,
-        tests=(f"{PARTITIONS}a_full_disk_while_rolling_leaves_the_log_as_it_was",),
+        tests=(f"{DISKS}a_full_disk_while_rolling_leaves_the_log_as_it_was",),
     ),
     Planted(
         bug="KAFKA-12153",

@@ -11,7 +11,7 @@ OPENING: Final = "broker/storage/recovery.py"
 SEQUENCES: Final = "tests/storage/test_producers.py::test_"
 RECOVERY: Final = "tests/storage/test_recovery.py::test_"
 LOGS: Final = "tests/storage/test_known_bugs.py::test_"
-PARTITIONS: Final = "tests/test_partitions.py::test_"
+BACKGROUND: Final = "tests/broker/partition/test_background.py::test_"
 
 PRODUCERS_BUGS: Final = (
     Planted(
@@ -137,7 +137,7 @@ def _sound_is_next_sequence(""",
         old="                expired = partition.expire_producers()\n",
         new="                expired: list[int] = []\n",
         tests=(
-            f"{PARTITIONS}silent_producers_are_forgotten_and_retention_goes_on_in_the_background",
+            f"{BACKGROUND}silent_producers_are_forgotten_and_retention_goes_on_in_the_background",
         ),
     ),
 )
