@@ -1,12 +1,14 @@
-"""Every test here runs on a clock that jumps when nobody is busy: nothing sleeps."""
+"""Every async test here runs on a clock that jumps when nobody is busy: nothing sleeps."""
 
-from collections.abc import AsyncIterator
+import uuid
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 import trio
 
 from tests.fakes.jumping_clock import let_time_jump
+from tests.group.wire import WireClient
 from tests.group.world import World
 
 
@@ -21,3 +23,27 @@ async def world(nursery: trio.Nursery) -> AsyncIterator[World]:
     await world.start()
     yield world
     world.stop()
+
+
+# Over a socket
+
+
+@pytest.fixture
+def client(bootstrap: str) -> Iterator[WireClient]:
+    with WireClient(bootstrap) as client:
+        yield client
+
+
+@pytest.fixture
+def group(client: WireClient) -> str:
+    """A name for a group of the test's own, whose coordinator is ready."""
+    name = f"group-{uuid.uuid4().hex[:12]}"
+    client.coordinator_of(name)
+    return name
+
+
+@pytest.fixture
+def topic(client: WireClient) -> str:
+    name = f"topic-{uuid.uuid4().hex[:12]}"
+    client.create_topic(name)
+    return name

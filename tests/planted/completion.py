@@ -93,7 +93,7 @@ COMPLETION_BUGS: Final = (
         file="broker/api/markers.py",
         old="    if write.where.topic == CONSUMER_OFFSETS_TOPIC:",
         new="    if False:",
-        tests=("tests/group/test_wire.py::test_offsets_in_a_transaction",),
+        tests=("tests/group/test_wire_offsets.py::test_offsets_in_a_transaction",),
     ),
     Planted(
         bug="KAFKA-7296",
