@@ -23,6 +23,12 @@ def tv1_broker(nursery: trio.Nursery) -> FakeBroker:
     return FakeBroker(nursery, transaction_version=1)
 
 
+@pytest.fixture(params=[1, 2])
+def broker(request: pytest.FixtureRequest, nursery: trio.Nursery) -> FakeBroker:
+    """Both generations of the protocol."""
+    return FakeBroker(nursery, transaction_version=request.param)
+
+
 @pytest.fixture
 def producer_of() -> MakeProducer:
     def make(broker: FakeBroker, **options: object) -> Producer:
