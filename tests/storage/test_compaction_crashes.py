@@ -5,85 +5,50 @@ own offset, no deleted one, every producer with its window of batches, and its t
 can be compacted again. What it must say is computed from what was written, without our recovery.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from random import Random
 
 import pytest
 
 from odradek.broker.partition import Partition
 from odradek.broker.storage.config import LogConfig
-from odradek.protocol.batch import iter_batches, read_header
+from odradek.protocol.batch import read_header
 from odradek.protocol.record import Record, decode_batch
-from tests.fakes.disk import PowerOff, until_power_off
-from tests.storage.keyed import CONFIG, KeyedClient, Pair, compact, consume, newest
+from tests.storage.keyed import CONFIG, KeyedClient, compact, consume, newest
 from tests.storage.samples import PARTITION_DIRECTORY, TOPIC, Machine
-from tests.storage.test_crashes import by_id, recompute
+from tests.storage.stories import Story, by_id, crash, crash_again, recompute, told
 
 MANY_SEGMENTS = replace(CONFIG, segment_bytes=300)
 
 
 @dataclass
-class Story:
-    machine: Machine
-    written: list[bytes] = field(default_factory=list)
-    acknowledged_offset: int = 0
+class Life(Story):
     first_operation: int = -1
     """Of the disk, when there was something to compact for the first time."""
 
-    async def acknowledge(self, partition: Partition) -> None:
-        end = partition.log_end_offset
-        await partition.flushed(end)
-        self.acknowledged_offset = end
 
-
-@dataclass
-class Writer:
-    """Producers that tell the story what they have written."""
-
-    story: Story
-    partition: Partition
-
-    def __post_init__(self) -> None:
-        self.plain = KeyedClient(self.partition, producer_id=1)
-        self.first = KeyedClient(self.partition, producer_id=2, is_transactional=True)
-        self.second = KeyedClient(self.partition, producer_id=3, is_transactional=True)
-
-    def send(self, client: KeyedClient, *pairs: Pair) -> None:
-        client.send(*pairs)
-        self._tell()
-
-    def end(self, client: KeyedClient, *, committed: bool, transaction_version: int = 2) -> None:
-        client.end(committed=committed, transaction_version=transaction_version)
-        self._tell()
-
-    def _tell(self) -> None:
-        data = self.story.machine.disk.bytes_of(self.partition.log.active.path())
-        *_, (_, last) = iter_batches(data)
-        self.story.written.append(bytes(last))
-
-
-async def workload(story: Story) -> None:
+async def workload(story: Life) -> None:
     machine = story.machine
     partition = await machine.start()
-    writer = Writer(story, partition)
-    plain, first, second = writer.plain, writer.first, writer.second
+    plain = KeyedClient(partition, producer_id=1)
+    first, second = (KeyedClient(partition, producer_id=n, is_transactional=True) for n in (2, 3))
     for turn in range(3):
-        writer.send(plain, ("a", f"{turn}"), ("b", f"{turn}"))
-        writer.send(first, ("a", "in a transaction"), ("c", f"{turn}"))
-        writer.send(second, ("d", f"{turn}"), ("b", None))
+        story.send(plain, ("a", f"{turn}"), ("b", f"{turn}"))
+        story.send(first, ("a", "in a transaction"), ("c", f"{turn}"))
+        story.send(second, ("d", f"{turn}"), ("b", None))
         await story.acknowledge(partition)
-        writer.end(first, committed=turn != 1, transaction_version=2 if turn else 0)
-        writer.send(plain, ("e", f"{turn}"), ("gone", f"{turn}"))
-        writer.send(plain, ("gone", None if turn else "not yet"))
+        story.end(first, committed=turn != 1, transaction_version=2 if turn else 0)
+        story.send(plain, ("e", f"{turn}"), ("gone", f"{turn}"))
+        story.send(plain, ("gone", None if turn else "not yet"))
         await story.acknowledge(partition)
         if turn != 1:  # it stays open over a compaction, and over several segments
-            writer.end(second, committed=turn == 2)
+            story.end(second, committed=turn == 2)
         await story.acknowledge(partition)
         if not turn:
             story.first_operation = machine.disk.operations
         await compact(partition, map_bytes=500 if turn == 1 else 10_000)
         machine.clock.advance(2000)
-    writer.send(plain, ("a", "the last"))
+    story.send(plain, ("a", "the last"))
     await story.acknowledge(partition)
     partition.log.clean_offset = 0
     await compact(partition)
@@ -108,7 +73,7 @@ def expected(written: list[bytes]) -> dict[str, tuple[int, str]]:
     return newest(records)
 
 
-async def check(story: Story, partition: Partition) -> None:
+async def check(story: Life, partition: Partition) -> None:
     end = partition.log_end_offset
     assert end >= story.acknowledged_offset
     written = [data for data in story.written if read_header(data).base_offset < end]
@@ -122,7 +87,7 @@ async def check(story: Story, partition: Partition) -> None:
     assert not [name for name in names if name.endswith((".cleaned", ".tmp"))]
 
 
-async def goes_on(story: Story, partition: Partition) -> None:
+async def goes_on(story: Life, partition: Partition) -> None:
     """It is compacted once more, what was sent last is recognised, and it opens as it was."""
     await compact(partition)
     await check(story, partition)
@@ -140,7 +105,7 @@ async def goes_on(story: Story, partition: Partition) -> None:
 
 async def operations(config: LogConfig) -> range:
     """The numbers of the disk's operations since the first compaction began."""
-    story = Story(Machine(config=config))
+    story = Life(Machine(config=config))
     await workload(story)
     partition = story.machine.partitions.get(TOPIC, 0)
     await check(story, partition)
@@ -161,39 +126,22 @@ async def operations(config: LogConfig) -> range:
 async def test_a_crash_at_every_operation_of_a_compaction(keeping: str, config: LogConfig) -> None:
     step = 2 if config is MANY_SEGMENTS else 1  # it has as many again
     for operation in (await operations(config))[::step]:
-        story = Story(Machine(config=config))
-        disk = story.machine.disk
-        disk.power_off_at(operation)
-        with until_power_off():
-            await workload(story)
-        if keeping == "all":
-            disk.kill()
-        else:
-            seed = f"{keeping} {operation}"
-            disk.crash(None if keeping == "nothing" else Random(seed))
+        story = await told(Life(Machine(config=config)), workload, until=operation)
+        crash(story.machine.disk, keeping, operation)
         partition = await story.machine.start()
         await check(story, partition)
         await goes_on(story, partition)
 
 
 async def test_crashes_while_a_replacement_is_finished() -> None:
-    """The second crash comes at every third operation of the recovery from the first."""
+    """At every third operation of the recovery from the first."""
     random = Random(3)
     for first_crash in (await operations(CONFIG))[::4]:
-        for operation in range(first_crash // 4 % 3, 120, 3):
-            story = Story(Machine(config=CONFIG))
-            disk = story.machine.disk
-            disk.power_off_at(first_crash)
-            with until_power_off():
-                await workload(story)
-            disk.crash(Random(first_crash))
-            disk.power_off_at(disk.operations + operation)
-            try:
-                await story.machine.start()
-            except PowerOff:
-                disk.crash(random)
-                await check(story, await story.machine.start())
-            else:
-                break
-        else:
-            raise AssertionError("recovery has more operations than that")
+        await crash_again(
+            lambda: Life(Machine(config=CONFIG)),
+            workload,
+            check,
+            first_crash=first_crash,
+            operations=range(first_crash // 4 % 3, 120, 3),
+            random=random,
+        )

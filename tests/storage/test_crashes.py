@@ -6,22 +6,20 @@ is run once for every operation in it, the power goes off there, the disk keeps 
 part, of what was not fsynced, and the log is opened again and compared with what was written.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from random import Random
 from uuid import UUID
 
 import pytest
 
 from odradek.broker.partitions import Partition
-from odradek.broker.storage.aborted import AbortedEntry, AbortedIndex, AbortedTransaction
+from odradek.broker.storage.aborted import AbortedIndex, AbortedTransaction
 from odradek.broker.storage.config import FlushPolicy, LogConfig
 from odradek.broker.storage.index import OffsetIndex, TimeIndex
-from odradek.broker.storage.producers import ProducerEntry, Producers
 from odradek.broker.storage.segment import Segment
 from odradek.protocol.batch import BatchHeader, iter_batches, read_header
-from odradek.protocol.control import read_marker
-from tests.fakes.disk import PowerOff, until_power_off
 from tests.storage.samples import PARTITION_DIRECTORY, TOPIC, Client, Machine, batch, read_all
+from tests.storage.stories import KEEPING, Story, by_id, crash, crash_again, recompute, told
 
 CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=100, retention_ms=1_000_000)
 ROLLING = replace(CONFIG, segment_bytes=270)
@@ -29,125 +27,48 @@ ROLLING = replace(CONFIG, segment_bytes=270)
 
 
 @dataclass
-class Story:
-    """What was written in which order, and how much of it was acknowledged."""
-
-    machine: Machine
-    written: list[bytes] = field(default_factory=list)
-    acknowledged_offset: int = 0
+class Life(Story):
     deleted_before: int = 0
     """Up to where retention may have got."""
 
-    async def acknowledge(self, partition: Partition) -> None:
-        end = partition.log_end_offset
-        await partition.flushed(end)
-        self.acknowledged_offset = end
 
-
-class Actors:
-    """The producers of the workload, writing through one partition."""
-
-    def __init__(self, story: Story, partition: Partition) -> None:
-        self.story = story
-        self.partition = partition
-        self.plain = Client(partition, producer_id=1)
-        self.first = Client(partition, producer_id=2, is_transactional=True)
-        self.second = Client(partition, producer_id=3, is_transactional=True)
-
-    def moved_to(self, partition: Partition) -> None:
-        self.partition = partition
-        for client in (self.plain, self.first, self.second):
-            client.partition = partition
-
-    def send(self, client: Client, *values: str) -> None:
-        made = client.make(*values)
-        self.partition.append_from_client(made)
-        self.story.written.append(bytes(made))  # with the offset that it was given
-
-    def end(self, client: Client, *, committed: bool) -> None:
-        client.end(committed=committed)
-        active = self.partition.log.active
-        data = self.story.machine.disk.bytes_of(active.path())
-        *_, (_, marker) = iter_batches(data)
-        self.story.written.append(bytes(marker))
-
-
-async def workload(story: Story) -> None:
+async def workload(story: Life) -> None:
     machine = story.machine
     partition = await machine.start()
-    actors = Actors(story, partition)
-    plain, first, second = actors.plain, actors.first, actors.second
+    plain = Client(partition, producer_id=1)
+    first, second = (Client(partition, producer_id=n, is_transactional=True) for n in (2, 3))
     other = await machine.partitions.create("other", UUID(int=9), 0, CONFIG)
     other.append_from_client(batch("x"))
     for turn in range(3):
-        actors.send(plain, "a", "b")
+        story.send(plain, "a", "b")
         await story.acknowledge(partition)
-        actors.send(first, "in a transaction")
-        actors.send(second, "in another", "twice")
-        actors.send(plain, "between")
+        story.send(first, "in a transaction")
+        story.send(second, "in another", "twice")
+        story.send(plain, "between")
         await story.acknowledge(partition)
-        actors.end(first, committed=turn != 1)
-        actors.send(second, "more")
+        story.end(first, committed=turn != 1)
+        story.send(second, "more")
         await story.acknowledge(partition)
         if turn == 1:
             await partition.checkpoint()
-        actors.end(second, committed=turn == 1)
+        story.end(second, committed=turn == 1)
         await story.acknowledge(partition)
     await machine.partitions.delete("other", [0])
     partition = await machine.restart()
-    actors.moved_to(partition)
-    actors.send(first, "open when the broker stops")
+    for client in (plain, first, second):
+        client.partition = partition
+    story.send(first, "open when the broker stops")
     await story.acknowledge(partition)
     story.deleted_before = partition.log.active.base_offset
     machine.clock.advance(2_000_000)
     await partition.enforce_retention()
-    actors.send(plain, "after retention")
+    story.send(plain, "after retention")
     await story.acknowledge(partition)
-    actors.end(first, committed=False)
+    story.end(first, committed=False)
     await story.acknowledge(partition)
 
 
-def recompute(written: list[bytes]) -> tuple[Producers, AbortedIndex]:
-    """Producers and aborted transactions of a log with these batches, without our recovery."""
-    producers, aborted = Producers(), AbortedIndex()
-    for data in written:
-        header = read_header(data)
-        if not header.is_control:
-            producers.add_batch(header, header.base_offset, header.max_timestamp, 0)
-            continue
-        marker = read_marker(data)
-        ended = producers.add_marker(
-            producer_id=header.producer_id,
-            producer_epoch=header.producer_epoch,
-            coordinator_epoch=marker.coordinator_epoch,
-            offset=header.base_offset,
-            timestamp_ms=header.max_timestamp,
-            now_ms=0,
-        )
-        if ended is not None and not marker.committed:
-            aborted.append(AbortedEntry(*ended))
-    return producers, aborted
-
-
-def facts(entry: ProducerEntry) -> tuple[object, ...]:
-    """All of a producer but when it was last heard of."""
-    return (
-        entry.producer_id,
-        entry.epoch,
-        entry.coordinator_epoch,
-        entry.first_offset,
-        entry.last_marker_offset,
-        entry.last_timestamp_ms,
-        list(entry.batches),
-    )
-
-
-def by_id(producers: Producers) -> list[tuple[object, ...]]:
-    entries = producers.entries.values()
-    return [facts(entry) for entry in sorted(entries, key=lambda entry: entry.producer_id)]
-
-
-async def check(story: Story, partition: Partition) -> list[BatchHeader]:
+async def check(story: Life, partition: Partition) -> list[BatchHeader]:
     """The log that was opened is the beginning of what was written, and everything fits it."""
     end = partition.log_end_offset
     assert end >= story.acknowledged_offset
@@ -179,7 +100,7 @@ async def check_aborted(partition: Partition, aborted: AbortedIndex) -> None:
             assert list(found) == sorted(found, key=lambda one: one.first_offset)
 
 
-async def goes_on(story: Story, partition: Partition) -> None:
+async def goes_on(story: Life, partition: Partition) -> None:
     """What was appended last is recognised when it is repeated, and new things are taken."""
     end = partition.log_end_offset
     producers, _ = recompute(
@@ -259,27 +180,20 @@ def indexes_of(data: bytes, segment: Segment) -> tuple[OffsetIndex, TimeIndex, A
 
 
 async def count_operations(config: LogConfig) -> int:
-    story = Story(Machine(config=config))
+    story = Life(Machine(config=config))
     await workload(story)
     await check(story, story.machine.partitions.get(TOPIC, 0))
     return story.machine.disk.operations
 
 
 @pytest.mark.parametrize("config", [CONFIG, ROLLING], ids=["few segments", "many segments"])
-@pytest.mark.parametrize("keeping", ["nothing", "something", "something else", "all"])
+@pytest.mark.parametrize("keeping", KEEPING)
 async def test_a_crash_at_every_operation_loses_and_invents_nothing(
     keeping: str, config: LogConfig
 ) -> None:
     for operation in range(await count_operations(config)):
-        story = Story(Machine(config=config))
-        story.machine.disk.power_off_at(operation)
-        with until_power_off():
-            await workload(story)
-        if keeping == "all":
-            story.machine.disk.kill()
-        else:
-            seed = f"{keeping} {operation}"
-            story.machine.disk.crash(None if keeping == "nothing" else Random(seed))
+        story = await told(Life(Machine(config=config)), workload, until=operation)
+        crash(story.machine.disk, keeping, operation)
         partition = await story.machine.start()
         await check(story, partition)
         await goes_on(story, partition)
@@ -289,46 +203,30 @@ async def test_a_crash_at_every_operation_loses_and_invents_nothing(
 async def test_what_recovery_shows_to_readers_survives_the_next_crash(config: LogConfig) -> None:
     """The process dies and leaves its writes to the page cache; then the power goes off."""
     for operation in range(await count_operations(config)):
-        story = Story(Machine(config=config))
-        story.machine.disk.power_off_at(operation)
-        with until_power_off():
-            await workload(story)
+        story = await told(Life(Machine(config=config)), workload, until=operation)
         partition = await story.machine.restart_after_kill()
         story.acknowledged_offset = partition.high_watermark
         await check(story, await story.machine.restart_after_power_loss())
 
 
 async def test_crashes_while_recovering_lose_and_invent_nothing() -> None:
-    """The second crash comes at every operation of the recovery from the first (KAFKA-10471)."""
+    """At every operation of the recovery from the first (KAFKA-10471)."""
     random = Random(3)
-    total = await count_operations(CONFIG)
-    for first_crash in range(7, total, 9):
-        for operation in range(30):
-            story = Story(Machine(config=CONFIG))
-            disk = story.machine.disk
-            disk.power_off_at(first_crash)
-            with until_power_off():
-                await workload(story)
-            disk.crash(Random(first_crash))
-            disk.power_off_at(disk.operations + operation)
-            try:
-                await story.machine.start()
-            except PowerOff:
-                disk.crash(random)
-                await check(story, await story.machine.start())
-            else:
-                break
-        else:
-            raise AssertionError("recovery has more operations than that")
+    for first_crash in range(7, await count_operations(CONFIG), 9):
+        await crash_again(
+            lambda: Life(Machine(config=CONFIG)),
+            workload,
+            check,
+            first_crash=first_crash,
+            operations=range(30),
+            random=random,
+        )
 
 
 async def test_with_flush_os_what_remains_is_still_the_beginning_of_what_was_written() -> None:
     config = replace(CONFIG, flush=FlushPolicy.OS)
     for operation in range(await count_operations(config)):
-        story = Story(Machine(config=config))
-        story.machine.disk.power_off_at(operation)
-        with until_power_off():
-            await workload(story)
+        story = await told(Life(Machine(config=config)), workload, until=operation)
         story.machine.disk.crash(Random(operation))
         story.acknowledged_offset = 0  # the operating system was trusted, and the power went off
         await check(story, await story.machine.start())
