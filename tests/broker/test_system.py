@@ -19,6 +19,9 @@ from odradek.broker.system import (
 )
 
 
+PATIENCE_SECONDS = 60
+
+
 async def connected(nursery: trio.Nursery) -> tuple[Connection, Connection]:
     """The two ends of a connection over the loopback."""
     network = SystemNetwork()
@@ -57,7 +60,7 @@ async def test_many_parts_and_megabytes_arrive_whole() -> None:
     async with trio.open_nursery() as nursery:
         client, server = await connected(nursery)
         nursery.start_soon(client.send_all, parts)
-        with trio.fail_after(20):
+        with trio.fail_after(PATIENCE_SECONDS):
             assert await receive(server, len(whole)) == whole
         assert client.peer.startswith("127.0.0.1:")
         await client.aclose()
@@ -74,7 +77,7 @@ async def test_a_reset_is_a_broken_resource() -> None:
     async with trio.open_nursery() as nursery:
         client, server = await connected(nursery)
         await server.aclose()
-        with trio.fail_after(20), pytest.raises(trio.BrokenResourceError):
+        with trio.fail_after(PATIENCE_SECONDS), pytest.raises(trio.BrokenResourceError):
             await send_for_ever(client)
         await client.aclose()
         nursery.cancel_scope.cancel()

@@ -15,6 +15,8 @@ import trio.testing
 
 from odradek.broker.storage.disk import THREADS_MAX, SystemDisk, Threads, read_only
 
+PATIENCE_SECONDS = 60
+
 
 @pytest.fixture
 def disk() -> SystemDisk:
@@ -83,7 +85,7 @@ async def test_a_file_that_is_closed_while_it_is_used_is_used_to_the_end(
     may_go_on = threading.Event()
     async with trio.open_nursery() as nursery:
         for _ in range(THREADS_MAX):  # so that whoever uses the file waits for a thread
-            nursery.start_soon(disk._threads.run, partial(may_go_on.wait, 10))
+            nursery.start_soon(disk._threads.run, partial(may_go_on.wait, PATIENCE_SECONDS))
         await trio.testing.wait_all_tasks_blocked()
         for _ in range(20):
             nursery.start_soon(file.fsync)
@@ -131,7 +133,7 @@ async def test_jobs_run_beside_each_other_in_a_bounded_number_of_threads() -> No
     seen: set[int] = set()
 
     def job() -> int:
-        together.wait(timeout=10)
+        together.wait(timeout=PATIENCE_SECONDS)
         seen.add(threading.get_ident())
         return 7
 
@@ -163,7 +165,7 @@ async def test_a_cancelled_caller_hears_what_became_of_the_job() -> None:
 
     async def run(scope: trio.CancelScope) -> None:
         with scope:
-            await threads.run(lambda: may_go_on.wait(10))
+            await threads.run(lambda: may_go_on.wait(PATIENCE_SECONDS))
             became.append("known")
             await trio.lowlevel.checkpoint()
             became.append("not reached")
