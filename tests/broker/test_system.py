@@ -18,7 +18,6 @@ from odradek.broker.system import (
     raise_file_limit,
 )
 
-
 PATIENCE_SECONDS = 60
 
 
