@@ -6,19 +6,30 @@ broker is started again so that its coordinator reads them.
 """
 
 import contextlib
+import itertools
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from odradek.broker.testing import RunningBroker, run_broker
+from odradek.protocol.api import Api
 from odradek.protocol.apis.coordinator import FIND_COORDINATOR, FindCoordinatorRequest
+from odradek.protocol.apis.group_offsets import (
+    OFFSET_FETCH,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+)
 from odradek.protocol.apis.produce import (
     PRODUCE,
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,
+)
+from odradek.protocol.apis.transactions import (
+    DESCRIBE_TRANSACTIONS,
+    DescribeTransactionsRequest,
 )
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.record import Record, encode_batch
@@ -36,22 +47,27 @@ from tests.peers.kafka import RealKafka
 
 ADMIN_CLIENT: Final = "__admin_client"
 FIND_VERSION: Final = 4
+DESCRIBE_VERSION: Final = 0
+OFFSET_FETCH_VERSION: Final = 8
 PRODUCE_VERSION: Final = 9
 GROUP, TRANSACTION = 0, 1
+READY: Final = frozenset({ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND})
 
 # A time-out should not wait for a reaper that comes every 10 s.
 COMMON: Final = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "50",
     "group.initial.rebalance.delay.ms": "0",
 }
+EXPIRES_MS: Final = 1_500
+"""When an id that nobody uses is forgotten in the house for that."""
 SETTINGS: Final[Mapping[str, Mapping[str, str]]] = {
     SHARED: COMMON,
     GIVING_UP: COMMON,
     BRIEF: {
         **COMMON,
-        "transactional.id.expiration.ms": "1500",
+        "transactional.id.expiration.ms": str(EXPIRES_MS),
         "transaction.remove.expired.transaction.cleanup.interval.ms": "100",
-        "producer.id.expiration.ms": "1500",
+        "producer.id.expiration.ms": str(EXPIRES_MS),
         "producer.id.expiration.check.interval.ms": "100",
     },
 }
@@ -123,22 +139,29 @@ def _prepare(broker: RunningBroker | RealKafka, house: str, stories: Iterable[St
     _wait_until_coordinating(broker)
     line = Line(broker.host, broker.port, ADMIN_CLIENT)
     try:
-        here = [story for story in stories if story.planted and story.house in served_by(house)]
-        for story in here:
-            for name, value in story.planted.items():
-                wire = story.prefix + name
-                key = encode_key(TransactionLogKey(transactional_id=wire))
-                _plant(line, wire, key, encode_value(value))
-        return bool(here)
+        here = [story for story in stories if story.house in served_by(house)]
+        records = records_to_plant(here)
+        for partition, of_partition in records.items():
+            _plant(line, partition, of_partition)
+        return bool(records)
     finally:
         line.close()
 
 
-def _plant(line: Line, transactional_id: str, key: bytes, value: bytes) -> None:
-    batch = encode_batch([Record(key=key, value=value, timestamp_ms=1)])
-    data = PartitionProduceData(
-        index=state_partition(transactional_id, STATE_PARTITIONS), records=batch
-    )
+def records_to_plant(stories: Iterable[Story]) -> dict[int, list[Record]]:
+    """What the stories want to find, by partition of the state topic."""
+    records: dict[int, list[Record]] = {}
+    for story in stories:
+        for prefix, (name, value) in itertools.product(story.prefixes, story.planted.items()):
+            wire = prefix + name
+            key = encode_key(TransactionLogKey(transactional_id=wire))
+            record = Record(key=key, value=encode_value(value), timestamp_ms=1)
+            records.setdefault(state_partition(wire, STATE_PARTITIONS), []).append(record)
+    return records
+
+
+def _plant(line: Line, partition: int, records: list[Record]) -> None:
+    data = PartitionProduceData(index=partition, records=encode_batch(records))
     request = ProduceRequest(
         acks=-1,
         timeout_ms=5_000,
@@ -149,20 +172,46 @@ def _plant(line: Line, transactional_id: str, key: bytes, value: bytes) -> None:
         answer = line.ask(PRODUCE, PRODUCE_VERSION, request).responses[0].partition_responses[0]
         if answer.error_code == ErrorCode.NONE:
             return
-        assert time.monotonic() < give_up, (transactional_id, answer)
+        assert time.monotonic() < give_up, (partition, answer)
 
 
 def _wait_until_coordinating(broker: Address) -> None:
-    """FindCoordinator makes the state topics; the answer is an error until they are there."""
+    """FindCoordinator makes the state topics; the answer is an error until they are there. Then
+    the coordinators read them, each partition by itself, and refuse to answer until they have."""
+    ids = _one_of_each_partition()
+    groups = tuple(OffsetFetchRequestGroup(group_id=group, topics=None) for group in ids)
     line = Line(broker.host, broker.port)
     try:
         for key_type in (GROUP, TRANSACTION):
-            keys = tuple(f"k{number}" for number in range(STATE_PARTITIONS))
-            request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=keys)
-            while any(
-                found.error_code != ErrorCode.NONE
-                for found in line.ask(FIND_COORDINATOR, FIND_VERSION, request).coordinators
-            ):
-                pass
+            find = FindCoordinatorRequest(key_type=key_type, coordinator_keys=ids)
+            _ask_until_ready(line, FIND_COORDINATOR, FIND_VERSION, find, lambda r: r.coordinators)
+        describe = DescribeTransactionsRequest(transactional_ids=ids)
+        _ask_until_ready(
+            line, DESCRIBE_TRANSACTIONS, DESCRIBE_VERSION, describe, lambda r: r.transaction_states
+        )
+        fetch = OffsetFetchRequest(groups=groups)
+        _ask_until_ready(line, OFFSET_FETCH, OFFSET_FETCH_VERSION, fetch, lambda r: r.groups)
     finally:
         line.close()
+
+
+def _one_of_each_partition() -> tuple[str, ...]:
+    """Ids and groups of which nothing is known, for every partition of the state topics."""
+    found: dict[int, str] = {}
+    for number in itertools.count():
+        found.setdefault(state_partition(f"k{number}", STATE_PARTITIONS), f"k{number}")
+        if len(found) == STATE_PARTITIONS:
+            return tuple(found.values())
+    raise AssertionError
+
+
+def _ask_until_ready(
+    line: Line,
+    api: Api[Any, Any],
+    version: int,
+    request: object,
+    results: Callable[[Any], Iterable[Any]],
+) -> None:
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    while not {r.error_code for r in results(line.ask(api, version, request))} <= READY:
+        assert time.monotonic() < give_up, api.name

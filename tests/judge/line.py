@@ -10,7 +10,7 @@ from typing import Any, Final
 from odradek.protocol.api import Api
 from odradek.protocol.connection import ClientConnection
 
-PATIENCE_SECONDS: Final = 20.0
+PATIENCE_SECONDS: Final = 60.0
 CHUNK_BYTES: Final = 1 << 18
 
 

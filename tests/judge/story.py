@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from odradek.protocol.state_topics import TransactionLogValue
 from tests.judge.broker import Broker
+from tests.judge.hurry import ATTEMPTS, Hurry
 
 PREFIX: Final = "story_"
 LIVE_SEEDS: Final = 25
@@ -26,17 +27,20 @@ _VARIANTS: Final = "judge_variants"
 _PLANTED: Final = "judge_planted"
 _HOUSE: Final = "judge_house"
 _RECORDING: Final = "judge_recording"
+_ATTEMPTS: Final = "judge_attempts"
 SHARED: Final = "shared"
 BRIEF: Final = "brief"
 GIVING_UP: Final = "giving up"
 
-Tell = Callable[..., None]
+Tell = Callable[..., Hurry | None]
+"""What it returns, if anything, has to be over when the logs in the end have been read, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Story:
     """One variant of one function. `house`: with which settings its brokers run;
-    `recording`: the file that has Kafka's answers, if not the module's."""
+    `recording`: the file that has Kafka's answers, if not the module's; `attempts`: how often it is
+    told at most, if it is told too slowly (`hurry.py`)."""
 
     id: str
     tell: Tell
@@ -44,6 +48,7 @@ class Story:
     house: str = SHARED
     planted: dict[str, TransactionLogValue] = field(default_factory=dict)
     recording: str = ""
+    attempts: int = 1
 
     @property
     def live(self) -> bool:
@@ -59,12 +64,20 @@ class Story:
         """What is put before the story's names, so that all stories can share one broker."""
         return re.sub(r"[^a-zA-Z0-9]+", "-", self.id) + "-"
 
+    @property
+    def prefixes(self) -> list[str]:
+        """Those of all attempts: what an attempt leaves behind must not disturb the next."""
+        return [self.prefix, *(f"{self.prefix}again-{n}-" for n in range(1, self.attempts))]
+
     def run(self, broker: Broker) -> list[str]:
-        """Tell the story to a broker and return the transcript, with the logs in the end."""
+        """Tell the story to a broker and return the transcript, with the logs in the end. Raises
+        TooSlow."""
         for name in self.planted:
             broker.states.watch_from_planted(broker.names.on_wire(name))
-        self.tell(broker, **self.arguments)
+        hurry = self.tell(broker, **self.arguments)
         broker.write_down_the_end()
+        if hurry is not None:
+            hurry.over()
         return broker.transcript
 
 
@@ -97,6 +110,12 @@ def kept_in(recording: str) -> Callable[[Tell], Tell]:
         return tell
 
     return mark
+
+
+def against_the_clock(tell: Tell) -> Tell:
+    """Tell the story again if it was told too slowly."""
+    setattr(tell, _ATTEMPTS, ATTEMPTS)
+    return tell
 
 
 def in_house(house: str | Callable[..., str]) -> Callable[[Tell], Tell]:
@@ -135,6 +154,7 @@ def stories_of(module: ModuleType) -> list[Story]:
                     house(**arguments) if callable(house) else house,
                     getattr(tell, _PLANTED, {}),
                     getattr(tell, _RECORDING, ""),
+                    getattr(tell, _ATTEMPTS, 1),
                 )
             )
     return found

@@ -5,12 +5,16 @@ from uuid import UUID
 
 import pytest
 
+from odradek.broker.testing import run_broker
 from odradek.protocol.apis.txn import EndTxnResponse
 from odradek.protocol.errors import ErrorCode
 from tests.judge import judging
+from tests.judge.broker import Broker
 from tests.judge.catalogue import catalogue
 from tests.judge.differences import DIFFERENCES, Difference
-from tests.judge.judging import disagreements, record, recorded
+from tests.judge.houses import records_to_plant
+from tests.judge.hurry import ATTEMPTS, Hurry, TooSlow
+from tests.judge.judging import disagreements, record, recorded, told_to
 from tests.judge.names import NOBODY, Names
 from tests.judge.stories import basics
 from tests.judge.story import PREFIX, Story, stories_of
@@ -106,6 +110,35 @@ def test_a_variant_of_a_story_has_an_id_and_names_of_its_own() -> None:
     prefixes = [story.prefix for story in catalogue().values()]
     assert len(set(prefixes)) == len(prefixes)
     assert all(isinstance(story, Story) and PREFIX not in story.id for story in stories)
+
+
+def slow_at_first(attempts: int) -> tuple[Story, list[str]]:
+    """A story whose first attempts take too long, and the prefixes that it was told with."""
+    prefixes: list[str] = []
+
+    def tell(broker: Broker) -> Hurry:
+        broker.say("once more")
+        prefixes.append(broker.names.prefix)
+        return Hurry(0 if len(prefixes) < attempts else 3_600_000)
+
+    return Story("a.b", tell, attempts=3), prefixes
+
+
+def test_a_story_that_was_told_too_slowly_is_told_again_under_other_names() -> None:
+    story, prefixes = slow_at_first(3)
+    hopeless, prefixes_in_vain = slow_at_first(4)
+    with run_broker() as broker:
+        assert told_to(broker, story) == ["once more"]
+        with pytest.raises(TooSlow):
+            told_to(broker, hopeless)
+    assert prefixes == prefixes_in_vain == ["a-b-", "a-b-again-1-", "a-b-again-2-"]
+
+
+def test_what_a_story_wants_to_find_is_planted_for_every_attempt() -> None:
+    story = catalogue()["exhaustion.timed_out[planted_epoch=32766,generation=1,version=3]"]
+    assert story.attempts == ATTEMPTS
+    planted = [record for records in records_to_plant([story]).values() for record in records]
+    assert len({record.key for record in planted}) == ATTEMPTS * len(story.planted)
 
 
 def test_differences_have_names_of_their_own_and_reasons() -> None:

@@ -22,7 +22,8 @@ from tests.peers.kafka import RealKafka
 T0: Final = ("t", 0)
 T1: Final = ("t", 1)
 T2: Final = ("t", 2)
-READY_SECONDS: Final = 30.0
+READY_SECONDS: Final = 60.0
+TIMEOUT_MS: Final = 900_000  # a real Kafka may take its time to stop and start
 
 AFTERWARDS: Final = """\
 producers of t-0 -> NONE | p1/0 #6
@@ -65,7 +66,7 @@ def before(broker: Broker) -> Cast:
     idempotent, marked = broker.init(None), broker.init(None)
     for sequence in range(7):
         send(broker, None, Batch(T0, idempotent, sequence), version=12)
-    still_open = broker.init("x")
+    still_open = broker.init("x", timeout_ms=TIMEOUT_MS)
     broker.add("x", still_open, [T1])
     send(broker, "x", Batch(T1, still_open, 0, 2, is_transactional=True), version=11)
     broker.end("x", still_open, commit=True)

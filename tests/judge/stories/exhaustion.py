@@ -7,10 +7,12 @@ UNKNOWN_SERVER_ERROR and leaves the transaction open, where we commit it.
 
 from odradek.protocol.state_topics import TransactionLogValue
 from tests.judge.broker import Broker, Identity
+from tests.judge.hurry import Hurry
 from tests.judge.situations import TOPIC, begin, current, hold
-from tests.judge.story import GIVING_UP, in_house, planted, variants
+from tests.judge.story import GIVING_UP, against_the_clock, in_house, planted, variants
 
 PRODUCER_ID = 5_000_000
+TIMEOUT_MS = 300
 EMPTY, ONGOING, COMPLETE_COMMIT, COMPLETE_ABORT = 0, 1, 4, 5
 LAST = 32_766
 EPOCHS = range(LAST - 2, LAST + 2)
@@ -134,16 +136,19 @@ def story_continued_while_open(broker: Broker, planted_epoch: int, generation: i
     broker.init(name, expected=who)
 
 
+@against_the_clock
 @planted(**PLANTED)
 @variants(planted_epoch=EPOCHS, generation=(1, 2), version=(3, 5))
 def story_timed_out(broker: Broker, planted_epoch: int, generation: int, version: int) -> None:
     """The time-out of a transaction spends the epoch that is left, and the zombie comes back."""
     broker.topic(TOPIC)
     name = f"e{planted_epoch}"
-    who = broker.init(name, timeout_ms=300)
+    who = broker.init(name, timeout_ms=TIMEOUT_MS)
     if who.producer_id < 0:
         return
+    hurry = Hurry(TIMEOUT_MS)
     begin(broker, name, who, generation)
+    hurry.over()
     broker.wait_for(name, "CompleteAbort")
     broker.produce(name, who, TOPIC, version=11)
     told = broker.end(name, who, commit=False, version=version)

@@ -1,28 +1,40 @@
 """Ids that nobody uses any more are forgotten: transactional ids, and producers of a partition."""
 
 from tests.judge.broker import Broker, Identity
+from tests.judge.houses import EXPIRES_MS
+from tests.judge.hurry import Hurry
 from tests.judge.situations import TOPIC, begin
-from tests.judge.story import in_brief_house, variants
+from tests.judge.story import against_the_clock, in_brief_house, variants
 
 VERSIONS = range(6)
 
 
 def end_of(broker: Broker, name: str, state: str) -> Identity:
-    who = broker.init(name)
     if state == "Empty":
-        return who
-    begin(broker, name, who, 2)
+        return broker.init(name)
+    who = begun(broker, name)
     return broker.end(name, who, commit=state == "CompleteCommit", version=5)
 
 
+def begun(broker: Broker, name: str) -> Identity:
+    """In a transaction, before the id is forgotten."""
+    hurry = Hurry(EXPIRES_MS)
+    who = broker.init(name)
+    begin(broker, name, who, 2)
+    hurry.over()
+    return who
+
+
+@against_the_clock
 @in_brief_house
 @variants(state=("Empty", "CompleteCommit", "CompleteAbort"))
-def story_a_forgotten_id(broker: Broker, state: str) -> None:
+def story_a_forgotten_id(broker: Broker, state: str) -> Hurry:
     """The old identity is nobody's then; a new instance gets a new producer id."""
     broker.topic(TOPIC)
     late = {version: end_of(broker, f"v{version}", state) for version in VERSIONS}
     for version in VERSIONS:
         broker.wait_for(f"v{version}", "Dead")
+    hurry = Hurry(EXPIRES_MS)  # the new instances are forgotten soon, too
     for version, who in late.items():
         name = f"v{version}"
         broker.end(name, who, commit=True, version=version)
@@ -34,13 +46,14 @@ def story_a_forgotten_id(broker: Broker, state: str) -> None:
         broker.produce(name, who, TOPIC, version=11)
         broker.produce(name, who, TOPIC, version=12)
         broker.init(name, version=version, expected=who if version >= 3 else None)
+    return hurry
 
 
+@against_the_clock
 @in_brief_house
 def story_an_open_transaction_is_not_forgotten(broker: Broker) -> None:
     broker.topic(TOPIC)
-    who = broker.init("x")
-    begin(broker, "x", who, 2)
+    who = begun(broker, "x")
     broker.init("y")
     broker.wait_for("y", "Dead")
     broker.end("x", who, commit=True, version=5)
