@@ -11,7 +11,10 @@ from typing import Protocol
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-DEADLINE_SECONDS = 30.0  # what a test waits for something that must happen; never for luck
+DEADLINE_SECONDS = 60.0  # what a test waits for something that must happen; never for luck
+TRANSACTION_TIMEOUTS_MS = (1_000, 20_000)
+"""Of a transaction that is to time out: a short one; a long one where the machine stood still and
+not even the first record was in time."""
 
 
 class CreateTopic(Protocol):

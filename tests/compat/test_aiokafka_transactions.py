@@ -1,6 +1,7 @@
 """aiokafka (version 0 of every transaction API): transactions."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError, ProducerFenced
 
 from tests.compat.aio import consumer, deliver, producer, read
-from tests.compat.conftest import CreateTopic
+from tests.compat.conftest import TRANSACTION_TIMEOUTS_MS, CreateTopic
 
 
 class OnPurpose(Exception):
@@ -72,12 +73,19 @@ def test_a_transaction_that_outlives_its_timeout_is_aborted_and_frees_its_reader
     bootstrap: str, create_topic: CreateTopic, unique: Callable[[str], str]
 ) -> None:
     topic = create_topic()
-    settings = {"transactional_id": unique("txn"), "transaction_timeout_ms": 1_000}
 
     async def story() -> list[Any]:
-        async with producer(bootstrap, **settings) as sender:
-            await sender.begin_transaction()
-            await deliver(sender, topic, [b"too slow"])
+        async with contextlib.AsyncExitStack() as stack:
+            for timeout_ms in TRANSACTION_TIMEOUTS_MS:
+                settings = {"transactional_id": unique("txn"), "transaction_timeout_ms": timeout_ms}
+                sender = await stack.enter_async_context(producer(bootstrap, **settings))
+                await sender.begin_transaction()
+                try:
+                    await deliver(sender, topic, [b"too slow"])
+                    break
+                except KafkaError:
+                    if timeout_ms == TRANSACTION_TIMEOUTS_MS[-1]:
+                        raise
             async with producer(bootstrap) as other:
                 await deliver(other, topic, [b"waits behind it"])
             records = await read(bootstrap, topic, count=1)

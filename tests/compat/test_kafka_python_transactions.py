@@ -1,5 +1,6 @@
 """kafka-python (first generation of the transaction protocol): transactions."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 from kafka import OffsetAndMetadata, TopicPartition
 from kafka.errors import KafkaError, KafkaTimeoutError
 
-from tests.compat.conftest import CreateTopic
+from tests.compat.conftest import TRANSACTION_TIMEOUTS_MS, CreateTopic
 from tests.compat.kafka_python import (
     consumer,
     deliver,
@@ -62,9 +63,17 @@ def test_a_transaction_that_outlives_its_timeout_is_aborted_and_frees_its_reader
     bootstrap: str, create_topic: CreateTopic, unique: Callable[[str], str]
 ) -> None:
     topic = create_topic()
-    with transactional(bootstrap, unique("txn"), transaction_timeout_ms=1_000) as sender:
-        sender.begin_transaction()
-        deliver(sender, topic, [b"too slow"])
+    with contextlib.ExitStack() as stack:
+        for timeout_ms in TRANSACTION_TIMEOUTS_MS:
+            settings = {"transaction_timeout_ms": timeout_ms}
+            sender = stack.enter_context(transactional(bootstrap, unique("txn"), **settings))
+            sender.begin_transaction()
+            try:
+                deliver(sender, topic, [b"too slow"])
+                break
+            except KafkaError:
+                if timeout_ms == TRANSACTION_TIMEOUTS_MS[-1]:
+                    raise
         with producer(bootstrap) as other:
             deliver(other, topic, [b"waits behind it"])
         assert _values(read(bootstrap, topic, count=1)) == [b"waits behind it"]

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from tests.compat.confluent import consumer
 
-DEADLINE_SECONDS: Final = 30.0
+DEADLINE_SECONDS: Final = 60.0
 
 
 Seen = TypeVar("Seen")
