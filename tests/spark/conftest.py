@@ -18,7 +18,7 @@ from odradek.client.types import ConsumerRecord, TopicPartition
 from tests.spark.kill_job import small_spark
 from tests.spark.killing import KILL_PLAN
 
-READ_TIMEOUT_S = 30.0
+READ_TIMEOUT_S = 60.0
 ROOT = Path(__file__).parent.parent.parent
 
 

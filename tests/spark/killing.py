@@ -28,7 +28,7 @@ from odradek.client.spark.source import OdradekSource
 from odradek.client.spark.writer import StreamWriter
 
 KILL_PLAN = "ODRADEK_TEST_KILL_PLAN"
-RELEASE_TIMEOUT_S = 120.0
+RELEASE_TIMEOUT_S = 500.0
 FAILED, SKIPPED, COMMITTED = "failed", "skipped", "committed"
 
 

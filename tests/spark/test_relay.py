@@ -163,7 +163,6 @@ def test_decisions_behind_another_querys_open_transaction_are_waited_for(
 ) -> None:
     relay = Relay(options, "query")
     relay.commit(0, batches_of(topic, b"zero"))
-    monkeypatch.setattr(relay_module, "READ_TIMEOUT_S", 0.2)
     with Producer(options.bootstrap, transactional_id=f"{options.prefix}.other") as producer:
         with producer.transaction() as transaction:
             transaction.send(
@@ -172,6 +171,8 @@ def test_decisions_behind_another_querys_open_transaction_are_waited_for(
             transaction.flush()
             relay.commit(1, batches_of(topic, b"one"))  # its offset is there: nothing to wait for
             store_offset(options, relay, OffsetAndMetadata(0))
-            with pytest.raises(TimeoutError, match="an open transaction of another query"):
-                relay.newest_decision()
+            with monkeypatch.context() as patch:
+                patch.setattr(relay_module, "READ_TIMEOUT_S", 0.2)
+                with pytest.raises(TimeoutError, match="an open transaction of another query"):
+                    relay.newest_decision()
         assert relay.newest_decision().batch_id == 1
