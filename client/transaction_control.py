@@ -62,7 +62,7 @@ class TransactionControl:
         self.number = 0
         """Transactions begun."""
         self._cluster = cluster
-        self._requests = TransactionRequests(cluster, config)
+        self._requests = TransactionRequests(cluster, config, self._check_not_ended)
         self._timeout_ms = config.transaction_timeout_ms
         self.never_times_out = config.two_phase_commit
         """Nobody but a producer ends its transactions."""
@@ -104,6 +104,11 @@ class TransactionControl:
     def check_sending(self) -> None:
         """Raises unless records and offsets may be given to the transaction now."""
         self.advance(Event.SEND)
+
+    def _check_not_ended(self) -> None:
+        """Raises if the transaction is to be ended without what is being asked for."""
+        if not self.may_retry():
+            raise self.cause.copy() if self.cause else Aborted("the transaction was aborted")
 
     def _set_back(self, event: Event, error: OdradekError) -> None:
         """Something went wrong with the transaction, or with the producer altogether."""
@@ -393,6 +398,7 @@ class TransactionControl:
             else:
                 self._has_gap |= self._sender.drop(Aborted("the transaction was aborted"))
                 await self._sender.settled()
+                await self._all_asked()
                 if self._decided is not None:
                     await self._decided.wait()
                 if self.state is State.FAILED and self.cause is not None:
@@ -406,6 +412,14 @@ class TransactionControl:
             self._decided = None
             self._ending = None
             ending.set()
+
+    async def _all_asked(self) -> None:
+        """Until nothing is asked of the coordinators for the transaction any more. With TV1 what
+        comes after its end is part of the next one: nobody can tell them apart."""
+        if self._storing:
+            await self._stored.wait()
+        async with self._coordinator_lock:
+            pass
 
     async def _send_the_rest(self, state: State) -> None:
         """Until every record and offset of the transaction is stored. Raises what makes it

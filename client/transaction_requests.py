@@ -77,12 +77,17 @@ class Refusal(Exception):
 class TransactionRequests:
     """The requests of one transactional producer."""
 
-    def __init__(self, cluster: Cluster, config: ProducerConfig) -> None:
+    def __init__(
+        self, cluster: Cluster, config: ProducerConfig, check_not_ended: Callable[[], None]
+    ) -> None:
+        """`check_not_ended` raises when nothing more may be added to the transaction: it is asked
+        before each attempt."""
         assert config.transactional_id is not None
         self.transactional_id = config.transactional_id
         self.transaction_version = 1
         """What the broker has decided for; known after `init_producer_id`."""
         self._cluster = cluster
+        self._check_not_ended = check_not_ended
         self._timeout_ms = config.transaction_timeout_ms
         self._two_phase_commit = config.two_phase_commit
 
@@ -174,6 +179,7 @@ class TransactionRequests:
 
         async def attempt() -> None:
             connection = await self._coordinator()
+            self._check_not_ended()
             version = connection.version_of(ADD_PARTITIONS_TO_TXN, TV1_ADD_PARTITIONS)
             answer = await connection.request(ADD_PARTITIONS_TO_TXN, version, request)
             for topic in answer.results_by_topic_v3_and_below:
@@ -195,6 +201,7 @@ class TransactionRequests:
 
         async def attempt() -> None:
             connection = await self._coordinator()
+            self._check_not_ended()
             version = connection.version_of(ADD_OFFSETS_TO_TXN)
             answer = await connection.request(ADD_OFFSETS_TO_TXN, version, request)
             self._check(answer.error_code, doing)
@@ -236,6 +243,7 @@ class TransactionRequests:
         at_most = TV1_TXN_OFFSET_COMMIT if self.transaction_version < 2 else TV2_TXN_OFFSET_COMMIT
 
         async def attempt() -> None:
+            self._check_not_ended()
             answer = await self._cluster.ask_coordinator(
                 GROUP, group.group_id, TXN_OFFSET_COMMIT, request, at_most=at_most
             )
