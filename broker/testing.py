@@ -28,7 +28,7 @@ try:
 except ImportError:  # the context manager works without pytest
     pytest = None  # type: ignore[assignment]
 
-START_SECONDS: Final = 60.0
+START_SECONDS: Final = 120.0
 STOP_SECONDS: Final = 60.0
 """It takes a second, but disks may stall, and machines may be busy with other things."""
 ADDRESS: Final = re.compile(r"serves \[?([^\s\]]+)\]?:(\d+),")
