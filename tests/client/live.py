@@ -48,7 +48,8 @@ class Run:
 
     def __call__(self, *args: str, given: str | bytes = "") -> Result:
         environment = {"ODRADEK_BOOTSTRAP": self.bootstrap}
-        return CliRunner().invoke(main, args, input=given, env=environment)
+        patience = () if "--timeout" in args else ("--timeout", str(WAIT_MS // 1000))
+        return CliRunner().invoke(main, (*args, *patience), input=given, env=environment)
 
     def said(self, *args: str, given: str | bytes = "") -> str:
         """Standard output of a command that must end well."""

@@ -161,7 +161,7 @@ async def test_a_transaction_that_nobody_ends_is_found_and_aborted(bootstrap: st
 
 async def test_each_thing_asked_for_has_its_own_error(bootstrap: str) -> None:
     topic, name, absent = name_of("topic"), name_of("id"), name_of("absent")
-    async with Admin(bootstrap, max_block_ms=10_000) as admin:
+    async with Admin(bootstrap) as admin:
         await admin.create_topic(topic, partitions=1)
         async with (
             Producer(bootstrap, transactional_id=name) as producer,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from odradek.client.blocking import Admin, Fenced, Producer, Transaction
-from tests.client.live import Run, name_of
+from tests.client.live import WAIT_MS, Run, name_of
 
 
 class Worker:
@@ -99,7 +99,7 @@ def test_who_pins(run: Run, worker: Worker) -> None:
 
 def test_many_ids_are_described_in_one_go(run: Run) -> None:
     prefix = name_of("many")
-    with Admin(run.bootstrap) as admin:
+    with Admin(run.bootstrap, max_block_ms=10 * WAIT_MS) as admin:  # 120 writes, each to the disk
         made = admin.fence_producers(*(f"{prefix}-{number}" for number in range(120)))
     assert len(made) == 120
     lines = run.said("txn", "list", "--pattern", f"{prefix}-.*").splitlines()
