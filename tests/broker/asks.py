@@ -74,7 +74,7 @@ def produce_request(
     acks: int = -1,
     transactional_id: str | None = None,
     topic_id: UUID = ZERO_UUID,
-    timeout_ms: int = 5000,
+    timeout_ms: int = 60_000,
 ) -> ProduceRequest:
     data = PartitionProduceData(index=partition, records=records)
     topic_data = TopicProduceData(name=topic, topic_id=topic_id, partition_data=(data,))
