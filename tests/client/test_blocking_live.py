@@ -225,10 +225,13 @@ def test_ctrl_c_interrupts_a_call_and_aborts_the_transaction(bootstrap: str, top
     assert process.stdout is not None
     assert process.stderr is not None
     with process, process.stdout, process.stderr:
-        assert process.stdout.readline() == b"waiting\n"
-        process.send_signal(signal.SIGINT)
-        process.wait(timeout=WAIT_MS / 1000)  # the poll that it interrupts takes a day
-        assert b"KeyboardInterrupt" in process.stderr.read()
+        try:
+            assert process.stdout.readline() == b"waiting\n"
+            process.send_signal(signal.SIGINT)
+            process.wait(timeout=WAIT_MS / 1000)  # the poll that it interrupts takes a day
+            assert b"KeyboardInterrupt" in process.stderr.read()
+        finally:
+            process.kill()
     assert readable(bootstrap, TopicPartition(topic, 1), 2) == []  # a record, its abort's marker
 
 
