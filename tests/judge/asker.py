@@ -19,7 +19,7 @@ from odradek.protocol.apis.topics import (
 from odradek.protocol.errors import ErrorCode
 from tests.judge.line import PATIENCE_SECONDS, Line, Silence
 from tests.judge.names import Names, code_name
-from tests.judge.reading import BY_NAME, StateLog, fetch, list_offset
+from tests.judge.reading import BY_NAME, OffsetsLog, StateLog, fetch, list_offset
 
 NOT_YET: Final = frozenset(
     {
@@ -55,6 +55,7 @@ class Asker:
         self._address = (host, port)
         self.names = Names(prefix)
         self.states = StateLog(self.line)
+        self.offsets = OffsetsLog(self.line)
         self.transcript: list[str] = []
         self.patience_seconds = PATIENCE_SECONDS
         self.topics_made: dict[str, int] = {}
@@ -169,6 +170,12 @@ class Asker:
     def must_id(self, name: str) -> str:
         wire = self.wire_id(name)
         assert wire is not None
+        return wire
+
+    def wire_group(self, group: str) -> str:
+        """A group id as it is sent; what is written about its offsets is watched."""
+        wire = self.names.on_wire(group)
+        self.offsets.watch(wire)
         return wire
 
     def quote(self, name: str | None) -> str:

@@ -185,7 +185,7 @@ class Broker(Asker):
             transactional_id=self.must_id(name),
             producer_id=who.producer_id,
             producer_epoch=who.epoch,
-            group_id=self.names.on_wire(group),
+            group_id=self.wire_group(group),
         )
         what = f"add_offsets v{version} {self.quote(name)} {self.who(who)} {self.quote(group)}"
         response = self.ask(what, ADD_OFFSETS_TO_TXN, version, request, one_name, one_code)
@@ -206,7 +206,7 @@ class Broker(Asker):
         """TxnOffsetCommit. Whether every partition got NONE."""
         request = TxnOffsetCommitRequest(
             transactional_id=self.must_id(name),
-            group_id=self.names.on_wire(group),
+            group_id=self.wire_group(group),
             producer_id=who.producer_id,
             producer_epoch=who.epoch,
             generation_id=generation,
@@ -456,11 +456,14 @@ class Broker(Asker):
         )
 
     def write_down_the_end(self) -> None:
-        """The logs of every topic of the story and what the coordinator wrote about its ids."""
+        """The logs of every topic of the story, and what the coordinators wrote about its
+        transactional ids and its groups' offsets."""
         for wire in self.states.ids:
             for value in self.states.records(wire):
                 state = describe_state(self.names, value)
                 self.say(f"state {self.names.here(wire)}: {state}")
+        for batch_of_offsets in self.offsets.describe(self.names):
+            self.say(f"offsets: {batch_of_offsets}")
         for topic, count in self.topics_made.items():
             for partition in range(count):
                 for header, batch in read_log(self.line, self.names.on_wire(topic), partition):

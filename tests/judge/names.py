@@ -46,6 +46,13 @@ class Names:
             return "nobody"
         return str(producer_id) if producer_id < 0 else self._of("p", producer_id)
 
+    def knows_producer(self, producer_id: int) -> bool:
+        return producer_id in self._given.get("p", {})
+
+    def is_here(self, wire: str) -> bool:
+        """Whether a name on the wire is one of the story's own."""
+        return wire.startswith(self.prefix)
+
     def identity(self, producer_id: int, producer_epoch: int) -> str:
         return f"{self.producer(producer_id)}/{producer_epoch}"
 

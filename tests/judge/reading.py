@@ -1,4 +1,4 @@
-"""What is in a broker's logs, read through Fetch: partitions, and the log of the coordinator."""
+"""What is in a broker's logs, read through Fetch: partitions, and the logs of the coordinators."""
 
 import time
 from collections.abc import Iterator
@@ -20,11 +20,15 @@ from odradek.protocol.apis.offsets import (
 from odradek.protocol.batch import BatchHeader, iter_batches
 from odradek.protocol.control import read_marker
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.record import decode_batch
+from odradek.protocol.record import Record, decode_batch
 from odradek.protocol.state_topics import (
+    CONSUMER_OFFSETS_TOPIC,
     TRANSACTION_STATE_TOPIC,
+    OffsetCommitKey,
+    OffsetCommitValue,
     TransactionLogKey,
     TransactionLogValue,
+    decode_consumer_offsets_key,
     decode_transaction_state_key,
     decode_value,
     state_partition,
@@ -44,6 +48,8 @@ STATES: Final = (
     "CompleteCommit",
     "CompleteAbort",
 )
+SHOWN_MAX: Final = 20
+"""Offsets of one batch that are told; the rest is counted."""
 SETTLE_SECONDS: Final = 15.0
 POLL_SECONDS: Final = 0.001
 
@@ -82,9 +88,11 @@ def list_offset(
     return answer.error_code, answer.offset
 
 
-def read_log(line: Line, topic: str, partition: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Every batch of a partition, whatever became of its transaction."""
-    _, offset = list_offset(line, topic, partition, -2)
+def read_log(
+    line: Line, topic: str, partition: int, from_offset: int | None = None
+) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Every batch of a partition (from some offset on), whatever became of its transaction."""
+    offset = list_offset(line, topic, partition, -2)[1] if from_offset is None else from_offset
     while True:
         answer = fetch(line, topic, partition, offset, version=BY_NAME)
         following = offset
@@ -196,6 +204,57 @@ class StateLog:
             if seen is not None:
                 value = record.value
                 seen.append(None if value is None else decode_value(TransactionLogValue, value))
+
+
+class OffsetsLog:
+    """What is written about the offsets of some groups, from when they are watched on."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._from: dict[int, int] = {}
+
+    def watch(self, group: str) -> None:
+        partition = state_partition(group, STATE_PARTITIONS)
+        if partition not in self._from:
+            _, end = list_offset(self._line, CONSUMER_OFFSETS_TOPIC, partition, -1)
+            self._from[partition] = max(end, 0)
+
+    def describe(self, names: Names) -> Iterator[str]:
+        """A line for each batch of the story's groups and each marker of its producers."""
+        for partition, offset in self._from.items():
+            for header, batch in read_log(self._line, CONSUMER_OFFSETS_TOPIC, partition, offset):
+                said = describe_offsets(names, header, batch)
+                if said is not None:
+                    yield said
+
+
+def describe_offsets(names: Names, header: BatchHeader, batch: memoryview) -> str | None:
+    """A batch of `__consumer_offsets` without its place, which others share; None for theirs."""
+    whose = []
+    if header.producer_id != -1:
+        if not names.knows_producer(header.producer_id):
+            return None
+        whose = [names.identity(header.producer_id, header.producer_epoch)]
+    if header.is_control:
+        marker = read_marker(batch)
+        by = names.coordinator_epoch(marker.coordinator_epoch)
+        return " ".join((*whose, "COMMIT" if marker.committed else "ABORT", f"by {by}"))
+    if header.is_transactional:
+        whose.append("txn")
+    records = [said for one in decode_batch(batch) if (said := _describe_offset(names, one))]
+    more = [f"and {len(records) - SHOWN_MAX} more"] if len(records) > SHOWN_MAX else []
+    return " ".join((*whose, *records[:SHOWN_MAX], *more)) if records else None
+
+
+def _describe_offset(names: Names, record: Record) -> str | None:
+    key = decode_consumer_offsets_key(record.key)
+    if not isinstance(key, OffsetCommitKey) or not names.is_here(key.group):
+        return None
+    place = f"{names.here(key.group)} {names.here(key.topic)}-{key.partition}"
+    if record.value is None:
+        return f"{place} removed"
+    value = decode_value(OffsetCommitValue, record.value)
+    return f"{place}={value.offset}/{value.leader_epoch} {value.metadata!r}"
 
 
 def state_label(value: TransactionLogValue | None) -> str:

@@ -38,7 +38,7 @@ def commit_in_transaction(broker: Broker, who: Identity, offset: int, leader_epo
     topic = TxnOffsetCommitRequestTopic(name=broker.names.on_wire("t"), partitions=(partition,))
     request = TxnOffsetCommitRequest(
         transactional_id=broker.wire_id("x") or "",
-        group_id=broker.names.on_wire("g"),
+        group_id=broker.wire_group("g"),
         producer_id=who.producer_id,
         producer_epoch=who.epoch,
         topics=(topic,),

@@ -244,7 +244,7 @@ def plain_commit(broker: Broker, offset: int) -> None:
         partition_index=0, committed_offset=offset, committed_metadata=""
     )
     topic = OffsetCommitRequestTopic(name=broker.names.on_wire("t"), partitions=(partition,))
-    request = OffsetCommitRequest(group_id=broker.names.on_wire("g"), member_id="", topics=(topic,))
+    request = OffsetCommitRequest(group_id=broker.wire_group("g"), member_id="", topics=(topic,))
     broker.ask(f"plain commit t-0={offset}", OFFSET_COMMIT, 8, request)
 
 
