@@ -88,7 +88,7 @@ async def _relay(
         isolation_level="read_committed",
         auto_offset_reset="earliest",
         enable_auto_commit=False,
-        session_timeout_ms=6_000,
+        session_timeout_ms=45_000,
         heartbeat_interval_ms=300,
         fetch_max_wait_ms=50,
         retry_backoff_ms=RETRY_BACKOFF_MS,

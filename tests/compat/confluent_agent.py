@@ -130,7 +130,7 @@ def _relay(
             "isolation.level": "read_committed",
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            "session.timeout.ms": 6_000,
+            "session.timeout.ms": 45_000,
             "heartbeat.interval.ms": 300,
             "fetch.wait.max.ms": 50,
             **QUICK,

@@ -61,6 +61,7 @@ def test_instances_with_two_ids_do_not_disturb_each_other(
 
     assert log_of(stage.data_dir, topic) == LOG_OF_TWO_IDS[client.transaction_version]
     assert first.write(topic, "value-3") == 4
+    stage.onlooker.wait_until_settled(topic)
     assert second.write(topic, "value-4") == 6
 
 

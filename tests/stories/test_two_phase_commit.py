@@ -23,6 +23,7 @@ SOURCE: Final = "bookings"
 GROUP: Final = "refunders"
 ID: Final = "refunds-1"
 PARTITIONS: Final = (0, 1)
+DEATH_SECONDS: Final = 60.0
 OFFSET_BEFORE: Final = 3
 OFFSET_IN_TRANSACTION: Final = 5
 
@@ -59,7 +60,7 @@ def end_and_die(agent: Agent, broker: RunningBroker, how: str) -> RemoteProducer
         producer.send(TOPIC, f"value-{partition}", partition=partition)
     producer.send_offset(GROUP, SOURCE, 0, OFFSET_IN_TRANSACTION)
     agent.tell(how, producer.name)
-    assert broker.wait() == -signal.SIGKILL
+    assert broker.wait(DEATH_SECONDS) == -signal.SIGKILL
     return producer
 
 

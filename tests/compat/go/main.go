@@ -159,7 +159,7 @@ func relay(words []string) (string, error) {
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.RequireStableFetchOffsets(),
-		kgo.SessionTimeout(6*time.Second),
+		kgo.SessionTimeout(45*time.Second),
 		kgo.HeartbeatInterval(300*time.Millisecond),
 		kgo.FetchMaxWait(50*time.Millisecond),
 	)...)

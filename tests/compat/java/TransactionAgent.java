@@ -133,7 +133,7 @@ public final class TransactionAgent {
             settings.put("isolation.level", "read_committed");
             settings.put("auto.offset.reset", "earliest");
             settings.put("enable.auto.commit", false);
-            settings.put("session.timeout.ms", 6_000);
+            settings.put("session.timeout.ms", 45_000);
             settings.put("heartbeat.interval.ms", 300);
             settings.put("fetch.max.wait.ms", 50);
             settings.put("max.poll.records", Integer.parseInt(words[8]));
