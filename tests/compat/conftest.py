@@ -4,6 +4,7 @@ The brokers live for the whole run (see `tests/conftest.py`), so that the suite 
 brings topics, groups and transactional ids of its own.
 """
 
+import time
 import uuid
 from collections.abc import Callable
 from typing import Protocol
@@ -34,6 +35,18 @@ def admin(bootstrap: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": bootstrap})
 
 
+def wait_until_known(admin: AdminClient, topic: str, partitions: int) -> None:
+    """A real Kafka says that they are made before it knows them; 0: that the topic is gone."""
+    give_up = time.monotonic() + DEADLINE_SECONDS
+    while True:
+        known = admin.list_topics(timeout=DEADLINE_SECONDS).topics.get(topic)
+        found = [] if known is None else [p for p in known.partitions.values() if p.leader != -1]
+        if len(found) == partitions:
+            return
+        assert time.monotonic() < give_up, f"{topic} has {len(found)} partitions, not {partitions}"
+        time.sleep(0.01)  # between two looks, not for luck
+
+
 @pytest.fixture
 def create_topic(admin: AdminClient, unique: Callable[[str], str]) -> CreateTopic:
     def create(*, partitions: int = 1, **config: str) -> str:
@@ -45,6 +58,7 @@ def create_topic(admin: AdminClient, unique: Callable[[str], str]) -> CreateTopi
             config={name.replace("_", "."): value for name, value in config.items()},
         )
         admin.create_topics([asked])[topic].result(timeout=DEADLINE_SECONDS)
+        wait_until_known(admin, topic, partitions)
         return topic
 
     return create

@@ -9,9 +9,10 @@ from aiokafka import OffsetAndMetadata, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import MessageSizeTooLargeError
+from confluent_kafka.admin import AdminClient
 
 from tests.compat.aio import consumer, deliver, poll_until, producer, read
-from tests.compat.conftest import CreateTopic
+from tests.compat.conftest import CreateTopic, wait_until_known
 from tests.compat.wire import stored_codecs
 
 CODECS = [None, "gzip", "snappy", "lz4", "zstd"]  # in the order of their codes
@@ -214,7 +215,7 @@ def test_a_group_goes_on_where_it_stored_its_offset(
 
 
 def test_topics_and_groups_are_administered(
-    bootstrap: str, create_topic: CreateTopic, unique: Callable[[str], str]
+    bootstrap: str, admin: AdminClient, unique: Callable[[str], str]
 ) -> None:
     topic, group = unique("topic"), unique("group")
     asked = NewTopic(topic, 2, 1, topic_configs={"retention.ms": "7"})
@@ -222,11 +223,13 @@ def test_topics_and_groups_are_administered(
     async def story(administrator: Any) -> None:
         assert _error(await administrator.create_topics([asked])) == 0
         assert _error(await administrator.create_topics([asked])) == TOPIC_ALREADY_EXISTS
+        wait_until_known(admin, topic, 2)
         (configs,) = await administrator.describe_configs(
             [ConfigResource(ConfigResourceType.TOPIC, topic)]
         )
         assert ("retention.ms", "7") in [entry[:2] for entry in configs.resources[0][4]]
         await administrator.create_partitions({topic: NewPartitions(5)})
+        wait_until_known(admin, topic, 5)
         (described,) = await administrator.describe_topics([topic])
         assert len(described["partitions"]) == 5
         async with consumer(bootstrap, topic, group=group) as member:
@@ -236,6 +239,7 @@ def test_topics_and_groups_are_administered(
         stored = await administrator.list_consumer_group_offsets(group)
         assert stored[TopicPartition(topic, 0)].offset == 3
         await administrator.delete_topics([topic])
+        wait_until_known(admin, topic, 0)
         assert topic not in await administrator.list_topics()
 
     async def with_administrator() -> None:

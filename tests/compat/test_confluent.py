@@ -15,7 +15,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, ResourceType
 
 from tests.compat.confluent import consumer, deliver, next_record, producer, read, values
-from tests.compat.conftest import DEADLINE_SECONDS, CreateTopic
+from tests.compat.conftest import DEADLINE_SECONDS, CreateTopic, wait_until_known
 from tests.compat.wire import stored_codecs
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]  # in the order of their codes
@@ -194,6 +194,7 @@ def test_topics_are_created_described_grown_and_deleted(
     with pytest.raises(KafkaException) as twice:
         admin.create_topics([asked])[topic].result(DEADLINE_SECONDS)
     assert twice.value.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
+    wait_until_known(admin, topic, 2)
 
     resource = ConfigResource(ResourceType.TOPIC, topic)
     configs = admin.describe_configs([resource])[resource].result(DEADLINE_SECONDS)
@@ -201,6 +202,7 @@ def test_topics_are_created_described_grown_and_deleted(
     assert configs["max.message.bytes"].value == "1048588"
 
     admin.create_partitions([NewPartitions(topic, 5)])[topic].result(DEADLINE_SECONDS)
+    wait_until_known(admin, topic, 5)
     assert len(admin.list_topics(topic, DEADLINE_SECONDS).topics[topic].partitions) == 5
     assert topic in admin.list_topics(timeout=DEADLINE_SECONDS).topics
 

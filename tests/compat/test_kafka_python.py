@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient, OffsetAndMetadata, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
@@ -14,7 +15,7 @@ from kafka.errors import (
     UnknownTopicOrPartitionError,
 )
 
-from tests.compat.conftest import CreateTopic
+from tests.compat.conftest import CreateTopic, wait_until_known
 from tests.compat.kafka_python import consumer, deliver, poll_until, producer, read
 from tests.compat.wire import stored_codecs
 
@@ -217,7 +218,7 @@ def test_groups_are_listed_described_and_deleted(
 
 
 def test_topics_are_created_described_grown_and_deleted(
-    bootstrap: str, unique: Callable[[str], str]
+    bootstrap: str, admin: AdminClient, unique: Callable[[str], str]
 ) -> None:
     topic = unique("topic")
     asked = {topic: {"num_partitions": 2, "configs": {"retention.ms": "7"}}}
@@ -226,9 +227,11 @@ def test_topics_are_created_described_grown_and_deleted(
         administrator.create_topics(asked)
         with pytest.raises(TopicAlreadyExistsError):
             administrator.create_topics(asked)
+        wait_until_known(admin, topic, 2)
         configs = administrator.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
         assert configs["topic"][topic]["retention.ms"]["value"] == "7"
         administrator.create_partitions({topic: 5})
+        wait_until_known(admin, topic, 5)
         assert len(administrator.describe_topics([topic])[0]["partitions"]) == 5
         assert topic in administrator.list_topics()
         administrator.delete_topics([topic])

@@ -39,7 +39,8 @@ def test_copiers_that_are_killed_copy_each_record_once() -> None:
                 copied_after = until_done(successor)
             assert until_done(steady) == len(acknowledged[0])
 
-        assert 0 < copied_after <= len(acknowledged[1]) - copied_before
+        # Nothing is left for it if the victim was quicker than its killer.
+        assert copied_after <= len(acknowledged[1]) - copied_before
         copied = values(read(broker.address, "output", count=RECORDS, partitions=PARTITIONS))
         assert sorted(copied) == sorted(acknowledged[0] + acknowledged[1])
 
