@@ -413,6 +413,15 @@ class Accumulator:
         batch.settle(error)
         if error is not None and not batch.is_observed and self._failed is None:
             self._failed = batch
+        self._tell_changed()
+
+    def answered(self, batch: Batch) -> None:
+        """It is not in flight any more, which may be all that is left of one that was given up."""
+        batch.queue.answered(batch)
+        if batch.is_done:
+            self._tell_changed()
+
+    def _tell_changed(self) -> None:
         if self._changed is not None:
             self._changed.set()
             self._changed = None
@@ -439,7 +448,7 @@ class Accumulator:
         return failed.error.copy()
 
     async def changed(self) -> None:
-        """Until some batch has its outcome."""
+        """Until some batch has its outcome, or one that was given up is answered after all."""
         if self._changed is None:
             self._changed = trio.Event()
         await self._changed.wait()

@@ -277,7 +277,7 @@ class Sender:
                 results[topic.name, one.index] = one
         for batch in batches:
             queue = batch.queue
-            queue.answered(batch)
+            self._accumulator.answered(batch)
             if error is not None:
                 self._attempt_failed(batch, error)
             elif self._config.acks == 0:
