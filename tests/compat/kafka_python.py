@@ -5,11 +5,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from tests.compat.conftest import DEADLINE_SECONDS
+
+POLLS_IN_VAIN: Final = 5
 
 
 @contextmanager
@@ -80,18 +82,30 @@ def polled(receiver: Any, timeout_ms: int = 50) -> list[Any]:
     return [record for records in found.values() for record in records]
 
 
+def join_again(receiver: Any) -> None:
+    topics = receiver.subscription()
+    receiver.unsubscribe()
+    receiver.subscribe(topics)
+
+
 def poll_until(done: Callable[[], bool], *receivers: Any, collect: list[Any] | None = None) -> None:
     """Poll the consumers until `done()`, each in a thread: a member that waits for the others to
     join does so inside its poll. A poll that ends between SyncGroup and its answer loses the
-    assignment for good (kafka-python 3.0.12), so these are long."""
+    assignment for good (kafka-python 3.0.12): these are long, and who has none after some of them
+    joins again."""
     stop = threading.Event()
     deadline = time.monotonic() + DEADLINE_SECONDS
 
     def poll(receiver: Any) -> None:
+        in_vain = 0
         while not stop.is_set():
             records = polled(receiver, timeout_ms=1_000)
             if collect is not None:
                 collect.extend(records)
+            in_vain = 0 if receiver.assignment() else in_vain + 1
+            if in_vain == POLLS_IN_VAIN:
+                join_again(receiver)
+                in_vain = 0
 
     with ThreadPoolExecutor(len(receivers)) as threads:
         polling = [threads.submit(poll, receiver) for receiver in receivers]

@@ -91,8 +91,12 @@ def _relay(
     try:
         while True:
             # A poll that ends between SyncGroup and its answer loses the assignment for good
-            # (kafka-python 3.0.12): the first ones are long.
+            # (kafka-python 3.0.12): the first ones are long, and who has none then joins again.
             records = receiver.poll(timeout_ms=100 if receiver.assignment() else 5_000)
+            if not receiver.assignment():
+                receiver.unsubscribe()
+                receiver.subscribe([source])
+                continue
             if not records:
                 if sum(_stored(receiver).values()) == count:
                     break
