@@ -85,7 +85,7 @@ def polled(receiver: Any, timeout_ms: int = 50) -> list[Any]:
 def join_again(receiver: Any) -> None:
     topics = receiver.subscription()
     receiver.unsubscribe()
-    receiver.subscribe(topics)
+    receiver.subscribe(list(topics))
 
 
 def poll_until(done: Callable[[], bool], *receivers: Any, collect: list[Any] | None = None) -> None:
