@@ -50,7 +50,7 @@ STATES: Final = (
 )
 SHOWN_MAX: Final = 20
 """Offsets of one batch that are told; the rest is counted."""
-SETTLE_SECONDS: Final = 15.0
+SETTLE_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.001
 
 
