@@ -18,6 +18,7 @@ from kafka.errors import (
 from tests.compat.conftest import CreateTopic, wait_until_known
 from tests.compat.kafka_python import consumer, deliver, poll_until, producer, read
 from tests.compat.wire import stored_codecs
+from tests.stories.looking import eventually
 
 CODECS = [None, "gzip", "snappy", "lz4", "zstd"]  # in the order of their codes
 
@@ -211,6 +212,8 @@ def test_groups_are_listed_described_and_deleted(
             assert len(described["members"]) == 1
             assert "NonEmptyGroup" in str(administrator.delete_groups([group])[group])
         assert group in {found["group_id"] for found in administrator.list_groups()}
+        # A member that says good-bye to a broker that stands still is not heard.
+        eventually(lambda: administrator.describe_groups([group])[group]["group_state"], "Empty")
         administrator.delete_groups([group])
         assert group not in {found["group_id"] for found in administrator.list_groups()}
     finally:
