@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.compat import agents
 from tests.peers.jars import PeersMissing, require_tools
@@ -23,7 +23,13 @@ BROKER_SETTINGS: Final = {
 }
 
 # Every run has the same examples, and none is judged by its time: a machine may be slow.
-settings.register_profile("the same everywhere", deadline=None, derandomize=True, database=None)
+settings.register_profile(
+    "the same everywhere",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],  # of a machine that stalls
+)
 settings.load_profile("the same everywhere")
 
 
