@@ -152,7 +152,8 @@ class TransactionAdmin:
         partitions = [one for name in topics for one in await self._partitions_of(name)]
         if not topics:
             partitions = await self._all_partitions()
-        before = _values(await self.describe_producers(partitions))
+        found = await self.describe_producers(partitions)
+        before = _values(found if topics else _without_deleted(found))
         now_ms = self._cluster.config.wall_ms()
         candidates = [
             (name, producer)
@@ -168,9 +169,14 @@ class TransactionAdmin:
             for name, producer in candidates
             if (reason := _why_hanging(name, producer, ids, described)) is not None
         ]
-        # What ended while we asked one after the other was only not there any more.
-        after = _values(await self.describe_producers(one.partition for one in hanging))
-        return [one for one in hanging if _is_still_open(one, after[one.partition])]
+        # What ended or was deleted while we asked one after the other does not hang.
+        found = await self.describe_producers(one.partition for one in hanging)
+        after = _values(_without_deleted(found))
+        return [
+            one
+            for one in hanging
+            if one.partition in after and _is_still_open(one, after[one.partition])
+        ]
 
     async def _transactional_ids(self, producers: Iterable[ProducerDescription]) -> dict[int, str]:
         """By producer id, whose it is, as far as a coordinator or the partition knows."""
@@ -221,6 +227,15 @@ def _values(found: Producers) -> dict[TopicPartition, PartitionProducers]:
             raise one.copy()
         values[name] = one
     return values
+
+
+def _without_deleted(found: Producers) -> Producers:
+    """Nothing can hang in a topic that was deleted after it was listed."""
+    return {
+        name: one
+        for name, one in found.items()
+        if not isinstance(one, OdradekError) or one.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    }
 
 
 def _pin(

@@ -6,15 +6,16 @@ Brokers that verify (KIP-890) refuse it, so these do not verify: ours, and with 
 import json
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import pytest
 
 from odradek.broker.testing import run_broker
-from odradek.client import Admin, TopicPartition
+from odradek.client import Admin, OdradekError, Refused, TopicPartition
 from odradek.client.cluster import Cluster
 from odradek.client.config import ClientConfig
+from odradek.client.descriptions import PartitionProducers
 from odradek.protocol.apis.produce import (
     PRODUCE,
     PartitionProduceData,
@@ -104,3 +105,33 @@ async def test_all_topics_are_searched_where_none_is_named(lax: Run) -> None:
             coordinator_epoch=found.coordinator_epoch,
         )
         assert place not in [one.partition for one in await admin.find_hanging(max_timeout_ms=0)]
+
+
+class WhileDeleting(Admin):
+    """Somebody deletes a topic just before the producers are looked at for the nth time."""
+
+    def __init__(self, bootstrap: str, topic: str, look: int) -> None:
+        super().__init__(bootstrap)
+        self._topic, self._looks_left = topic, look
+
+    async def describe_producers(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, PartitionProducers | OdradekError]:
+        self._looks_left -= 1
+        if self._looks_left == 0:
+            await self.delete_topics(self._topic)
+        return await super().describe_producers(partitions)
+
+
+async def test_a_topic_that_is_deleted_during_the_search_has_nothing_that_hangs() -> None:
+    with run_broker(config=WITHOUT_VERIFICATION) as broker:
+        run = Run(broker.address)
+        kept, _ = await leave_hanging(run)
+        for look in (1, 2):
+            deleted, _ = await leave_hanging(run)
+            async with WhileDeleting(run.bootstrap, deleted.topic, look) as admin:
+                found = await admin.find_hanging(max_timeout_ms=30_000)
+                assert [one.partition for one in found] == [kept]
+        async with WhileDeleting(run.bootstrap, kept.topic, 1) as admin:
+            with pytest.raises(Refused, match="there is no topic"):  # somebody asked for it
+                await admin.find_hanging(kept.topic, max_timeout_ms=30_000)
