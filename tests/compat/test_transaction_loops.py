@@ -22,17 +22,18 @@ from tests.stories.looking import eventually
 PARTITIONS: Final = 2
 RECORDS: Final = 200
 IN_EACH: Final = RECORDS // PARTITIONS
-ALL: Final = pytest.mark.parametrize(
-    "client",
-    [
-        "confluent",
-        "kafka_python",
-        "aiokafka",
-        pytest.param("java", marks=pytest.mark.peers),
-        pytest.param("franz-go", marks=pytest.mark.peers),
-    ],
-    indirect=True,
+OF_PEERS: Final = (
+    pytest.param("java", marks=pytest.mark.peers),
+    pytest.param("franz-go", marks=pytest.mark.peers),
 )
+ALL: Final = pytest.mark.parametrize(
+    "client", ["confluent", "kafka_python", "aiokafka", *OF_PEERS], indirect=True
+)
+STABLE: Final = pytest.mark.parametrize(
+    "client", ["confluent", "kafka_python", *OF_PEERS], indirect=True
+)
+"""Who waits for stable offsets. A member that comes back while another commits has the other join
+again, and an aiokafka that does so reads the group's offsets without those of its own commit."""
 FENCED: Final = {  # as a producer, or as a member of the group, whichever it hears first
     "confluent": {"_FENCED", "FENCED_INSTANCE_ID", "_FATAL"},
     "kafka_python": {"ProducerFencedError", "InvalidProducerEpochError", "FencedInstanceIdError"},
@@ -130,17 +131,31 @@ def test_a_successor_goes_on_where_a_killed_process_was(loop: Loop, client: Clie
 def test_a_process_that_was_only_asleep_finds_that_it_was_replaced(
     loop: Loop, client: Client
 ) -> None:
-    """It wakes when its successor is done, and to records that only it is told of: a member that
-    comes back while the other commits has the other join again, and an aiokafka that does so reads
-    the group's offsets without those of its own commit (it does not ask for stable ones)."""
+    fence_a_sleeper(loop, client, wakes_early=False)
+
+
+@STABLE
+def test_a_process_that_wakes_while_its_successor_is_at_work_finds_that_it_was_replaced(
+    loop: Loop, client: Client
+) -> None:
+    fence_a_sleeper(loop, client, wakes_early=True)
+
+
+def fence_a_sleeper(loop: Loop, client: Client, *, wakes_early: bool) -> None:
+    """It wakes while its successor is at work, or when that is done; more records, of which only
+    the sleeper is told, see to it that it has something left to do."""
     with client.running() as zombie, client.running() as successor:
         loop.start(zombie, batch=5, count=RECORDS + PARTITIONS)
         zombie.progress(at_least=5)
         zombie.pause()
         loop.start(successor, batch=5)
+        successor.progress(at_least=2)
+        if wakes_early:
+            zombie.resume()
         successor.answer()
         loop.fill(range(IN_EACH, IN_EACH + 1))
-        zombie.resume()
+        if not wakes_early:
+            zombie.resume()
         with pytest.raises(Refused) as refused:
             zombie.answer()
 
