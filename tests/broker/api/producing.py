@@ -92,6 +92,7 @@ class Writer:
         self.producer = (-1, -1)
         self._sequences: dict[tuple[str, int], int] = {}
         create_topic(client, self.topic, partitions)
+        wait_until_led(client, self.topic, partitions)
         self._find_coordinator(1, self.id)
         self.init(timeout_ms)
 
@@ -235,3 +236,12 @@ def described_producers(
     assert found.name == topic
     partitions_found: tuple[DescribeProducersPartitionResponse, ...] = found.partitions
     return partitions_found
+
+
+def wait_until_led(client: RawClient, topic: str, partitions: int) -> None:
+    """A real Kafka answers CreateTopics before its partitions lead, and each begins by itself."""
+
+    def are_led(found: tuple[DescribeProducersPartitionResponse, ...]) -> bool:
+        return all(partition.error_code not in NOT_READY for partition in found)
+
+    until(lambda: described_producers(client, topic, *range(partitions)), are_led)
