@@ -65,6 +65,8 @@ class Maintenance:
         await self._commit.flush(to_save.recovery_offset)
         await self._commit.flush_names()
         await self._log.save(to_save)
+        if self._log.has_deleted_on_disk:
+            await self._log.remove_deleted()
 
     # throwing away
 
@@ -74,12 +76,11 @@ class Maintenance:
         Raises KafkaError, OSError.
         """
         async with self._one_at_a_time:
-            self._check()
+            await self._commit.flush(offset)  # with log.flush=os it may count before it is on disk
             if offset > self._log.log_start_offset:
                 self._log.begin_at(offset)
                 self._changed()
                 await self._checkpoint()
-                await self._log.remove_deleted()
 
     async def enforce_retention(self, stable_offset: int) -> None:
         """Roll a segment whose time has come; remove those that are too old or too many.
@@ -102,6 +103,8 @@ class Maintenance:
         count = min(count, len(log.segments) - 1)
         if count:
             await self.delete_before(log.segments[count].base_offset)
+        elif log.has_deleted_on_disk:  # the disk was too full for the checkpoint that goes before
+            await self.checkpoint()
 
     def _roll(self) -> None:
         self._log.roll()
@@ -201,4 +204,4 @@ class Maintenance:
         """
         async with self._compacting, self._one_at_a_time:
             await self._commit.idle()
-            self._log.close()
+            self._log.discard()

@@ -80,6 +80,8 @@ class Log:
         """Below it no key has two values."""
         self.has_replaced_on_disk = state.has_replaced
         """Whether the checkpoint on disk names segments that have been replaced."""
+        self.has_deleted_on_disk = False
+        """Whether there are files of segments that are not part of the log any more."""
         self._saved_state = self._state_to_save
         self._appended_bytes = self._saved_bytes = 0
         self.reader = LogReader(self.name, state)
@@ -266,14 +268,14 @@ class Log:
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: {error.strerror}")
 
     def roll(self) -> Segment:
-        """Seal the active segment and begin the next, which is returned. Raises OSError."""
+        """Seal the active segment and begin the next, which is returned. Raises OSError.
+
+        Its file is made last: were it left behind when something else fails, and the log went on
+        beyond it, the next start would take it for a segment that lost its batches.
+        """
+        self._write_snapshot()
         segment = Segment(self.files, self.directory, self.log_end_offset)
-        try:
-            assert segment.file.size == 0, segment.path()
-            self._write_snapshot()
-        except OSError:
-            segment.close()
-            raise
+        assert segment.file.size == 0, segment.path()
         self.active.seal()
         self._unsynced.append(self.active)
         self._names_changed += 1
@@ -417,6 +419,12 @@ class Log:
         for segment in self.segments:
             segment.close()
 
+    def discard(self) -> None:
+        """Close the files for good: another log may soon have some of their names."""
+        self.reader.is_closed = True
+        for segment in self.segments:
+            self.reader.forget(segment)
+
     # reading
 
     async def read(
@@ -437,7 +445,9 @@ class Log:
         self._state.log_start_offset = offset
         self.epochs.truncate_start(offset)
         self.clean_offset = max(self.clean_offset, offset)
-        self._take_out(0, max(0, self.reader.segment_at(offset)))
+        count = max(0, self.reader.segment_at(offset))
+        self._take_out(0, count)
+        self.has_deleted_on_disk |= count > 0
 
     def _take_out(self, first: int, count: int) -> None:
         for segment in self.segments[first : first + count]:
@@ -468,6 +478,7 @@ class Log:
             for old in offsets_in(names, suffix):
                 if old < first:
                     await self._disk.rmtree(file_path(self.directory, old, suffix))
+        self.has_deleted_on_disk = False
 
     def mark_clean_end(self) -> None:
         """Write the producers beside the log, as Kafka does when it is stopped. Raises OSError."""

@@ -114,15 +114,16 @@ LOG_BUGS: Final = (
         bug="KAFKA-7866",
         file=LOG,
         old="""\
-            self._write_snapshot()
-        except OSError:
+        self._write_snapshot()
+        segment = Segment(self.files, self.directory, self.log_end_offset)
 """,
         new="""\
-            self.segments.append(segment)
-            self.active = segment
-            self._write_snapshot()
-            self.segments.pop()
-        except OSError:
+        segment = Segment(self.files, self.directory, self.log_end_offset)
+        self.segments.append(segment)
+        sealed, self.active = self.active, segment
+        self._write_snapshot()
+        self.active = sealed
+        self.segments.pop()
 """,
         tests=(f"{DISKS}a_full_disk_while_rolling_leaves_the_log_as_it_was",),
     ),

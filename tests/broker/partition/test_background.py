@@ -1,9 +1,12 @@
 """What goes on in the background for all partitions."""
 
+from dataclasses import replace
+
+import pytest
 import trio
 import trio.testing
 
-from odradek.broker.storage.config import LogConfig
+from odradek.broker.storage.config import FlushPolicy, LogConfig
 from tests.broker.partition.running import running
 from tests.storage.samples import DIRECTORY, Client, Machine, batch
 
@@ -59,3 +62,15 @@ async def test_silent_producers_are_forgotten_and_retention_goes_on_in_the_backg
         machine.clock.advance(5000)
         await trio.sleep(601)
         assert partition.log_start_offset == 20
+
+
+@pytest.mark.parametrize("config", [LogConfig(retention_ms=5000), LogConfig(retention_bytes=0)])
+async def test_retention_takes_what_counts_before_it_is_on_disk(config: LogConfig) -> None:
+    """log.flush=os: an assertion failed there, and the broker ended."""
+    machine = Machine(config=replace(config, flush=FlushPolicy.OS))
+    partition = await machine.start()
+    Client(partition).send("old")
+    machine.clock.advance(5001)
+    await partition.enforce_retention()
+    partition = await machine.restart_after_power_loss()
+    assert partition.log_start_offset == partition.log_end_offset == 1

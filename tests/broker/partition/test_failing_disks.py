@@ -9,9 +9,17 @@ import trio
 import trio.testing
 
 from odradek.broker.storage.config import LogConfig
+from odradek.broker.storage.files import offsets_in
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.broker.partition.running import code_of, running
-from tests.storage.samples import DIRECTORY, Client, Machine, batch, read_all
+from tests.storage.samples import (
+    DIRECTORY,
+    PARTITION_DIRECTORY,
+    Client,
+    Machine,
+    batch,
+    read_all,
+)
 
 
 async def test_a_full_disk_refuses_an_append_and_later_ones_work_again() -> None:
@@ -55,6 +63,41 @@ async def test_a_full_disk_while_rolling_leaves_the_log_as_it_was(call: str) -> 
     for _ in range(2):
         assert [h.base_offset for h, _ in await read_all(partition)] == [0, 1, 2]
         partition = await machine.restart_after_power_loss()
+
+
+@pytest.mark.parametrize("call", ["open", "append"])
+async def test_a_log_that_could_not_roll_and_went_on_is_opened_again(call: str) -> None:
+    """The empty file of the segment that was not begun was taken for one that lost its batches."""
+    machine = Machine(config=LogConfig(segment_bytes=300))
+    partition = await machine.start()
+    client = Client(partition)
+    client.send("one")
+    client.send("two")
+    machine.disk.fail(call, errno.ENOSPC, path_end=".snapshot")
+    with pytest.raises(KafkaError) as caught:
+        partition.append_from_client(batch("too much for this segment" * 5))
+    assert code_of(caught) is ErrorCode.KAFKA_STORAGE_ERROR
+    client.send("still fits")
+    for _ in range(2):
+        await partition.checkpoint()
+        partition = await machine.restart_after_power_loss()
+        assert [h.base_offset for h, _ in await read_all(partition)] == [0, 1, 2]
+
+
+async def test_what_retention_could_not_remove_goes_once_the_disk_has_room() -> None:
+    machine = Machine(config=LogConfig(segment_bytes=150, retention_bytes=150))
+    partition = await machine.start()
+    for _ in range(6):
+        partition.append_from_client(batch("a"))
+    await partition.flush()
+    machine.disk.fail("append", errno.ENOSPC, path_end="checkpoint.tmp")
+    with pytest.raises(OSError, match="No space"):
+        await partition.enforce_retention()
+    await partition.enforce_retention()
+    names = machine.disk.listdir(PARTITION_DIRECTORY)
+    assert offsets_in(names, ".log") == [segment.base_offset for segment in partition.log.segments]
+    partition = await machine.restart_after_power_loss()
+    assert partition.log_start_offset == partition.log.segments[0].base_offset > 0
 
 
 async def test_an_io_error_on_append_takes_the_partition_offline_and_no_other() -> None:

@@ -12,7 +12,7 @@ from odradek.broker.storage.config import LogConfig
 from odradek.protocol.batch import iter_batches
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.broker.partition.running import code_of, running
-from tests.storage.samples import DIRECTORY, Client, Machine, batch
+from tests.storage.samples import DIRECTORY, PARTITION_DIRECTORY, Client, Machine, batch
 
 # high watermark and last stable offset
 
@@ -218,6 +218,24 @@ async def test_a_deleted_topic_is_gone_and_its_readers_are_told() -> None:
         assert machine.disk.listdir(DIRECTORY) == []
         again = await machine.partitions.create(partition.topic, UUID(int=8), 0, LogConfig())
         assert again.log_end_offset == 0
+
+
+async def test_a_late_reader_of_a_deleted_topic_leaves_the_files_of_the_next_alone() -> None:
+    """It opened them by their names, made one that was not there, and so ended the next start."""
+    machine = Machine(config=LogConfig(segment_bytes=150))
+    partition = await machine.start()
+    for _ in range(4):
+        partition.append_from_client(batch())
+    await partition.checkpoint()
+    await machine.partitions.delete(partition.topic, [0])
+    again = await machine.partitions.create(partition.topic, UUID(int=8), 0, LogConfig())
+    names = machine.disk.listdir(PARTITION_DIRECTORY)
+    for offset in range(4):
+        with pytest.raises(KafkaError) as caught:
+            await partition.log.read(offset, 100, to_offset=4, min_one=True)
+        assert code_of(caught) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert machine.disk.listdir(PARTITION_DIRECTORY) == names
+    assert again.append_from_client(batch()).base_offset == 0
 
 
 async def test_who_waits_for_the_disk_when_a_topic_is_deleted_is_told() -> None:
