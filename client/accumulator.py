@@ -15,6 +15,10 @@ means that an earlier one is lost for good (it timed out, or was refused), and i
 this one was not stored either: so it and all behind it may get new sequences under a new epoch,
 and no record is written twice (`restart`).
 
+A partition that has never seen a producer takes any sequence of it for the first one. If its
+leader refused the first batch, because it was not ready to lead, and then took the second, their
+order would be lost. So the first batch goes alone until it is acknowledged (`known_as`).
+
 A partition takes a new producer id or epoch only when nothing of the old one is under way.
 
 No buffer is used twice: a batch's bytes are its own from the first record until nobody refers to
@@ -217,6 +221,7 @@ class PartitionQueue:
         "identity",
         "in_flight",
         "is_restarting",
+        "known_as",
         "name",
         "next_sequence",
         "not_before",
@@ -233,6 +238,7 @@ class PartitionQueue:
         self.identity = NO_PRODUCER
         self.next_sequence = 0
         self.is_restarting = False
+        self.known_as = NO_PRODUCER.producer_id
         self.not_before = float("-inf")
         self.attempts = 0
         self._next_order = 0
@@ -259,7 +265,7 @@ class PartitionQueue:
         """
         if self.again:
             return self._take_again(identity, codec, is_transactional)
-        if len(self.in_flight) >= MAX_IN_FLIGHT:
+        if self.in_flight and not self._may_send_more():
             return None
         if identity != self.identity:
             if self.in_flight:
@@ -278,6 +284,10 @@ class PartitionQueue:
         self._seal(batch, codec, is_transactional)
         self.in_flight.append(batch)
         return batch
+
+    def _may_send_more(self) -> bool:
+        is_known = self.known_as == self.identity.producer_id
+        return is_known and len(self.in_flight) < MAX_IN_FLIGHT
 
     def _seal(self, batch: Batch, codec: Codec, is_transactional: bool) -> None:
         sequence = self.next_sequence if self.identity.producer_id >= 0 else -1
@@ -304,6 +314,11 @@ class PartitionQueue:
     def answered(self, batch: Batch) -> None:
         """It is not in flight any more."""
         self.in_flight.remove(batch)
+
+    def acknowledged(self) -> None:
+        """A batch is stored: the partition knows this producer id, and goes on from its sequence."""
+        self.attempts = 0
+        self.known_as = self.identity.producer_id
 
     def put_back(self, batch: Batch) -> None:
         """Send it again, before everything that was sent after it."""

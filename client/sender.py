@@ -292,7 +292,7 @@ class Sender:
                 self._accumulator.active[queue.name] = queue
 
     def _stored(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
-        batch.queue.attempts = 0
+        batch.queue.acknowledged()
         if not batch.is_done:
             batch.base_offset = base_offset
             batch.log_append_time_ms = log_append_time_ms

@@ -29,10 +29,15 @@ def add(accumulator: Accumulator, value: bytes, partition: int = 0) -> Batch:
 
 
 def add_full(accumulator: Accumulator, count: int) -> PartitionQueue:
-    """`count` batches of one large record each."""
+    """`count` batches of one large record each, for a partition that knows the producer."""
     for number in range(count):
         add(accumulator, b"%d" % number * 1000)
-    return accumulator.queue("t", 0)
+    return known(accumulator.queue("t", 0))
+
+
+def known(queue: PartitionQueue) -> PartitionQueue:
+    queue.known_as = FIRST.producer_id
+    return queue
 
 
 def take(queue: PartitionQueue, identity: ProducerIdentity = FIRST) -> Batch | None:
@@ -72,7 +77,7 @@ async def test_an_open_batch_waits_for_its_linger(accumulator: Accumulator) -> N
 async def test_sequences_count_records(accumulator: Accumulator) -> None:
     for value in (b"a" * 400, b"b" * 400, b"c" * 400):
         add(accumulator, value)
-    queue = accumulator.queue("t", 0)
+    queue = known(accumulator.queue("t", 0))
     assert header(took(queue)) == (7, 0, 0)
     assert header(took(queue)) == (7, 0, 2)
 
@@ -84,7 +89,9 @@ async def test_sequences_wrap_to_zero(accumulator: Accumulator) -> None:
 
 
 async def test_without_idempotence_there_are_no_sequences(accumulator: Accumulator) -> None:
-    queue = add_full(accumulator, 2)
+    for value in (b"a" * 1000, b"b" * 1000):
+        add(accumulator, value)
+    queue = accumulator.queue("t", 0)
     assert header(took(queue, NO_PRODUCER)) == (-1, -1, -1)
     assert header(took(queue, NO_PRODUCER)) == (-1, -1, -1)
 
@@ -95,6 +102,34 @@ async def test_at_most_five_batches_are_in_flight(accumulator: Accumulator) -> N
     assert take(queue) is None
     queue.answered(batches[0])
     assert take(queue) is not None
+
+
+async def test_the_first_batch_goes_alone_until_it_is_acknowledged(
+    accumulator: Accumulator,
+) -> None:
+    """A leader that is not ready refuses it, is ready, and takes the second for the first."""
+    add_full(accumulator, 4)
+    queue = accumulator.queue("t", 0)
+    queue.known_as = NO_PRODUCER.producer_id
+    first = took(queue)
+    assert take(queue) is None
+    queue.answered(first)
+    queue.put_back(first)
+    assert took(queue) is first
+    assert take(queue) is None, "a refusal is no acknowledgement"
+    queue.answered(first)
+    queue.acknowledged()
+    assert header(took(queue)) == (7, 0, 1)
+    assert header(took(queue)) == (7, 0, 2)
+
+
+async def test_another_producer_id_is_not_known(accumulator: Accumulator) -> None:
+    queue = add_full(accumulator, 2)
+    first = took(queue, ProducerIdentity(8, 0))
+    assert take(queue, ProducerIdentity(8, 0)) is None
+    queue.answered(first)
+    queue.acknowledged()
+    assert header(took(queue, ProducerIdentity(8, 0))) == (8, 0, 1)
 
 
 async def test_a_repeated_batch_keeps_its_sequence_and_goes_alone(accumulator: Accumulator) -> None:
@@ -178,7 +213,7 @@ async def test_a_failure_that_nobody_asked_about_is_told_once(accumulator: Accum
 
 async def test_an_encoded_batch_goes_behind_the_records_before_it(accumulator: Accumulator) -> None:
     add(accumulator, b"first")
-    queue = accumulator.queue("t", 0)
+    queue = known(accumulator.queue("t", 0))
     encoded = encode_batch([Record(None, b"x"), Record(None, b"y")], base_offset=40)
     accumulator.append_encoded(queue, encoded)
     add(accumulator, b"last")

@@ -92,17 +92,23 @@ async def test_a_lost_connection_neither_loses_nor_doubles_records(
     assert fake_broker.stored["t", 0] == [b"0", b"1", b"2", b"3", b"4"]
 
 
+@pytest.mark.parametrize("before", [[b"warm"], []], ids=["known", "first"])
 async def test_batches_behind_a_lost_one_keep_their_order(
-    autojump_clock: MockClock, fake_broker: FakeBroker, producer_of: MakeProducer
+    autojump_clock: MockClock,
+    fake_broker: FakeBroker,
+    producer_of: MakeProducer,
+    before: list[bytes],
 ) -> None:
+    # A partition that has never seen the producer takes any sequence for its first.
     async with producer_of(fake_broker, batch_bytes=1024) as producer:
-        await (await producer.send("t", b"warm", partition=0))
+        for value in before:
+            await (await producer.send("t", value, partition=0))
         fake_broker.next(PRODUCE, refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         values = [b"%d" % number * 900 for number in range(8)]
         for value in values:
             await producer.send("t", value, partition=0)
         await producer.flush()
-    assert fake_broker.stored["t", 0] == [b"warm", *values]
+    assert fake_broker.stored["t", 0] == [*before, *values]
 
 
 async def test_a_record_before_that_is_lost_for_good_raises_the_epoch(
