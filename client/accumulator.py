@@ -316,7 +316,7 @@ class PartitionQueue:
         self.in_flight.remove(batch)
 
     def acknowledged(self) -> None:
-        """A batch is stored: the partition knows this producer id, and goes on from its sequence."""
+        """A batch is stored: from now on the partition knows this producer id."""
         self.attempts = 0
         self.known_as = self.identity.producer_id
 
