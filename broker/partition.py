@@ -405,14 +405,14 @@ class Partition:
         """Records, and what of them was aborted, both out of the same segments."""
         log = self.log
         while True:
-            replacement_count = log.reader.replacement_count
+            removal_count = log.reader.removal_count
             records, end_offset = await log.read(
                 offset, max_bytes, to_offset=to_offset, min_one=min_one
             )
             if not (read_committed and records):
                 return records, ()
             aborted = await log.aborted(offset, end_offset)
-            if replacement_count == log.reader.replacement_count:
+            if removal_count == log.reader.removal_count:
                 return records, aborted
 
     async def batches(

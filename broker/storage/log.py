@@ -463,7 +463,6 @@ class Log:
         first = self.segments.index(old[0])
         self._take_out(first, len(old))
         self.segments.insert(first, new)
-        self.reader.replacement_count += 1
         summary = new.summary()
         put_in_place(self._disk, self.directory, summary, [segment.base_offset for segment in old])
 

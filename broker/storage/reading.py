@@ -30,8 +30,8 @@ class LogReader:
         self._segments = state.segments
         self._loaded: dict[Segment, None] = {}
         self.is_closed = False
-        self.replacement_count = 0
-        """How often segments have been replaced by compacted ones."""
+        self.removal_count = 0
+        """How many segments have been thrown away, or replaced by compacted ones."""
 
     def segment_at(self, offset: int) -> int:
         """Number of the segment that has `offset`; -1 if it is below the first."""
@@ -116,6 +116,7 @@ class LogReader:
         """The segment is not part of the log any more."""
         segment.close()
         segment.is_deleted = True
+        self.removal_count += 1
         self._loaded.pop(segment, None)
 
     async def aborted(self, from_offset: int, to_offset: int) -> tuple[AbortedTransaction, ...]:

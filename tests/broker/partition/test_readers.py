@@ -6,7 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from odradek.broker.partitions import Partitions
+from odradek.broker.partitions import Partitions, ReadResult
 from odradek.broker.storage.aborted import AbortedTransaction
 from odradek.broker.storage.config import LogConfig
 from odradek.protocol.batch import iter_batches
@@ -218,6 +218,42 @@ async def test_a_deleted_topic_is_gone_and_its_readers_are_told() -> None:
         assert machine.disk.listdir(DIRECTORY) == []
         again = await machine.partitions.create(partition.topic, UUID(int=8), 0, LogConfig())
         assert again.log_end_offset == 0
+
+
+async def test_what_is_deleted_while_it_is_read_is_not_taken_for_committed() -> None:
+    """What had been aborted of it was looked for in the segments that were left."""
+    moment, is_over = 0, False
+    while not is_over:
+        machine = Machine(config=LogConfig(segment_bytes=300))
+        partition = await machine.start()
+        client = Client(partition, is_transactional=True)
+        client.send("aborted")
+        client.end(committed=False)
+        for _ in range(4):
+            client.send("committed")
+        client.end(committed=True)
+        await partition.flush()
+        found: list[ReadResult | ErrorCode] = []
+
+        async def read() -> None:
+            try:
+                found.append(await partition.read(0, 1000, read_committed=True))  # noqa: B023
+            except KafkaError as error:
+                found.append(error.code)  # noqa: B023
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read)
+            for _ in range(moment):
+                await trio.lowlevel.checkpoint()
+            is_over = bool(found)
+            await partition.delete_before(partition.log.active.base_offset)
+        (answer,) = found
+        if isinstance(answer, ReadResult):
+            assert answer.aborted == (AbortedTransaction(1, 0),), moment
+        else:
+            assert answer is ErrorCode.OFFSET_OUT_OF_RANGE
+        moment += 1
+    assert moment > 2
 
 
 async def test_a_late_reader_of_a_deleted_topic_leaves_the_files_of_the_next_alone() -> None:
