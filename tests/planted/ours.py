@@ -206,4 +206,11 @@ OUR_BUGS: Final = (
         new="            pass\n        try:",
         tests=(f"{CLIENT}an_empty_prepared_transaction_is_not_taken_for_the_next_one",),
     ),
+    Planted(
+        bug="a leader that is not ready refuses the first batch and takes the second for the first",
+        file="client/accumulator.py",
+        old="is_known = self.known_as == self.identity.producer_id",
+        new="is_known = True",
+        tests=("tests/client/test_producer.py::test_batches_behind_a_lost_one_keep_their_order",),
+    ),
 )
