@@ -74,6 +74,9 @@ def main(words: list[str]) -> int:
         for planted in BUGS
         if not words or any(word in f"{planted.bug} {planted.file}" for word in words)
     ]
+    if not chosen:
+        print(f"plant: no planted bug and no file of one has {' or '.join(words)} in its name")
+        return 2
     unseen = 0
     with tempfile.TemporaryDirectory(prefix="odradek-planted-") as directory:
         copies: queue.SimpleQueue[Path] = queue.SimpleQueue()
