@@ -193,7 +193,11 @@ class Partitions:
         return await self.open(topic, topic_id, index, config, leader_epoch=leader_epoch)
 
     async def delete(self, topic: str, indexes: Iterable[int]) -> None:
-        """Take partitions away; their files go in the background. Raises OSError."""
+        """Take partitions away, all of them; their files go in the background.
+
+        Raises OSError, the first there was, if some files cannot be moved out of the way.
+        """
+        failures: list[OSError] = []
         for where in [TopicPartition(topic, index) for index in indexes]:
             partition = self._partitions.pop(where, None)
             if partition is None:
@@ -202,7 +206,12 @@ class Partitions:
             self._unsaved.pop(partition, None)
             await partition.discard()
             directory = f"{self._directory}/{where}"
-            await self._throw_away(directory, partition.topic_id, where.partition)
+            try:
+                await self._throw_away(directory, partition.topic_id, where.partition)
+            except OSError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
     async def _throw_away(self, directory: str, topic_id: UUID, index: int) -> None:
         """Renamed first: then the name is free, and a crash does not leave half a log behind."""

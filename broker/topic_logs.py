@@ -47,7 +47,7 @@ class TopicLogs:
         try:
             await self._open([(topic, index) for index in indexes])
         except OSError as error:
-            await self._remove(topic, indexes)
+            await self.delete(topic, indexes)
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"The logs of {topic.name} cannot be made: {error.strerror}.",
@@ -85,11 +85,8 @@ class TopicLogs:
         if failures:
             raise failures[0]
 
-    async def delete(self, topic: TopicImage) -> None:
-        """Remove the logs of a topic; what cannot be removed now is removed at the next start."""
-        await self._remove(topic, range(len(topic.partitions)))
-
-    async def _remove(self, topic: TopicImage, indexes: Sequence[int]) -> None:
+    async def delete(self, topic: TopicImage, indexes: Sequence[int]) -> None:
+        """Remove some logs of a topic; what cannot be removed now goes when its name is needed."""
         try:
             await self._partitions.delete(topic.name, indexes)
         except OSError as error:

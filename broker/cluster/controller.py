@@ -64,8 +64,8 @@ class TopicLogs(Protocol):
         Raises KafkaError KAFKA_STORAGE_ERROR; then none of them is there.
         """
 
-    async def delete(self, topic: TopicImage) -> None:
-        """Remove the logs of a topic."""
+    async def delete(self, topic: TopicImage, indexes: Sequence[int]) -> None:
+        """Remove the logs of some partitions."""
 
 
 class Controller:
@@ -189,12 +189,17 @@ class Controller:
                 return
             added = self._partitions(total_count - have)
             grown = replace(topic, partitions=topic.partitions + added)
-            await self._logs.create(grown, range(have, total_count))
+            new_indexes = range(have, total_count)
+            await self._logs.create(grown, new_indexes)
             puts: dict[str, bytes | None] = {
                 partition_key(name, have + number): pack_partition(partition)
                 for number, partition in enumerate(added)
             }
-            await self._meta.txn((), puts)
+            try:
+                await self._meta.txn((), puts)
+            except KafkaError:
+                await self._logs.delete(grown, new_indexes)
+                raise
             self.image = self.image.with_topics([grown])
 
     async def delete_topic(self, name: str) -> TopicImage:
@@ -212,7 +217,7 @@ class Controller:
             topic = self._existing(name)
             await self._meta.txn((), topic_deletes(topic))
             self.image = self.image.without_topic(name)
-            await self._logs.delete(topic)
+            await self._logs.delete(topic, range(len(topic.partitions)))
             return topic
 
     @asynccontextmanager
@@ -258,7 +263,7 @@ class Controller:
         try:
             is_new, _ = await self._meta.txn([absent], topic_puts(topic))
         except KafkaError:
-            await self._logs.delete(topic)
+            await self._logs.delete(topic, indexes)
             raise
         assert is_new, f"{topic.name} is in the store and not in the image"
         if topic.is_internal and self._load is not None:

@@ -150,12 +150,26 @@ async def test_a_topic_whose_logs_cannot_be_made_is_not_there_at_all() -> None:
             node = await Node.start(disk)
 
 
-async def test_a_topic_that_cannot_grow_stays_as_it_is() -> None:
+async def test_a_partition_that_cannot_be_moved_away_keeps_no_other() -> None:
+    """The others of its topic were still there when the topic was made anew: the broker ended."""
+    disk = FakeDisk()
+    node = await Node.start(disk)
+    await node.cluster.create_topic(NewTopic(name="t", partition_count=3))
+    await node.append("t", 0, b"old")
+    disk.fail("rename", 5, path_end="t-0")
+    await node.cluster.delete_topic("t")
+    assert node.ends() == {}
+    await node.cluster.create_topic(NewTopic(name="t", partition_count=3))
+    assert node.ends() == {"t-0": 0, "t-1": 0, "t-2": 0}
+
+
+@pytest.mark.parametrize(("call", "path_end"), [("mkdir", "t-2"), ("append", "cluster.meta")])
+async def test_a_topic_that_cannot_grow_stays_as_it_is(call: str, path_end: str) -> None:
     disk = FakeDisk()
     node = await Node.start(disk)
     await node.cluster.create_topic(NewTopic(name="t", partition_count=1))
     await node.append("t", 0, b"kept")
-    disk.fail("mkdir", 28, path_end="t-2")
+    disk.fail(call, 28, path_end=path_end)
     with pytest.raises(KafkaError):
         await node.cluster.create_partitions("t", 4)
     assert node.ends() == {"t-0": 1}

@@ -36,9 +36,9 @@ class Logs:
             raise self.failure
         self.present |= {(topic.name, index) for index in indexes}
 
-    async def delete(self, topic: TopicImage) -> None:
+    async def delete(self, topic: TopicImage, indexes: Sequence[int]) -> None:
         await trio.lowlevel.checkpoint()
-        self.present = {key for key in self.present if key[0] != topic.name}
+        self.present -= {(topic.name, index) for index in indexes}
 
 
 class World:
