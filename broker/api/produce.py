@@ -19,7 +19,8 @@ Differs from Kafka: null or empty records are INVALID_RECORD, where Kafka does n
 Records are not looked into: their number and contents are what the batch header says. Several
 batches for one partition in a request are all appended; Kafka loses all but the last. A batch that
 was refused, or was a repeat, does not make a producer's next transaction out of order; Kafka keeps
-its sequence in mind until its next marker.
+its sequence in mind until its next marker. A partition of an internal topic is refused before its
+coordinator is asked, so version 12 does not add it to the transaction.
 """
 
 from collections.abc import Iterable, Sequence
@@ -124,10 +125,6 @@ def _batches(context: RequestContext, asked: TopicProduceData) -> Iterable[Batch
             error = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"No topic has id {asked.topic_id}.")
         else:
             name = topic.name
-    if name in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT:
-        error = KafkaError(
-            ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{name} is internal; the broker writes it."
-        )
     for data in asked.partition_data:
         records = memoryview(b"") if data.records is None else memoryview(data.records)
         batch = Batch(topic=name, index=data.index, records=records, error=error)
@@ -141,6 +138,11 @@ def _batches(context: RequestContext, asked: TopicProduceData) -> Iterable[Batch
 def _look_up(context: RequestContext, batch: Batch) -> None:
     try:
         batch.partition = context.core.partitions.get(batch.topic, batch.index)
+        if batch.topic in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"{batch.topic} is internal; the broker writes it.",
+            )
         if batch.header is None:
             raise KafkaError(ErrorCode.INVALID_RECORD, "There is no record batch.")
         if context.api_version < 7 and batch.header.codec == Codec.ZSTD:

@@ -201,7 +201,7 @@ def test_only_the_administrators_tools_write_to_internal_topics(
     )
     records = encode_batch([Record(key=b"\x00\x63", value=b"a")])  # a key of a version to come
     refused = produce(client, "__transaction_state", records)
-    assert refused.error_code == E.TOPIC_AUTHORIZATION_FAILED
+    assert refused.error_code == E.INVALID_TOPIC_EXCEPTION
     with RawClient(shared_broker, client_id="__admin_client") as tool:
         assert produce(tool, "__transaction_state", records).error_code == E.NONE
 

@@ -313,6 +313,16 @@ def story_no_batch_at_all(broker: Broker, version: int) -> None:
     broker.end("x", who, commit=True)
 
 
+@variants(version=(3, 12))
+def story_batches_for_internal_topics(broker: Broker, version: int) -> None:
+    """Outside of transactions: the state topics are the broker's own."""
+    who = broker.init(None)
+    for topic in ("__consumer_offsets", "__transaction_state"):
+        for partition in (0, 77):
+            send(broker, None, Batch((topic, partition)), version=version)
+            send(broker, None, Batch((topic, partition), who), version=version)
+
+
 @variants(version=(1, 2))
 def story_a_marker_for_a_transaction_that_goes_on(broker: Broker, version: int) -> None:
     """Anybody may send one; the transaction's own end is not lost by it."""
