@@ -382,19 +382,20 @@ class Accumulator:
         batch = queue.open
         is_new = batch is None or not batch.builder.add(record)  # type: ignore[union-attr]
         if is_new:
-            batch = self._open(queue)
-            batch.builder.add(record)  # type: ignore[union-attr]
+            builder = BatchBuilder(self._batch_bytes)
+            builder.add(record)  # if it raises, there is no batch: nobody could send an empty one
+            batch = self._open(queue, builder)
         assert batch is not None
         batch.count += 1
         batch.reserved_bytes += size_bytes
         self.buffered_bytes += size_bytes
         return batch, is_new
 
-    def _open(self, queue: PartitionQueue) -> Batch:
+    def _open(self, queue: PartitionQueue, builder: BatchBuilder) -> Batch:
         now = trio.current_time()
         if queue.open is not None:
             queue.ready.append(queue.open)
-        batch = Batch(queue, BatchBuilder(self._batch_bytes), now, now + self._delivery_timeout)
+        batch = Batch(queue, builder, now, now + self._delivery_timeout)
         queue.open = batch
         self.incomplete[batch] = None
         self.active[queue.name] = queue

@@ -133,8 +133,9 @@ class ProducerConfig(ClientConfig):
         )
         _at_least(KIB, batch_bytes=self.batch_bytes, request_bytes=self.request_bytes)
         _at_least(self.batch_bytes, buffer_bytes=self.buffer_bytes)
-        if self.transactional_id == "":
-            raise ValueError("transactional_id is a name of at least one character, or None")
+        name = self.transactional_id
+        if name is not None and not (isinstance(name, str) and name):
+            raise ValueError("transactional_id is a str of at least one character, or None")
         if not self.waits_for_all and (self.idempotent or self.transactional_id is not None):
             raise ValueError('idempotence and transactions need acks="all"')
         if self.transactional_id is None and (self.two_phase_commit or self.keep_prepared):

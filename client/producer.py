@@ -28,6 +28,7 @@ from odradek.protocol.errors import ErrorCode
 RECORD_OVERHEAD_BYTES: Final = 24
 """What a record is reckoned to take beside its key and value; seldom too little."""
 HEADER_OVERHEAD_BYTES: Final = 12
+TIMESTAMP_MAX_MS: Final = 2**63 - 1
 
 
 class Producer:
@@ -193,26 +194,36 @@ class Producer:
         known = cluster.metadata.topics.get(topic)
         if known is None or not known.partitions or not accumulator.has_room or cluster.is_closed:
             return None
-        size_bytes = RECORD_OVERHEAD_BYTES + (len(value) if value else 0) + (len(key) if key else 0)
-        if headers:
-            headers = tuple(headers)
-            size_bytes += _headers_bytes(headers)
-        else:
-            headers = ()
-        if partition is None:
-            partition = self._choose(topic, key, size_bytes, len(known.partitions))
-        elif partition not in known.partitions:
-            raise self._cluster.metadata.no_leader(TopicPartition(topic, partition))
-        if timestamp_ms is None:
-            timestamp_ms = self._wall_ms()
-        batch, is_new = accumulator.append(
-            accumulator.queue(topic, partition),
-            key,
-            value,
-            headers,
-            timestamp_ms,
-            size_bytes,
-        )
+        try:
+            if timestamp_ms is None:
+                timestamp_ms = self._wall_ms()
+            elif not -1 <= timestamp_ms <= TIMESTAMP_MAX_MS:
+                raise ValueError(timestamp_ms)
+            size_bytes = (
+                RECORD_OVERHEAD_BYTES + (len(value) if value else 0) + (len(key) if key else 0)
+            )
+            if headers:
+                headers = tuple(headers)
+                size_bytes += _headers_bytes(headers)
+            else:
+                headers = ()
+            if partition is None:
+                partition = self._choose(topic, key, size_bytes, len(known.partitions))
+            elif partition not in known.partitions:
+                raise self._cluster.metadata.no_leader(TopicPartition(topic, partition))
+            batch, is_new = accumulator.append(
+                accumulator.queue(topic, partition),
+                key,
+                value,
+                headers,
+                timestamp_ms,
+                size_bytes,
+            )
+        except (TypeError, ValueError, AttributeError) as error:
+            wrong = _what_is_wrong(key, value, headers, timestamp_ms)
+            if wrong is None:  # a partitioner of the user's raised it
+                raise
+            raise Refused(wrong) from error
         self._yield_after_bytes -= size_bytes
         if is_new:
             self._sender.wake()
@@ -292,6 +303,8 @@ class Producer:
         )
 
     async def _topic(self, topic: str) -> Topic:
+        if not isinstance(topic, str):
+            raise Refused(f"a topic is a str, and {topic!r} was given")
         return await self._cluster.topic(topic, auto_create=True)
 
     async def _give_way(self) -> None:
@@ -317,3 +330,30 @@ def _headers_bytes(headers: Sequence[Header]) -> int:
     return sum(
         HEADER_OVERHEAD_BYTES + len(name) + (len(value) if value else 0) for name, value in headers
     )
+
+
+def _what_is_wrong(key: object, value: object, headers: object, timestamp_ms: object) -> str | None:
+    """Why a record that could not be encoded is none; asked only then, as most programs are right.
+
+    None if there is nothing wrong with it.
+    """
+    for name, given in (("value", value), ("key", key)):
+        if not _is_bytes_or_none(given):
+            kind = type(given).__name__
+            return f"a record's {name} is bytes or None, and {kind} was given: encode it first"
+    if not isinstance(timestamp_ms, int) or not -1 <= timestamp_ms <= TIMESTAMP_MAX_MS:
+        return f"timestamp_ms is a whole number, milliseconds since 1970, not {timestamp_ms!r}"
+    if not isinstance(headers, Sequence) or not all(map(_is_header, headers)):
+        return f"headers are pairs of a name, a str, and a value, bytes or None, not {headers!r}"
+    return None
+
+
+def _is_header(given: object) -> bool:
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        return False
+    name, value = given
+    return isinstance(name, str) and _is_bytes_or_none(value)
+
+
+def _is_bytes_or_none(given: object) -> bool:
+    return given is None or isinstance(given, bytes | bytearray | memoryview)

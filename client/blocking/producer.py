@@ -251,7 +251,7 @@ class Producer(Blocking[AsyncProducer]):
                 head = self._queue[0]
                 try:
                     await self._async.prepare(head.topic)
-                except OdradekError as error:
+                except Exception as error:
                     if self._queue and self._queue[0] is head:
                         self._queue.popleft()
                         self._refuse(head.delivery, error)

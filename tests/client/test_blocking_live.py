@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import traceback
+from typing import Any
 
 import pytest
 
@@ -120,6 +121,19 @@ def test_a_record_that_cannot_be_sent_makes_the_commit_impossible(
         with producer.transaction() as transaction:
             transaction.send(topic, b"after", partition=0)
     assert [record.value for record in read(bootstrap, topic, 1)] == [b"after"]
+
+
+@pytest.mark.parametrize("wrong", [{"value": "text"}, {"topic": b"bytes"}, {"topic": "\ud800"}])
+def test_a_record_that_is_none_harms_nothing_but_its_own_delivery(
+    bootstrap: str, topic: str, wrong: dict[str, Any]
+) -> None:
+    with Producer(bootstrap, max_block_ms=WAIT_MS) as producer:
+        bad = producer.send(**{"topic": topic, "value": b"a", "partition": 0, **wrong})
+        with pytest.raises(Refused):
+            bad.result(WAIT_MS)
+        with pytest.raises(Refused):  # told once more, as of every record that was lost
+            producer.flush()
+        assert producer.send(topic, b"after", partition=0).result(WAIT_MS).offset == 0
 
 
 def test_a_zombie_is_fenced(bootstrap: str, topic: str) -> None:

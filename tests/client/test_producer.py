@@ -3,6 +3,7 @@
 # ruff: noqa: PT012 - what raises here is often the end of a block, so the block is the statement
 
 import math
+from typing import Any
 
 import pytest
 import trio
@@ -274,6 +275,52 @@ async def test_a_partition_that_is_not_there_is_refused(
             await producer.send("t", b"a", partition=2)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"value": "text"}, "value is bytes or None, and str was given"),
+        ({"value": 7}, "value is bytes or None, and int was given"),
+        ({"value": ["text"]}, "value is bytes or None, and list was given"),
+        ({"key": "text"}, "key is bytes or None, and str was given"),
+        ({"headers": [("name", "text")]}, "headers are pairs"),
+        ({"headers": [(b"name", b"value")]}, "headers are pairs"),
+        ({"headers": {"name": b"value"}}, "headers are pairs"),
+        ({"headers": 7}, "headers are pairs"),
+        ({"timestamp_ms": "now"}, "a whole number, milliseconds since 1970, not 'now'"),
+        ({"timestamp_ms": 1.5}, "a whole number"),
+        ({"timestamp_ms": 2**63}, "a whole number"),
+        ({"topic": b"t"}, "a topic is a str, and b't' was given"),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("place", [{"partition": 0}, {}], ids=["chosen", "partitioned"])
+async def test_a_record_of_wrong_types_is_refused_in_words_and_harms_no_other(
+    autojump_clock: MockClock,
+    fake_broker: FakeBroker,
+    producer_of: MakeProducer,
+    wrong: dict[str, Any],
+    said: str,
+    place: dict[str, int],
+) -> None:
+    async with producer_of(fake_broker) as producer:
+        with pytest.raises(Refused, match=said):
+            await producer.send(**{"topic": "t", "value": b"a", **place, **wrong})
+        await producer.flush()
+        await producer.send("t", b"after", partition=0)
+    assert fake_broker.stored["t", 0] == [b"after"]
+
+
+async def test_an_error_of_the_users_partitioner_stays_what_it_is(
+    autojump_clock: MockClock, fake_broker: FakeBroker, producer_of: MakeProducer
+) -> None:
+    def partitioner(topic: str, key: bytes | None, count: int) -> int:
+        raise ValueError("no place for it")
+
+    async with producer_of(fake_broker, partitioner=partitioner) as producer:
+        with pytest.raises(ValueError, match="no place for it"):
+            await producer.send("t", b"a")
+
+
 async def test_a_broker_that_is_down_is_tried_again_until_it_is_there(
     autojump_clock: MockClock, fake_broker: FakeBroker, producer_of: MakeProducer
 ) -> None:
@@ -409,6 +456,7 @@ async def test_many_tasks_may_send_at_once(
         {"linger_ms": -1},
         {"acks": 1, "transactional_id": "x"},
         {"transactional_id": ""},
+        {"transactional_id": b"x"},
         {"idempotent": False, "transactional_id": "x"},
         {"batch_bytes": 10},
     ],
