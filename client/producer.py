@@ -135,10 +135,18 @@ class Producer:
         """End what was prepared, here or by an instance before this one (`keep_prepared=True`):
         commit it if it is what was `decided`, else abort it; nothing if nothing is open.
 
-        Raises `Refused` if a transaction is open that is not prepared, `Fatal`, `Fenced`.
+        Raises `Refused` if a transaction is open that is not prepared, or if `decided` is something
+        else, such as the text that was kept (`PreparedTransaction.parse` reads it); `Fatal`,
+        `Fenced`.
         """
         if self._control is None:
             raise Refused("only a producer with a transactional_id has prepared transactions")
+        if not isinstance(decided, PreparedTransaction | None):
+            # It equals nothing that is prepared, so what was committed elsewhere would be aborted.
+            raise Refused(
+                f"complete takes what prepare returned, or None, and not {decided!r}: "
+                f"PreparedTransaction.parse reads what was kept as text"
+            )
         return await self._control.complete(decided)
 
     async def send(

@@ -1,6 +1,7 @@
 """Completing a prepared transaction when something is odd: what is said, and what is done."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import trio
@@ -25,6 +26,33 @@ async def test_completing_waits_for_a_completion_that_was_cancelled(
         with trio.move_on_after(0.1):
             await producer.complete(prepared)
         assert await producer.complete(prepared) is Completion.NOTHING
+    assert fake_broker.ended == [("x", True)]
+
+
+@pytest.mark.parametrize(
+    "kept_as",
+    [
+        str,
+        lambda prepared: str(prepared).encode(),
+        lambda prepared: (prepared.producer_id, prepared.producer_epoch),
+    ],
+    ids=["text", "bytes", "pair"],
+)
+async def test_what_is_no_prepared_transaction_does_not_abort_the_one_that_is_kept(
+    autojump_clock: MockClock,
+    fake_broker: FakeBroker,
+    producer_of: MakeProducer,
+    kept_as: Callable[[PreparedTransaction], Any],
+) -> None:
+    """Its text, as it was kept, equals no state: it aborted what the database had committed."""
+    async with producer_of(fake_broker, transactional_id="x") as producer:
+        async with producer.transaction() as transaction:
+            await transaction.send("t", b"a", partition=0)
+            prepared = await transaction.prepare()
+        with pytest.raises(Refused, match=r"PreparedTransaction\.parse reads"):
+            await producer.complete(kept_as(prepared))
+        assert fake_broker.ended == []
+        assert await producer.complete(prepared) is Completion.COMMITTED
     assert fake_broker.ended == [("x", True)]
 
 
