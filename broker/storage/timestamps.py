@@ -7,6 +7,7 @@ record is decoded. This is the only request for which the broker looks into batc
 from contextlib import aclosing
 from dataclasses import dataclass
 
+from odradek.broker.storage.config import INT64_MAX
 from odradek.broker.storage.log import Log
 from odradek.broker.storage.scan import batches
 from odradek.broker.storage.segment import DamagedSegment, Segment
@@ -83,6 +84,6 @@ def _first_in(
     except ProtocolError as error:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
     for record in records:
-        if record.timestamp_ms >= timestamp_ms and record.offset >= from_offset:
+        if timestamp_ms <= record.timestamp_ms <= INT64_MAX and record.offset >= from_offset:
             return TimestampOffset(timestamp_ms=record.timestamp_ms, offset=record.offset)
     return None

@@ -11,6 +11,7 @@ from typing import Final
 
 from odradek.broker.storage.compaction.key_map import KeyMap
 from odradek.broker.storage.compaction.raw_records import RawRecord, records_of, walk
+from odradek.broker.storage.config import INT64_MAX
 from odradek.protocol.batch import (
     CODEC_MASK,
     HEADER,
@@ -48,7 +49,7 @@ class Rules:
 
     @property
     def new_horizon_ms(self) -> int:
-        return self.now_ms + self.delete_retention_ms
+        return min(self.now_ms + self.delete_retention_ms, INT64_MAX)
 
 
 def note_keys(header: BatchHeader, batch: memoryview, keys: KeyMap, from_offset: int) -> int | None:
@@ -121,7 +122,7 @@ def _rebuilt(
     base_timestamp = header.base_timestamp
     max_timestamp = header.max_timestamp
     if header.timestamp_type is TimestampType.CREATE_TIME:
-        max_timestamp = base_timestamp + max(record.timestamp_delta for record in kept)
+        max_timestamp = max(_int64(base_timestamp + record.timestamp_delta) for record in kept)
     attributes = header.attributes
     added_ms = 0
     if horizon_ms is not None:
@@ -143,10 +144,15 @@ def _copied(data: bytes, record: RawRecord, added_ms: int) -> bytes:
     """A record, its time counted from a base that is `added_ms` earlier."""
     if added_ms == 0:
         return data[record.start : record.end]
-    timestamp = encode_varint(record.timestamp_delta + added_ms)
+    timestamp = encode_varint(_int64(record.timestamp_delta + added_ms))
     rest = data[record.rest : record.end]
     length = encode_varint(len(_ATTRIBUTES) + len(timestamp) + len(rest))
     return b"".join((length, _ATTRIBUTES, timestamp, rest))
+
+
+def _int64(number: int) -> int:
+    """A time as Java adds it up: behind the largest number comes the smallest."""
+    return (number + 2**63) % 2**64 - 2**63
 
 
 def _built(
