@@ -121,7 +121,17 @@ def in_ms(seconds: float) -> int:
 
 def echo_json(facts: Mapping[str, object]) -> None:
     """One line: a JSON object."""
-    click.echo(json.dumps(facts, ensure_ascii=False))
+    click.echo(json_line(facts))
+
+
+def json_line(facts: Mapping[str, object]) -> str:
+    """A JSON object that is one line to everybody, and as readable as it can be.
+
+    JSON leaves U+2028, U+0085 and their like as they are, which end a line for Python's
+    `splitlines`, and others that a terminal obeys.
+    """
+    line = json.dumps(facts, ensure_ascii=False)
+    return line if line.isprintable() else json.dumps(facts)
 
 
 def terminal_width() -> int | None:

@@ -1,7 +1,6 @@
 """`odradek produce` and `odradek consume`: records from lines, and lines from records."""
 
 import base64
-import json
 import sys
 from collections.abc import Callable, Iterator
 from typing import IO, Final
@@ -15,7 +14,14 @@ from odradek.client.blocking import (
     TopicPartition,
     Transaction,
 )
-from odradek.client.cli.common import assignment, check_reader, connection_options, in_ms, told
+from odradek.client.cli.common import (
+    assignment,
+    check_reader,
+    connection_options,
+    in_ms,
+    json_line,
+    told,
+)
 from odradek.client.cli.words import counted
 from odradek.client.config import CODECS, Compression, Isolation
 
@@ -214,21 +220,18 @@ def _formatter(template: str) -> Callable[[ConsumerRecord], bytes]:
 
 
 def _as_json(record: ConsumerRecord) -> bytes:
-    return (
-        json.dumps(
-            {
-                "topic": record.topic,
-                "partition": record.partition,
-                "offset": record.offset,
-                "timestamp_ms": record.timestamp_ms,
-                "key": _text(record.key),
-                "value": _text(record.value),
-                "headers": [[name, _text(value)] for name, value in record.headers],
-            },
-            ensure_ascii=False,
-        ).encode()
-        + b"\n"
+    line = json_line(
+        {
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "timestamp_ms": record.timestamp_ms,
+            "key": _text(record.key),
+            "value": _text(record.value),
+            "headers": [[name, _text(value)] for name, value in record.headers],
+        }
     )
+    return line.encode() + b"\n"
 
 
 def _text(value: bytes | None) -> str | dict[str, str] | None:

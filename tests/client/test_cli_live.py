@@ -60,6 +60,16 @@ def test_bytes_that_are_no_text_survive_json(run: Run) -> None:
     assert json.loads(run.said("consume", topic, "--json"))["value"] == {"base64": "//4="}
 
 
+def test_json_is_a_line_a_record_whatever_the_record_says(run: Run) -> None:
+    topic = name_of("topic")
+    run.said("topic", "create", topic, "--partitions", "1")
+    values = ["one\u2028line", "one\x85more", "\x9b31m", "flüge"]
+    run.said("produce", topic, given="".join(f"{value}\n" for value in values).encode())
+    lines = run.said("consume", topic, "--json").splitlines()
+    assert [json.loads(line)["value"] for line in lines] == values
+    assert "flüge" in lines[-1]
+
+
 def test_a_transaction_is_all_or_nothing(run: Run) -> None:
     topic, transactional_id = name_of("topic"), name_of("id")
     run.said("topic", "create", topic, "--partitions", "1")

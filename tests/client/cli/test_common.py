@@ -1,11 +1,13 @@
 """How a command ends, and what it can say on any terminal."""
 
+import json
+
 import click
 import pytest
 import trio
 from click.testing import CliRunner
 
-from odradek.client.cli.common import PADDED_MAX, sentence, show_table, told
+from odradek.client.cli.common import PADDED_MAX, json_line, sentence, show_table, told
 from odradek.client.errors import Refused
 from tests.client.live import Run
 
@@ -52,6 +54,18 @@ def test_a_long_name_moves_only_its_own_row(capsys: pytest.CaptureFixture[str]) 
     head, first, second = capsys.readouterr().out.splitlines()
     assert first == f"{long}  Empty"
     assert head.index("state") == second.index("Ongoing") == PADDED_MAX + 2
+
+
+@pytest.mark.parametrize("odd", ["\u2028", "\u2029", "\x85", "\x7f", "\x9b", "\u202e", "\ud800"])
+def test_json_is_one_printable_line_whatever_a_name_has_in_it(odd: str) -> None:
+    line = json_line({"transactional_id": f"a{odd}b"})
+    assert line.splitlines() == [line]
+    assert line.isprintable()
+    assert json.loads(line) == {"transactional_id": f"a{odd}b"}
+
+
+def test_json_leaves_what_people_can_read() -> None:
+    assert json_line({"client_id": "flüge"}) == '{"client_id": "flüge"}'
 
 
 async def test_a_server_that_does_not_answer_is_named(nursery: trio.Nursery) -> None:
