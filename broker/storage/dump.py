@@ -150,15 +150,33 @@ def _is_empty(directory: str) -> bool:
 
 def _segment(path: str, topic: str, records: bool, transactions: Transactions) -> Iterator[Facts]:
     yield {"type": "file", "path": path}
+    vouched_bytes = _vouched_bytes(path)  # read first: a living log only grows after it
     with_records = records or topic in INTERNAL_TOPICS
     for found in batches_in(read_only(path)):
         if isinstance(found, Rest):
-            yield {"type": "rest", "position": found.position, "bytes": found.size_bytes}
+            yield {
+                "type": "rest",
+                "position": found.position,
+                "bytes": found.size_bytes,
+                "checkpointed": found.position < vouched_bytes,
+            }
             continue
         transactions.see(found)
         yield _batch(found)
         if with_records and not found.header.is_control and found.problem is None:
             yield from _records(found, topic)
+
+
+def _vouched_bytes(path: str) -> int:
+    """How much of a segment the checkpoint beside it says is stored."""
+    directory, name = os.path.split(path)
+    beside = os.path.join(directory, CHECKPOINT)
+    if not os.path.isfile(beside):
+        return 0
+    checkpoint = decode_checkpoint(bytes(read_only(beside)))
+    base = file_offset(name, LOG)
+    known = checkpoint.segments if checkpoint is not None else ()
+    return next((one.size_bytes for one in known if one.base_offset == base), 0)
 
 
 def _batch(found: FoundBatch) -> Facts:

@@ -43,9 +43,13 @@ def _heading_line(facts: Facts) -> str:
 
 
 def _rest_line(facts: Facts) -> str:
+    fate = (
+        "the checkpoint says that they were stored, so the broker does not cut them off"
+        if facts["checkpointed"]
+        else "the broker cuts them off when it starts"
+    )
     return (
-        f"the last {facts['bytes']} bytes, from byte {facts['position']} on, are no batch; "
-        "the broker cuts them off when it starts"
+        f"the last {facts['bytes']} bytes, from byte {facts['position']} on, are no batch; {fate}"
     )
 
 

@@ -224,7 +224,17 @@ async def test_a_torn_or_damaged_log_is_shown_as_far_as_it_is_good(data_dir: Pat
     result = run(str(path))
     assert result.exit_code == 0
     assert "DAMAGED: the CRC does not match" in result.output
+    assert "are no batch; the checkpoint says that they were stored, so" in result.output
+    (data_dir / "flights-0" / "checkpoint").unlink()
+    result = run(str(path))
     assert "are no batch; the broker cuts them off when it starts" in result.output
+
+
+async def test_what_follows_a_checkpoint_may_be_cut_off(data_dir: Path) -> None:
+    path = sorted((data_dir / "flights-0").glob("*.log"))[-1]
+    path.write_bytes(path.read_bytes() + b"torn")
+    assert "the last 4 bytes" in (said := run(str(path.parent)).output)
+    assert "the broker cuts them off when it starts" in said
 
 
 async def test_what_is_not_a_log_is_one_sentence(data_dir: Path, tmp_path: Path) -> None:
