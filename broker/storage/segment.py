@@ -274,10 +274,11 @@ class Segment:
         return data
 
     def unload(self) -> None:
-        """Forget indexes that can be read again."""
+        """Forget indexes that can be read again, and what they make superfluous."""
         assert self.is_sealed
         if not self.unsaved():
             self.indexes = None
+            self._landmarks.clear()
             if self.aborted_bytes:
                 self.aborted = None
 
