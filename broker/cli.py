@@ -125,7 +125,7 @@ def _configuration(config_file: Path | None, assignments: tuple[str, ...]) -> Br
         properties.update(read_properties(text, source=str(config_file)))
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
-        if not equals:
+        if not equals or not name.strip():
             raise ConfigError(f"--set takes NAME=VALUE, not {assignment!r}.")
         properties[name.strip()] = value
     return from_properties(properties)

@@ -60,6 +60,9 @@ class LostData(OSError):
             path,
         )
 
+    def __str__(self) -> str:
+        return f"{self.filename}: {self.strerror}"
+
 
 @dataclass(slots=True, kw_only=True)
 class LogState:

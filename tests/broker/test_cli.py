@@ -36,6 +36,7 @@ def odradek(*arguments: str) -> tuple[int, str]:
         (["--set", "num.partition=3"], "Did you mean num.partitions?"),
         (["--set", "num.partitions=none"], "num.partitions is a whole number, not 'none'."),
         (["--set", "num.partitions"], "--set takes NAME=VALUE, not 'num.partitions'."),
+        (["--set", "=3"], "--set takes NAME=VALUE, not '=3'."),
         (["--listen", "9092"], "--listen is HOST:PORT, such as 127.0.0.1:9092, not '9092'."),
         (["--listen", "a:b"], "--listen is HOST:PORT, such as 127.0.0.1:9092, not 'a:b'."),
         (["--advertise", "x:70000"], "--advertise is HOST:PORT"),

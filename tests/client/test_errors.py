@@ -84,3 +84,11 @@ def test_addresses(given: object, parsed: object) -> None:
 def test_what_is_no_address(given: str) -> None:
     with pytest.raises(ValueError, match="HOST:PORT"):
         parse_bootstrap(given)
+
+
+@pytest.mark.parametrize("code", ErrorCode)
+def test_what_is_said_does_not_end_with_a_full_stop_that_a_command_would_take_off(
+    code: ErrorCode,
+) -> None:
+    """The name '..' lost a dot."""
+    assert not str(error_for(code, "doing it")).endswith(".")
