@@ -129,12 +129,10 @@ def _show_list(found: Sequence[TransactionDescription]) -> None:
         columns.remove("client")
     rows = []
     for one in found:
-        age = "" if one.age_ms is None else words.span(one.age_ms)
-        limit = "" if one.remaining_ms is None else f" of {words.span(one.timeout_ms)}"
         cells = [
             words.printable(one.transactional_id),
             one.state,
-            f"{age}{limit}",
+            words.open_for(one),
             str(len(one.partitions) or ""),
             f"{one.producer_id} epoch {one.producer_epoch}",
             words.client(one.client_id, one.client_host) or "",
@@ -197,10 +195,7 @@ def _places(
 def _description(found: TransactionDescription, places: list[dict[str, object]]) -> list[str]:
     lines = [words.printable(found.transactional_id), f"  state        {words.state(found)}"]
     if found.age_ms is not None:
-        limit = words.span(found.timeout_ms)
-        lines.append(
-            f"  open for     {words.span(found.age_ms)} of {limit}; {words.deadline(found)}"
-        )
+        lines.append(f"  open for     {words.open_for(found)}; {words.deadline(found)}")
     lines.append(f"  producer     id {found.producer_id}, epoch {found.producer_epoch}")
     who = words.client(found.client_id, found.client_host)
     if who is not None:

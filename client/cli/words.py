@@ -100,6 +100,14 @@ def named(partitions: Iterable[TopicPartition]) -> str:
     return f"{', '.join(names[:NAMES_MAX])} and {len(names) - NAMES_MAX} more"
 
 
+def open_for(found: TransactionDescription) -> str:
+    """2.0 s of 60 s; without a limit where none holds, and nothing if it is not open."""
+    if found.age_ms is None:
+        return ""
+    limit = "" if found.remaining_ms is None else f" of {span(found.timeout_ms)}"
+    return f"{span(found.age_ms)}{limit}"
+
+
 def deadline(found: TransactionDescription) -> str:
     """When the broker will abort an open transaction, as far as it is known."""
     if found.state != "Ongoing":

@@ -4,7 +4,7 @@ import pytest
 
 from odradek.client.cli import words
 from odradek.client.types import TopicPartition
-from tests.client.cli.samples import NOW_MS, a_transaction
+from tests.client.cli.samples import NOW_MS, a_foreign_transaction, a_transaction
 
 
 @pytest.mark.parametrize(
@@ -60,6 +60,15 @@ def test_a_client_is_named_as_far_as_it_is_known(
     client_id: str | None, host: str | None, said: str | None
 ) -> None:
     assert words.client(client_id, host) == said
+
+
+def test_how_long_it_is_open_has_a_limit_only_if_that_ends_it() -> None:
+    """What was prepared does not time out, and yet was open for 0.3 s "of 25 days"."""
+    assert words.open_for(a_transaction()) == "2.0 s of 60 s"
+    assert words.open_for(a_transaction(times_out_in_ms=None)) == "2.0 s"
+    assert words.open_for(a_transaction("PrepareCommit")) == "2.0 s"
+    assert words.open_for(a_foreign_transaction()) == "2.0 s of 60 s"
+    assert words.open_for(a_transaction("Empty")) == ""
 
 
 def test_the_deadline_of_a_transaction() -> None:
