@@ -141,10 +141,10 @@ class Asker:
         self.names.topic_ids[name] = result.topic_id
         self.topics_made[name] = partitions
         for partition in range(partitions):
-            self._wait_until_led(name, partition)
+            self.wait_until_led(name, partition)
         return name
 
-    def _wait_until_led(self, name: str, partition: int) -> None:
+    def wait_until_led(self, name: str, partition: int) -> None:
         """A real Kafka answers CreateTopics before every part of it knows the topic."""
         give_up = time.monotonic() + PATIENCE_SECONDS
         while True:

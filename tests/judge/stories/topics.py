@@ -1,0 +1,111 @@
+"""Topics that grow, go, or are made anew while a transaction is open in them."""
+
+import time
+from typing import Final
+
+from odradek.protocol.apis.topics import (
+    CREATE_PARTITIONS,
+    DELETE_TOPICS,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    DeleteTopicsRequest,
+)
+from odradek.protocol.errors import ErrorCode
+from tests.judge.asker import BETWEEN_ATTEMPTS_SECONDS
+from tests.judge.asking import Batch, describe, producers, send
+from tests.judge.broker import Broker, Identity, Where
+from tests.judge.line import PATIENCE_SECONDS
+from tests.judge.reading import BY_NAME, fetch, list_offset
+from tests.judge.situations import GENERATIONS, TV2
+from tests.judge.story import variants
+
+T0: Final = ("t", 0)
+T1: Final = ("t", 1)
+U0: Final = ("u", 0)
+TIMEOUT_MS: Final = 60_000
+
+
+def write(broker: Broker, who: Identity, generation: int, where: Where, sequence: int = 0) -> None:
+    if generation != TV2:
+        broker.add("x", who, [where])
+    batch = Batch(where, who, sequence, is_transactional=True)
+    send(broker, "x", batch, version=12 if generation == TV2 else 11)
+
+
+def end(broker: Broker, who: Identity, generation: int, *, commit: bool) -> Identity:
+    return broker.end("x", who, commit=commit, version=5 if generation == TV2 else 3)
+
+
+def grow(broker: Broker, topic: str, count: int) -> None:
+    wanted = CreatePartitionsTopic(name=broker.names.on_wire(topic), count=count, assignments=None)
+    request = CreatePartitionsRequest(topics=(wanted,), timeout_ms=TIMEOUT_MS, validate_only=False)
+    broker.ask(f"grow {topic} to {count}", CREATE_PARTITIONS, 3, request)
+    broker.topics_made[topic] = count
+    for partition in range(count):
+        broker.wait_until_led(topic, partition)
+
+
+def delete(broker: Broker, topic: str) -> None:
+    wire = broker.names.on_wire(topic)
+    request = DeleteTopicsRequest(topic_names=(wire,), timeout_ms=TIMEOUT_MS)
+    broker.ask(f"delete {topic}", DELETE_TOPICS, 5, request)
+    del broker.topics_made[topic]
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    while True:  # a real Kafka answers before every part of it knows
+        read = fetch(broker.line, wire, 0, 0, version=BY_NAME).error_code
+        code, _ = list_offset(broker.line, wire, 0, -1)
+        if {read, code} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}:
+            return
+        assert time.monotonic() < give_up, (topic, read, code)
+        time.sleep(BETWEEN_ATTEMPTS_SECONDS)  # between two questions, not for luck
+
+
+@variants(generation=GENERATIONS, commit=(True, False))
+def story_new_partitions(broker: Broker, generation: int, commit: bool) -> None:
+    """They are not in the transaction until they are added."""
+    broker.topic("t")
+    who = broker.init("x")
+    write(broker, who, generation, T0)
+    write(broker, who, generation, T1)
+    grow(broker, "t", 3)
+    send(broker, "x", Batch(T1, who, is_transactional=True), version=11)
+    write(broker, who, generation, T1)
+    describe(broker, "x")
+    who = end(broker, who, generation, commit=commit)
+    write(broker, who, generation, ("t", 2))
+    end(broker, who, generation, commit=True)
+
+
+@variants(generation=GENERATIONS, commit=(True, False))
+def story_gone(broker: Broker, generation: int, commit: bool) -> None:
+    """The transaction keeps the partition in its list, and ends without it."""
+    broker.topic("t")
+    broker.topic("u")
+    who = broker.init("x")
+    write(broker, who, generation, T0)
+    write(broker, who, generation, U0)
+    delete(broker, "t")
+    describe(broker, "x")
+    write(broker, who, generation, T0, 1)
+    broker.add("x", who, [T0], version=5, verify_only=True)
+    who = end(broker, who, generation, commit=commit)
+    describe(broker, "x")
+    write(broker, who, generation, U0, 0 if generation == TV2 else 1)
+    end(broker, who, generation, commit=True)
+
+
+@variants(generation=GENERATIONS, commit=(True, False))
+def story_made_anew(broker: Broker, generation: int, commit: bool) -> None:
+    """The new topic knows nothing of the transaction, and gets its marker nevertheless."""
+    broker.topic("t")
+    who = broker.init("x")
+    write(broker, who, generation, T0)
+    delete(broker, "t")
+    broker.topic("t", 2)
+    producers(broker, "t")
+    broker.end_offsets("t")
+    who = end(broker, who, generation, commit=commit)
+    producers(broker, "t")
+    write(broker, who, generation, T0, 0 if generation == TV2 else 1)
+    write(broker, who, generation, T1)
+    end(broker, who, generation, commit=True)
