@@ -117,7 +117,8 @@ _ADVICE: Final[dict[ErrorCode, str]] = {
     ),
     ErrorCode.TOPIC_ALREADY_EXISTS: "choose another name, or use the topic that is there",
     ErrorCode.INVALID_TOPIC_EXCEPTION: (
-        "a topic's name has 1 to 249 of the characters a-z A-Z 0-9 . _ - and is not '.' or '..'"
+        "a topic's name has 1 to 249 of the characters a-z A-Z 0-9 . _ - and is not '.', '..' or"
+        " that of one of the broker's own"
     ),
     ErrorCode.MESSAGE_TOO_LARGE: (
         "send smaller records or batches, or raise the topic's max.message.bytes"
