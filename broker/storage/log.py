@@ -294,7 +294,8 @@ class Log:
             file.append(encode_snapshot(self.producers.entries.values()))
         finally:
             file.close()
-        self._unsynced_snapshots.append(offset)
+        if offset not in self._unsynced_snapshots:  # a roll may have failed behind it
+            self._unsynced_snapshots.append(offset)
 
     # durability
 

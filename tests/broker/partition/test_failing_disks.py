@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from odradek.broker.storage.config import LogConfig
-from odradek.broker.storage.files import offsets_in
+from odradek.broker.storage.files import file_path, offsets_in
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.broker.partition.running import code_of, running
 from tests.storage.samples import (
@@ -63,6 +63,23 @@ async def test_a_full_disk_while_rolling_leaves_the_log_as_it_was(call: str) -> 
     for _ in range(2):
         assert [h.base_offset for h, _ in await read_all(partition)] == [0, 1, 2]
         partition = await machine.restart_after_power_loss()
+
+
+async def test_a_roll_that_fails_again_and_again_has_one_snapshot_to_flush() -> None:
+    machine = Machine(config=LogConfig(segment_bytes=150))
+    partition = await machine.start()
+    client = Client(partition)
+    client.send("one")
+    client.send("two")
+    made = client.make("three")
+    for _ in range(5):
+        machine.disk.fail("open", errno.ENOSPC, path_end=".log")
+        with pytest.raises(KafkaError):
+            partition.append_from_client(memoryview(bytearray(made)))
+    assert partition.append_from_client(made).base_offset == 2
+    await partition.checkpoint()
+    path = file_path(PARTITION_DIRECTORY, 2, ".snapshot")
+    assert machine.disk.journal.count(f"fsync {path}") == 1
 
 
 @pytest.mark.parametrize("call", ["open", "append"])
