@@ -105,6 +105,7 @@ class Cluster:
         self._refreshing: dict[tuple[str, ...] | None, _Refresh] = {}
         self._manager: Any = None
         self._nursery: trio.Nursery | None = None
+        self._running: dict[trio.CancelScope, None] = {}
         self.is_closed = False
 
     async def __aenter__(self) -> Self:
@@ -130,11 +131,27 @@ class Cluster:
                 link.connection.close(Closed("the client was closed"))
         assert self._nursery is not None
         self._nursery.cancel_scope.cancel()
+        for scope in list(self._running):
+            scope.cancel()
 
     def spawn(self, task: Callable[..., Awaitable[None]], *args: object) -> None:
         """Run a task until the cluster is closed; if it is closed already, not at all."""
         if not self.is_closed and self._nursery is not None:
-            self._nursery.start_soon(task, *args)
+            self._nursery.start_soon(self._until_closed, task, args)
+
+    async def _until_closed(
+        self, task: Callable[..., Awaitable[None]], args: tuple[object, ...]
+    ) -> None:
+        """Who uses the client may be cancelled, and then has a transaction to abort on the way
+        out: the connections stay until `close`."""
+        if self.is_closed:
+            return
+        with trio.CancelScope(shield=True) as scope:
+            self._running[scope] = None
+            try:
+                await task(*args)
+            finally:
+                del self._running[scope]
 
     def check_open(self) -> None:
         """Raises `Closed` unless the cluster is entered and not left."""

@@ -14,6 +14,7 @@ from odradek.client import (
     Refused,
     TopicPartition,
 )
+from odradek.client.transaction import CANCELLED_GRACE_S
 from odradek.protocol.apis.produce import PRODUCE
 from odradek.protocol.apis.txn import (
     ADD_OFFSETS_TO_TXN,
@@ -282,6 +283,33 @@ async def test_cancelling_aborts_and_leaves_the_producer_usable(
         async with producer.transaction() as transaction:
             await transaction.send("t", b"b", partition=0)
     assert broker.stored["t", 0] == [b"b"]
+
+
+async def test_cancelling_what_is_around_the_producer_aborts_too(
+    autojump_clock: MockClock, broker: FakeBroker, producer_of: MakeProducer
+) -> None:
+    with trio.move_on_after(1):
+        async with (
+            producer_of(broker, transactional_id="x") as producer,
+            producer.transaction() as transaction,
+        ):
+            await (await transaction.send("t", b"a", partition=0))
+            await trio.sleep_forever()
+    assert broker.ended == [("x", False)]
+
+
+async def test_a_cancelled_producer_does_not_wait_long_for_a_silent_broker(
+    autojump_clock: MockClock, broker: FakeBroker, producer_of: MakeProducer
+) -> None:
+    with trio.move_on_after(1) as scope:
+        async with (
+            producer_of(broker, transactional_id="x") as producer,
+            producer.transaction() as transaction,
+        ):
+            await (await transaction.send("t", b"a", partition=0))
+            broker.next(END_TXN, *[SILENCE] * 10)
+            await trio.sleep_forever()
+    assert trio.current_time() - scope.deadline < CANCELLED_GRACE_S + 0.1
 
 
 async def test_a_commit_that_nobody_waits_for_goes_on(
