@@ -2,8 +2,11 @@
 
 The time index leads near the place; then batch headers are read, and the one batch that has the
 record is decoded. This is the only request for which the broker looks into batches.
+
+Segments that are thrown away or replaced meanwhile are no answer: then it is looked up once more.
 """
 
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -31,6 +34,35 @@ async def offset_for_timestamp(
 
     Raises KafkaError KAFKA_STORAGE_ERROR.
     """
+    return await _undisturbed(log, lambda: _first_at(log, timestamp_ms, to_offset))
+
+
+async def largest_timestamp(log: Log, to_offset: int) -> TimestampOffset | None:
+    """The first record with the largest time below `to_offset`, or None if nothing has a time.
+
+    Raises KafkaError KAFKA_STORAGE_ERROR.
+    """
+    return await _undisturbed(log, lambda: _first_of_largest(log, to_offset))
+
+
+async def _undisturbed(
+    log: Log, look_up: Callable[[], Awaitable[TimestampOffset | None]]
+) -> TimestampOffset | None:
+    """What is found, or goes wrong, while no segment goes."""
+    reader = log.reader
+    while True:
+        removal_count = reader.removal_count
+        try:
+            found = await look_up()
+        except KafkaError:
+            if reader.is_closed or removal_count == reader.removal_count:
+                raise
+            continue
+        if reader.is_closed or removal_count == reader.removal_count:
+            return found
+
+
+async def _first_at(log: Log, timestamp_ms: int, to_offset: int) -> TimestampOffset | None:
     for segment in list(log.segments):
         if segment.base_offset >= to_offset:
             return None
@@ -48,11 +80,7 @@ async def offset_for_timestamp(
     return None
 
 
-async def largest_timestamp(log: Log, to_offset: int) -> TimestampOffset | None:
-    """The first record with the largest time below `to_offset`, or None if nothing has a time.
-
-    Raises KafkaError KAFKA_STORAGE_ERROR.
-    """
+async def _first_of_largest(log: Log, to_offset: int) -> TimestampOffset | None:
     largest = -1
     for segment in list(log.segments):
         if segment.largest_timestamp_offset < to_offset:
@@ -61,7 +89,7 @@ async def largest_timestamp(log: Log, to_offset: int) -> TimestampOffset | None:
             async with aclosing(batches(log, segment.base_offset, to_offset)) as walked:
                 async for header, _ in walked:
                     largest = max(largest, header.max_timestamp)
-    return None if largest < 0 else await offset_for_timestamp(log, largest, to_offset)
+    return None if largest < 0 else await _first_at(log, largest, to_offset)
 
 
 async def _start(segment: Segment, timestamp_ms: int) -> int:

@@ -5,6 +5,7 @@ from random import Random
 from uuid import UUID
 
 import pytest
+import trio
 
 from odradek.broker.partition import Partition
 from odradek.broker.storage.config import LogConfig
@@ -170,6 +171,35 @@ async def test_a_time_in_an_open_transaction_is_not_found_by_a_committed_reader(
     found = await partition.max_timestamp(read_committed=True)
     assert found == TimestampOffset(timestamp_ms=START_MS, offset=0)
     assert await partition.offset_for_timestamp(START_MS + 50) is not None
+
+
+async def test_a_time_is_found_behind_what_is_thrown_away_meanwhile() -> None:
+    """It was OFFSET_OUT_OF_RANGE or KAFKA_STORAGE_ERROR."""
+    moment, is_over = 0, False
+    while not is_over:
+        machine = Machine(config=LogConfig(segment_bytes=300, index_interval_bytes=1))
+        partition = await machine.start()
+        for number in range(24):
+            partition.append_from_client(batch(timestamp_ms=START_MS + number % 23))
+        await partition.flush()
+        partition = await machine.restart()  # the indexes are only in their files
+        found: list[TimestampOffset | None] = []
+
+        async def look_up() -> None:
+            found.append(await partition.offset_for_timestamp(START_MS + 1))  # noqa: B023
+            found.append(await partition.max_timestamp())  # noqa: B023
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(look_up)
+            for _ in range(moment):
+                await trio.lowlevel.checkpoint()
+            is_over = len(found) == 2
+            await partition.delete_before(20)
+        either = [TimestampOffset(timestamp_ms=START_MS + at, offset=at) for at in (1, 20)]
+        assert found[0] in either, moment
+        assert found[1] == TimestampOffset(timestamp_ms=START_MS + 22, offset=22), moment
+        moment += 1
+    assert moment > 2
 
 
 async def test_nothing_has_a_time_in_an_empty_log() -> None:
