@@ -28,7 +28,12 @@ from typing import Final
 import trio
 
 from odradek.broker.api.context import RequestContext
-from odradek.broker.api.offsets import NOT_SAID, READ_COMMITTED, check_leader_epoch
+from odradek.broker.api.offsets import (
+    ISOLATION_LEVELS,
+    NOT_SAID,
+    READ_COMMITTED,
+    check_leader_epoch,
+)
 from odradek.broker.partition import Partition
 from odradek.protocol.apis.fetch import (
     AbortedTransaction,
@@ -43,7 +48,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 
 FULL_FETCH_EPOCHS: Final = frozenset({-1, 0})
 """Session epochs that do not go on with a session: 0 would like a new one, -1 wants none."""
-ISOLATION_LEVELS: Final = frozenset({0, READ_COMMITTED})
+BY_ID_FROM: Final = 13
 PARTITIONS_BETWEEN_YIELDS: Final = 64
 NONE_YET: Final = -1
 
@@ -62,7 +67,7 @@ async def fetch(context: RequestContext, request: FetchRequest) -> FetchResponse
     if request.session_epoch not in FULL_FETCH_EPOCHS:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=())
     if request.isolation_level not in ISOLATION_LEVELS:
-        return FetchResponse(error_code=ErrorCode.INVALID_REQUEST, responses=())
+        return _refused(context, request, KafkaError(ErrorCode.INVALID_REQUEST))
     readings = list(_readings(context, request))
     found = await _poll(context, request, readings)
     by_topic: list[list[PartitionData]] = [[] for _ in request.topics]
@@ -78,11 +83,26 @@ async def fetch(context: RequestContext, request: FetchRequest) -> FetchResponse
     )
 
 
+def _refused(context: RequestContext, request: FetchRequest, error: KafkaError) -> FetchResponse:
+    """For the whole request, which before version 7 only its partitions can say."""
+    topics = () if context.api_version >= BY_ID_FROM else request.topics
+    return FetchResponse(
+        error_code=error.code,
+        responses=tuple(
+            FetchableTopicResponse(
+                topic=topic.topic,
+                partitions=tuple(_failed(None, wanted, error) for wanted in topic.partitions),
+            )
+            for topic in topics
+        ),
+    )
+
+
 def _readings(context: RequestContext, request: FetchRequest) -> Iterator[Reading]:
     is_follower = request.replica_id >= 0 or request.replica_state.replica_id >= 0
     for number, topic in enumerate(request.topics):
         name, unknown = topic.topic, None
-        if context.api_version >= 13:
+        if context.api_version >= BY_ID_FROM:
             found = context.core.cluster.image.topic_by_id(topic.topic_id)
             if found is None:
                 unknown = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)

@@ -11,7 +11,7 @@ came with 7, -4 with 8, -5 with 9, -6 with 11: before, and for other negative ti
 UNSUPPORTED_VERSION for the partition.
 
 Differs from Kafka: nothing past the last stable offset is found under read_committed, and the end
-is never told below the log's start.
+is never told below the log's start. An isolation level other than 0 and 1 is INVALID_REQUEST.
 """
 
 from collections import Counter
@@ -35,6 +35,7 @@ from odradek.protocol.apis.offsets import (
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 READ_COMMITTED: Final = 1
+ISOLATION_LEVELS: Final = frozenset({0, READ_COMMITTED})
 NOT_SAID: Final = -1
 
 
@@ -90,6 +91,10 @@ async def _list_offset(
         if is_repeated:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "The request names the partition twice.")
         _check_timestamp(wanted.timestamp, context.api_version)
+        if request.isolation_level not in ISOLATION_LEVELS:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"There is no isolation level {request.isolation_level}."
+            )
         partition = context.core.partitions.get(topic, index)
         check_leader_epoch(partition, wanted.current_leader_epoch)
         read_committed = request.isolation_level == READ_COMMITTED

@@ -122,3 +122,12 @@ def test_the_leader_epoch_is_checked_and_told(
         assert (unknown.error_code, unknown.leader_epoch, unknown.end_offset) == (E.NONE, -1, -1)
         assert end_of(epoch, current=epoch).error_code == E.FENCED_LEADER_EPOCH
         assert end_of(epoch, current=epoch + 2).error_code == E.UNKNOWN_LEADER_EPOCH
+
+
+@pytest.mark.parametrize("version", range(2, 12))
+def test_an_isolation_level_that_there_is_none_of_is_refused(
+    client: RawClient, topic: str, version: int
+) -> None:
+    """It was taken for read_uncommitted."""
+    answer = list_offset(client, topic, -1, version=version, isolation_level=7)
+    assert answer.error_code == E.INVALID_REQUEST
