@@ -50,6 +50,7 @@ from odradek.broker.group.store import (
     StoredOffset,
 )
 from odradek.broker.group.timers import Timers
+from odradek.broker.settings import INT64_MAX
 from odradek.broker.state_partition import StatePartitions
 from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -396,9 +397,14 @@ def _stored_of(asked: OffsetToStore, now_ms: int) -> StoredOffset:
         leader_epoch=asked.leader_epoch,
         metadata=asked.metadata,
         commit_timestamp_ms=now_ms,
-        expire_timestamp_ms=NO_EXPIRY if asked.retention_ms < 0 else now_ms + asked.retention_ms,
+        expire_timestamp_ms=_expiry_of(asked.retention_ms, now_ms),
         topic_id=asked.topic_id,
     )
+
+
+def _expiry_of(retention_ms: int, now_ms: int) -> int:
+    """Of very long ones the sum does not fit into 64 bits."""
+    return NO_EXPIRY if retention_ms < 0 else min(now_ms + retention_ms, INT64_MAX)
 
 
 def _unknown_member(group_id: str) -> KafkaError:

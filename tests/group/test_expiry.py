@@ -90,6 +90,18 @@ async def test_a_client_may_ask_for_its_own_retention(world: World) -> None:
     assert world.stored() == {}
 
 
+async def test_a_retention_that_reaches_beyond_all_clocks_is_for_ever(world: World) -> None:
+    await world.groups.commit_offsets(
+        Committing(
+            group_id=GROUP,
+            claim=Claim(),
+            offsets={P0: OffsetToStore(offset=1, retention_ms=2**63 - 1)},
+        )
+    )
+    await trio.sleep(8 * DAY)
+    assert world.stored() == {P0: 1}
+
+
 async def test_an_empty_group_without_offsets_goes_but_not_under_a_newcomers_feet(
     world: World,
 ) -> None:
