@@ -167,8 +167,10 @@ class Producer:
         be quick and not raise. Raises `Refused` for what cannot be sent, `TimedOut` if there was
         no room, or the topic did not appear, within `max_block_ms`.
         """
+        number = self._transaction_number
         if self._yield_after_bytes <= 0:
             await self._give_way()
+            self._check_still_sending(number)
         while True:
             delivery = self.send_nowait(
                 topic,
@@ -182,6 +184,7 @@ class Producer:
             if delivery is not None:
                 return delivery
             await self.prepare(topic)
+            self._check_still_sending(number)
 
     def send_nowait(
         self,
@@ -250,8 +253,10 @@ class Producer:
         """
         if self._control is not None:
             self._control.check_sending()
+        number = self._transaction_number
         await self.prepare(topic)
         known = await self._cluster.topic(topic)
+        self._check_still_sending(number)
         if partition not in known.partitions:
             raise self._cluster.metadata.no_leader(TopicPartition(topic, partition))
         queue = self._accumulator.queue(topic, partition)
@@ -287,6 +292,18 @@ class Producer:
         late = sum(1 for batch in waiting if not batch.is_done)
         if late:
             raise TimedOut(f"{late} batches were not acknowledged within {timeout_ms} ms")
+
+    @property
+    def _transaction_number(self) -> int:
+        return self._control.number if self._control is not None else 0
+
+    def _check_still_sending(self, number: int) -> None:
+        """After a wait: another task may have ended the transaction, and begun the next one, of
+        which the record must not become part."""
+        if self._transaction_number != number:
+            raise Refused("the transaction has ended while a record of it waited to be taken")
+        if self._control is not None:
+            self._control.check_sending()
 
     async def partitions_for(self, topic: str) -> int:
         """How many partitions the topic has. Raises `TimedOut` if there is no such topic."""

@@ -335,6 +335,8 @@ class TransactionControl:
         self.groups = {}
         self._wanted = {}
         self._is_started = self._has_gap = self._was_ended = False
+        # What the transaction before has lost is no failure of this one.
+        self._accumulator.take_unseen_error()
 
     async def prepare(self) -> PreparedTransaction:
         """Wait until all of the transaction is stored; from now on it may only be ended.
@@ -470,8 +472,12 @@ class TransactionControl:
     async def _recover(self, committed: bool, refusal: Refusal) -> None:
         """EndTxn was refused: find out why, and make a clean start if that is possible."""
         if refusal.code not in _UNKNOWN_END:
-            self._judge(refusal.error)
-            raise refusal.error
+            error = refusal.error
+            if not (committed or isinstance(error, Fatal)):
+                # Nothing but another producer helps where an abort is refused.
+                error = Fatal(f"{error}. Make a new producer.", code=refusal.code)
+            self._judge(error)
+            raise error
         try:
             if refusal.code in FENCED:
                 raise self._taken_over()
