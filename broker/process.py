@@ -34,6 +34,29 @@ LOCK_FILE: Final = ".lock"
 FILES_OF_A_CONNECTION: Final = 2
 """Of the open files that a process may have, every second may be a connection."""
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+LINE_MAX_CHARACTERS: Final = 2000
+
+
+class OneLine(logging.Formatter):
+    """A message is one line, and not a long one: names in it are whatever a client sends.
+
+    A traceback below it has its own lines.
+    """
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        line = super().formatMessage(record)
+        if len(line) > LINE_MAX_CHARACTERS:
+            left_out = len(line) - LINE_MAX_CHARACTERS
+            line = f"{line[:LINE_MAX_CHARACTERS]}... ({left_out} characters left out)"
+        if not line.isprintable():
+            line = "".join(map(_printable, line))
+        return line
+
+
+def _printable(character: str) -> str:
+    if character.isprintable():
+        return character
+    return character.encode("unicode_escape").decode()
 
 
 def run(
@@ -46,11 +69,9 @@ def run(
 
     Raises `CannotServe`.
     """
-    logging.basicConfig(
-        level=logging.INFO,
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(OneLine("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     address = Address(
         host=listen[0],
         port=listen[1],

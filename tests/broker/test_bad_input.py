@@ -22,6 +22,7 @@ from odradek.protocol.apis.produce import PRODUCE
 from odradek.protocol.apis.versions import API_VERSIONS, ApiVersionsRequest
 from odradek.protocol.connection import LENGTH_BYTES
 from odradek.protocol.errors import ErrorCode
+from tests.broker.asks import BY_NAME, batch, produce_request
 from tests.broker.costs import resident_kib
 from tests.broker.raw import PATIENCE_SECONDS, RawClient
 from tests.broker.samples import request_frame
@@ -295,6 +296,18 @@ def test_the_body_that_those_spoil_is_good(broker: RunningBroker) -> None:
         assert METADATA.parse_response(12, client.frame()[5:]).topics == ()
         client.send(metadata_frame(4, struct.pack(">i", 0) + b"\0"))
         assert METADATA.parse_response(4, client.frame()[4:]).topics == ()
+
+
+def test_a_name_is_in_the_log_without_new_lines_of_its_own_nor_whole_if_it_is_long(
+    broker: RunningBroker,
+) -> None:
+    name = "x\n2026-01-01 00:00:00,000 CRITICAL all is lost" + "y" * 100_000
+    with RawClient(broker) as client:
+        client.request(PRODUCE, BY_NAME, produce_request(name, batch(b"value"), acks=0))
+        assert client.is_closed_by_broker()
+    (line,) = [line for line in broker.log.splitlines() if "all is lost" in line]
+    assert r"records for x\n2026-01-01" in line
+    assert len(line) < 3_000
 
 
 @pytest.mark.parametrize("count", [2, 10_000])
