@@ -92,6 +92,8 @@ class Consumer:
         """Hand out nothing of these (none given: of all) until they are resumed."""
         for one in self._some(partitions):
             one.is_paused = True
+        if self._run_of is not None and self._run_of.is_paused:
+            self._drop_run()
 
     def resume(self, *partitions: TopicPartition) -> None:
         for one in self._some(partitions):
@@ -231,25 +233,23 @@ class Consumer:
     def _take(self, count: int) -> list[ConsumerRecord]:
         taken: list[ConsumerRecord] = []
         for one in self._readers():
-            while one.fetched and len(taken) < count:
-                taken += self._take_from(one, count - len(taken), taken)
+            try:
+                while one.fetched and len(taken) < count:
+                    taken += self._take_from(one, count - len(taken))
+            except OdradekError:
+                if not taken:
+                    raise
+                self._put_first(one)
+                break
             if len(taken) >= count:
                 self._put_last(one)
                 break
         return taken
 
-    def _take_from(
-        self, one: Assigned, count: int, before: Sequence[object] = ()
-    ) -> list[ConsumerRecord]:
+    def _take_from(self, one: Assigned, count: int) -> list[ConsumerRecord]:
         """Some records of a partition; its position is behind them."""
         assert one.position is not None, one.name
-        fetched = one.fetched[0]
-        try:
-            records = fetched.take(one.position, count, self._config.check_crcs)
-        except OdradekError:
-            if before:
-                return []
-            raise
+        records = one.fetched[0].take(one.position, count, self._config.check_crcs)
         if records:
             one.position = records[-1].offset + 1
         one.skip_read()
@@ -260,12 +260,23 @@ class Consumer:
         self._turns.remove(one)
         self._turns.append(one)
 
+    def _put_first(self, one: Assigned) -> None:
+        """What cannot be read of it is told the next time, once what was taken is handed out."""
+        self._turns.remove(one)
+        self._turns.insert(0, one)
+
     def _take_batches(self, max_bytes: int) -> list[FetchedBatch]:
         taken: list[FetchedBatch] = []
         size_bytes = 0
         for one in self._readers():
             while one.fetched and one.position is not None:
-                batch = one.fetched[0].take_batch(one.position, self._config.check_crcs)
+                try:
+                    batch = one.fetched[0].take_batch(one.position, self._config.check_crcs)
+                except OdradekError:
+                    if not taken:
+                        raise
+                    self._put_first(one)
+                    return taken
                 if batch is not None:
                     one.position = batch.header.next_offset
                     taken.append(batch)

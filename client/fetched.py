@@ -53,7 +53,7 @@ def visible_batches(
 class Fetched:
     """A partition's part of an answer. It is read from front to back, once."""
 
-    __slots__ = ("_batches", "_decoded", "_index", "_topic", "name", "next_offset", "size_bytes")
+    __slots__ = ("_batches", "_current", "_decoded", "_index", "name", "next_offset", "size_bytes")
 
     def __init__(
         self,
@@ -73,6 +73,8 @@ class Fetched:
         """Where to go on when all of it was read."""
         self._batches = visible_batches(batches, aborted)
         self._batches.reverse()
+        self._current: tuple[BatchHeader, memoryview] | None = None
+        """The batch that was decoded last."""
         self._decoded: list[ConsumerRecord] = []
         self._index = 0
 
@@ -90,7 +92,7 @@ class Fetched:
             self._decoded, self._index = [], 0
             while self._batches and not self._decoded:
                 self._decoded = self._decode(*self._batches[-1], position, check_crcs)
-                self._batches.pop()
+                self._current = self._batches.pop()
         if self._index == 0 and len(self._decoded) <= count:
             taken, self._decoded = self._decoded, []
             return taken
@@ -119,8 +121,12 @@ class Fetched:
     def take_batch(self, position: int, check_crcs: bool) -> FetchedBatch | None:
         """The next whole batch; None at the end. Raises `Refused` for a damaged one.
 
-        After `take` left part of a batch, the rest of that batch is not given again.
+        A batch of which `take` left a part is given once more, to be read from `position` on.
         """
+        if self._current is not None and self._index < len(self._decoded):
+            header, data = self._current
+            self._decoded, self._index = [], 0
+            return FetchedBatch(*self.name, header, data, max(position, header.base_offset))
         if not self._batches:
             return None
         header, data = self._batches[-1]

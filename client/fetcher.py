@@ -378,8 +378,9 @@ class Fetcher:
             self._tell_all([one], error_for(code, doing))
 
     def _out_of_range(self, one: Assigned, doing: str) -> None:
-        if one.fetched:
-            return  # read to the end of what there is first: it is asked again from there
+        if one.fetched:  # read to the end of what there is first: it is asked again from there
+            one.not_before = trio.current_time() + self._backoff.next_seconds()
+            return
         if self._config.auto_offset_reset == "error":
             self._tell_all([one], error_for(ErrorCode.OFFSET_OUT_OF_RANGE, doing))
             return

@@ -22,6 +22,14 @@ from odradek.protocol.apis.coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from odradek.protocol.apis.fetch import (
+    FETCH,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
 from odradek.protocol.apis.metadata import (
     METADATA,
     MetadataRequest,
@@ -62,6 +70,7 @@ SERVED: Final[tuple[Api[Any, Any], ...]] = (
     API_VERSIONS,
     METADATA,
     PRODUCE,
+    FETCH,
     FIND_COORDINATOR,
     INIT_PRODUCER_ID,
     ADD_PARTITIONS_TO_TXN,
@@ -136,6 +145,8 @@ class FakeBroker:
         self.ended, self.codecs = self.state.ended, self.state.codecs
         self.connections = 0
         self.is_down = False
+        self.read: Callable[[FetchPartition], PartitionData | None] = lambda _: None
+        """What a fetch gets of a partition; without anything, an answer never comes."""
         self._nursery = nursery
         self._next: dict[int, deque[Answer]] = defaultdict(deque)
         self._connected: set[trio.CancelScope] = set()
@@ -143,6 +154,7 @@ class FakeBroker:
             API_VERSIONS.key: self._api_versions,
             METADATA.key: self._metadata,
             PRODUCE.key: self.state.produce,
+            FETCH.key: self._fetch,
             FIND_COORDINATOR.key: self._find_coordinator,
             INIT_PRODUCER_ID.key: self.state.init_producer_id,
             ADD_PARTITIONS_TO_TXN.key: self.state.add_partitions,
@@ -227,6 +239,8 @@ class FakeBroker:
         response = self._handlers[request.api.key](request.body, code)
         if answer is LOST_AFTER:
             return False
+        if response is None:
+            await trio.sleep_forever()
         parts = protocol.build_response(request, response)
         try:
             await stream.send_all(b"".join(parts))
@@ -257,6 +271,20 @@ class FakeBroker:
             ),
             finalized_features=features,
         )
+
+    def _fetch(self, body: FetchRequest, code: ErrorCode) -> FetchResponse | None:
+        topics = tuple(
+            FetchableTopicResponse(
+                topic=topic.topic,
+                partitions=tuple(
+                    data for wanted in topic.partitions if (data := self.read(wanted)) is not None
+                ),
+            )
+            for topic in body.topics
+        )
+        if not any(topic.partitions for topic in topics):
+            return None
+        return FetchResponse(error_code=code, responses=topics)
 
     def _metadata(self, body: MetadataRequest, code: ErrorCode) -> MetadataResponse:
         wanted = [t.name for t in body.topics] if body.topics is not None else list(self.topics)
