@@ -291,16 +291,15 @@ class Consumer:
         """Records of one partition for the iteration, whose position is moved one by one."""
         self._drop_run()
         for one in self._readers():
-            if one.fetched and one.position is not None:
-                fetched = one.fetched[0]
-                self._run = fetched.take(
+            while one.fetched and one.position is not None:
+                self._run = one.fetched[0].take(
                     one.position, self._config.max_poll_records, self._config.check_crcs
                 )
-                self._run_of = one
-                self._put_last(one)
                 if self._run:
+                    self._run_of = one
+                    self._put_last(one)
                     return self._run
-                one.skip_read()
+                one.skip_read()  # compaction leaves batches without records
         return []
 
     def _rest_of_run(self, count: int) -> list[ConsumerRecord]:

@@ -6,8 +6,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from odradek.broker.storage.compaction.batches import emptied
 from odradek.client import Consumer, Refused, TopicPartition
 from odradek.protocol.apis.fetch import FetchPartition, PartitionData
+from odradek.protocol.batch import read_header
 from odradek.protocol.errors import ErrorCode
 from tests.client.fake_broker import ADDRESS, FakeBroker
 from tests.client.test_fetched import data
@@ -112,6 +114,27 @@ async def test_an_iteration_hands_out_nothing_of_what_is_paused(
         assert await consumer.position(paused) == 1
         consumer.resume(paused)
         assert [(await anext(consumer)).offset for _ in range(2)] == [1, 2]
+
+
+async def test_an_iteration_passes_over_fetches_without_records(
+    autojump_clock: MockClock, fake_broker: FakeBroker
+) -> None:
+    """Two were there before it looked, and it waited for a third."""
+    of_compacted = bytes(emptied(read_header(data(1, b"1", b"2"))))
+    answers = {0: data(0, b"0"), 1: of_compacted, 3: data(3, b"3")}
+
+    def read(wanted: FetchPartition) -> PartitionData | None:
+        records = answers.get(wanted.fetch_offset)
+        return None if records is None else part(wanted.partition, records)
+
+    fake_broker.read = read
+    async with consumer_of(fake_broker) as consumer:
+        consumer.assign([PLACE])
+        consumer.seek(PLACE, 0)
+        assert (await anext(consumer)).offset == 0
+        await trio.sleep(1)  # until both of the others are there
+        with trio.fail_after(60):
+            assert (await anext(consumer)).offset == 3
 
 
 async def test_an_offset_that_goes_while_records_wait_is_not_asked_for_all_the_time(
