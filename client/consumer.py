@@ -215,6 +215,7 @@ class Consumer:
                     self._fetcher.start()
                     return taken
                 self._raise_error()
+                self._fetcher.start()  # what was read to its end left room
                 await self._fetcher.arrived()
         return []
 

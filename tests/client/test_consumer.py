@@ -21,8 +21,8 @@ THREE = data(0, b"0", b"1", b"2")
 Read = Callable[[FetchPartition], PartitionData | None]
 
 
-def consumer_of(broker: FakeBroker) -> Consumer:
-    return Consumer(ADDRESS, connect=broker.connect)
+def consumer_of(broker: FakeBroker, *, prefetch_bytes: int = 1 << 20) -> Consumer:
+    return Consumer(ADDRESS, connect=broker.connect, prefetch_bytes=prefetch_bytes)
 
 
 def part(partition: int, records: bytes, code: ErrorCode = ErrorCode.NONE) -> PartitionData:
@@ -135,6 +135,18 @@ async def test_an_iteration_passes_over_fetches_without_records(
         await trio.sleep(1)  # until both of the others are there
         with trio.fail_after(60):
             assert (await anext(consumer)).offset == 3
+
+
+async def test_an_iteration_that_has_read_all_there_was_room_for_goes_on(
+    autojump_clock: MockClock, fake_broker: FakeBroker
+) -> None:
+    """What it had read to its end took the room of the next fetch, for minutes."""
+    fake_broker.read = lambda wanted: part(wanted.partition, data(wanted.fetch_offset, b"one"))
+    async with consumer_of(fake_broker, prefetch_bytes=1) as consumer:
+        consumer.assign([PLACE])
+        consumer.seek(PLACE, 0)
+        with trio.fail_after(60):
+            assert [(await anext(consumer)).offset for _ in range(40)] == list(range(40))
 
 
 async def test_an_offset_that_goes_while_records_wait_is_not_asked_for_all_the_time(
