@@ -216,14 +216,16 @@ class Sender:
 
     def _take(self, queue: PartitionQueue, now: float) -> Batch | None:
         linger = 0.0 if self._flushing else self._linger
+        due = queue.open.opened_at + linger if queue.open is not None else NEVER
         batch = queue.take(
             self.identity,
             self._codec,
             is_transactional=self.gate is not None,
-            open_since=now - linger,
+            open_since=now if due <= now else -NEVER,
         )
-        if batch is None and linger and queue.open is not None:
-            self._wake_at(queue.open.opened_at + linger)
+        # What is due and was not taken waits for an answer, which pumps.
+        if batch is None and due > now:
+            self._wake_at(due)
         return batch
 
     def _post(self, connection: Connection, batches: list[Batch]) -> None:
