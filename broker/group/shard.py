@@ -140,7 +140,7 @@ class Shard:
         """Wait until what is below `next_offset` is durable, and see to it that it is visible."""
         with _as_the_coordinator_says():
             await self._partition.flushed(next_offset)
-        self._apply_below(next_offset)
+        self.durable_below(next_offset)
 
     def marker_written(self, producer_id: int, *, committed: bool, marker_offset: int) -> None:
         """A marker was appended: once it is durable, what the producer has pending before it is

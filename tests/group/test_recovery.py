@@ -117,6 +117,27 @@ async def test_a_marker_that_arrives_while_the_log_is_read_is_not_missed(world: 
     assert not world.is_unstable(P0)
 
 
+async def test_a_topic_that_goes_while_the_log_is_read_takes_no_marker_before_its_time(
+    world: World,
+) -> None:
+    """What the marker decides on was still to be read then, and was pending for ever."""
+    other = TopicPartition("other", 0)
+    await world.commit_in_transaction({P0: 1})
+    await world.commit_in_transaction({other: 2}, producer_id=2)
+    world.stop()
+    before = world.log
+    for moment in range(10):
+        world.partitions.current[0] = before.hand_over()
+        world.groups = world._coordinator()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(world.groups.load, 0)
+            for _ in range(moment):
+                await trio.lowlevel.checkpoint()
+            world.groups.markers_durable(0, world.mark(committed=True, producer_id=2))
+            await world.groups.forget_topic(P0.topic)
+        assert world.fetch(other, require_stable=True)[other].offset == 2, moment
+
+
 async def test_while_the_log_is_read_heartbeats_are_answered_well(world: World) -> None:
     member = world.member()
     await member.join_and_sync()
