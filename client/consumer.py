@@ -96,9 +96,11 @@ class Consumer:
             self._drop_run()
 
     def resume(self, *partitions: TopicPartition) -> None:
-        for one in self._some(partitions):
+        paused = [one for one in self._some(partitions) if one.is_paused]
+        for one in paused:
             one.is_paused = False
-        self._fetcher.take_back()
+        if paused:
+            self._fetcher.take_back()
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on reading a partition from an offset."""

@@ -8,7 +8,7 @@ from trio.testing import MockClock
 
 from odradek.broker.storage.compaction.batches import emptied
 from odradek.client import Consumer, Refused, TopicPartition
-from odradek.protocol.apis.fetch import FetchPartition, PartitionData
+from odradek.protocol.apis.fetch import FETCH, FetchPartition, PartitionData
 from odradek.protocol.batch import read_header
 from odradek.protocol.errors import ErrorCode
 from tests.client.fake_broker import ADDRESS, FakeBroker
@@ -114,6 +114,19 @@ async def test_an_iteration_hands_out_nothing_of_what_is_paused(
         assert await consumer.position(paused) == 1
         consumer.resume(paused)
         assert [(await anext(consumer)).offset for _ in range(2)] == [1, 2]
+
+
+async def test_resuming_what_is_not_paused_takes_no_fetch_back(
+    autojump_clock: MockClock, fake_broker: FakeBroker
+) -> None:
+    """Who did so before each poll got nothing from a broker that took longer than a poll."""
+    async with consumer_of(fake_broker) as consumer:
+        consumer.assign([PLACE])
+        consumer.seek(PLACE, 0)
+        for _ in range(3):
+            consumer.resume()
+            assert await consumer.poll(100) == []
+        assert len(fake_broker.asked(FETCH)) == 1
 
 
 async def test_an_iteration_passes_over_fetches_without_records(
