@@ -473,8 +473,10 @@ class TransactionControl:
         """EndTxn was refused: find out why, and make a clean start if that is possible."""
         if refusal.code not in _UNKNOWN_END:
             error = refusal.error
-            if not (committed or isinstance(error, Fatal)):
-                # Nothing but another producer helps where an abort is refused.
+            may_abort = committed and self._prepared is None
+            if not (may_abort or isinstance(error, Fatal)):
+                # Nothing but another producer helps where an abort is refused, or the commit of
+                # what is prepared: that it is to be committed may be decided elsewhere.
                 error = Fatal(f"{error}. Make a new producer.", code=refusal.code)
             self._judge(error)
             raise error

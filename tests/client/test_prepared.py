@@ -10,8 +10,9 @@ from trio.testing import MockClock
 from odradek.broker.testing import RunningBroker, run_broker
 from odradek.client import Completion, Fatal, PreparedTransaction, Refused, blocking
 from odradek.protocol.apis.txn import END_TXN
+from odradek.protocol.errors import ErrorCode
 from tests.client.conftest import MakeProducer
-from tests.client.fake_broker import SILENCE, FakeBroker
+from tests.client.fake_broker import SILENCE, FakeBroker, refused
 from tests.client.live import name_of
 
 
@@ -67,6 +68,29 @@ async def test_a_failed_producer_says_why_when_it_is_to_complete(
         for _ in range(2):
             with pytest.raises(Fatal, match="whether it was committed is not known"):
                 await producer.complete(prepared)
+
+
+@pytest.mark.parametrize("is_by_block", [True, False], ids=["commit", "complete"])
+@pytest.mark.parametrize(
+    "code", [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.TRANSACTION_ABORTABLE], ids=lambda c: c.name
+)
+async def test_what_is_prepared_is_not_aborted_because_its_commit_is_refused(
+    autojump_clock: MockClock,
+    fake_broker: FakeBroker,
+    producer_of: MakeProducer,
+    is_by_block: bool,
+    code: ErrorCode,
+) -> None:
+    """The database had committed, so that the two did not end alike."""
+    async with producer_of(fake_broker, transactional_id="x") as producer:
+        transaction = producer.transaction()
+        async with transaction:
+            await transaction.send("t", b"a", partition=0)
+            prepared = await transaction.prepare()
+        fake_broker.next(END_TXN, refused(code))
+        with pytest.raises(Fatal, match=f"{code.name}.*Make a new producer"):
+            await (transaction.commit() if is_by_block else producer.complete(prepared))
+    assert fake_broker.ended == []
 
 
 async def test_what_was_completed_cannot_be_ended_once_more(
