@@ -312,7 +312,11 @@ class Transaction:
         traceback: TracebackType | None,
     ) -> None:
         if exc is None:
-            await self._producer._handed_over()
+            try:
+                await self._producer._handed_over()
+            except BaseException as interrupted:  # Ctrl-C
+                await self._leave(type(interrupted), interrupted, interrupted.__traceback__)
+                raise
         else:
             self._producer._drop_queue()
         await self._inner.__aexit__(exc_type, exc, traceback)
