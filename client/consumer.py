@@ -320,6 +320,7 @@ class Consumer:
         self._run, self._run_index, self._run_of = [], 0, None
         if one is not None and is_left and one.position is not None:
             one.move(one.position)
+            self._fetcher.take_back()
 
     # Offsets
 

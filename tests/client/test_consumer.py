@@ -97,6 +97,20 @@ async def test_the_rest_of_a_batch_is_given_as_a_batch(
         assert await consumer.position(PLACE) == 3
 
 
+async def test_what_an_iteration_leaves_does_not_wait_for_a_long_poll(
+    autojump_clock: MockClock, fake_broker: FakeBroker
+) -> None:
+    """It was fetched again only after the broker had nothing to say of what follows."""
+    fake_broker.read = only_at_once(THREE)
+    async with consumer_of(fake_broker) as consumer:
+        consumer.assign([PLACE])
+        consumer.seek(PLACE, 0)
+        assert (await anext(consumer)).offset == 0
+        await trio.sleep(1)  # the long poll is under way
+        (batch,) = await consumer.fetch_batches()
+        assert batch.start_offset == 1
+
+
 async def test_an_iteration_hands_out_nothing_of_what_is_paused(
     autojump_clock: MockClock, fake_broker: FakeBroker
 ) -> None:
