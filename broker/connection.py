@@ -11,7 +11,8 @@ scope for every request costs more than parsing it:
 
 - a frame that has begun must be complete `frame_seconds` later, whatever trickles in meanwhile;
 - without a request or an answer being read by the client for `idle_seconds` the connection ends;
-- when memory is short, clients that are slow to read their answers go first.
+- when memory is short, clients that are slow to read their answers go first, then those whose
+  requests are not complete.
 
 What ends a connection: the end of the stream (answers under way are still sent), bytes that are not
 the protocol (one log line says why), a limit, a bug of ours (a traceback; others do not notice).
@@ -21,16 +22,16 @@ than one that is wrong.
 
 import logging
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from traceback import walk_tb
+from traceback import clear_frames, walk_tb
 from typing import Any, Final
 
 import trio
 
 from odradek.broker.api.context import Core, Deferred, Handler, RequestContext
-from odradek.broker.env import Connection
+from odradek.broker.env import Buffer, Connection
 from odradek.broker.txn.presence import Seat
 from odradek.protocol.api import Api
 from odradek.protocol.apis import APIS
@@ -64,12 +65,18 @@ class Limits:
 
 
 class Memory:
-    """How many bytes of requests and answers all connections hold; above the limit nobody reads."""
+    """How many bytes of requests and answers all connections hold; above the limit nobody reads.
+
+    What a large answer is made of has the same limit, and requests do not count there: answers go
+    when clients take them, but a request that waits for room would not.
+    """
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
         self._room = trio.lowlevel.ParkingLot()
+        self._answers_bytes = 0
+        self._room_for_answers = trio.lowlevel.ParkingLot()
 
     @property
     def is_short(self) -> bool:
@@ -87,13 +94,35 @@ class Memory:
         while self.is_short:
             await self._room.park()
 
+    def take_for_answer(self, count: int) -> None:
+        self._answers_bytes += count
+
+    def give_back_of_answer(self, count: int) -> None:
+        self._answers_bytes -= count
+        if self._answers_bytes < self.limit_bytes and self._room_for_answers:
+            self._room_for_answers.unpark_all()
+
+    @asynccontextmanager
+    async def reading(self, max_bytes: int) -> AsyncIterator[None]:
+        """Read up to `max_bytes` for an answer inside, once there is room for them."""
+        while self._answers_bytes >= self.limit_bytes:
+            await self._room_for_answers.park()
+        self.take_for_answer(max_bytes)
+        try:
+            yield
+        finally:
+            self.give_back_of_answer(max_bytes)
+
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A request whose answer is not sent yet; `size_bytes` is the memory that it holds."""
+    """A request whose answer is not sent yet; `size_bytes` is the memory that it holds.
+
+    An answer that is known is there as its bytes.
+    """
 
     request: Request
-    answer: Any
+    answer: Deferred | list[Buffer]
     size_bytes: int
 
 
@@ -129,6 +158,7 @@ class ClientConnection:
         )
         self._pending_count = 0
         self._held_bytes = 0
+        self._answers_bytes = 0
         self._steps = 0
         self._is_stopping = False
         self._is_waiting = False
@@ -148,14 +178,17 @@ class ClientConnection:
                     self._to_writer.close()
         except* ProtocolError as group:
             LOGGER.info("connection of %s closed: %s", self.peer, _first(group))
-        except* trio.BrokenResourceError:
+        except* trio.BrokenResourceError as group:
             self._was_closed_by_client = not self._is_stopping
             LOGGER.debug("connection of %s was reset", self.peer)
+            _let_go(group)
         except* _OurBug:
             pass  # its traceback is in the log
         finally:
             self._memory.give_back(self._held_bytes)
-            self._held_bytes = 0
+            self._memory.give_back_of_answer(self._answers_bytes)
+            self._held_bytes = self._answers_bytes = 0
+            del self._frames
             if self._seat is not None:
                 self._seat.leave(is_gone=self._was_closed_by_client)
 
@@ -163,6 +196,15 @@ class ClientConnection:
     def held_bytes(self) -> int:
         """Bytes of its requests and answers that are in memory."""
         return self._held_bytes
+
+    @property
+    def is_inside_request(self) -> bool:
+        """Whether a part of a request has come, and it is waited for the rest alone."""
+        return (
+            self._frames.is_inside_frame
+            and self._read_deadline < math.inf
+            and not self._pending_count
+        )
 
     def stop(self) -> None:
         """Take no further request; what has been asked is still answered.
@@ -192,11 +234,13 @@ class ClientConnection:
         self._whole.cancel()
 
     def close_slow(self) -> None:
-        """End because memory is short and this client is slow to take its answer."""
+        """End because memory is short and this client does not get on."""
         LOGGER.warning(
-            "connection of %s closed: memory is short (queued.max.request.bytes), and the client "
-            "does not read its answers",
+            "connection of %s closed: memory is short (queued.max.request.bytes), and %s",
             self.peer,
+            "its request is not complete"
+            if self.is_inside_request
+            else "the client does not read its answers",
         )
         self._whole.cancel()
 
@@ -242,6 +286,7 @@ class ClientConnection:
             host=self._host,
             seat=self._seat,
             is_version_known=request.unsupported_version is None,
+            reading=self._memory.reading,
         )
         with self._blamed_on_us(request):
             answer = await self._handlers[request.api.key](context, request.body)
@@ -250,9 +295,10 @@ class ClientConnection:
             self._release(size_bytes)
         elif self._pending_count or isinstance(answer, Deferred):
             self._pending_count += 1
-            await self._to_writer.send(Pending(request, answer, size_bytes))
+            known = answer if isinstance(answer, Deferred) else self._built(request, answer)
+            await self._to_writer.send(Pending(request, known, size_bytes))
         else:
-            await self._send(request, answer, size_bytes)
+            await self._send(self._built(request, answer), size_bytes)
         if self._frames.is_inside_frame:
             self._read_deadline = trio.current_time() + self._limits.frame_seconds
 
@@ -261,8 +307,9 @@ class ClientConnection:
             answer = pending.answer
             if isinstance(answer, Deferred):
                 with self._blamed_on_us(pending.request):
-                    answer = await answer.finish()
-            await self._send(pending.request, answer, pending.size_bytes)
+                    finished = await answer.finish()
+                answer = self._built(pending.request, finished)
+            await self._send(answer, pending.size_bytes)
             self._pending_count -= 1
 
     @contextmanager
@@ -285,14 +332,23 @@ class ClientConnection:
             )
             raise _OurBug from error
 
-    async def _send(self, request: Request, answer: Any, size_bytes: int) -> None:
+    def _built(self, request: Request, answer: Any) -> list[Buffer]:
+        """The bytes of an answer, which count from here on."""
         with self._blamed_on_us(request):
             parts = self._protocol.build_response(request, answer)
         answer_bytes = sum(map(len, parts))
         self._hold(answer_bytes)
+        self._answers_bytes += answer_bytes
+        self._memory.take_for_answer(answer_bytes)
+        return parts
+
+    async def _send(self, parts: list[Buffer], size_bytes: int) -> None:
         self.sending_since = trio.current_time()
         await self._stream.send_all(parts)
         self.sending_since = math.inf
+        answer_bytes = sum(map(len, parts))
+        self._answers_bytes -= answer_bytes
+        self._memory.give_back_of_answer(answer_bytes)
         self._release(size_bytes + answer_bytes)
 
     def _hold(self, size_bytes: int) -> None:
@@ -314,6 +370,17 @@ def _failed_in(error: BaseException) -> str:
     for frame, _ in walk_tb(error.__traceback__):
         module = frame.f_globals["__name__"]
     return module
+
+
+def _let_go(error: BaseException) -> None:
+    """Forget what the functions had in hand that it went through: an answer, say.
+
+    A nursery leaves an error in a cycle, which may stay until long after.
+    """
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            _let_go(each)
+    clear_frames(error.__traceback__)
 
 
 def _first(group: BaseExceptionGroup[ProtocolError]) -> str:

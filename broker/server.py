@@ -1,6 +1,7 @@
 """The broker's door: listens, gives every connection its task, watches their time limits."""
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -17,7 +18,8 @@ LOGGER: Final = logging.getLogger(__name__)
 
 WATCH_SECONDS: Final = 1.0
 SLOW_SECONDS: Final = 5.0
-"""How long a client may take for an answer when memory is short."""
+"""How long a client may take for an answer when memory is short, and how long it may be short
+because of requests that are not complete: nobody reads, so none of them would ever be."""
 
 GRACE_SECONDS: Final = 1.0
 """How long a stopping broker waits for answers that are under way."""
@@ -52,6 +54,7 @@ class Server:
         self._connections: dict[int, ClientConnection] = {}
         self._count = 0
         self._is_stopping = False
+        self._short_since = math.inf
         self._last_gone = trio.Event()
 
     @property
@@ -117,10 +120,16 @@ class Server:
             for connection in overdue:
                 connection.close_overdue()
             if self._memory.is_short:
+                self._short_since = min(self._short_since, now)
                 self._close_slowest(now)
+            else:
+                self._short_since = math.inf
 
     def _close_slowest(self, now: float) -> None:
-        """Get memory back from the client that holds most of it and does not read."""
-        slow = [c for c in self._connections.values() if now - c.sending_since > SLOW_SECONDS]
+        """Get memory back from the client that holds most of it and does not get on."""
+        everybody = self._connections.values()
+        slow = [c for c in everybody if now - c.sending_since > SLOW_SECONDS]
+        if not slow and now - self._short_since > SLOW_SECONDS:
+            slow = [c for c in everybody if c.is_inside_request]
         if slow:
             max(slow, key=lambda connection: connection.held_bytes).close_slow()

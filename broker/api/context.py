@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,11 @@ class Core:
     """Called with the name of a fault point (`Env.reached`)."""
 
 
+def _at_once(_max_bytes: int) -> AbstractAsyncContextManager[None]:
+    """Nobody counts what an answer takes."""
+    return nullcontext()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestContext:
     """One request's circumstances. `client_id` is "" where the client gave none."""
@@ -44,6 +50,8 @@ class RequestContext:
     """The place of the connection, where transactional producers are watched."""
     is_version_known: bool = True
     """False for an ApiVersions request of an unknown version; `api_version` is then 0."""
+    reading: Callable[[int], AbstractAsyncContextManager[None]] = _at_once
+    """Entered by who reads up to so many bytes for an answer: it waits until there is room."""
 
     @property
     def client(self) -> ClientIdentity:

@@ -136,9 +136,11 @@ async def _poll(
         with context.core.partitions.watch(
             [reading.partition for reading in readings if reading.partition is not None]
         ) as news:
-            found, size_bytes, is_final = await _read_all(request, readings, max_bytes)
+            async with context.reading(max_bytes):
+                found, size_bytes, is_final = await _read_all(request, readings, max_bytes)
             if is_final or size_bytes >= min_bytes or trio.current_time() >= deadline:
                 return found
+            del found  # it is read again, and may be much
             with trio.move_on_at(deadline):
                 await news.wait()
 

@@ -3,10 +3,16 @@
 import threading
 import time
 import uuid
-from typing import Final
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
+from types import SimpleNamespace
+from typing import Final, cast
 
 import pytest
 
+from odradek.broker.api.context import Core, RequestContext
+from odradek.broker.api.fetch import fetch as read_fetch
+from odradek.broker.config import BrokerConfig
 from odradek.broker.testing import RunningBroker
 from odradek.protocol.apis.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from odradek.protocol.apis.topics import DELETE_TOPICS, DeleteTopicsRequest
@@ -52,6 +58,24 @@ def test_batches_are_read_whole_from_the_one_with_the_offset(
     assert (answer.high_watermark, answer.last_stable_offset) == (6, 6)
     assert answer.log_start_offset == (0 if version >= 5 else -1)
     assert answer.aborted_transactions == (() if isolation_level else None)
+
+
+async def test_what_will_be_read_is_counted_before() -> None:
+    counted: list[int] = []
+
+    @asynccontextmanager
+    async def reading(max_bytes: int) -> AsyncIterator[None]:
+        counted.append(max_bytes)
+        yield
+
+    core = SimpleNamespace(
+        config=BrokerConfig(), partitions=SimpleNamespace(watch=lambda _: nullcontext())
+    )
+    context = RequestContext(
+        core=cast(Core, core), api_version=18, client_id="", host="", reading=reading
+    )
+    await read_fetch(context, FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=7, topics=()))
+    assert counted == [7]
 
 
 def test_the_end_is_no_error_and_beyond_it_is(client: RawClient, topic: str) -> None:
