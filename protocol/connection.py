@@ -29,6 +29,10 @@ LENGTH_BYTES: Final = 4
 FRAME_MAX_BYTES: Final = 100 * 1024 * 1024
 """The largest frame a broker takes: Kafka's socket.request.max.bytes."""
 
+REQUEST_ITEMS_MAX: Final = 200_000
+"""How many items the arrays of a request may have, all together. Each is looked at in one turn of
+the broker's loop, and other clients wait meanwhile. Kafka knows no such limit."""
+
 FRAME_MIN_BYTES: Final = 4
 """A correlation id, the least that a response has."""
 
@@ -152,7 +156,7 @@ class ServerConnection:
 
     def parse(self, frame: Buffer) -> Request:
         """The request in a frame. Raises `ProtocolError` for whatever is none that is served."""
-        cursor = wire.Cursor(frame)
+        cursor = wire.Cursor(frame, items_max=REQUEST_ITEMS_MAX)
         try:
             key, version, correlation_id, client_id_bytes = _REQUEST_HEADER.unpack_from(cursor.data)
         except struct.error:

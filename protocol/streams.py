@@ -1,5 +1,6 @@
 """Where a message is read from and written to: what construct asks of a stream, without copies."""
 
+import sys
 from typing import Final
 
 from odradek.protocol.errors import ProtocolError
@@ -7,18 +8,28 @@ from odradek.protocol.schema import Buffer
 
 
 class Cursor:
-    """A place in a frame: what construct asks of a stream, and `view`, which copies nothing."""
+    """A place in a frame: what construct asks of a stream, and `view`, which copies nothing.
 
-    __slots__ = ("data", "end", "position")
+    `items_max`: how many items all arrays together may have. An item may be a single byte that
+    becomes an object, with an answer of its own.
+    """
 
-    def __init__(self, data: Buffer) -> None:
+    __slots__ = ("data", "end", "items_left", "items_max", "position")
+
+    def __init__(self, data: Buffer, *, items_max: int = sys.maxsize) -> None:
         self.data = memoryview(data)
+        self.items_max = self.items_left = items_max
         self.position = 0
         self.end = len(self.data)
 
     @property
     def remaining(self) -> int:
         return self.end - self.position
+
+    def take_items(self, count: int) -> None:
+        self.items_left -= count
+        if self.items_left < 0:
+            raise ProtocolError(f"the arrays of a message have more than {self.items_max} items")
 
     def view(self, size: int) -> memoryview:
         start = self.position

@@ -199,6 +199,7 @@ class Array(Lengthed):
             return None
         if count * self.item.min_bytes > stream.remaining:
             raise ProtocolError(f"{count} items are announced in {stream.remaining} bytes")
+        stream.take_items(count)
         parse = self.item._parse
         return tuple([parse(stream, context, path) for _ in range(count)])
 
@@ -221,6 +222,7 @@ class NumberArray(Array):
         count = self.parse_size(stream, context, path)
         if count is None:
             return None
+        stream.take_items(count)
         return struct.unpack(f">{count}{self.code}", stream.view(count * self.item.min_bytes))
 
     def _build(self, obj: Any, stream: Parts, context: Any, path: Any) -> Any:

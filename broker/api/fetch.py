@@ -132,11 +132,13 @@ async def _poll(
     max_bytes = max(0, min(request.max_bytes, context.core.config.fetch_max_bytes))
     min_bytes = min(request.min_bytes, max_bytes)
     deadline = trio.current_time() + max(0, request.max_wait_ms) / 1000
+    partitions_bytes = sum(max(0, reading.wanted.partition_max_bytes) for reading in readings)
+    room_bytes = min(max_bytes, partitions_bytes)
     while True:
         with context.core.partitions.watch(
             [reading.partition for reading in readings if reading.partition is not None]
         ) as news:
-            async with context.reading(max_bytes):
+            async with context.reading(room_bytes):
                 found, size_bytes, is_final = await _read_all(request, readings, max_bytes)
             if is_final or size_bytes >= min_bytes or trio.current_time() >= deadline:
                 return found

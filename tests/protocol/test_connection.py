@@ -18,7 +18,14 @@ from odradek.protocol.apis.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from odradek.protocol.apis.txn import END_TXN, EndTxnRequest, EndTxnResponse
+from odradek.protocol.apis.txn import (
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    EndTxnRequest,
+    EndTxnResponse,
+)
 from odradek.protocol.apis.versions import (
     API_VERSIONS,
     ApiVersion,
@@ -28,6 +35,7 @@ from odradek.protocol.apis.versions import (
 from odradek.protocol.connection import (
     CHUNK_BYTES,
     FRAME_MAX_BYTES,
+    REQUEST_ITEMS_MAX,
     ClientConnection,
     FrameReader,
     ServerConnection,
@@ -249,6 +257,26 @@ def test_what_is_no_request_is_refused_in_words(frame: bytes) -> None:
     with pytest.raises(ProtocolError) as refusal:
         ServerConnection().parse(frame)
     assert str(refusal.value)
+
+
+@pytest.mark.parametrize("count", [REQUEST_ITEMS_MAX, REQUEST_ITEMS_MAX + 1])
+def test_a_request_has_so_many_items_in_all_its_arrays(count: int) -> None:
+    """One of a few megabytes kept everybody waiting for half a minute."""
+    numbers = AddPartitionsToTxnTopic(name="t", partitions=tuple(range(count - 2)))
+    one = AddPartitionsToTxnTopic(name="u", partitions=())
+    body = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id="x",
+        v3_and_below_producer_id=1,
+        v3_and_below_producer_epoch=0,
+        v3_and_below_topics=(numbers, one),
+    )
+    _, buffers = ClientConnection("c").request(ADD_PARTITIONS_TO_TXN, 3, body)
+    frame = b"".join(buffers)[4:]
+    if count <= REQUEST_ITEMS_MAX:
+        assert ServerConnection().parse(frame).body == body
+        return
+    with pytest.raises(ProtocolError, match="more than 200000 items"):
+        ServerConnection().parse(frame)
 
 
 def test_an_api_that_is_not_served_is_refused() -> None:

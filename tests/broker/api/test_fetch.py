@@ -13,11 +13,12 @@ import pytest
 from odradek.broker.api.context import Core, RequestContext
 from odradek.broker.api.fetch import fetch as read_fetch
 from odradek.broker.config import BrokerConfig
+from odradek.broker.partition import Partition
 from odradek.broker.testing import RunningBroker
 from odradek.protocol.apis.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from odradek.protocol.apis.topics import DELETE_TOPICS, DeleteTopicsRequest
 from odradek.protocol.batch import iter_batches
-from odradek.protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.record import decode_batch
 from odradek.protocol.schema import ZERO_UUID
 from tests.broker.asks import batch, create_topic, fetch, fetch_request, produce, topic_metadata
@@ -60,7 +61,8 @@ def test_batches_are_read_whole_from_the_one_with_the_offset(
     assert answer.aborted_transactions == (() if isolation_level else None)
 
 
-async def test_what_will_be_read_is_counted_before() -> None:
+@pytest.mark.parametrize(("of_each", "of_both"), [(3, 6), (100, 7)])
+async def test_what_will_be_read_is_counted_before(of_each: int, of_both: int) -> None:
     counted: list[int] = []
 
     @asynccontextmanager
@@ -68,14 +70,25 @@ async def test_what_will_be_read_is_counted_before() -> None:
         counted.append(max_bytes)
         yield
 
+    def unknown(topic: str, index: int) -> Partition:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
     core = SimpleNamespace(
-        config=BrokerConfig(), partitions=SimpleNamespace(watch=lambda _: nullcontext())
+        config=BrokerConfig(),
+        partitions=SimpleNamespace(watch=lambda _: nullcontext(), get=unknown),
     )
     context = RequestContext(
-        core=cast(Core, core), api_version=18, client_id="", host="", reading=reading
+        core=cast(Core, core), api_version=12, client_id="", host="", reading=reading
     )
-    await read_fetch(context, FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=7, topics=()))
-    assert counted == [7]
+    both = tuple(
+        FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=of_each)
+        for index in range(2)
+    )
+    topic = FetchTopic(topic="t", partitions=both)
+    await read_fetch(
+        context, FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=7, topics=(topic,))
+    )
+    assert counted == [of_both]
 
 
 def test_the_end_is_no_error_and_beyond_it_is(client: RawClient, topic: str) -> None:
