@@ -1,6 +1,7 @@
 """What a consumer hands out when a part of what was fetched cannot or shall not be handed out."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 import trio
@@ -21,8 +22,16 @@ THREE = data(0, b"0", b"1", b"2")
 Read = Callable[[FetchPartition], PartitionData | None]
 
 
-def consumer_of(broker: FakeBroker, *, prefetch_bytes: int = 1 << 20) -> Consumer:
-    return Consumer(ADDRESS, connect=broker.connect, prefetch_bytes=prefetch_bytes)
+@asynccontextmanager
+async def reading(
+    broker: FakeBroker, *places: TopicPartition, prefetch_bytes: int = 1 << 20
+) -> AsyncIterator[Consumer]:
+    """A consumer at the beginning of these partitions."""
+    async with Consumer(ADDRESS, connect=broker.connect, prefetch_bytes=prefetch_bytes) as consumer:
+        consumer.assign(places)
+        for place in places:
+            consumer.seek(place, 0)
+        yield consumer
 
 
 def part(partition: int, records: bytes, code: ErrorCode = ErrorCode.NONE) -> PartitionData:
@@ -58,10 +67,7 @@ async def test_what_is_before_a_damaged_batch_is_handed_out_before_that_is_told(
 ) -> None:
     """It was tried again and again, in a loop that let nobody else run."""
     fake_broker.read = only_at_once(damaged_behind_three(), THREE)
-    async with consumer_of(fake_broker) as consumer:
-        consumer.assign([PLACE, OTHER])
-        consumer.seek(PLACE, 0)
-        consumer.seek(OTHER, 0)
+    async with reading(fake_broker, PLACE, OTHER) as consumer:
         assert [record.value for record in await consumer.poll()] == [b"0", b"1", b"2"]
         with pytest.raises(Refused, match="seek to 4"):
             await consumer.poll()
@@ -74,9 +80,7 @@ async def test_batches_before_a_damaged_one_are_not_lost(
 ) -> None:
     """The position was behind them, but only the error was told."""
     fake_broker.read = only_at_once(damaged_behind_three())
-    async with consumer_of(fake_broker) as consumer:
-        consumer.assign([PLACE])
-        consumer.seek(PLACE, 0)
+    async with reading(fake_broker, PLACE) as consumer:
         (batch,) = await consumer.fetch_batches()
         assert bytes(batch.data) == THREE
         with pytest.raises(Refused, match="seek to 4"):
@@ -88,9 +92,7 @@ async def test_the_rest_of_a_batch_is_given_as_a_batch(
 ) -> None:
     """Who polled a part of a batch and then asked for batches lost the rest."""
     fake_broker.read = only_at_once(THREE)
-    async with consumer_of(fake_broker) as consumer:
-        consumer.assign([PLACE])
-        consumer.seek(PLACE, 0)
+    async with reading(fake_broker, PLACE) as consumer:
         assert [record.value for record in await consumer.poll(max_records=1)] == [b"0"]
         (batch,) = await consumer.fetch_batches()
         assert (bytes(batch.data), batch.start_offset) == (THREE, 1)
@@ -102,9 +104,7 @@ async def test_what_an_iteration_leaves_does_not_wait_for_a_long_poll(
 ) -> None:
     """It was fetched again only after the broker had nothing to say of what follows."""
     fake_broker.read = only_at_once(THREE)
-    async with consumer_of(fake_broker) as consumer:
-        consumer.assign([PLACE])
-        consumer.seek(PLACE, 0)
+    async with reading(fake_broker, PLACE) as consumer:
         assert (await anext(consumer)).offset == 0
         await trio.sleep(1)  # the long poll is under way
         (batch,) = await consumer.fetch_batches()
@@ -116,10 +116,7 @@ async def test_an_iteration_hands_out_nothing_of_what_is_paused(
 ) -> None:
     """It went on with the records that it had taken before."""
     fake_broker.read = only_at_once(THREE, THREE)
-    async with consumer_of(fake_broker) as consumer:
-        consumer.assign([PLACE, OTHER])
-        consumer.seek(PLACE, 0)
-        consumer.seek(OTHER, 0)
+    async with reading(fake_broker, PLACE, OTHER) as consumer:
         first = await anext(consumer)
         paused = TopicPartition(first.topic, first.partition)
         consumer.pause(paused)
@@ -134,9 +131,7 @@ async def test_resuming_what_is_not_paused_takes_no_fetch_back(
     autojump_clock: MockClock, fake_broker: FakeBroker
 ) -> None:
     """Who did so before each poll got nothing from a broker that took longer than a poll."""
-    async with consumer_of(fake_broker) as consumer:
-        consumer.assign([PLACE])
-        consumer.seek(PLACE, 0)
+    async with reading(fake_broker, PLACE) as consumer:
         for _ in range(3):
             consumer.resume()
             assert await consumer.poll(100) == []
@@ -155,9 +150,7 @@ async def test_an_iteration_passes_over_fetches_without_records(
         return None if records is None else part(wanted.partition, records)
 
     fake_broker.read = read
-    async with consumer_of(fake_broker) as consumer:
-        consumer.assign([PLACE])
-        consumer.seek(PLACE, 0)
+    async with reading(fake_broker, PLACE) as consumer:
         assert (await anext(consumer)).offset == 0
         await trio.sleep(1)  # until both of the others are there
         with trio.fail_after(60):
@@ -169,9 +162,7 @@ async def test_an_iteration_that_has_read_all_there_was_room_for_goes_on(
 ) -> None:
     """What it had read to its end took the room of the next fetch, for minutes."""
     fake_broker.read = lambda wanted: part(wanted.partition, data(wanted.fetch_offset, b"one"))
-    async with consumer_of(fake_broker, prefetch_bytes=1) as consumer:
-        consumer.assign([PLACE])
-        consumer.seek(PLACE, 0)
+    async with reading(fake_broker, PLACE, prefetch_bytes=1) as consumer:
         with trio.fail_after(60):
             assert [(await anext(consumer)).offset for _ in range(40)] == list(range(40))
 
@@ -188,9 +179,7 @@ async def test_an_offset_that_goes_while_records_wait_is_not_asked_for_all_the_t
         return part(wanted.partition, b"", ErrorCode.OFFSET_OUT_OF_RANGE)
 
     fake_broker.read = read
-    async with consumer_of(fake_broker) as consumer:
-        consumer.assign([PLACE])
-        consumer.seek(PLACE, 0)
+    async with reading(fake_broker, PLACE) as consumer:
         assert len(await consumer.poll(max_records=1)) == 1
         await trio.sleep(1)
         assert len(await consumer.poll()) == 2
