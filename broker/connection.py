@@ -64,19 +64,13 @@ class Limits:
     idle_seconds: float
 
 
-class Memory:
-    """How many bytes of requests and answers all connections hold; above the limit nobody reads.
-
-    What a large answer is made of has the same limit, and requests do not count there: answers go
-    when clients take them, but a request that waits for room would not.
-    """
+class Account:
+    """Bytes that are taken and given back; there is room while they are below a limit."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
-        self._room = trio.lowlevel.ParkingLot()
-        self._answers_bytes = 0
-        self._room_for_answers = trio.lowlevel.ParkingLot()
+        self._waiting = trio.lowlevel.ParkingLot()
 
     @property
     def is_short(self) -> bool:
@@ -87,31 +81,34 @@ class Memory:
 
     def give_back(self, count: int) -> None:
         self.used_bytes -= count
-        if self.used_bytes < self.limit_bytes and self._room:
-            self._room.unpark_all()
+        if not self.is_short and self._waiting:
+            self._waiting.unpark_all()
 
     async def room(self) -> None:
         while self.is_short:
-            await self._room.park()
+            await self._waiting.park()
 
-    def take_for_answer(self, count: int) -> None:
-        self._answers_bytes += count
 
-    def give_back_of_answer(self, count: int) -> None:
-        self._answers_bytes -= count
-        if self._answers_bytes < self.limit_bytes and self._room_for_answers:
-            self._room_for_answers.unpark_all()
+class Memory(Account):
+    """How many bytes of requests and answers all connections hold; above the limit nobody reads.
+
+    Answers, and what they are made of, have the same limit once more by themselves: they go when
+    clients take them, but a request that waits for room would not.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(limit_bytes)
+        self.answers = Account(limit_bytes)
 
     @asynccontextmanager
     async def reading(self, max_bytes: int) -> AsyncIterator[None]:
         """Read up to `max_bytes` for an answer inside, once there is room for them."""
-        while self._answers_bytes >= self.limit_bytes:
-            await self._room_for_answers.park()
-        self.take_for_answer(max_bytes)
+        await self.answers.room()
+        self.answers.take(max_bytes)
         try:
             yield
         finally:
-            self.give_back_of_answer(max_bytes)
+            self.answers.give_back(max_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +183,7 @@ class ClientConnection:
             pass  # its traceback is in the log
         finally:
             self._memory.give_back(self._held_bytes)
-            self._memory.give_back_of_answer(self._answers_bytes)
+            self._memory.answers.give_back(self._answers_bytes)
             self._held_bytes = self._answers_bytes = 0
             del self._frames
             if self._seat is not None:
@@ -339,7 +336,7 @@ class ClientConnection:
         answer_bytes = sum(map(len, parts))
         self._hold(answer_bytes)
         self._answers_bytes += answer_bytes
-        self._memory.take_for_answer(answer_bytes)
+        self._memory.answers.take(answer_bytes)
         return parts
 
     async def _send(self, parts: list[Buffer], size_bytes: int) -> None:
@@ -348,7 +345,7 @@ class ClientConnection:
         self.sending_since = math.inf
         answer_bytes = sum(map(len, parts))
         self._answers_bytes -= answer_bytes
-        self._memory.give_back_of_answer(answer_bytes)
+        self._memory.answers.give_back(answer_bytes)
         self._release(size_bytes + answer_bytes)
 
     def _hold(self, size_bytes: int) -> None:
