@@ -146,12 +146,19 @@ class Asker:
 
     def wait_until_led(self, name: str, partition: int) -> None:
         """A real Kafka answers CreateTopics before every part of it knows the topic."""
+        self._wait_until_read(name, partition, ErrorCode.NONE)
+
+    def wait_until_gone(self, name: str, partition: int) -> None:
+        """It answers DeleteTopics before every part of it knows that, too."""
+        self._wait_until_read(name, partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def _wait_until_read(self, name: str, partition: int, answer: ErrorCode) -> None:
+        wire = self.names.on_wire(name)
         give_up = time.monotonic() + PATIENCE_SECONDS
         while True:
-            wire = self.names.on_wire(name)
             read = fetch(self.line, wire, partition, 0, version=BY_NAME).error_code
             code, _ = list_offset(self.line, wire, partition, -1)
-            if (read, code) == (ErrorCode.NONE, ErrorCode.NONE):
+            if (read, code) == (answer, answer):
                 return
             assert time.monotonic() < give_up, (name, code_name(read), code_name(code))
             time.sleep(BETWEEN_ATTEMPTS_SECONDS)  # between two questions, not for luck

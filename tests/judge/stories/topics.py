@@ -1,6 +1,5 @@
 """Topics that grow, go, or are made anew while a transaction is open in them."""
 
-import time
 from typing import Final
 
 from odradek.protocol.apis.topics import (
@@ -10,12 +9,8 @@ from odradek.protocol.apis.topics import (
     CreatePartitionsTopic,
     DeleteTopicsRequest,
 )
-from odradek.protocol.errors import ErrorCode
-from tests.judge.asker import BETWEEN_ATTEMPTS_SECONDS
 from tests.judge.asking import Batch, describe, producers, send
 from tests.judge.broker import Broker, Identity, Where
-from tests.judge.line import PATIENCE_SECONDS
-from tests.judge.reading import BY_NAME, fetch, list_offset
 from tests.judge.situations import GENERATIONS, TV2
 from tests.judge.story import variants
 
@@ -50,14 +45,7 @@ def delete(broker: Broker, topic: str) -> None:
     request = DeleteTopicsRequest(topic_names=(wire,), timeout_ms=TIMEOUT_MS)
     broker.ask(f"delete {topic}", DELETE_TOPICS, 5, request)
     del broker.topics_made[topic]
-    give_up = time.monotonic() + PATIENCE_SECONDS
-    while True:  # a real Kafka answers before every part of it knows
-        read = fetch(broker.line, wire, 0, 0, version=BY_NAME).error_code
-        code, _ = list_offset(broker.line, wire, 0, -1)
-        if {read, code} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}:
-            return
-        assert time.monotonic() < give_up, (topic, read, code)
-        time.sleep(BETWEEN_ATTEMPTS_SECONDS)  # between two questions, not for luck
+    broker.wait_until_gone(topic, 0)
 
 
 @variants(generation=GENERATIONS, commit=(True, False))
