@@ -257,11 +257,11 @@ class PartitionQueue:
         codec: Codec,
         *,
         is_transactional: bool,
-        open_since: float,
+        takes_open: bool,
     ) -> Batch | None:
         """The next batch to send, sealed and in flight from now on; None if there is none yet.
 
-        `open_since`: an open batch is taken if it was opened then or before.
+        `takes_open`: whether an open batch has waited for more records for long enough.
         """
         if self.again:
             return self._take_again(identity, codec, is_transactional)
@@ -274,7 +274,7 @@ class PartitionQueue:
             self.next_sequence = 0
         if self.ready:
             batch = self.ready.popleft()
-        elif self.open is not None and self.open.opened_at <= open_since:
+        elif self.open is not None and takes_open:
             batch, self.open = self.open, None
         else:
             return None

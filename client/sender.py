@@ -221,7 +221,7 @@ class Sender:
             self.identity,
             self._codec,
             is_transactional=self.gate is not None,
-            open_since=now if due <= now else -NEVER,
+            takes_open=due <= now,
         )
         # What is due and was not taken waits for an answer, which pumps.
         if batch is None and due > now:

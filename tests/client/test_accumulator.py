@@ -41,7 +41,7 @@ def known(queue: PartitionQueue) -> PartitionQueue:
 
 
 def take(queue: PartitionQueue, identity: ProducerIdentity = FIRST) -> Batch | None:
-    return queue.take(identity, Codec.NONE, is_transactional=False, open_since=float("inf"))
+    return queue.take(identity, Codec.NONE, is_transactional=False, takes_open=True)
 
 
 def took(queue: PartitionQueue, identity: ProducerIdentity = FIRST) -> Batch:
@@ -69,9 +69,8 @@ async def test_records_share_a_batch_until_it_is_full(accumulator: Accumulator) 
 async def test_an_open_batch_waits_for_its_linger(accumulator: Accumulator) -> None:
     batch = add(accumulator, b"a")
     queue = accumulator.queue("t", 0)
-    too_early = batch.opened_at - 0.001
-    assert queue.take(FIRST, Codec.NONE, is_transactional=False, open_since=too_early) is None
-    assert queue.take(FIRST, Codec.NONE, is_transactional=False, open_since=batch.opened_at)
+    assert queue.take(FIRST, Codec.NONE, is_transactional=False, takes_open=False) is None
+    assert took(queue) is batch
 
 
 async def test_sequences_count_records(accumulator: Accumulator) -> None:
