@@ -25,6 +25,7 @@ from odradek.broker.system import (
     raise_file_limit,
     system_env,
 )
+from odradek.protocol.text import printable
 
 LOGGER: Final = logging.getLogger(__name__)
 
@@ -48,15 +49,7 @@ class OneLine(logging.Formatter):
         if len(line) > LINE_MAX_CHARACTERS:
             left_out = len(line) - LINE_MAX_CHARACTERS
             line = f"{line[:LINE_MAX_CHARACTERS]}... ({left_out} characters left out)"
-        if not line.isprintable():
-            line = "".join(map(_printable, line))
-        return line
-
-
-def _printable(character: str) -> str:
-    if character.isprintable():
-        return character
-    return character.encode("unicode_escape").decode()
+        return printable(line)
 
 
 def run(

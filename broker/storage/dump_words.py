@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from odradek.protocol.text import printable
+
 Facts = Mapping[str, object]
 
 BATCH_LINE: Final = "{offsets:<22} {records:>7} {bytes:>9}  {time:<23}  {producer:<22} {what}"
@@ -121,7 +123,7 @@ def transaction_words(facts: Facts) -> str:
         said.append(who)
     if "epoch_bump_cause" in facts:
         when = f" at {time_of(facts['epoch_bump_ms'])}" if "epoch_bump_ms" in facts else ""
-        said.append(f"last fenced{when}: {printable(facts['epoch_bump_cause'])}")
+        said.append(f"last fenced{when}: {printable(str(facts['epoch_bump_cause']))}")
     return ", ".join(said)
 
 
@@ -148,7 +150,9 @@ def group_words(facts: Facts) -> str:
 def _member(member: Mapping[str, object], leader: object) -> str:
     who = client_words(member["client_id"], member["client_host"])
     instance = member["group_instance_id"]
-    name = f"{printable(member['member_id'])} ({who})" + (f" as {instance!r}" if instance else "")
+    name = f"{printable(str(member['member_id']))} ({who})" + (
+        f" as {instance!r}" if instance else ""
+    )
     return f"{name}, who leads" if member["member_id"] == leader else name
 
 
@@ -245,15 +249,8 @@ def client_words(client_id: object, host: object) -> str | None:
     """worker-7 at 127.0.0.1; None where nobody said."""
     if client_id is None and host is None:
         return None
-    name = printable(client_id or "a client without a name")
-    return f"{name} at {printable(host)}" if host else name
-
-
-def printable(text: object) -> str:
-    """What stands in a file, on a terminal: what would move its cursor is shown escaped."""
-    return "".join(
-        one if one.isprintable() else one.encode("unicode_escape").decode() for one in str(text)
-    )
+    name = printable(str(client_id or "a client without a name"))
+    return f"{name} at {printable(str(host))}" if host else name
 
 
 def _producer(facts: Facts) -> str:

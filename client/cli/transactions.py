@@ -37,6 +37,7 @@ from odradek.client.cli.txn_abort import abort
 from odradek.client.cli.txn_watch import watch
 from odradek.client.descriptions import OPEN_STATES
 from odradek.client.txn_admin import MAX_TIMEOUT_MS
+from odradek.protocol.text import printable
 
 WIDE: Final = 100
 """From so many columns on a list says who the clients are."""
@@ -130,7 +131,7 @@ def _show_list(found: Sequence[TransactionDescription]) -> None:
     rows = []
     for one in found:
         cells = [
-            words.printable(one.transactional_id),
+            printable(one.transactional_id),
             one.state,
             words.open_for(one),
             str(len(one.partitions) or ""),
@@ -193,7 +194,7 @@ def _places(
 
 
 def _description(found: TransactionDescription, places: list[dict[str, object]]) -> list[str]:
-    lines = [words.printable(found.transactional_id), f"  state        {words.state(found)}"]
+    lines = [printable(found.transactional_id), f"  state        {words.state(found)}"]
     if found.age_ms is not None:
         lines.append(f"  open for     {words.open_for(found)}; {words.deadline(found)}")
     lines.append(f"  producer     id {found.producer_id}, epoch {found.producer_epoch}")

@@ -19,6 +19,7 @@ from odradek.client.cli import words
 from odradek.client.cli.txn_events import Happening, Snapshot
 from odradek.client.cli.txn_watch import Trouble
 from odradek.client.descriptions import TransactionDescription
+from odradek.protocol.text import printable
 
 LINGER_MS: Final = 10_000
 """How long a row stays after the last thing that happened to it."""
@@ -136,7 +137,7 @@ def _table(snapshot: Snapshot, shown: list[TransactionDescription], room: int, w
     fitting = shown if len(shown) <= room else shown[: room - 1]
     for one in fitting:
         cells = [
-            Text(words.printable(one.transactional_id)),
+            Text(printable(one.transactional_id)),
             Text(one.state, style=STATE_STYLES.get(one.state, "")),
             _age(one),
         ]
@@ -200,12 +201,12 @@ def _events(
 ) -> Iterator[Text]:
     if trouble is not None:
         room -= 1
-        yield _line(words.printable(trouble.sentence), "red")
+        yield _line(printable(trouble.sentence), "red")
     last = newest(happened, room)
     for one in last:
         text = Text(no_wrap=True, overflow="ellipsis")
         text.append(f"{words.clock(one.at_ms)} ", "dim")
-        name = Text(words.printable(one.transactional_id), "bold")
+        name = Text(printable(one.transactional_id), "bold")
         name.truncate(max(width // EVENTS_PART, 10), overflow="ellipsis")
         text.append_text(name).append(" ")
         text.append(one.text, KIND_STYLES.get(one.kind, ""))

@@ -26,6 +26,7 @@ from odradek.client.cli.common import (
 )
 from odradek.client.cli.txn_events import Happening, Snapshot, happenings
 from odradek.client.config import system_wall_ms
+from odradek.protocol.text import printable
 
 DESCRIBED_MAX: Final = 1_000
 """Where there are more ids, those are described that are open or were listed differently."""
@@ -228,7 +229,7 @@ class Lines:
                 }
             )
         else:
-            name = "" if transactional_id is None else f"{words.printable(transactional_id)} "
+            name = "" if transactional_id is None else f"{printable(transactional_id)} "
             click.echo(f"{words.clock(at_ms)} {name}{text}")
 
 

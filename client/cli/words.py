@@ -9,6 +9,7 @@ from typing import Final
 
 from odradek.client.descriptions import TransactionDescription
 from odradek.client.types import TopicPartition
+from odradek.protocol.text import printable
 
 SECOND_MS: Final = 1_000
 MINUTE_MS: Final = 60 * SECOND_MS
@@ -68,15 +69,6 @@ def iso(moment_ms: int | None) -> str | None:
 def clock(moment_ms: int) -> str:
     """The time of day here, for who is looking at it now."""
     return datetime.fromtimestamp(moment_ms / 1000, tz=UTC).astimezone().strftime("%H:%M:%S")
-
-
-def printable(text: str) -> str:
-    """Somebody else's text on this terminal: what would move its cursor is shown escaped."""
-    if text.isprintable():
-        return text
-    return "".join(
-        one if one.isprintable() else one.encode("unicode_escape").decode() for one in text
-    )
 
 
 def counted(number: int, noun: str) -> str:
