@@ -1,0 +1,46 @@
+"""Measures how long one task holds trio's loop, in function calls and not in seconds."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import trio
+
+
+class LongestTurn(trio.abc.Instrument):
+    """The most function calls (Python's and C's) that a task made between two checkpoints."""
+
+    def __init__(self, but_not: trio.lowlevel.Task) -> None:
+        self.calls = 0
+        self.task_name = ""
+        self._but_not = but_not
+        self._so_far = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._so_far = 0
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        if self._so_far > self.calls and task is not self._but_not:
+            self.calls, self.task_name = self._so_far, task.name
+
+    def called(self, _frame: Any, event: str, _arg: Any) -> None:
+        if event in ("call", "c_call"):
+            self._so_far += 1
+
+    def __repr__(self) -> str:
+        return f"<{self.calls} calls in one turn of {self.task_name}>"
+
+
+@contextmanager
+def longest_turn() -> Iterator[LongestTurn]:
+    """Watch every task but the current one inside. Threads are not counted."""
+    longest = LongestTurn(trio.lowlevel.current_task())
+    before = sys.getprofile()
+    trio.lowlevel.add_instrument(longest)
+    sys.setprofile(longest.called)
+    try:
+        yield longest
+    finally:
+        sys.setprofile(before)
+        trio.lowlevel.remove_instrument(longest)
