@@ -11,7 +11,7 @@ Offsets, in this order:
   in one step and reads within them (KAFKA-9807).
 
 Appends are synchronous; waiting until they are on disk is a call of its own (`flushed`), shared by
-all who wait. Appends that nobody waits for (acks 0 and 1, connections that are gone) are flushed by
+all who wait. Appends that nobody waits for (acks=0, connections that are gone) are flushed by
 `Partitions` soon after. Nothing here sleeps or polls: readers who wait for news (`watch.py`) are
 woken when the high watermark or the last stable offset has moved.
 """

@@ -1,9 +1,11 @@
 """Produce, key 0, versions 3-13 (listed from 0: KAFKA-18659).
 
 Behaviour: appends one record batch to each partition named, in order, and answers each for itself.
-With acks=-1 the answer waits until everything is on disk (`log.flush=ack`), while the connection
-takes its next request. acks=0 has no answer; an error then closes the connection, as there is no
-other way to tell.
+With acks=-1 the answer waits until the high watermark covers everything (with `log.flush=ack`:
+until it is on disk), while the connection takes its next request. acks=1 waits for the same: this
+broker is the only in-sync replica, and in Kafka the high watermark of a sole replica covers a
+record before its producer is answered. So a fetch or ListOffsets right after sees the record.
+acks=0 has no answer; an error then closes the connection, as there is no other way to tell.
 
 A transactional batch must belong to a transaction that its coordinator knows (KIP-890). The first
 of a producer in a partition is checked: up to version 11 that the client has added the partition;
@@ -107,7 +109,7 @@ async def produce(
     if request.acks == 0:
         _close_on_error(flat)
         return None
-    if request.acks == 1 or all(map(_is_settled, flat)):
+    if all(map(_is_settled, flat)):
         return _response(request, batches)
 
     async def finish() -> ProduceResponse:
