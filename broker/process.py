@@ -5,7 +5,6 @@ import gc
 import logging
 import shutil
 import signal
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ import trio
 from odradek.broker.broker import Address, CannotServe, Started, serve
 from odradek.broker.cluster.store_embedded import DamagedStore, EmbeddedStore
 from odradek.broker.config import BrokerConfig
+from odradek.broker.log_lines import LimitedHandler
 from odradek.broker.storage.disk import SystemDisk
 from odradek.broker.system import (
     host_name,
@@ -62,7 +62,7 @@ def run(
 
     Raises `CannotServe`.
     """
-    handler = logging.StreamHandler(sys.stderr)
+    handler = LimitedHandler()
     handler.setFormatter(OneLine("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     address = Address(
@@ -73,7 +73,7 @@ def run(
     )
     connections_max = raise_file_limit() // FILES_OF_A_CONNECTION
     with _data_directory(directory) as data, _lock(data):
-        trio.run(_main, config, data, directory is None, address, connections_max)
+        trio.run(_main, config, data, directory is None, address, connections_max, handler)
 
 
 def _reachable(host: str) -> str | None:
@@ -120,7 +120,12 @@ def _lock(directory: Path) -> Iterator[None]:
 
 
 async def _main(
-    config: BrokerConfig, directory: Path, is_ephemeral: bool, address: Address, connections: int
+    config: BrokerConfig,
+    directory: Path,
+    is_ephemeral: bool,
+    address: Address,
+    connections: int,
+    log_lines: LimitedHandler,
 ) -> None:
     disk = SystemDisk()
     try:
@@ -136,6 +141,7 @@ async def _main(
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(_wait_for_signal, stop)
+            nursery.start_soon(log_lines.run)
             await serve(
                 system_env(disk, meta),
                 config,

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 import trio
 
-from odradek.broker.txn.narrator import SUBJECTS_MAX, Kind, Narrator
+from odradek.broker.repeats import CAUSES_MAX
+from odradek.broker.txn.narrator import Kind, Narrator
 from odradek.protocol.errors import ErrorCode
 from tests.txn.world import CLIENT, ID, OTHER, P0, World, producer, refused
 
@@ -57,12 +58,11 @@ async def test_kinds_and_subjects_do_not_stand_for_each_other(
     assert caplog.messages == ["one", "two", "three"]
 
 
-async def test_an_error_that_was_withheld_is_still_one(
+async def test_an_error_is_not_withheld_among_lines_that_are_none(
     narrator: Narrator, caplog: pytest.LogCaptureFixture
 ) -> None:
     for level in (logging.INFO, logging.ERROR, logging.INFO):
         narrator.say(Kind.REFUSED, "a", "refused", level=level)
-    await trio.sleep(20)
     assert [record.levelno for record in caplog.records] == [logging.INFO, logging.ERROR]
 
 
@@ -71,10 +71,21 @@ async def test_what_is_remembered_is_bounded_and_what_was_withheld_is_still_told
 ) -> None:
     narrator.say(Kind.REFUSED, "first", "first")
     narrator.say(Kind.REFUSED, "first", "first again")
-    for number in range(3 * SUBJECTS_MAX):
+    for number in range(3 * CAUSES_MAX):
         narrator.say(Kind.REFUSED, f"id-{number}", "x")
-    assert len(narrator._subjects) == SUBJECTS_MAX
+    assert len(narrator._repeats) == CAUSES_MAX
     assert "first again (1 like this in the last 10 s)" in caplog.messages
+
+
+async def test_many_subjects_of_one_kind_have_one_cause_in_the_log(
+    narrator: Narrator, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever makes up ids could fill the log with first lines."""
+    for kind in (Kind.FENCED, Kind.REFUSED):
+        for number in range(3):
+            narrator.say(kind, f"id-{number}", f"line {number}")
+    causes = [getattr(record, "cause", None) for record in caplog.records]
+    assert causes == 3 * [Kind.FENCED] + 3 * [Kind.REFUSED]
 
 
 async def test_a_refused_request_says_who_asked_and_why(
