@@ -1,0 +1,208 @@
+"""Requests that are nearly right: valid messages of every API, with a few fields changed.
+
+Each field gets a value that a client could mean: a topic that exists, a producer id that was handed
+out, a partition that is there. So a request reaches the code behind the first check. Then a few
+fields get values that no client means.
+"""
+
+from dataclasses import fields, replace
+from random import Random
+from typing import Any, Final
+from uuid import UUID
+
+from odradek.protocol.schema import ZERO_UUID, FieldType
+from tests.fuzz.batches import some_records
+
+TOPICS: Final = ("fuzz-0", "fuzz-1", "fuzz-2", "fuzz-3", "fuzz-compact", "fuzz-missing")
+IDS: Final = tuple(f"fuzz-id-{number}" for number in range(8))
+GROUPS: Final = tuple(f"fuzz-group-{number}" for number in range(4))
+MEMBERS: Final = ("", "fuzz-member", "fuzz-1-00000000-0000-0000-0000-000000000000")
+
+NAMED: Final[dict[str, tuple[Any, ...]]] = {
+    "acks": (-1, -1, 0, 1),
+    "allow_auto_topic_creation": (True, False),
+    "committed": (True, False),
+    "current_leader_epoch": (-1, 0, 1),
+    "enable_2pc": (False,),
+    "generation_id": (-1, 0, 1),
+    "generation_id_or_member_epoch": (-1, 0, 1),
+    "group_id": GROUPS,
+    "group_instance_id": (None, None, "fuzz-instance"),
+    "groups_names": GROUPS,
+    "isolation_level": (0, 1),
+    "key": (*IDS, *GROUPS),
+    "key_type": (0, 1),
+    "keep_prepared_txn": (False,),
+    "max_bytes": (1, 1024, 1 << 20, 64 << 20),
+    "max_wait_ms": (0, 0, 0, 1, 50),
+    "member_id": MEMBERS,
+    "min_bytes": (0, 1),
+    "num_partitions": (-1, 1, 2),
+    "partition_max_bytes": (1, 1024, 1 << 20),
+    "protocol_type": ("consumer",),
+    "rebalance_timeout_ms": (1, 10, 100),
+    "replica_id": (-1,),
+    "replication_factor": (-1, 1),
+    "resource_name": (*TOPICS, "1"),
+    "resource_type": (2, 4),
+    "session_epoch": (-1, 0),
+    "session_id": (0,),
+    "session_timeout_ms": (6000, 10_000),
+    "timeout_ms": (0, 100, 1000),
+    "timestamp": (-1, -2, -3, 0, 1_700_000_000_000),
+    "transaction_timeout_ms": (1, 100, 60_000),
+    "transactional_id_pattern": (None, "fuzz.*", "(a|b)*c"),
+}
+"""Values for fields by name; several times means more often."""
+
+NUMBERS: Final = (0, 1, -1, -2, 2, 127, 128, 255, 32767, 65535, 2**31 - 1, -(2**31), 2**62)
+STRINGS: Final = (
+    None,
+    "",
+    ".",
+    "..",
+    "../../etc/passwd",
+    "a/b",
+    "a\0b",
+    "a b",
+    "__consumer_offsets",
+    "__transaction_state",
+    "__cluster_metadata",
+    "\u2028\x1b[2J",
+    "%s%n{0}",
+    "\U0001f577" * 60,
+    "x" * 249,
+    "x" * 250,
+    "x" * 8_000,
+    "x" * 32_600,
+    "x" * 32_767,
+    "y" * 70_000,
+)
+SIZES: Final = {
+    "int8": 8,
+    "int16": 16,
+    "uint16": 16,
+    "int32": 32,
+    "uint32": 32,
+    "int64": 64,
+}
+COPIES: Final = (2, 2, 3, 10, 100, 1_000)
+MANY_COPIES: Final = 50_000
+
+
+def some_message(rng: Random, cls: type[Any], version: int) -> Any:
+    """A message that a client could mean."""
+    values = {}
+    for declared in fields(cls):
+        kind: FieldType = declared.metadata["type"]
+        if kind.is_in(version) and (kind.tag is None or rng.random() < 0.2):
+            values[declared.name] = _meant(rng, declared.name, kind, version)
+    return cls(**values)
+
+
+def _meant(rng: Random, name: str, kind: FieldType, version: int) -> Any:
+    item: Any = kind.item
+    if kind.kind == "array":
+        if kind.may_be_null(version) and rng.random() < 0.1:
+            return None
+        count = rng.choice((0, 1, 1, 1, 2, 3))
+        if isinstance(item, FieldType):
+            return tuple(_meant(rng, f"{name}_item", item, version) for _ in range(count))
+        return tuple(some_message(rng, item, version) for _ in range(count))
+    if kind.kind == "struct":
+        return some_message(rng, item, version)
+    if kind.kind == "records":
+        return some_records(rng)
+    if kind.kind == "bytes":
+        return rng.randbytes(rng.choice((0, 1, 8, 40)))
+    if kind.kind == "bool":
+        return rng.random() < 0.3
+    if kind.kind == "uuid":
+        return rng.choice((ZERO_UUID, UUID(int=rng.getrandbits(128))))
+    if kind.kind == "float64":
+        return rng.random()
+    if name in NAMED:
+        return rng.choice(NAMED[name])
+    if kind.kind == "string":
+        return _meant_string(rng, name, nullable=kind.may_be_null(version))
+    return _meant_number(rng, name)
+
+
+def _meant_string(rng: Random, name: str, *, nullable: bool) -> str | None:
+    if nullable and rng.random() < 0.2:
+        return None
+    if "transactional_id" in name:
+        return rng.choice(IDS)
+    if "group" in name:
+        return rng.choice(GROUPS)
+    if "topic" in name or name == "name":
+        return rng.choice(TOPICS)
+    return rng.choice(("range", "consumer", "fuzz", *TOPICS))
+
+
+def _meant_number(rng: Random, name: str) -> int:
+    if "producer_id" in name:
+        return rng.choice((-1, rng.randrange(40)))
+    if "producer_epoch" in name:
+        return rng.choice((-1, 0, 0, 1, 2))
+    if "offset" in name:
+        return rng.choice((-1, 0, 0, 1, rng.randrange(5_000)))
+    return rng.choice((0, 0, 0, 1, -1))
+
+
+# what no client means
+
+
+def changed(rng: Random, message: Any, version: int) -> Any:
+    """The message with one field changed, at any depth."""
+    present = [declared for declared in fields(message) if declared.metadata["type"].is_in(version)]
+    if not present:
+        return message
+    declared = rng.choice(present)
+    kind: FieldType = declared.metadata["type"]
+    value = getattr(message, declared.name)
+    return replace(message, **{declared.name: _changed_value(rng, kind, value, version)})
+
+
+def _changed_value(rng: Random, kind: FieldType, value: Any, version: int) -> Any:
+    if kind.kind == "array":
+        return _changed_array(rng, value, version)
+    if kind.kind == "struct":
+        return value if value is None else changed(rng, value, version)
+    if kind.kind == "records":
+        return rng.choice((None, b"", some_records(rng), rng.randbytes(rng.randrange(200))))
+    if kind.kind == "bytes":
+        return rng.choice((None, b"", bytes(70_000), rng.randbytes(rng.randrange(200))))
+    if kind.kind == "string":
+        return rng.choice(STRINGS)
+    if kind.kind in SIZES:
+        return _fitting(rng.choice(NUMBERS), kind.kind)
+    if kind.kind == "bool":
+        return not value
+    if kind.kind == "uuid":
+        return UUID(int=rng.choice((0, 1, 2**128 - 1)))
+    return rng.choice((0.0, -1.0, 1e308, float("inf"), float("nan")))
+
+
+def _fitting(number: int, kind: str) -> int:
+    bits = SIZES[kind]
+    if kind.startswith("u"):
+        return number % (1 << bits)
+    half = 1 << (bits - 1)
+    return (number + half) % (1 << bits) - half
+
+
+def _changed_array(rng: Random, items: Any, version: int) -> Any:
+    way = rng.randrange(8)
+    if way == 0:
+        return None
+    if way == 1 or not items:
+        return ()
+    place = rng.randrange(len(items))
+    item = items[place]
+    if way <= 4 and hasattr(item, "__dataclass_fields__"):
+        return (*items[:place], changed(rng, item, version), *items[place + 1 :])
+    copies = MANY_COPIES if rng.random() < 0.002 else rng.choice(COPIES)
+    if rng.random() < 0.5 and copies <= 1_000 and hasattr(item, "__dataclass_fields__"):
+        return (*items, *(changed(rng, item, version) for _ in range(copies)))
+    return (*items, *(item,) * copies)
