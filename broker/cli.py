@@ -13,12 +13,14 @@ from typing import Final
 
 import click
 
-from odradek.broker.config import BrokerConfig, from_properties, read_properties
+from odradek.broker.config import BrokerConfig, Settled, settle
+from odradek.broker.properties import Given, read_properties
 from odradek.broker.settings import ConfigError
 
 DEFAULT_LISTEN: Final = "127.0.0.1:9092"
 DEFAULT_DIRECTORY: Final = "odradek-data"
 INTERRUPTED: Final = 130
+CONTROLLER_LISTENERS: Final = "controller.listener.names"
 
 # command -> the module that has it, and its name there
 ELSEWHERE: Final = {
@@ -66,40 +68,68 @@ def main() -> None:
 @click.option(
     "--listen",
     metavar="HOST:PORT",
-    help=f"Where to listen; port 0 picks a free one.  [default: {DEFAULT_LISTEN}]",
+    help=f"The address to listen on; port 0 picks a free one.  [default: {DEFAULT_LISTEN}]",
 )
-@click.option("--advertise", metavar="HOST:PORT", help="What clients are told to connect to.")
+@click.option(
+    "--advertise",
+    metavar="HOST:PORT",
+    help="The address that clients are told to connect to.  [default: that of --listen]",
+)
 @click.option(
     "--data-dir",
-    type=click.Path(file_okay=False, path_type=Path),
-    help=f"Where everything is kept.  [default: ./{DEFAULT_DIRECTORY}]",
+    metavar="DIRECTORY",
+    help=f"The directory that keeps everything; made if needed.  [default: ./{DEFAULT_DIRECTORY}]",
 )
-@click.option("--ephemeral", is_flag=True, help="Keep everything in a directory that goes away.")
+@click.option(
+    "--ephemeral",
+    is_flag=True,
+    help="Keep everything in a temporary directory, which is removed at the end.",
+)
 @click.option(
     "--config",
     "config_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A file of name=value lines with Kafka's property names.",
+    help="Read settings from a properties file, such as Kafka's server.properties.",
 )
 @click.option(
-    "--set", "assignments", multiple=True, metavar="NAME=VALUE", help="One setting; repeatable."
+    "--set",
+    "assignments",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Give a setting by its Kafka name; overrules --config. Repeatable.",
+)
+@click.option(
+    "--ignore-unknown",
+    is_flag=True,
+    help="Go on without the settings that this broker does not have; it names them.",
 )
 def serve(
     listen: str | None,
     advertise: str | None,
-    data_dir: Path | None,
+    data_dir: str | None,
     ephemeral: bool,
     config_file: Path | None,
     assignments: tuple[str, ...],
+    ignore_unknown: bool,
 ) -> None:
-    """Run a broker until it is stopped with Ctrl-C or SIGTERM."""
+    """Run a broker until it is stopped with Ctrl-C or SIGTERM.
+
+    All settings are in docs/configuration.md.
+    """
     if ephemeral and data_dir is not None:
         raise click.ClickException("--ephemeral and --data-dir contradict each other; give one.")
     try:
-        config = _configuration(config_file, assignments)
-        directory = data_dir or Path(config.log_dirs or DEFAULT_DIRECTORY)
-        listen = listen or _listener(config.listeners, "listeners") or DEFAULT_LISTEN
-        advertise = advertise or _listener(config.advertised_listeners, "advertised.listeners")
+        sources = _sources(config_file, assignments)
+        settled = settle(*sources, ignore_unknown=ignore_unknown)
+        config = settled.config
+        if settled.ignored:
+            click.echo(f"Ignored, for the broker has none such: {_named(settled)}.", err=True)
+        directory = _data_directory(data_dir, config)
+        strange = _listeners_of_the_controller(sources) if ignore_unknown else frozenset()
+        listen = listen or _listener(config.listeners, "listeners", strange) or DEFAULT_LISTEN
+        advertise = advertise or _listener(
+            config.advertised_listeners, "advertised.listeners", strange
+        )
         where = parse_address(listen, "--listen")
         told = parse_address(advertise, "--advertise") if advertise else None
     except ConfigError as error:
@@ -114,32 +144,56 @@ def serve(
         raise click.ClickException(str(error)) from None
 
 
-def _configuration(config_file: Path | None, assignments: tuple[str, ...]) -> BrokerConfig:
-    """What the file says, overruled by the command line."""
-    properties: dict[str, str] = {}
+def _sources(config_file: Path | None, assignments: tuple[str, ...]) -> list[list[Given]]:
+    """The settings of the file and those of the command line, which overrule them."""
+    sources: list[list[Given]] = []
     if config_file is not None:
         try:
-            text = config_file.read_text()
+            text = config_file.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{config_file} cannot be read: {error}.") from None
-        properties.update(read_properties(text, source=str(config_file)))
+        sources.append(read_properties(text, source=str(config_file)))
+    given: dict[str, Given] = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not equals or not name.strip():
             raise ConfigError(f"--set takes NAME=VALUE, not {assignment!r}.")
-        properties[name.strip()] = value
-    return from_properties(properties)
+        given[name.strip()] = Given(name=name.strip(), text=value)
+    return [*sources, list(given.values())]
 
 
-def _listener(listeners: str, setting: str) -> str:
-    """`PLAINTEXT://host:port` as `host:port`; there is one listener, and it is in plain text."""
-    if not listeners:
+def _named(settled: Settled) -> str:
+    return ", ".join(dict.fromkeys(settled.ignored))
+
+
+def _data_directory(data_dir: str | None, config: BrokerConfig) -> Path:
+    if data_dir == "":  # to Path it would be the directory that we stand in
+        raise ConfigError("--data-dir is empty; name a directory, or leave the option out.")
+    if data_dir is None and "," in config.log_dirs:
+        raise ConfigError(f"log.dirs has one directory here, not {config.log_dirs!r}.")
+    return Path(data_dir or config.log_dirs or DEFAULT_DIRECTORY)
+
+
+def _listeners_of_the_controller(sources: list[list[Given]]) -> frozenset[str]:
+    """The listeners that a file for Kafka has for its controller. Here is none."""
+    names = [one.text for given in sources for one in given if one.name == CONTROLLER_LISTENERS]
+    return frozenset(name.strip() for text in names for name in text.split(","))
+
+
+def _listener(listeners: str, setting: str, strange: frozenset[str]) -> str:
+    """Return the `host:port` of `PLAINTEXT://host:port`, the one listener that is not `strange`."""
+    wanted = [
+        one.strip()
+        for one in listeners.split(",")
+        if one.partition("://")[0].strip() not in strange
+    ]
+    if not listeners or not wanted:
         return ""
-    if "," in listeners:
+    if len(wanted) > 1:
         raise ConfigError(f"{setting} has one listener, not {listeners!r}.")
-    scheme, separator, address = listeners.partition("://")
+    scheme, separator, address = wanted[0].partition("://")
     if not separator:
-        return listeners
+        return wanted[0]
     if scheme != "PLAINTEXT":
         raise ConfigError(f"{setting} is PLAINTEXT://HOST:PORT; {scheme} is not built yet.")
     return address

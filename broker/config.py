@@ -12,18 +12,21 @@ members. Ours are `log.flush` (`ack` or `os`: whether an answer waits for the di
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from odradek.broker.properties import Given
 from odradek.broker.settings import (
     ConfigError,
+    ConfigType,
     Setting,
     Value,
     boolean,
     double,
     int32,
     int64,
+    nearest_name,
     settings_of,
     string,
     unknown_name,
@@ -37,6 +40,8 @@ MINUTE_MS: Final = 60 * SECOND_MS
 HOUR_MS: Final = 60 * MINUTE_MS
 DAY_MS: Final = 24 * HOUR_MS
 CLEANUP_POLICIES: Final = ("delete", "compact", "compact,delete", "delete,compact")
+PARTITIONS_MAX: Final = 10_000
+"""The most partitions that a topic can be given by a default."""
 ONE_BROKER: Final = "there is one broker"
 
 
@@ -51,7 +56,7 @@ class BrokerConfig:
     log_dirs: str = string("")
 
     # topics
-    num_partitions: int = int32(4, low=1, high=10_000)
+    num_partitions: int = int32(4, low=1, high=PARTITIONS_MAX)
     auto_create_topics_enable: bool = boolean(True)
     delete_topic_enable: bool = boolean(True)
     default_replication_factor: int = int32(1, low=1, high=1, why=ONE_BROKER)
@@ -95,13 +100,13 @@ class BrokerConfig:
     transaction_partition_verification_enable: bool = boolean(True)
     transaction_two_phase_commit_enable: bool = boolean(False)
     transaction_abort_on_disconnect: bool = boolean(False)
-    transaction_state_log_num_partitions: int = int32(50, low=1)
+    transaction_state_log_num_partitions: int = int32(50, low=1, high=PARTITIONS_MAX)
     transaction_state_log_segment_bytes: int = int32(100 * MIB, low=16 * KIB)
     transaction_state_log_replication_factor: int = int32(1, low=1, high=1, why=ONE_BROKER)
     transaction_state_log_min_isr: int = int32(1, low=1, high=1, why=ONE_BROKER)
 
     # groups
-    offsets_topic_num_partitions: int = int32(50, low=1)
+    offsets_topic_num_partitions: int = int32(50, low=1, high=PARTITIONS_MAX)
     offsets_topic_segment_bytes: int = int32(100 * MIB, low=16 * KIB)
     offsets_topic_replication_factor: int = int32(1, low=1, high=1, why=ONE_BROKER)
     offsets_retention_minutes: int = int32(7 * 24 * 60, low=1)
@@ -127,6 +132,7 @@ KEPT_ANYWAY: Final = frozenset(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
     }
 )
+_KEPT: Final = Setting(type=ConfigType.INT, default=1, low=1)
 RENAMED: Final[dict[str, str]] = {"log.dir": "log.dirs", "broker.id": "node.id"}
 
 
@@ -136,33 +142,75 @@ def broker_settings() -> dict[str, Setting]:
     return settings_of(BrokerConfig)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """A configuration, and the settings that were left out of it because we have none such."""
+
+    config: BrokerConfig
+    ignored: tuple[str, ...] = ()
+
+
 def from_properties(properties: Mapping[str, str]) -> BrokerConfig:
     """A configuration out of names and texts. Raises `ConfigError` with one sentence."""
+    return settle([Given(name=name, text=text) for name, text in properties.items()]).config
+
+
+def settle(*sources: Sequence[Given], ignore_unknown: bool = False) -> Settled:
+    """Return the configuration that `sources` give; a later source overrules an earlier one.
+
+    Raises `ConfigError`, which names everything that is wrong, a line for each if it is more than
+    one thing.
+    """
+    unknown: list[Given] = []
+    wrong: list[str] = []
     values: dict[str, Value] = {}
-    settings = broker_settings()
-    for given, text in properties.items():
-        name = RENAMED.get(given, given)
-        if name in KEPT_ANYWAY:
-            _in_milliseconds(name, text, 1)
-            continue
-        if name in COARSER:
-            name, factor = COARSER[name]
-            text = _in_milliseconds(given, text, factor)
-        if name not in settings:
-            known = [*settings, *COARSER, *RENAMED, *KEPT_ANYWAY]
-            raise ConfigError(unknown_name(given, known, of="the broker"))
-        values[name.replace(".", "_")] = settings[name].parse(given, text)
+    for source in sources:
+        values.update(_layer(source, unknown, wrong))
+    if unknown and not ignore_unknown:
+        wrong.append(_unknown(unknown))
+    if wrong:
+        raise ConfigError("\n".join(wrong))
     config = BrokerConfig(**values)  # type: ignore[arg-type]
     _check_together(config)
-    return config
+    return Settled(config=config, ignored=tuple(given.name for given in unknown))
 
 
-def _in_milliseconds(name: str, text: str, factor: int) -> str:
-    try:
-        value = int(text)
-    except ValueError:
-        raise ConfigError(f"{name} is a whole number, not {text!r}.") from None
-    return str(value if value < 0 else value * factor)
+def _layer(source: Sequence[Given], unknown: list[Given], wrong: list[str]) -> dict[str, Value]:
+    """The values of one source by field. Where it spells a setting in two units, the finer counts,
+    as in Kafka."""
+    settings = broker_settings()
+    values: dict[str, Value] = {}
+    units: dict[str, int] = {}
+    for given in source:
+        name, unit = COARSER.get(given.name, (RENAMED.get(given.name, given.name), 1))
+        setting = _KEPT if name in KEPT_ANYWAY else settings.get(name)
+        if setting is None:
+            unknown.append(given)
+            continue
+        try:
+            value = setting.parse(given.name, given.text, unit=unit)
+        except ConfigError as error:
+            wrong.append(given.blamed(str(error)))
+            continue
+        if name not in KEPT_ANYWAY and unit <= units.get(name, unit):
+            values[name.replace(".", "_")] = value
+            units[name] = unit
+    return values
+
+
+def _unknown(unknown: Sequence[Given]) -> str:
+    """What to say of settings that there are none of: one sentence, or one and a list."""
+    known = [*broker_settings(), *COARSER, *RENAMED, *KEPT_ANYWAY]
+    if len(unknown) == 1:
+        one = unknown[0]
+        remedy = " Remove it, or go on without it by --ignore-unknown." if one.line else ""
+        return one.blamed(unknown_name(one.name, known, of="the broker") + remedy)
+    lines = [f"{len(unknown)} settings are none of the broker's:"]
+    for one in unknown:
+        near = nearest_name(one.name, known)
+        meant = f" (did you mean {near}?)" if near else ""
+        lines.append(f"  {one.blamed(one.name)}{meant}")
+    return "\n".join([*lines, "Remove them, or go on without them by --ignore-unknown."])
 
 
 def _check_together(config: BrokerConfig) -> None:
@@ -175,20 +223,3 @@ def _check_together(config: BrokerConfig) -> None:
             "socket.request.max.bytes cannot be more than queued.max.request.bytes: "
             "a request of that size would never be read."
         )
-
-
-def read_properties(text: str, *, source: str) -> dict[str, str]:
-    """The `name=value` lines of a properties file; `#` and `!` begin a comment.
-
-    Raises `ConfigError` naming the line that is neither.
-    """
-    found: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        line = line.strip()
-        if not line or line[0] in "#!":
-            continue
-        name, equals, value = line.partition("=")
-        if not equals or not name.strip():
-            raise ConfigError(f"{source}, line {number}: {line!r} is not name=value.")
-        found[name.strip()] = value.strip()
-    return found

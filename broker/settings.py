@@ -7,6 +7,7 @@ Names are Kafka's property names. A dataclass field `num_partitions` is the prop
 
 import difflib
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
@@ -14,6 +15,13 @@ from typing import Any, Final
 
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
+SHOWN_MAX: Final = 60
+"""Characters of a wrong value that a message repeats."""
+
+# Only what Java reads as well. Python's int() and float() also take 1_000, other scripts' digits,
+# nan and infinity.
+_WHOLE: Final = re.compile(r"[+-]?[0-9]+")
+_FRACTION: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 Value = bool | int | float | str
 
@@ -43,59 +51,73 @@ class Setting:
     why: str = ""
     """Why nothing outside the bounds or choices is possible, where that needs saying."""
 
-    def parse(self, name: str, text: str) -> Value:
-        """The value that `text` says. Raises `ConfigError`."""
+    def parse(self, name: str, text: str, *, unit: int = 1) -> Value:
+        """The value that `text` says, which counts in `unit`s. Raises `ConfigError`."""
         text = text.strip()
         if self.type is ConfigType.BOOLEAN:
             value = {"true": True, "false": False}.get(text.lower())
             if value is None:
-                raise ConfigError(f"{name} is true or false, not {text!r}{_nearest_bool(text)}.")
+                raise ConfigError(
+                    f"{name} is true or false, not {_quoted(text)}{_nearest_bool(text)}."
+                )
             if self.choices and text.lower() not in self.choices:
                 raise ConfigError(self._not_a_choice(name, text))
             return value
         if self.type in (ConfigType.INT, ConfigType.LONG):
-            return self._parse_number(name, text)
+            return self._parse_number(name, text, unit)
         if self.type is ConfigType.DOUBLE:
             return self._parse_fraction(name, text)
+        if not text:
+            raise ConfigError(f"{name} is empty; give it a value, or leave it out.")
         if self.type is ConfigType.LIST:
             text = ",".join(part.strip() for part in text.split(","))
         if self.choices and text not in self.choices:
             raise ConfigError(self._not_a_choice(name, text))
         return text
 
-    def _parse_number(self, name: str, text: str) -> int:
+    def _parse_number(self, name: str, text: str, unit: int) -> int:
         largest = INT32_MAX if self.type is ConfigType.INT else INT64_MAX
-        high = largest if self.high is None else self.high
-        low = -largest - 1 if self.low is None else self.low
-        try:
-            value = int(text)
-        except ValueError:
-            raise ConfigError(f"{name} is a whole number, not {text!r}.") from None
-        self._check_bounds(name, value, low, high)
-        return value
+        high = largest if self.high is None else int(self.high)
+        low = -largest - 1 if self.low is None else int(self.low)
+        if not _WHOLE.fullmatch(text):
+            raise ConfigError(f"{name} is a whole number, not {_quoted(text)}.")
+        if len(text) > SHOWN_MAX:  # Python refuses to convert some thousand digits
+            raise ConfigError(f"{name} cannot be a number of {len(text)} digits.")
+        value = int(text)
+        in_ones = value * unit if value > 0 else value  # -1 is "no limit" in every unit
+        if not low <= in_ones <= high:
+            lowest = -(-low // unit) if low > 0 else low
+            nearest = lowest if in_ones < low else high // unit
+            raise ConfigError(self._outside(name, text, nearest))
+        return in_ones
 
     def _parse_fraction(self, name: str, text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
+        value = float(text) if _FRACTION.fullmatch(text) else math.nan
         if math.isnan(value):
-            raise ConfigError(f"{name} is a number, not {text!r}.")
+            raise ConfigError(f"{name} is a number, not {_quoted(text)}.")
         low = -math.inf if self.low is None else self.low
-        self._check_bounds(name, value, low, math.inf if self.high is None else self.high)
+        high = math.inf if self.high is None else self.high
+        if not low <= value <= high or math.isinf(value):
+            raise ConfigError(self._outside(name, text, low if value < low else high))
         return value
 
-    def _check_bounds(self, name: str, value: float, low: float, high: float) -> None:
-        if not low <= value <= high:
-            nearest = low if value < low else high
-            because = f": {self.why}" if self.why else ""
-            raise ConfigError(f"{name} cannot be {value}{because}; the nearest is {nearest}.")
+    def _outside(self, name: str, text: str, nearest: float) -> str:
+        because = f": {self.why}" if self.why else ""
+        return f"{name} cannot be {_shortened(text)}{because}; the nearest is {nearest}."
 
     def _not_a_choice(self, name: str, text: str) -> str:
         near = difflib.get_close_matches(text, self.choices, 1, 0.5)
         meant = f" Did you mean {near[0]}?" if near and not self.why else ""
         because = f": {self.why}" if self.why else ""
-        return f"{name} is {' or '.join(self.choices)}, not {text!r}{because}.{meant}"
+        return f"{name} is {' or '.join(self.choices)}, not {_quoted(text)}{because}.{meant}"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
+
+
+def _quoted(text: str) -> str:
+    return repr(_shortened(text))
 
 
 def _nearest_bool(text: str) -> str:
@@ -116,9 +138,15 @@ def text_of(value: Value) -> str:
 
 def unknown_name(name: str, known: Iterable[str], *, of: str) -> str:
     """The sentence about a setting that nobody knows, with the nearest that there is."""
-    near = difflib.get_close_matches(name, list(known), 1, 0.6)
-    meant = f" Did you mean {near[0]}?" if near else ""
-    return f"{name} is not a setting of {of}.{meant}"
+    near = nearest_name(name, known)
+    meant = f" Did you mean {near}?" if near else ""
+    return f"{_shortened(name)} is not a setting of {of}.{meant}"
+
+
+def nearest_name(name: str, known: Iterable[str]) -> str | None:
+    """The name that is almost `name`: a slip of the hand, and not another name of Kafka's."""
+    near = difflib.get_close_matches(name[:SHOWN_MAX], list(known), 1, 0.85)
+    return near[0] if near else None
 
 
 def _setting(default: Value, kind: ConfigType, options: dict[str, Any]) -> Any:

@@ -15,11 +15,14 @@ import pytest
 from click.testing import CliRunner
 
 from odradek.broker.cli import main, parse_address
-from odradek.broker.settings import ConfigError
+from odradek.broker.config import broker_settings
+from odradek.broker.settings import INT32_MAX, INT64_MAX, ConfigError, ConfigType
 from odradek.broker.testing import BrokerDidNotStart, RunningBroker, run_broker
+from odradek.protocol.errors import ErrorCode
 from tests.broker.asks import batch, create_topic, produce
 from tests.broker.raw import PATIENCE_SECONDS, RawClient
 
+LARGEST = {ConfigType.INT: INT32_MAX, ConfigType.LONG: INT64_MAX, ConfigType.DOUBLE: 1}
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
@@ -41,6 +44,9 @@ def odradek(*arguments: str) -> tuple[int, str]:
         (["--listen", "a:b"], "--listen is HOST:PORT, such as 127.0.0.1:9092, not 'a:b'."),
         (["--advertise", "x:70000"], "--advertise is HOST:PORT"),
         (["--ephemeral", "--data-dir", "x"], "contradict each other"),
+        (["--data-dir", ""], "--data-dir is empty; name a directory, or leave the option out."),
+        (["--set", "log.dirs="], "log.dirs is empty; give it a value, or leave it out."),
+        (["--set", "log.dirs=/a,/b"], "log.dirs has one directory here, not '/a,/b'."),
         (["--config", "nowhere"], "'nowhere' does not exist"),
         (["--data-dir", "/proc/none"], "The data directory /proc/none cannot be made"),
         (["--set", "listeners=SSL://:9092"], "SSL is not built yet."),
@@ -70,6 +76,39 @@ def test_a_config_file_with_a_mistake_names_the_line(tmp_path: Path) -> None:
     status, said = odradek("serve", "--config", str(file))
     assert status == 1
     assert "line 3" in said
+
+
+def test_kafkas_own_file_serves_with_one_line_about_what_is_ignored(tmp_path: Path) -> None:
+    stock = Path(__file__).parent / "stock.properties"
+    where = ("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path))
+    with serve(*where, "--config", str(stock), "--ignore-unknown") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("odradek serves 127.0.0.1:")
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENCE_SECONDS)
+    ignored, *_ = err.splitlines()
+    assert ignored.startswith("Ignored, for the broker has none such: process.roles, controller.")
+    assert len([line for line in err.splitlines() if "none such" in line]) == 1
+
+
+def test_the_listener_of_a_controller_is_left_out_with_the_rest_and_no_other() -> None:
+    both = "listeners=PLAINTEXT://:x,CONTROLLER://:9093"
+    names = "controller.listener.names=CONTROLLER"
+    ignoring = ("serve", "--ignore-unknown", "--set", both)
+    assert "not ':x'" in odradek(*ignoring, "--set", names)[1]
+    assert "listeners has one listener" in odradek(*ignoring)[1]
+
+
+def test_a_broker_serves_with_the_largest_number_in_every_setting() -> None:
+    largest = {
+        name: str(limit if setting.high is None else setting.high)
+        for name, setting in broker_settings().items()
+        if (limit := LARGEST.get(setting.type)) is not None and name != "min.insync.replicas"
+    }
+    with run_broker(config=largest) as broker, RawClient(broker) as client:
+        create_topic(client, "t")
+        answer = produce(client, "t", batch(b"x"))
+    assert answer.error_code == ErrorCode.NONE
 
 
 def test_help_is_there_in_both_spellings() -> None:

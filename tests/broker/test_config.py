@@ -1,5 +1,7 @@
 """Settings: Kafka's names, checked once, and refused in one sentence with the nearest right one."""
 
+from pathlib import Path
+
 import pytest
 
 from odradek.broker.config import (
@@ -9,8 +11,9 @@ from odradek.broker.config import (
     BrokerConfig,
     broker_settings,
     from_properties,
-    read_properties,
+    settle,
 )
+from odradek.broker.properties import read_properties
 from odradek.broker.settings import ConfigError, text_of
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.topic_config import (
@@ -29,7 +32,8 @@ def test_without_settings_everything_is_the_default() -> None:
 
 
 def test_every_default_is_a_value_that_may_be_given() -> None:
-    given = {name: text_of(setting.default) for name, setting in broker_settings().items()}
+    defaults = {name: text_of(setting.default) for name, setting in broker_settings().items()}
+    given = {name: text for name, text in defaults.items() if text}  # some are unset by default
     assert from_properties(given) == BrokerConfig()
 
 
@@ -73,6 +77,22 @@ def test_other_names_lead_to_settings_that_there_are() -> None:
         ("log.retention.hours", "x", "is a whole number, not 'x'."),
         ("log.segment.bytes", str(2**31), "cannot be 2147483648; the nearest is 2147483647."),
         ("broker.id", "-1", "cannot be -1; the nearest is 0."),
+        ("num.partitions", "1_000", "is a whole number, not '1_000'."),
+        ("num.partitions", "٣", "is a whole number, not '٣'."),
+        ("num.partitions", "9" * 5000, "cannot be a number of 5000 digits."),
+        ("num.partitions", "x" * 5000, f"is a whole number, not '{'x' * 60}...'."),
+        (
+            "offsets.topic.num.partitions",
+            str(2**31 - 1),
+            "cannot be 2147483647; the nearest is 10000.",
+        ),
+        ("log.retention.hours", "9" * 19, f"cannot be {'9' * 19}; the nearest is 2562047788015."),
+        ("log.roll.hours", "0", "cannot be 0; the nearest is 1."),
+        ("log.cleaner.min.cleanable.ratio", "1e400", "cannot be 1e400; the nearest is 1."),
+        ("log.cleaner.min.cleanable.ratio", "nan", "is a number, not 'nan'."),
+        ("log.cleaner.min.cleanable.ratio", "0_0.5", "is a number, not '0_0.5'."),
+        ("log.dirs", "", "is empty; give it a value, or leave it out."),
+        ("num.io.threads", "8", "is not a setting of the broker."),
     ],
 )
 def test_a_wrong_setting_is_one_sentence(name: str, text: str, rest: str) -> None:
@@ -81,15 +101,104 @@ def test_a_wrong_setting_is_one_sentence(name: str, text: str, rest: str) -> Non
     assert str(refused.value) == f"{name} {rest}"
 
 
+def pairs(text: str) -> list[tuple[str, str]]:
+    return [(given.name, given.text) for given in read_properties(text, source="x")]
+
+
 def test_a_properties_file_has_comments_and_spaces() -> None:
     text = "# a comment\n! another\n\n num.partitions = 3 \nlog.dirs=/a=b\n"
-    assert read_properties(text, source="x") == {"num.partitions": "3", "log.dirs": "/a=b"}
+    assert pairs(text) == [("num.partitions", "3"), ("log.dirs", "/a=b")]
 
 
-@pytest.mark.parametrize("line", ["num.partitions 3", "=3"])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("log.dirs:/a", "/a"),
+        ("log.dirs /a", "/a"),
+        ("log.dirs\t:  /a:b", "/a:b"),
+        ("log.dirs=/a\\\n    b", "/ab"),
+        ("log.dirs=/a\\\r\n  \\\r\n  b\r\n", "/ab"),
+        ("log.dirs=/a\\\n", "/a"),
+        ("log.dirs=/a\\\\\nnum.partitions=1", "/a\\"),
+        ("log.dirs=/a\\\n#b", "/a#b"),
+        ("log.dirs=/\\u00e4\\tb\\:\\=\\z", "/\u00e4\tb:=z"),
+        ("log\\.dirs=/a", "/a"),
+        ("log.dirs=/a # no comment", "/a # no comment"),
+    ],
+)
+def test_a_properties_file_reads_as_in_java(text: str, value: str) -> None:
+    assert pairs(text)[0] == ("log.dirs", value)
+
+
+@pytest.mark.parametrize("line", ["num.partitions", "num.partitions=", "=3", ":", "="])
 def test_a_line_that_is_no_setting_is_named(line: str) -> None:
     with pytest.raises(ConfigError, match=r"^server.properties, line 2: .* is not name=value\.$"):
-        read_properties(f"num.partitions=3\n{line}\n", source="server.properties")
+        read_properties(f"log.dirs=3\n{line}\n", source="server.properties")
+
+
+def test_a_name_that_is_given_twice_in_a_file_is_refused_with_both_lines() -> None:
+    with pytest.raises(ConfigError) as refused:
+        read_properties("num.partitions=3\n\nnum.partitions=4\n", source="f")
+    assert str(refused.value) == "f, line 3: num.partitions is in line 1 already; keep one of them."
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["log.retention.ms=5\nlog.retention.hours=1", "log.retention.hours=1\nlog.retention.ms=5"],
+)
+def test_of_two_units_of_a_setting_the_finer_counts_and_not_the_last(text: str) -> None:
+    assert settle(read_properties(text, source="f")).config.log_retention_ms == 5
+
+
+def test_the_command_line_overrules_a_finer_unit_in_the_file() -> None:
+    file = read_properties("log.retention.ms=5", source="f")
+    settled = settle(file, read_properties("log.retention.minutes=1", source="--set"))
+    assert settled.config.log_retention_ms == 60_000
+
+
+STOCK = (Path(__file__).parent / "stock.properties").read_text()
+NOT_OURS = {
+    "process.roles": 6,
+    "controller.quorum.bootstrap.servers": 12,
+    "inter.broker.listener.name": 22,
+    "controller.listener.names": 28,
+    "listener.security.protocol.map": 31,
+    "num.network.threads": 34,
+    "num.io.threads": 37,
+    "socket.send.buffer.bytes": 40,
+    "socket.receive.buffer.bytes": 43,
+    "num.recovery.threads.per.data.dir": 57,
+    "share.coordinator.state.topic.replication.factor": 61,
+    "share.coordinator.state.topic.min.isr": 62,
+}
+
+
+def test_kafkas_own_file_lists_all_that_is_unknown_at_once_with_its_lines() -> None:
+    with pytest.raises(ConfigError) as refused:
+        settle(read_properties(STOCK, source="server.properties"))
+    assert str(refused.value).splitlines() == [
+        "12 settings are none of the broker's:",
+        *(f"  server.properties, line {line}: {name}" for name, line in NOT_OURS.items()),
+        "Remove them, or go on without them by --ignore-unknown.",
+    ]
+
+
+def test_kafkas_own_file_serves_when_the_unknown_is_ignored() -> None:
+    settled = settle(read_properties(STOCK, source="server.properties"), ignore_unknown=True)
+    assert settled.ignored == tuple(NOT_OURS)
+    assert settled.config.num_partitions == 1
+
+
+def test_everything_that_is_wrong_is_listed_at_once() -> None:
+    text = "num.partitions=0\nlog.flush=now\nnum.partition=3"
+    with pytest.raises(ConfigError) as refused:
+        settle(read_properties(text, source="f"))
+    assert str(refused.value).splitlines() == [
+        "f, line 1: num.partitions cannot be 0; the nearest is 1.",
+        "f, line 2: log.flush is ack or os, not 'now'.",
+        "f, line 3: num.partition is not a setting of the broker. Did you mean num.partitions? "
+        "Remove it, or go on without it by --ignore-unknown.",
+    ]
 
 
 # topics
