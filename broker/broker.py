@@ -121,6 +121,7 @@ async def serve(
         config=config,
         connections_max=connections_max,
         seat=core.transactions.seat,
+        offload=env.offload,
     )
 
     def listening(host: str, port: int) -> None:

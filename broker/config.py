@@ -6,7 +6,8 @@ say) is refused like a misspelling: a setting that is silently without effect is
 Differs from Kafka: `num.partitions` is 4; state topics have one replica, as there is one broker;
 `group.initial.rebalance.delay.ms` is 0, as in Kafka's own quick start; a group has at most 1,000
 members. Ours are `log.flush` (`ack` or `os`: whether an answer waits for the disk),
-`connections.max.frame.ms` (how long a request may take to arrive),
+`connections.max.frame.ms` (how long a request may take to arrive), `socket.response.max.bytes` (how
+large an answer may be; a Fetch has `fetch.max.bytes`),
 `transaction.concurrent.wait.ms` (how long CONCURRENT_TRANSACTIONS is held back) and
 `transaction.abort.on.disconnect` (whether a transaction ends with its producer's last connection).
 """
@@ -87,6 +88,7 @@ class BrokerConfig:
 
     # connections
     socket_request_max_bytes: int = int32(100 * MIB, low=1)
+    socket_response_max_bytes: int = int32(100 * MIB, low=1)
     connections_max_idle_ms: int = int64(10 * MINUTE_MS, low=1)
     connections_max_frame_ms: int = int64(30 * SECOND_MS, low=1)
     max_connections: int = int32(2**31 - 1, low=0)

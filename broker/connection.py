@@ -25,19 +25,26 @@ import math
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from traceback import clear_frames, walk_tb
 from typing import Any, Final
 
 import trio
 
 from odradek.broker.api.context import Core, Deferred, Handler, RequestContext
-from odradek.broker.env import Buffer, Connection
+from odradek.broker.env import Buffer, Connection, Offload, inline
 from odradek.broker.txn.presence import Seat
 from odradek.protocol.api import Api
 from odradek.protocol.apis import APIS
 from odradek.protocol.apis.fetch import FETCH
-from odradek.protocol.connection import FrameReader, Request, ServerConnection
+from odradek.protocol.connection import (
+    REQUEST_ITEMS_MAX,
+    FrameReader,
+    Request,
+    ServerConnection,
+)
 from odradek.protocol.errors import ProtocolError
+from odradek.protocol.streams import Cursor, TooManyItemsError
 
 LOGGER: Final = logging.getLogger(__name__)
 
@@ -50,6 +57,12 @@ INVARIANTS: Final = (
 )
 """Where an assertion that fails means that what the broker knows cannot be trusted any more."""
 
+ITEMS_AT_ONCE: Final = 1_000
+"""Items that a message may have to be parsed or built by the loop itself, a few milliseconds."""
+
+ITEM_BYTES: Final = 200
+"""What an item of a request takes as an object, besides its bytes in the frame."""
+
 ANSWERS_PENDING_MAX: Final = 5
 STEPS_BETWEEN_YIELDS: Final = 16
 """Reads and requests that one connection may do without letting others run."""
@@ -60,6 +73,7 @@ class Limits:
     """What a connection may ask for."""
 
     frame_max_bytes: int
+    answer_max_bytes: int
     frame_seconds: float
     idle_seconds: float
 
@@ -99,6 +113,8 @@ class Memory(Account):
     def __init__(self, limit_bytes: int) -> None:
         super().__init__(limit_bytes)
         self.answers = Account(limit_bytes)
+        self.parsed = Account(limit_bytes)
+        """The objects of requests with many items: only other such requests wait for their room."""
 
     @asynccontextmanager
     async def reading(self, max_bytes: int) -> AsyncIterator[None]:
@@ -136,8 +152,12 @@ class ClientConnection:
         memory: Memory,
         apis: Mapping[int, Api[Any, Any]] = APIS,
         seat: Seat | None = None,
+        offload: Offload = inline,
     ) -> None:
-        """`seat`: its place where transactional producers are watched (`txn/presence.py`)."""
+        """`seat`: its place where transactional producers are watched (`txn/presence.py`).
+
+        `offload` runs what parses or builds a message of many items.
+        """
         self.peer = stream.peer
         self._stream = stream
         self._core = core
@@ -147,6 +167,7 @@ class ClientConnection:
         self._frames = FrameReader(limits.frame_max_bytes)
         self._protocol = ServerConnection(apis)
         self._seat = seat
+        self._offload = offload
         self._host = stream.peer.rpartition(":")[0]
         self._whole = trio.CancelScope()
         self._reading = trio.CancelScope()
@@ -156,6 +177,8 @@ class ClientConnection:
         self._pending_count = 0
         self._held_bytes = 0
         self._answers_bytes = 0
+        self._reserved_bytes = 0
+        self._parsed_bytes = 0
         self._steps = 0
         self._is_stopping = False
         self._is_waiting = False
@@ -183,8 +206,9 @@ class ClientConnection:
             pass  # its traceback is in the log
         finally:
             self._memory.give_back(self._held_bytes)
-            self._memory.answers.give_back(self._answers_bytes)
-            self._held_bytes = self._answers_bytes = 0
+            self._memory.answers.give_back(self._answers_bytes + self._reserved_bytes)
+            self._memory.parsed.give_back(self._parsed_bytes)
+            self._held_bytes = self._answers_bytes = self._reserved_bytes = self._parsed_bytes = 0
             del self._frames
             if self._seat is not None:
                 self._seat.leave(is_gone=self._was_closed_by_client)
@@ -274,7 +298,10 @@ class ClientConnection:
     async def _serve(self, frame: memoryview) -> None:
         self._read_deadline = math.inf
         size_bytes = len(frame) + 4
-        request = self._protocol.parse(frame)
+        try:
+            request = self._protocol.parse(Cursor(frame, items_max=ITEMS_AT_ONCE))
+        except TooManyItemsError:
+            request = await self._parse_many(frame)
         self._serving_key = request.api.key
         context = RequestContext(
             core=self._core,
@@ -284,6 +311,7 @@ class ClientConnection:
             seat=self._seat,
             is_version_known=request.unsupported_version is None,
             reading=self._memory.reading,
+            reserve=self._reserve,
         )
         with self._blamed_on_us(request):
             answer = await self._handlers[request.api.key](context, request.body)
@@ -291,11 +319,14 @@ class ClientConnection:
         if answer is None:
             self._release(size_bytes)
         elif self._pending_count or isinstance(answer, Deferred):
+            size_bytes += self._keep_parsed()
             self._pending_count += 1
-            known = answer if isinstance(answer, Deferred) else self._built(request, answer)
+            known = answer if isinstance(answer, Deferred) else await self._built(request, answer)
             await self._to_writer.send(Pending(request, known, size_bytes))
         else:
-            await self._send(self._built(request, answer), size_bytes)
+            await self._send(await self._built(request, answer), size_bytes)
+        if self._parsed_bytes:
+            self._release_parsed()
         if self._frames.is_inside_frame:
             self._read_deadline = trio.current_time() + self._limits.frame_seconds
 
@@ -305,7 +336,7 @@ class ClientConnection:
             if isinstance(answer, Deferred):
                 with self._blamed_on_us(pending.request):
                     finished = await answer.finish()
-                answer = self._built(pending.request, finished)
+                answer = await self._built(pending.request, finished)
             await self._send(answer, pending.size_bytes)
             self._pending_count -= 1
 
@@ -329,10 +360,57 @@ class ClientConnection:
             )
             raise _OurBug from error
 
-    def _built(self, request: Request, answer: Any) -> list[Buffer]:
+    async def _parse_many(self, frame: memoryview) -> Request:
+        """Parse a request of many items while others are served."""
+        items_max = min(REQUEST_ITEMS_MAX, len(frame))  # an item has at least one byte
+        await self._memory.parsed.room()
+        self._parsed_bytes = items_max * ITEM_BYTES
+        self._memory.parsed.take(self._parsed_bytes)
+        cursor = Cursor(frame, items_max=REQUEST_ITEMS_MAX)
+        request = await self._offload(partial(self._protocol.parse, cursor))
+        too_many_bytes = self._parsed_bytes - (REQUEST_ITEMS_MAX - cursor.items_left) * ITEM_BYTES
+        self._parsed_bytes -= too_many_bytes
+        self._memory.parsed.give_back(too_many_bytes)
+        return request
+
+    def _keep_parsed(self) -> int:
+        """Let the objects of a request count like its bytes, until it is answered; their size."""
+        size_bytes = self._parsed_bytes
+        if size_bytes:
+            self._hold(size_bytes)
+            self._release_parsed()
+        return size_bytes
+
+    def _release_parsed(self) -> None:
+        self._memory.parsed.give_back(self._parsed_bytes)
+        self._parsed_bytes = 0
+
+    async def _reserve(self, size_bytes: int) -> None:
+        """Wait for room for an answer of about that size, and keep it until the answer is built.
+
+        Raises ProtocolError if no answer may be so large.
+        """
+        if size_bytes > self._limits.answer_max_bytes:
+            api = "?" if self._serving_key is None else APIS[self._serving_key].name
+            raise ProtocolError(
+                f"an answer to {api} of about {size_bytes} bytes is asked for, and "
+                f"socket.response.max.bytes is {self._limits.answer_max_bytes}"
+            )
+        await self._memory.answers.room()
+        self._reserved_bytes += size_bytes
+        self._memory.answers.take(size_bytes)
+
+    async def _built(self, request: Request, answer: Any) -> list[Buffer]:
         """The bytes of an answer, which count from here on."""
+        build = partial(self._protocol.build_response, request, answer)
         with self._blamed_on_us(request):
-            parts = self._protocol.build_response(request, answer)
+            try:
+                parts = build(items_max=ITEMS_AT_ONCE)
+            except TooManyItemsError:
+                parts = await self._offload(build)
+        if self._reserved_bytes:
+            self._memory.answers.give_back(self._reserved_bytes)
+            self._reserved_bytes = 0
         answer_bytes = sum(map(len, parts))
         self._hold(answer_bytes)
         self._answers_bytes += answer_bytes

@@ -154,6 +154,17 @@ class MetaStore(Protocol):
         """
 
 
+class Offload(Protocol):
+    """Runs a pure function that takes long: in a thread, or inline under simulation."""
+
+    def __call__(self, function: Callable[[], T], /) -> Awaitable[T]: ...
+
+
+async def inline(function: Callable[[], T]) -> T:
+    """Run a function where it is called."""
+    return function()
+
+
 def _went_on(_point: str) -> None:
     """Nothing happens at a fault point unless somebody asked for it."""
 
@@ -165,7 +176,6 @@ class Env:
     disk: Disk
     meta: MetaStore
     rng: random.Random
-    offload: Callable[[Callable[[], T]], Awaitable[T]]
-    """Run a pure function that takes long: in a thread, or inline under simulation."""
+    offload: Offload
     reached: Callable[[str], None] = _went_on
     """Called with the name of a fault point: a place where a test may want the broker to die."""

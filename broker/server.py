@@ -3,7 +3,7 @@
 import logging
 import math
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 import trio
 
@@ -11,8 +11,10 @@ from odradek.broker.api.context import Core, Handler
 from odradek.broker.api.versions import apis_of
 from odradek.broker.config import BrokerConfig
 from odradek.broker.connection import ClientConnection, Limits, Memory
-from odradek.broker.env import Connection, Network
+from odradek.broker.env import Connection, Network, Offload, inline
 from odradek.broker.txn.presence import Seat
+
+T = TypeVar("T")
 
 LOGGER: Final = logging.getLogger(__name__)
 
@@ -20,6 +22,10 @@ WATCH_SECONDS: Final = 1.0
 SLOW_SECONDS: Final = 5.0
 """How long a client may take for an answer when memory is short, and how long it may be short
 because of requests that are not complete: nobody reads, so none of them would ever be."""
+
+OFFLOADED_AT_ONCE: Final = 1
+"""Large messages that are parsed or built at the same time: the loop shares the interpreter with
+each of them."""
 
 GRACE_SECONDS: Final = 1.0
 """How long a stopping broker waits for answers that are under way."""
@@ -37,15 +43,22 @@ class Server:
         config: BrokerConfig,
         connections_max: int,
         seat: Callable[[], Seat | None] = lambda: None,
+        offload: Offload = inline,
     ) -> None:
-        """`seat` gives each connection its place where transactional producers are watched."""
+        """`seat` gives each connection its place where transactional producers are watched.
+
+        `offload` runs what parses and builds large messages.
+        """
         self._network = network
         self._core = core
         self._handlers = handlers
         self._apis = apis_of(config)
         self._seat = seat
+        self._offload = offload
+        self._offloading = trio.CapacityLimiter(OFFLOADED_AT_ONCE)
         self._limits = Limits(
             frame_max_bytes=config.socket_request_max_bytes,
+            answer_max_bytes=config.socket_response_max_bytes,
             frame_seconds=config.connections_max_frame_ms / 1000,
             idle_seconds=config.connections_max_idle_ms / 1000,
         )
@@ -98,6 +111,7 @@ class Server:
             memory=self._memory,
             apis=self._apis,
             seat=self._seat(),
+            offload=self._offload_one,
         )
         self._count += 1
         number = self._count
@@ -108,6 +122,11 @@ class Server:
             del self._connections[number]
             if self._is_stopping and not self._connections:
                 self._last_gone.set()
+
+    async def _offload_one(self, function: Callable[[], T], /) -> T:
+        """Run a function elsewhere, after those that are waiting."""
+        async with self._offloading:
+            return await self._offload(function)
 
     async def _watch(self) -> None:
         """End the connections that are over a time limit, at most a tick late."""

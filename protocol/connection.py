@@ -11,6 +11,7 @@ make us allocate them, and whoever sends 1 MiB again and again has it copied onc
 """
 
 import struct
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -30,8 +31,8 @@ FRAME_MAX_BYTES: Final = 100 * 1024 * 1024
 """The largest frame a broker takes: Kafka's socket.request.max.bytes."""
 
 REQUEST_ITEMS_MAX: Final = 200_000
-"""How many items the arrays of a request may have, all together. Each is looked at in one turn of
-the broker's loop, and other clients wait meanwhile. Kafka knows no such limit."""
+"""The most items that all arrays of a request, and its tagged fields, may have together. Kafka
+knows no such limit."""
 
 FRAME_MIN_BYTES: Final = 4
 """A correlation id, the least that a response has."""
@@ -154,9 +155,16 @@ class ServerConnection:
     def __init__(self, apis: Mapping[int, Api[Any, Any]] = APIS) -> None:
         self._apis = apis
 
-    def parse(self, frame: Buffer) -> Request:
-        """The request in a frame. Raises `ProtocolError` for whatever is none that is served."""
-        cursor = wire.Cursor(frame, items_max=REQUEST_ITEMS_MAX)
+    def parse(self, frame: Buffer | wire.Cursor) -> Request:
+        """Return the request in a frame.
+
+        Raises `ProtocolError` for whatever is none that is served, `TooManyItemsError` for one with
+        more items than the cursor allows.
+        """
+        if isinstance(frame, wire.Cursor):
+            cursor = frame
+        else:
+            cursor = wire.Cursor(frame, items_max=REQUEST_ITEMS_MAX)
         try:
             key, version, correlation_id, client_id_bytes = _REQUEST_HEADER.unpack_from(cursor.data)
         except struct.error:
@@ -178,9 +186,14 @@ class ServerConnection:
             body=api.parse_request(version, cursor),
         )
 
-    def build_response(self, request: Request, response: object) -> list[Buffer]:
-        """The frame that answers `request`, with its length. Large records are passed uncopied."""
-        parts = wire.Parts()
+    def build_response(
+        self, request: Request, response: object, *, items_max: int = sys.maxsize
+    ) -> list[Buffer]:
+        """Return the frame that answers `request`, with its length, large records uncopied.
+
+        Raises `TooManyItemsError` if the arrays of `response` have more than `items_max` items.
+        """
+        parts = wire.Parts(items_max=items_max)
         head = parts.open
         head += bytes(LENGTH_BYTES)
         head += _CORRELATION_ID.pack(request.correlation_id)

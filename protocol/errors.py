@@ -192,10 +192,21 @@ RETRIABLE: Final = frozenset(
 """Errors after which the same request may succeed later: all of Kafka's RetriableException."""
 
 
+SENTENCE_MAX_CHARACTERS: Final = 1_000
+"""What a sentence for a person may have. A string has at most 32,767 bytes in most versions, and
+a name that a client chose and the sentence quotes may have all of them."""
+
+
 class KafkaError(Exception):
-    """A refusal with the protocol's error code and one sentence for a person."""
+    """A refusal with the protocol's error code and one sentence for a person.
+
+    The middle of a sentence that is too long is left out, so that every answer can carry it.
+    """
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
+        if len(message) > SENTENCE_MAX_CHARACTERS:
+            half = SENTENCE_MAX_CHARACTERS // 2
+            message = f"{message[: half - 1]}…{message[-half:]}"
         super().__init__(message or code.name)
         self.code = code
         self.message = message

@@ -7,11 +7,18 @@ from odradek.protocol.errors import ProtocolError
 from odradek.protocol.schema import Buffer
 
 
+class TooManyItemsError(ProtocolError):
+    """A message has more items than its reader or builder was allowed to take."""
+
+    def __init__(self, items_max: int) -> None:
+        super().__init__(f"a message has more than {items_max} items and tagged fields")
+
+
 class Cursor:
     """A place in a frame: what construct asks of a stream, and `view`, which copies nothing.
 
-    `items_max`: how many items all arrays together may have. An item may be a single byte that
-    becomes an object, with an answer of its own.
+    `items_max`: the most items that all arrays and tagged fields together may have. An item may be
+    a single byte that becomes an object, with an answer of its own.
     """
 
     __slots__ = ("data", "end", "items_left", "items_max", "position")
@@ -27,9 +34,10 @@ class Cursor:
         return self.end - self.position
 
     def take_items(self, count: int) -> None:
+        """Count items before they are read. Raises TooManyItemsError."""
         self.items_left -= count
         if self.items_left < 0:
-            raise ProtocolError(f"the arrays of a message have more than {self.items_max} items")
+            raise TooManyItemsError(self.items_max)
 
     def view(self, size: int) -> memoryview:
         start = self.position
@@ -51,15 +59,25 @@ class Cursor:
 
 
 class Parts:
-    """A message being built: small pieces are gathered, large ones are passed on as they are."""
+    """A message being built: small pieces are gathered, large ones are passed on as they are.
 
-    __slots__ = ("done", "open")
+    `items_max`: the most items that all its arrays together may have.
+    """
+
+    __slots__ = ("done", "items_left", "items_max", "open")
 
     INLINE_MAX_BYTES: Final = 4096
 
-    def __init__(self) -> None:
+    def __init__(self, *, items_max: int = sys.maxsize) -> None:
         self.done: list[Buffer] = []
         self.open = bytearray()
+        self.items_max = self.items_left = items_max
+
+    def take_items(self, count: int) -> None:
+        """Count items before they are written. Raises TooManyItemsError."""
+        self.items_left -= count
+        if self.items_left < 0:
+            raise TooManyItemsError(self.items_max)
 
     def write(self, data: Buffer) -> int:
         self.open += data

@@ -7,7 +7,8 @@ socket from where they are.
 
 Bounds (a peer's lengths are never believed): a length is at most the bytes that remain, a count at
 most the items that could be in them, a varint has at most five bytes, a tagged field at most
-128 KiB, tags ascend.
+128 KiB, tags ascend. Items of arrays and tagged fields, also those inside tagged fields, are taken
+from the one budget of the cursor.
 """
 
 import struct
@@ -26,6 +27,7 @@ from odradek.protocol.schema import Buffer as Buffer
 from odradek.protocol.schema import FieldType
 from odradek.protocol.streams import Cursor as Cursor
 from odradek.protocol.streams import Parts as Parts
+from odradek.protocol.streams import TooManyItemsError as TooManyItemsError
 
 T = TypeVar("T")
 
@@ -205,9 +207,11 @@ class Array(Lengthed):
 
     def _build(self, obj: Any, stream: Parts, context: Any, path: Any) -> Any:
         self.build_size(None if obj is None else len(obj), stream, context, path)
-        build = self.item._build
-        for item in obj or ():
-            build(item, stream, context, path)
+        if obj:
+            stream.take_items(len(obj))
+            build = self.item._build
+            for item in obj:
+                build(item, stream, context, path)
         return obj
 
 
@@ -228,6 +232,7 @@ class NumberArray(Array):
     def _build(self, obj: Any, stream: Parts, context: Any, path: Any) -> Any:
         self.build_size(None if obj is None else len(obj), stream, context, path)
         if obj:
+            stream.take_items(len(obj))
             stream.open += struct.pack(f">{len(obj)}{self.code}", *obj)
         return obj
 
@@ -331,8 +336,11 @@ class Message(Wire):
         return self.cls(**found)
 
     def _parse_tagged(self, stream: Cursor, found: dict[str, Any]) -> None:
+        count = VARINT._parse(stream, None, None)
+        stream.take_items(count)
+        message_end = stream.end
         last = -1
-        for _ in range(VARINT._parse(stream, None, None)):
+        for _ in range(count):
             tag = VARINT._parse(stream, None, None)
             size = VARINT._parse(stream, None, None)
             if tag <= last:
@@ -340,10 +348,16 @@ class Message(Wire):
             if size > TAGGED_FIELD_MAX_BYTES:
                 raise ProtocolError(f"tagged field {tag} has {size} bytes")
             last = tag
-            content = Cursor(stream.view(size))
+            after = stream.position + size
+            if after > message_end:
+                raise ProtocolError(f"{size} bytes are announced and {stream.remaining} are left")
             if tag in self.tagged:
                 name, part, _ = self.tagged[tag]
-                found[name] = part._parse(content, None, None)
+                # The same cursor, cut short: a copy would have an item budget of its own.
+                stream.end = after
+                found[name] = part._parse(stream, None, None)
+                stream.end = message_end
+            stream.position = after
 
     def _build(self, obj: Any, stream: Parts, context: Any, path: Any) -> Any:
         for name, part in self.parts:
@@ -363,8 +377,9 @@ class Message(Wire):
         ]
         VARINT._build(len(sent), stream, None, None)
         for tag, part, value in sent:
-            content = Parts()
+            content = Parts(items_max=stream.items_left)
             part._build(value, content, None, None)
+            stream.items_left = content.items_left
             data = b"".join(content.finish())
             VARINT._build(tag, stream, None, None)
             VARINT._build(len(data), stream, None, None)

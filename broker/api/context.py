@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.txn.transaction import ClientIdentity, ProducerIdAndEpoch
 
@@ -33,9 +33,20 @@ class Core:
     """Called with the name of a fault point (`Env.reached`)."""
 
 
+ANSWER_ITEM_BYTES: Final = 200
+"""What an item of an answer takes, as an object and on the wire."""
+
+SMALL_ANSWER_BYTES: Final = 256 * 1024
+"""An answer of this size is built without asking for room: it counts when it is built."""
+
+
 def _at_once(_max_bytes: int) -> AbstractAsyncContextManager[None]:
     """Nobody counts what an answer takes."""
     return nullcontext()
+
+
+async def _no_account(_size_bytes: int) -> None:
+    """Nobody counts what an answer takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +63,19 @@ class RequestContext:
     """False for an ApiVersions request of an unknown version; `api_version` is then 0."""
     reading: Callable[[int], AbstractAsyncContextManager[None]] = _at_once
     """Entered by who reads up to so many bytes for an answer: it waits until there is room."""
+    reserve: Callable[[int], Awaitable[None]] = _no_account
+    """Waits until there is room for an answer of about so many bytes. See `expect`."""
+
+    async def expect(self, items: int, *, extra_bytes: int = 0) -> None:
+        """Wait for room for an answer of so many items, before they are made.
+
+        `extra_bytes`: their texts and blobs, where those are not the request's own. Raises
+        ProtocolError, which closes the connection, for more than `socket.response.max.bytes`: the
+        protocol has no code for an answer that is too large.
+        """
+        size_bytes = items * ANSWER_ITEM_BYTES + extra_bytes
+        if size_bytes > SMALL_ANSWER_BYTES:
+            await self.reserve(size_bytes)
 
     @property
     def client(self) -> ClientIdentity:

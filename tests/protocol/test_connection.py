@@ -41,6 +41,9 @@ from odradek.protocol.connection import (
     ServerConnection,
 )
 from odradek.protocol.errors import ErrorCode, ProtocolError
+from odradek.protocol.schema import array, int32, message
+from odradek.protocol.schema import struct as struct_of
+from odradek.protocol.wire import Cursor, TooManyItemsError, build, parse
 
 MIB: Final = 1024 * 1024
 
@@ -277,6 +280,76 @@ def test_a_request_has_so_many_items_in_all_its_arrays(count: int) -> None:
         return
     with pytest.raises(ProtocolError, match="more than 200000 items"):
         ServerConnection().parse(frame)
+
+
+def varint(value: int) -> bytes:
+    written = bytearray()
+    while value > 0x7F:
+        written.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*written, value])
+
+
+def empty_tags(count: int) -> bytes:
+    return varint(count) + b"".join(varint(tag) + b"\0" for tag in range(count))
+
+
+@pytest.mark.parametrize("where", ["header", "body"])
+def test_empty_tags_count_as_items(where: str) -> None:
+    """48 MB of them in a header kept everybody waiting for 20 s."""
+    _, buffers = ClientConnection("c").request(END_TXN, 5, end_txn(1))
+    frame = b"".join(buffers)[4:]
+    for count in (REQUEST_ITEMS_MAX, REQUEST_ITEMS_MAX + 1):
+        tags = empty_tags(count)
+        sent = frame[:11] + tags + frame[12:] if where == "header" else frame[:-1] + tags
+        if count <= REQUEST_ITEMS_MAX:
+            assert ServerConnection().parse(sent).body == end_txn(1)
+        else:
+            with pytest.raises(ProtocolError, match="more than 200000 items"):
+                ServerConnection().parse(sent)
+
+
+def test_items_inside_a_tagged_field_count_with_all_others() -> None:
+    """A tagged field was read through a copied cursor, which had no limit."""
+
+    @message
+    class Inner:
+        numbers: tuple[int, ...] = array("int32")
+
+    @message
+    class Outer:
+        before: tuple[int, ...] = array("int32")
+        tagged: Inner = struct_of(Inner, default=Inner(numbers=()), tag=0)
+
+    data = b"".join(build(Outer(before=(1,) * 6, tagged=Inner(numbers=(2,) * 4)), 0, True).finish())
+    assert parse(Outer, 0, True, Cursor(data, items_max=11)).tagged.numbers == (2,) * 4
+    with pytest.raises(ProtocolError, match="more than 10 items"):
+        parse(Outer, 0, True, Cursor(data, items_max=10))
+
+
+def test_a_tagged_field_cannot_be_read_beyond_its_end() -> None:
+    """The field says that it has two bytes, and what is in it says four."""
+
+    @message
+    class Outer:
+        tagged: int = int32(default=0, tag=0)
+
+    one_tag, number_0, two_bytes = b"\x01", b"\x00", b"\x02"
+    with pytest.raises(ProtocolError, match="inside a number"):
+        parse(Outer, 0, True, one_tag + number_0 + two_bytes + bytes(8))
+
+
+def test_an_answer_of_many_items_is_not_built_at_once() -> None:
+    request = ServerConnection().parse(
+        b"".join(ClientConnection("c").request(API_VERSIONS, 0, ApiVersionsRequest())[1])[4:]
+    )
+    answer = ApiVersionsResponse(
+        error_code=0, api_keys=(ApiVersion(api_key=0, min_version=0, max_version=0),) * 11
+    )
+    with pytest.raises(TooManyItemsError):
+        ServerConnection().build_response(request, answer, items_max=10)
+    whole = ServerConnection().build_response(request, answer)
+    assert ServerConnection().build_response(request, answer, items_max=11) == whole
 
 
 def test_an_api_that_is_not_served_is_refused() -> None:

@@ -49,3 +49,12 @@ def test_an_error_says_its_name_and_what_happened() -> None:
     assert not error.is_retriable
     assert str(KafkaError(ErrorCode.NOT_COORDINATOR)) == "NOT_COORDINATOR"
     assert KafkaError(ErrorCode.NOT_COORDINATOR).is_retriable
+
+
+def test_a_sentence_that_quotes_a_long_name_fits_into_every_answer() -> None:
+    error = KafkaError(
+        ErrorCode.INVALID_TOPIC_EXCEPTION, f"There is no topic {'é' * 32_000}, sorry."
+    )
+    assert len(error.message.encode()) < 4096
+    assert error.message.startswith("There is no topic éé")
+    assert error.message.endswith("éé, sorry.")
