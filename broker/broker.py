@@ -28,7 +28,6 @@ from odradek.broker.partition import Partition
 from odradek.broker.partitions import Partitions
 from odradek.broker.peers import InProcessPeer
 from odradek.broker.server import Server
-from odradek.broker.storage.segment import DamagedSegment
 from odradek.broker.topic_logs import TopicLogs
 from odradek.broker.txn.config import TransactionConfig
 from odradek.broker.txn.coordinator import TransactionCoordinator
@@ -111,7 +110,7 @@ async def serve(
     try:
         await cluster.elect()
         partition_count = await logs.open_all(cluster.image)
-    except (OSError, KafkaError, DamagedSegment) as error:
+    except (OSError, KafkaError) as error:
         raise CannotServe(f"The data directory {directory} cannot be used: {error}") from error
     core = _core(env, config, cluster, partitions)
     server = Server(

@@ -16,6 +16,7 @@ all who wait. Appends that nobody waits for (acks=0, connections that are gone) 
 woken when the high watermark or the last stable offset has moved.
 """
 
+import errno
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Final
@@ -122,6 +123,14 @@ class Partition:
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic}-{self.index} was deleted"
             )
         self.log.check_online()
+
+    def take_offline(self, reason: str) -> None:
+        """Refuse everything from now on with KAFKA_STORAGE_ERROR: its stored data is damaged.
+
+        `reason` is one sentence for the log: what is wrong, and where. Only the first counts.
+        """
+        self.log.fail(OSError(errno.EIO, reason))
+        self._notify()
 
     # appending
 

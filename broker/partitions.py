@@ -15,6 +15,7 @@ import contextlib
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -23,6 +24,7 @@ import trio
 from odradek.broker.env import Clock, Disk
 from odradek.broker.log_cleaner import CleanerConfig, LogCleaner
 from odradek.broker.maintenance import inline
+from odradek.broker.offline import OfflinePartitions
 from odradek.broker.partition import Partition
 from odradek.broker.partition_answers import Appended, ReadResult
 from odradek.broker.storage.checkpoint import read_checkpoint
@@ -97,6 +99,7 @@ class Partitions:
         self._cleaner = LogCleaner(self.all, cleaner or CleanerConfig(), offload)
         self._files = OpenFiles(disk)
         self._partitions: dict[TopicPartition, Partition] = {}
+        self.offline = OfflinePartitions()
         self._opened: Opened | None = None
         self._unflushed: dict[Partition, None] = {}
         self._has_unflushed = trio.Event()
@@ -117,8 +120,11 @@ class Partitions:
         return len(self._partitions)
 
     def get(self, topic: str, index: int) -> Partition:
-        """Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION."""
-        found = self._partitions.get(TopicPartition(topic, index))
+        """Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR if it is offline."""
+        where = TopicPartition(topic, index)
+        if self.offline:
+            self.offline.check(where)
+        found = self._partitions.get(where)
         if found is None:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{index} is not on this broker"
@@ -135,7 +141,7 @@ class Partitions:
     @property
     def recovered(self) -> str:
         """What was found on opening, for people."""
-        return str(self._opened or Opened())
+        return f"{self._opened or Opened()}{self.offline}"
 
     # opening and closing
 
@@ -154,7 +160,7 @@ class Partitions:
         """
         where = TopicPartition(topic, index)
         assert where not in self._partitions, where
-        opened = self._opened or await self._begin()
+        opened = self._opened or await self.begin()
         directory = f"{self._directory}/{where}"
         if self._disk.exists(directory):
             checkpoint = await read_checkpoint(self._disk, directory)
@@ -178,7 +184,14 @@ class Partitions:
             unflushed=self._has_appended,
         )
         self._partitions[where] = partition
+        log.on_failure = partial(self._has_failed, where, partition)
         return partition
+
+    def keep_offline(self, topic: str, topic_id: UUID, index: int, reason: str) -> None:
+        """Note that `open` could not open a partition, and why. Its directory is left as it is."""
+        where = TopicPartition(topic, index)
+        self.offline.add(where, topic_id, reason)
+        LOGGER.error("%s is offline, and nothing in its directory is changed: %s", where, reason)
 
     async def create(
         self,
@@ -200,14 +213,17 @@ class Partitions:
         failures: list[OSError] = []
         for where in [TopicPartition(topic, index) for index in indexes]:
             partition = self._partitions.pop(where, None)
-            if partition is None:
-                continue
-            self._unflushed.pop(partition, None)
-            self._unsaved.pop(partition, None)
-            await partition.discard()
+            topic_id = self.offline.discard(where)
+            if partition is not None:
+                self._unflushed.pop(partition, None)
+                self._unsaved.pop(partition, None)
+                await partition.discard()
+                topic_id = partition.topic_id
             directory = f"{self._directory}/{where}"
+            if topic_id is None or not self._disk.exists(directory):
+                continue
             try:
-                await self._throw_away(directory, partition.topic_id, where.partition)
+                await self._throw_away(directory, topic_id, where.partition)
             except OSError as error:
                 failures.append(error)
         if failures:
@@ -221,7 +237,8 @@ class Partitions:
         self._garbage.append(target)
         self._has_garbage.set()
 
-    async def _begin(self) -> Opened:
+    async def begin(self) -> Opened:
+        """See how the broker ended last time, before anything is opened. Raises OSError."""
         self._disk.mkdir(self._directory)
         with contextlib.suppress(PermissionError):  # then it has been here before us
             await self._disk.fsync_dir(parent_of(self._directory))
@@ -241,7 +258,7 @@ class Partitions:
 
         Raises OSError.
         """
-        known = {str(where) for where in self._partitions}
+        known = {str(where) for where in (*self._partitions, *self.offline)}
         strangers = [
             name
             for name in self._disk.listdir(self._directory)
@@ -270,8 +287,9 @@ class Partitions:
 
     async def close(self) -> None:
         """Flush and close everything, and say so on disk if it worked."""
-        opened = self._opened or await self._begin()
-        is_clean = opened is not None
+        opened = self._opened or await self.begin()
+        # The mark would say that every log ends with a checkpoint.
+        is_clean = opened is not None and not self.offline
         waiting = iter(self.all())
 
         async def close_some() -> None:
@@ -302,6 +320,10 @@ class Partitions:
 
     # in the background
 
+    def _has_failed(self, where: TopicPartition, partition: Partition, reason: str) -> None:
+        if self._partitions.get(where) is partition:  # and its topic is not deleted meanwhile
+            self.offline.add(where, partition.topic_id, reason)
+
     def _has_appended(self, partition: Partition) -> None:
         """Called at every append: quick."""
         log = partition.log
@@ -317,7 +339,7 @@ class Partitions:
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Do all that is to be done in the background, until cancelled."""
         if self._opened is None:
-            await self._begin()
+            await self.begin()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._flush_unattended)
             nursery.start_soon(self._write_checkpoints)

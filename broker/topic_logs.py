@@ -30,15 +30,16 @@ class TopicLogs:
     async def open_all(self, image: ClusterImage) -> int:
         """Open the log of every partition, recovered; how many there are.
 
-        Raises OSError, DamagedSegment.
+        A partition whose log cannot be opened is offline, and the others are served. Raises OSError
+        if the data directory itself cannot be used.
         """
         wanted = [
             (topic, index)
             for topic in image.topics.values()
             for index in range(len(topic.partitions))
         ]
-        await self._open(wanted[:1])  # the first also sees how the broker ended last time
-        await self._open(wanted[1:])
+        await self._partitions.begin()
+        await self._open(wanted, is_start=True)
         self._partitions.tell_of_strangers()
         return len(wanted)
 
@@ -53,12 +54,15 @@ class TopicLogs:
                 f"The logs of {topic.name} cannot be made: {error.strerror}.",
             ) from error
 
-    async def _open(self, wanted: Iterable[tuple[TopicImage, int]]) -> None:
+    async def _open(
+        self, wanted: Iterable[tuple[TopicImage, int]], *, is_start: bool = False
+    ) -> None:
         """Open logs, several at a time: most of it is waiting for the disk.
 
-        Raises OSError, DamagedSegment: the first that went wrong.
+        At the start a log that cannot be opened is kept offline. Later the first failure is raised
+        as OSError.
         """
-        failures: list[OSError | DamagedSegment] = []
+        failures: list[OSError] = []
         configs: dict[str, LogConfig] = {}
         waiting = iter(wanted)
 
@@ -75,7 +79,12 @@ class TopicLogs:
                         leader_epoch=topic.partitions[index].leader_epoch,
                     )
                 except (OSError, DamagedSegment) as error:
-                    failures.append(error)
+                    if is_start:
+                        self._partitions.keep_offline(topic.name, topic.topic_id, index, str(error))
+                    elif isinstance(error, OSError):
+                        failures.append(error)
+                    else:
+                        raise
                 if failures:
                     return
 

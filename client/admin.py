@@ -355,6 +355,7 @@ def _description(name: str, topic: MetadataResponseTopic) -> TopicDescription:
                 one.leader_epoch,
                 one.replica_nodes,
                 one.isr_nodes,
+                one.offline_replicas,
             )
             for one in sorted(topic.partitions, key=lambda one: one.partition_index)
         ),

@@ -113,6 +113,7 @@ class PartitionDescription(NamedTuple):
     leader_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
+    offline_replicas: tuple[int, ...] = ()
 
 
 class TopicDescription(NamedTuple):

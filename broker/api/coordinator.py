@@ -1,7 +1,8 @@
 """FindCoordinator, key 10, versions 0-6.
 
 Behaviour: which broker coordinates a group or a transactional id. The state topic is made on the
-first question, and its coordinators are loaded before the answer.
+first question, and its coordinators are loaded before the answer. If the partition that keeps the
+key is offline, COORDINATOR_NOT_AVAILABLE.
 
 Versions: 1 adds the kind of key (0 group, 1 transactional id); 4 takes many keys and answers each
 with an error of its own; 6 knows share groups, which are not served: INVALID_REQUEST.
@@ -13,13 +14,18 @@ without having asked.
 from typing import Final
 
 from odradek.broker.api.context import RequestContext
+from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.apis.coordinator import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from odradek.protocol.state_topics import (
+    CONSUMER_OFFSETS_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    state_partition,
+)
 
 STATE_TOPICS: Final = {0: CONSUMER_OFFSETS_TOPIC, 1: TRANSACTION_STATE_TOPIC}
 NOBODY: Final = -1
@@ -50,7 +56,12 @@ async def _coordinator(context: RequestContext, key: str, key_type: int) -> Coor
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"Nothing with keys of type {key_type} is coordinated."
             )
-        await context.core.cluster.ensure_state_topic(topic)
+        state = await context.core.cluster.ensure_state_topic(topic)
+        index = state_partition(key, len(state.partitions))
+        if TopicPartition(topic, index) in context.core.partitions.offline:
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic}-{index}, which keeps it, is offline."
+            )
     except KafkaError as error:
         return Coordinator(
             key=key,

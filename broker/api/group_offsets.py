@@ -367,7 +367,10 @@ async def _commit_in_transaction(
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
     await core.cluster.ensure_state_topic(CONSUMER_OFFSETS_TOPIC)
     partition = TopicPartition(CONSUMER_OFFSETS_TOPIC, core.groups.partition_for(request.group_id))
-    log = core.partitions.get(*partition)
+    try:
+        log = core.partitions.get(*partition)
+    except KafkaError as error:
+        raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{partition} is offline") from error
     if log.has_newer_epoch(producer.producer_id, producer.producer_epoch):
         raise KafkaError(
             ErrorCode.INVALID_PRODUCER_EPOCH, f"{partition} has seen a later epoch (KAFKA-19690)"

@@ -3,7 +3,8 @@
 Behaviour: brokers, topics, partitions and their leaders, as of one image of the cluster. A topic
 that is asked for by name and not there is made with `num.partitions` partitions, if the broker's
 `auto.create.topics.enable` and the request allow it, and is in the same answer. Null asks for every
-topic, an empty list for none (in version 0 it is the empty list that asks for all).
+topic, an empty list for none (in version 0 it is the empty list that asks for all). A partition
+that is offline has LEADER_NOT_AVAILABLE, no leader (-1), and this broker among its offline replicas.
 
 Versions: 4 lets the client forbid auto-creation; 10 brings topic ids; 12 looks topics up by id: an
 unknown id is UNKNOWN_TOPIC_ID; 13 has an error of its own for the whole answer.
@@ -18,8 +19,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from odradek.broker.api.context import RequestContext
-from odradek.broker.cluster.image import BrokerImage, ClusterImage, TopicImage
+from odradek.broker.cluster.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from odradek.broker.cluster.new_topic import check_name
+from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.apis.metadata import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -37,6 +39,8 @@ from odradek.protocol.schema import ZERO_UUID
 NULL_NAME_FROM: Final = 12
 """Requests may have a null name from version 10 on, answers only from here."""
 
+NO_LEADER: Final = -1
+
 BROKERS: Final = 1
 """The endpoint type of DescribeCluster that we have; 2 would be controllers."""
 
@@ -44,7 +48,8 @@ BROKERS: Final = 1
 async def metadata(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
     wants_all = request.topics is None or (context.api_version == 0 and not request.topics)
     if wants_all:
-        topics = tuple(map(_topic, context.core.cluster.image.topics.values()))
+        there = context.core.cluster.image.topics.values()
+        topics = tuple(_topic(context, topic) for topic in there)
     else:
         found = [await _wanted(context, request, wanted) for wanted in request.topics or ()]
         topics = tuple(found)
@@ -68,7 +73,7 @@ async def _wanted(
         by_id = cluster.image.topic_by_id(wanted.topic_id)
         if by_id is None:
             return _refused(context, wanted, ErrorCode.UNKNOWN_TOPIC_ID)
-        return _topic(by_id)
+        return _topic(context, by_id)
     if wanted.name is None:
         return _refused(context, wanted, ErrorCode.INVALID_REQUEST)
     topic = cluster.image.topics.get(wanted.name)
@@ -81,7 +86,7 @@ async def _wanted(
             topic = await cluster.ensure_topic(wanted.name)
         except KafkaError as error:
             return _refused(context, wanted, error.code)
-    return _topic(topic)
+    return _topic(context, topic)
 
 
 def _refused(
@@ -95,14 +100,17 @@ def _refused(
     )
 
 
-def _topic(topic: TopicImage) -> MetadataResponseTopic:
+def _topic(context: RequestContext, topic: TopicImage) -> MetadataResponseTopic:
+    offline = context.core.partitions.offline
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
         partitions=tuple(
-            MetadataResponsePartition(
+            _offline(index, partition)
+            if offline and TopicPartition(topic.name, index) in offline
+            else MetadataResponsePartition(
                 error_code=ErrorCode.NONE,
                 partition_index=index,
                 leader_id=partition.leader,
@@ -112,6 +120,19 @@ def _topic(topic: TopicImage) -> MetadataResponseTopic:
             )
             for index, partition in enumerate(topic.partitions)
         ),
+    )
+
+
+def _offline(index: int, partition: PartitionImage) -> MetadataResponsePartition:
+    """Return what Kafka 4 answers if the directory of the only replica is offline."""
+    return MetadataResponsePartition(
+        error_code=ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=index,
+        leader_id=NO_LEADER,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=partition.replicas,
+        isr_nodes=partition.isr,
+        offline_replicas=partition.replicas,
     )
 
 

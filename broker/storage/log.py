@@ -72,6 +72,8 @@ class Log:
         self.log_end_offset = self.active.next_offset
         self.flushed_offset = self.log_end_offset
         self.failure: OSError | None = None
+        self.on_failure: Callable[[str], None] = lambda _reason: None
+        """Called with the reason when the log goes offline."""
         self._is_new = self.log_end_offset == 0
         self._unsynced: list[Segment] = []
         self._names_changed = self._names_synced = 0
@@ -150,12 +152,11 @@ class Log:
         return self._appended_bytes - self._saved_bytes
 
     def check_online(self) -> None:
-        """Raises KafkaError KAFKA_STORAGE_ERROR if the log had an I/O error."""
+        """Raises KafkaError KAFKA_STORAGE_ERROR if the log is offline."""
         if self.failure is not None:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
-                f"{self.name} is offline since an I/O error ({self.failure.strerror}); "
-                "mend the disk and restart the broker",
+                f"{self.name} is offline: {self.failure.strerror}; the broker's log says more",
             )
 
     def fail(self, error: OSError) -> None:
@@ -163,6 +164,7 @@ class Log:
         if self.failure is None:
             self.failure = error
             LOGGER.error("%s is offline until the broker is restarted: %s", self.name, error)
+            self.on_failure(error.strerror or str(error))
 
     @property
     def is_saved(self) -> bool:

@@ -24,7 +24,7 @@ from typing import Final
 
 from odradek.broker.env import Disk
 from odradek.broker.storage.aborted import AbortedEntry
-from odradek.broker.storage.checkpoint import BESIDE, CHECKPOINT, Checkpoint, read_checkpoint
+from odradek.broker.storage.checkpoint import BESIDE, Checkpoint, read_checkpoint
 from odradek.broker.storage.files import (
     ABORTED_INDEX,
     LOG,
@@ -36,6 +36,7 @@ from odradek.broker.storage.files import (
     file_offset,
     file_path,
     offsets_in,
+    parent_of,
 )
 from odradek.broker.storage.leader_epochs import LeaderEpochs
 from odradek.broker.storage.producers import Producers
@@ -55,8 +56,8 @@ class LostData(OSError):
     def __init__(self, path: str, from_offset: int) -> None:
         super().__init__(
             errno.EIO,
-            f"what was on disk from offset {from_offset} on is missing or damaged; restore the "
-            f"file, or remove the file {CHECKPOINT} beside it to go on without",
+            f"what was on disk from offset {from_offset} on is missing or damaged. Stop the broker "
+            f"and restore the file, or use `odradek log repair {parent_of(path)}`.",
             path,
         )
 

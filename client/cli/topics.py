@@ -83,7 +83,10 @@ def describe_topic(names: tuple[str, ...], as_json: bool, bootstrap: str, timeou
 
 
 def _describe(admin: Admin, found: TopicDescription) -> dict[str, Any]:
-    partitions = [TopicPartition(found.name, one.partition) for one in found.partitions]
+    names = [TopicPartition(found.name, one.partition) for one in found.partitions]
+    partitions = [
+        name for name, one in zip(names, found.partitions, strict=True) if one.leader >= 0
+    ]
     first = admin.list_offsets({one: "earliest" for one in partitions})
     stable = admin.list_offsets({one: "latest" for one in partitions})
     end = admin.list_offsets(
@@ -100,11 +103,12 @@ def _describe(admin: Admin, found: TopicDescription) -> dict[str, Any]:
                 "leader": one.leader,
                 "replicas": list(one.replicas),
                 "in_sync": list(one.isr),
-                "first_offset": first[name].offset,
-                "last_stable_offset": stable[name].offset,
-                "end_offset": end[name].offset,
+                "offline": list(one.offline_replicas),
+                "first_offset": first[name].offset if name in first else None,
+                "last_stable_offset": stable[name].offset if name in stable else None,
+                "end_offset": end[name].offset if name in end else None,
             }
-            for name, one in zip(partitions, found.partitions, strict=True)
+            for name, one in zip(names, found.partitions, strict=True)
         ],
     }
 
@@ -113,12 +117,24 @@ def _show(description: dict[str, Any]) -> None:
     settings = ", ".join(f"{name}={value}" for name, value in description["settings"].items())
     click.echo(f"{description['topic']}  {description['id']}")
     click.echo(settings or "all settings at their defaults")
-    columns = [name.replace("_", " ") for name in description["partitions"][0]]
-    rows = [
-        [",".join(map(str, cell)) if isinstance(cell, list) else str(cell) for cell in row.values()]
-        for row in description["partitions"]
-    ]
+    partitions = description["partitions"]
+    is_offline = any(row["offline"] for row in partitions)
+    names = [name for name in partitions[0] if name != "offline" or is_offline]
+    rows = [[_cell(row[name]) for name in names] for row in partitions]
+    columns = [name.replace("_", " ") for name in names]
     show_table(columns, rows, right=columns)
+    for row in partitions:
+        if row["offline"]:
+            click.echo(
+                f"Partition {row['partition']} is offline on broker {_cell(row['offline'])}: its "
+                "log says why. Stop it and use `odradek log repair`."
+            )
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return "" if value is None else str(value)
 
 
 @topic.command("delete")

@@ -236,7 +236,7 @@ async def test_a_log_that_lost_what_was_on_disk_is_not_opened_until_a_person_say
     await machine.stop()
     file = machine.disk.open(second)
     await file.truncate(file.size - 1)
-    with pytest.raises(LostData, match="remove the file checkpoint") as lost:
+    with pytest.raises(LostData, match="odradek log repair") as lost:
         await machine.start()
     assert str(lost.value).startswith(f"{second}: what was on disk from offset ")
     machine.disk.kill()

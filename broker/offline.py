@@ -1,0 +1,63 @@
+"""The partitions of a broker that are offline: damaged, or failed since the broker started.
+
+Nothing in their directories is changed. A person mends them with `odradek log repair` while the
+broker is stopped; until then every request for such a partition is refused with
+KAFKA_STORAGE_ERROR, as Kafka refuses requests for an offline replica.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from odradek.broker.topic_partition import TopicPartition
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+SHOWN: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Offline:
+    """Whose log it is, and what is wrong with it."""
+
+    topic_id: UUID
+    reason: str
+
+
+class OfflinePartitions:
+    """The offline partitions of one broker."""
+
+    def __init__(self) -> None:
+        self._known: dict[TopicPartition, Offline] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(self._known)
+
+    def __contains__(self, where: TopicPartition) -> bool:
+        return where in self._known
+
+    def __str__(self) -> str:
+        """What the start-up line says of them; nothing if there are none."""
+        if not self._known:
+            return ""
+        names = [str(where) for where in sorted(self._known)]
+        more = f" and {len(names) - SHOWN} more" if names[SHOWN:] else ""
+        return f", {len(names)} offline ({', '.join(names[:SHOWN])}{more}; the log says why)"
+
+    def add(self, where: TopicPartition, topic_id: UUID, reason: str) -> None:
+        """Note that a partition is offline, and why."""
+        self._known[where] = Offline(topic_id, reason)
+
+    def discard(self, where: TopicPartition) -> UUID | None:
+        """Forget a partition and return the id of its topic; None if it was not offline."""
+        found = self._known.pop(where, None)
+        return None if found is None else found.topic_id
+
+    def check(self, where: TopicPartition) -> None:
+        """Raises KafkaError KAFKA_STORAGE_ERROR if the partition is offline."""
+        found = self._known.get(where)
+        if found is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{where} is offline: {found.reason}")

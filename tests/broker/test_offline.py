@@ -1,0 +1,124 @@
+"""A damaged log takes its partition offline, and nothing else."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from odradek.broker.testing import RunningBroker, run_broker
+from odradek.client.blocking import Admin, Consumer, OdradekError, Producer, TopicPartition
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC, state_partition
+
+TOPIC = "departures"
+FIRST_LOG = f"{0:020}.log"
+STATE_PARTITIONS = 4
+
+
+def odradek(*arguments: str) -> str:
+    command = [sys.executable, "-m", "odradek.broker", *arguments]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    return ended.stdout
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
+
+
+def cut_short(directory: Path) -> None:
+    """Take a byte of what the checkpoint says is on disk."""
+    path = directory / FIRST_LOG
+    os.truncate(path, path.stat().st_size - 1)
+
+
+def fill(broker: RunningBroker, *partitions: int) -> None:
+    with Producer(broker.address) as producer:
+        for index in partitions:
+            producer.send(TOPIC, f"of {index}".encode(), partition=index)
+        producer.flush()
+
+
+def values(broker: RunningBroker, *partitions: int) -> list[bytes | None]:
+    with Consumer(broker.address) as consumer:
+        consumer.assign([TopicPartition(TOPIC, index) for index in partitions])
+        consumer.seek_to_beginning()
+        found: list[bytes | None] = []
+        while len(found) < len(partitions):
+            found += [record.value for record in consumer.poll(1000)]
+        return sorted(found, key=str)
+
+
+def test_a_damaged_log_kept_the_whole_broker_from_starting(tmp_path: Path) -> None:
+    with run_broker(data_dir=tmp_path) as broker:
+        with Admin(broker.address) as admin:
+            admin.create_topic(TOPIC, partitions=3)
+        fill(broker, 0, 1, 2)
+        broker.stop()
+        damaged = tmp_path / f"{TOPIC}-1"
+        cut_short(damaged)
+        before = contents(damaged)
+        for _ in range(2):  # a clean stop does not hide it
+            broker.start()
+            assert f"{TOPIC}-1 is offline" in broker.log
+            assert "odradek log repair" in broker.log
+            assert values(broker, 0, 2) == [b"of 0", b"of 2"]
+            described = odradek("topic", "describe", TOPIC, "-b", broker.address)
+            assert "Partition 1 is offline on broker 1" in described
+            as_json = odradek("topic", "describe", TOPIC, "--json", "-b", broker.address)
+            rows = json.loads(as_json)["partitions"]
+            assert [row["leader"] for row in rows] == [1, -1, 1]
+            assert [row["offline"] for row in rows] == [[], [1], []]
+            assert [row["end_offset"] for row in rows] == [1, None, 1]
+            broker.stop()
+            assert contents(damaged) == before
+            assert not (tmp_path / "clean-shutdown").exists()
+
+
+def test_a_topic_with_an_offline_partition_grows_and_is_deleted(tmp_path: Path) -> None:
+    with run_broker(data_dir=tmp_path) as broker:
+        with Admin(broker.address) as admin:
+            admin.create_topic(TOPIC, partitions=2)
+        fill(broker, 0, 1)
+        broker.stop()
+        cut_short(tmp_path / f"{TOPIC}-0")
+        broker.start()
+        with Admin(broker.address) as admin:
+            admin.create_partitions(TOPIC, 3)
+            fill(broker, 2)
+            assert values(broker, 1, 2) == [b"of 1", b"of 2"]
+            admin.delete_topics(TOPIC)
+            admin.create_topic(TOPIC, partitions=1)
+            fill(broker, 0)
+            assert values(broker, 0) == [b"of 0"]
+
+
+def test_an_offline_state_partition_stops_its_own_ids_and_no_others(tmp_path: Path) -> None:
+    config = {"transaction.state.log.num.partitions": str(STATE_PARTITIONS)}
+    ids = {state_partition(f"id-{n}", STATE_PARTITIONS): f"id-{n}" for n in range(100)}
+    assert len(ids) == STATE_PARTITIONS
+    with run_broker(data_dir=tmp_path, config=config) as broker:
+        for transactional_id in ids.values():
+            commit(broker, transactional_id)
+        broker.stop()
+        cut_short(tmp_path / f"{TRANSACTION_STATE_TOPIC}-2")
+        broker.start()
+        for index, transactional_id in ids.items():
+            if index != 2:
+                commit(broker, transactional_id)
+        with pytest.raises(OdradekError) as caught:
+            commit(broker, ids[2], max_block_ms=500)
+        assert caught.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def commit(broker: RunningBroker, transactional_id: str, max_block_ms: int = 60_000) -> None:
+    with (
+        Producer(
+            broker.address, transactional_id=transactional_id, max_block_ms=max_block_ms
+        ) as producer,
+        producer.transaction() as transaction,
+    ):
+        transaction.send(TOPIC, b"once")
