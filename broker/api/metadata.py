@@ -4,7 +4,7 @@ Behaviour: brokers, topics, partitions and their leaders, as of one image of the
 that is asked for by name and not there is made with `num.partitions` partitions, if the broker's
 `auto.create.topics.enable` and the request allow it, and is in the same answer. Null asks for every
 topic, an empty list for none (in version 0 it is the empty list that asks for all). A partition
-that is offline has LEADER_NOT_AVAILABLE, no leader (-1), and this broker among its offline replicas.
+that is offline has LEADER_NOT_AVAILABLE, no leader (-1), and this broker in its offline replicas.
 
 Versions: 4 lets the client forbid auto-creation; 10 brings topic ids; 12 looks topics up by id: an
 unknown id is UNKNOWN_TOPIC_ID; 13 has an error of its own for the whole answer.
