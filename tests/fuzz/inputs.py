@@ -3,6 +3,7 @@
 import struct
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from random import Random
 from typing import Any, Final
 
@@ -11,7 +12,7 @@ from odradek.protocol.apis import APIS
 from odradek.protocol.connection import ClientConnection
 from odradek.protocol.errors import ProtocolError
 from tests.broker.samples import request_frame, sample
-from tests.fuzz.messages import changed, some_message
+from tests.fuzz.messages import STRINGS, changed, some_message, with_every_string
 
 LENGTH_BYTES: Final = 4
 CORRELATION_ID: Final = slice(8, 12)
@@ -75,6 +76,9 @@ def _frame(rng: Random, api: Api[Any, Any], version: int, correlation_id: int) -
     spoiled = message
     for _ in range(rng.choice((0, 0, 1, 1, 2, 3))):
         spoiled = changed(rng, spoiled, version)
+    if rng.random() < 0.03:
+        text = rng.choice(STRINGS)
+        spoiled = spoiled if text is None else with_every_string(spoiled, version, text)
     frame = bytearray(_built(api, version, spoiled, message))
     frame[CORRELATION_ID] = correlation_id.to_bytes(4, "big")
     if rng.random() < 0.04 and api.is_flexible(version):
@@ -119,13 +123,18 @@ def _with_tags(rng: Random, frame: bytearray) -> bytearray:
     """Tagged fields that nobody knows at the end of the header."""
     client_id_bytes = int.from_bytes(frame[12:14], "big")
     place = 14 + client_id_bytes
-    count = rng.choice(TAG_COUNTS)
-    tags = bytearray(_varint(count))
-    for tag in range(count):
-        tags += _varint(tag if rng.random() < 0.999 else 0) + b"\0"
+    tags = _tags(rng.choice(TAG_COUNTS))
+    if rng.random() < 0.1:
+        tags += b"\0\0"  # one too many
     frame[place : place + 1] = tags
     frame[:LENGTH_BYTES] = (len(frame) - LENGTH_BYTES).to_bytes(LENGTH_BYTES, "big")
     return frame
+
+
+@cache
+def _tags(count: int) -> bytes:
+    """That many empty tagged fields."""
+    return _varint(count) + b"".join(_varint(tag) + b"\0" for tag in range(count))
 
 
 def _varint(value: int) -> bytes:
