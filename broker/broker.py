@@ -105,9 +105,10 @@ async def serve(
     here = BrokerImage(node_id=config.node_id, host="", port=0)
     image = await load_image(env.meta, here=here, rng=env.rng)
     partitions = _partitions(env, config, directory)
-    logs = TopicLogs(partitions, config)
+    logs = TopicLogs(partitions, config, cluster_id=image.cluster_id)
     cluster = Controller(meta=env.meta, config=config, rng=env.rng, logs=logs, image=image)
     try:
+        await cluster.finish_deletions()
         await cluster.elect()
         partition_count = await logs.open_all(cluster.image)
     except (OSError, KafkaError) as error:

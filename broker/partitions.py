@@ -27,10 +27,11 @@ from odradek.broker.maintenance import inline
 from odradek.broker.offline import OfflinePartitions
 from odradek.broker.partition import Partition
 from odradek.broker.partition_answers import Appended, ReadResult
-from odradek.broker.storage.checkpoint import read_checkpoint
+from odradek.broker.partition_directories import PartitionDirectories
 from odradek.broker.storage.compaction.cleaner import Offload
 from odradek.broker.storage.config import MIB, FlushPolicy, LogConfig
 from odradek.broker.storage.files import OpenFiles, parent_of
+from odradek.broker.storage.identity import IDENTITY, Identity, keep_identity
 from odradek.broker.storage.log import Log
 from odradek.broker.storage.recovery import Recovered
 from odradek.broker.topic_partition import TopicPartition
@@ -41,7 +42,6 @@ __all__ = ["Appended", "Partition", "Partitions", "ReadResult"]
 
 LOGGER: Final = logging.getLogger(__name__)
 CLEAN_MARK: Final = "clean-shutdown"
-DELETED: Final = ".deleted"
 CHECKPOINT_BYTES: Final = 16 * MIB
 CHECKPOINT_SECONDS: Final = 4.0
 CHECKPOINT_TICK_SECONDS: Final = 0.5
@@ -51,7 +51,6 @@ CHECKPOINTS_AT_ONCE: Final = 4
 for."""
 RETENTION_CHECK_MS: Final = 300_000
 PRODUCER_EXPIRATION_CHECK_MS: Final = 600_000
-STRANGERS_SHOWN: Final = 10
 CLOSED_AT_ONCE: Final = 8
 
 
@@ -97,6 +96,7 @@ class Partitions:
         self._retention_seconds = retention_check_interval_ms / 1000
         self._expiration_seconds = producer_expiration_check_interval_ms / 1000
         self._cleaner = LogCleaner(self.all, cleaner or CleanerConfig(), offload)
+        self._directories = PartitionDirectories(disk, directory, self._discarded)
         self._files = OpenFiles(disk)
         self._partitions: dict[TopicPartition, Partition] = {}
         self.offline = OfflinePartitions()
@@ -153,19 +153,18 @@ class Partitions:
         config: LogConfig,
         *,
         leader_epoch: int = 0,
+        identity: Identity | None = None,
     ) -> Partition:
         """Open a partition's log, recovered; one that is not there is made.
 
-        What another topic of the same name left behind is thrown away. Raises OSError.
+        `identity` is kept in the directory. Raises OSError; `ForeignDirectory` if the directory is
+        another topic's.
         """
         where = TopicPartition(topic, index)
         assert where not in self._partitions, where
-        opened = self._opened or await self.begin()
+        opened = await self.begin()
         directory = f"{self._directory}/{where}"
-        if self._disk.exists(directory):
-            checkpoint = await read_checkpoint(self._disk, directory)
-            if checkpoint is not None and checkpoint.topic_id != topic_id:
-                await self._throw_away(directory, checkpoint.topic_id, index)
+        await self._directories.check_owner(where, topic_id)
         log, recovered = await Log.open(
             self._files,
             directory,
@@ -175,6 +174,8 @@ class Partitions:
             leader_epoch=leader_epoch,
         )
         opened.add(recovered)
+        if identity is not None:
+            await self._keep_identity(log, recovered, identity)
         partition = Partition(
             topic=topic,
             index=index,
@@ -201,9 +202,32 @@ class Partitions:
         config: LogConfig,
         *,
         leader_epoch: int = 0,
+        identity: Identity | None = None,
     ) -> Partition:
-        """Make an empty log. Raises OSError."""
-        return await self.open(topic, topic_id, index, config, leader_epoch=leader_epoch)
+        """Make an empty log; a directory in its place makes way for it. Raises OSError."""
+        where = TopicPartition(topic, index)
+        assert where not in self._partitions, where
+        await self._directories.make_way(where)
+        return await self.open(
+            topic, topic_id, index, config, leader_epoch=leader_epoch, identity=identity
+        )
+
+    async def _keep_identity(self, log: Log, recovered: Recovered, identity: Identity) -> None:
+        """Raises OSError, but not for a log with data, which can be served without it."""
+        checkpoint = recovered.checkpoint
+        has_data = log.log_end_offset > 0
+        try:
+            await keep_identity(
+                self._disk,
+                log.directory,
+                identity,
+                has_data=has_data,
+                was_flushed=checkpoint is not None and checkpoint.recovery_offset > 0,
+            )
+        except OSError as error:
+            if not has_data:
+                raise
+            LOGGER.warning("%s: its file %s cannot be written: %s", log.name, IDENTITY, error)
 
     async def delete(self, topic: str, indexes: Iterable[int]) -> None:
         """Take partitions away, all of them; their files go in the background.
@@ -213,32 +237,38 @@ class Partitions:
         failures: list[OSError] = []
         for where in [TopicPartition(topic, index) for index in indexes]:
             partition = self._partitions.pop(where, None)
-            topic_id = self.offline.discard(where)
+            offline_id = self.offline.discard(where)
             if partition is not None:
                 self._unflushed.pop(partition, None)
                 self._unsaved.pop(partition, None)
                 await partition.discard()
-                topic_id = partition.topic_id
-            directory = f"{self._directory}/{where}"
-            if topic_id is None or not self._disk.exists(directory):
-                continue
             try:
-                await self._throw_away(directory, topic_id, where.partition)
+                if partition is not None:
+                    self._directories.throw_away(where, partition.topic_id)
+                elif offline_id is not None and await self._directories.may_be(where, offline_id):
+                    self._directories.throw_away(where, offline_id)
             except OSError as error:
                 failures.append(error)
+        await self._directories.sync()
         if failures:
             raise failures[0]
 
-    async def _throw_away(self, directory: str, topic_id: UUID, index: int) -> None:
-        """Renamed first: then the name is free, and a crash does not leave half a log behind."""
-        target = f"{self._directory}/{topic_id.hex}-{index}{DELETED}"
-        self._disk.rename(directory, target)
-        await self._disk.fsync_dir(self._directory)
-        self._garbage.append(target)
+    async def remove_deleted(self, topic: str, topic_id: UUID) -> None:
+        """Throw away every directory that is still there of a deleted topic. Raises OSError."""
+        await self.begin()
+        await self._directories.remove_deleted(topic, topic_id)
+
+    def _discarded(self, path: str) -> None:
+        self._garbage.append(path)
         self._has_garbage.set()
 
     async def begin(self) -> Opened:
-        """See how the broker ended last time, before anything is opened. Raises OSError."""
+        """See how the broker ended last time, before anything is opened. Raises OSError.
+
+        Calling it again changes nothing.
+        """
+        if self._opened is not None:
+            return self._opened
         self._disk.mkdir(self._directory)
         with contextlib.suppress(PermissionError):  # then it has been here before us
             await self._disk.fsync_dir(parent_of(self._directory))
@@ -247,47 +277,19 @@ class Partitions:
         if was_clean:
             self._disk.remove(mark)
         await self._disk.fsync_dir(self._directory)  # also names that a killed broker left
-        names = self._disk.listdir(self._directory)
-        self._garbage += [f"{self._directory}/{name}" for name in names if name.endswith(DELETED)]
+        self._garbage += self._directories.thrown_away()
         self._has_garbage.set()
         self._opened = Opened(was_clean)
         return self._opened
 
-    def tell_of_strangers(self) -> None:
-        """Say which directories nobody knows, once everything has been opened: they may be missed.
-
-        Raises OSError.
-        """
+    def warn_of_strangers(self) -> None:
+        """Log which directories no topic names, once everything is open. Raises OSError."""
         known = {str(where) for where in (*self._partitions, *self.offline)}
-        strangers = [
-            name
-            for name in self._disk.listdir(self._directory)
-            if name not in known and not name.endswith(DELETED) and self._is_directory(name)
-        ]
-        if strangers:
-            shown = ", ".join(strangers[:STRANGERS_SHOWN])
-            more = (
-                f" and {len(strangers) - STRANGERS_SHOWN} more"
-                if strangers[STRANGERS_SHOWN:]
-                else ""
-            )
-            LOGGER.warning(
-                "%s has directories that belong to no topic and are left alone: %s%s",
-                self._directory,
-                shown,
-                more,
-            )
-
-    def _is_directory(self, name: str) -> bool:
-        try:
-            self._disk.listdir(f"{self._directory}/{name}")
-        except NotADirectoryError:
-            return False
-        return True
+        self._directories.warn_of_strangers(known)
 
     async def close(self) -> None:
         """Flush and close everything, and say so on disk if it worked."""
-        opened = self._opened or await self.begin()
+        opened = await self.begin()
         # The mark would say that every log ends with a checkpoint.
         is_clean = opened is not None and not self.offline
         waiting = iter(self.all())

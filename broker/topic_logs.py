@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterable, Sequence
 from typing import Final
+from uuid import UUID
 
 import trio
 
@@ -10,8 +11,10 @@ from odradek.broker.cluster.image import ClusterImage, TopicImage
 from odradek.broker.config import BrokerConfig
 from odradek.broker.partitions import Partitions
 from odradek.broker.storage.config import FlushPolicy, LogConfig
+from odradek.broker.storage.identity import Identity
 from odradek.broker.storage.segment import DamagedSegment
 from odradek.broker.topic_config import state_topic_configs, topic_value
+from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.batch import TimestampType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import INTERNAL_TOPICS
@@ -23,9 +26,12 @@ LOGGER: Final = logging.getLogger(__name__)
 class TopicLogs:
     """Makes, opens and removes the partitions that an image speaks of."""
 
-    def __init__(self, partitions: Partitions, config: BrokerConfig) -> None:
+    def __init__(
+        self, partitions: Partitions, config: BrokerConfig, *, cluster_id: str = ""
+    ) -> None:
         self._partitions = partitions
         self._config = config
+        self._cluster_id = cluster_id
 
     async def open_all(self, image: ClusterImage) -> int:
         """Open the log of every partition, recovered; how many there are.
@@ -40,7 +46,7 @@ class TopicLogs:
         ]
         await self._partitions.begin()
         await self._open(wanted, is_start=True)
-        self._partitions.tell_of_strangers()
+        self._partitions.warn_of_strangers()
         return len(wanted)
 
     async def create(self, topic: TopicImage, indexes: Sequence[int]) -> None:
@@ -57,11 +63,12 @@ class TopicLogs:
     async def _open(
         self, wanted: Iterable[tuple[TopicImage, int]], *, is_start: bool = False
     ) -> None:
-        """Open logs, several at a time: most of it is waiting for the disk.
+        """Open or make logs, several at a time: most of it is waiting for the disk.
 
-        At the start a log that cannot be opened is kept offline. Later the first failure is raised
-        as OSError.
+        At the start logs are opened, and one that cannot be is kept offline. Later they are made,
+        and the first failure is raised as OSError.
         """
+        open_one = self._partitions.open if is_start else self._partitions.create
         failures: list[OSError] = []
         configs: dict[str, LogConfig] = {}
         waiting = iter(wanted)
@@ -71,12 +78,13 @@ class TopicLogs:
                 if topic.name not in configs:
                     configs[topic.name] = log_config(topic, self._config)
                 try:
-                    await self._partitions.open(
+                    await open_one(
                         topic.name,
                         topic.topic_id,
                         index,
                         configs[topic.name],
                         leader_epoch=topic.partitions[index].leader_epoch,
+                        identity=self._identity(topic, index),
                     )
                 except (OSError, DamagedSegment) as error:
                     if is_start:
@@ -94,12 +102,32 @@ class TopicLogs:
         if failures:
             raise failures[0]
 
+    def _identity(self, topic: TopicImage, index: int) -> Identity:
+        return Identity(
+            where=TopicPartition(topic.name, index),
+            topic_id=topic.topic_id,
+            partition_count=len(topic.partitions),
+            configs=topic.configs,
+            cluster_id=self._cluster_id,
+        )
+
     async def delete(self, topic: TopicImage, indexes: Sequence[int]) -> None:
-        """Remove some logs of a topic; what cannot be removed now goes when its name is needed."""
+        """Remove some logs of a topic, as far as the disk lets it."""
         try:
             await self._partitions.delete(topic.name, indexes)
         except OSError as error:
             LOGGER.warning("the logs of %s cannot be removed: %s", topic.name, error)
+
+    async def remove_deleted(self, name: str, topic_id: UUID) -> bool:
+        """Remove what is still there of a deleted topic; False if the disk does not let it."""
+        try:
+            await self._partitions.remove_deleted(name, topic_id)
+        except OSError as error:
+            LOGGER.warning(
+                "what is left of the deleted topic %s cannot be removed yet: %s", name, error
+            )
+            return False
+        return True
 
 
 def log_config(topic: TopicImage, broker: BrokerConfig) -> LogConfig:

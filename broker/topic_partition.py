@@ -1,6 +1,9 @@
 """One partition of one topic, by name."""
 
-from typing import NamedTuple
+import re
+from typing import Final, NamedTuple
+
+_DIRECTORY: Final = re.compile(r"([a-zA-Z0-9._-]+)-(0|[1-9][0-9]*)", re.ASCII)
 
 
 class TopicPartition(NamedTuple):
@@ -11,3 +14,9 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def partition_of(directory_name: str) -> TopicPartition | None:
+    """Return the partition whose directory is called so, or None if there can be none."""
+    found = _DIRECTORY.fullmatch(directory_name)
+    return None if found is None else TopicPartition(found[1], int(found[2]))

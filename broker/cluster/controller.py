@@ -2,8 +2,13 @@
 
 Every change goes: check (refusals as `KafkaError`) -> logs on disk -> metadata store -> image. The
 store's transaction is the moment at which a topic exists. A crash before it leaves directories that
-belong to no topic, and they are removed when a topic of that name is made; a crash while a deleted
-topic's directories go leaves the same. So a topic never finds the records of a namesake.
+are empty and belong to no topic. They are removed when a topic of that name is made. Directories
+with records are never removed for it, but set aside (`partition_directories.py`).
+
+A deletion goes the other way: store -> image -> logs. The transaction that removes a topic also
+notes its id (`/deletions/ID`). The note stays until no directory of that id is left. So a crash at
+any moment neither revives a deleted topic nor has its directories set aside: they are removed at
+the next start, or before a topic of that name is made.
 
 State topics are made when somebody first needs them, with one replica and their own settings, and
 their coordinators are loaded before anyone hears that they exist.
@@ -12,6 +17,7 @@ On start this broker takes the lead of every partition in a new leader epoch, as
 give it: coordinators fence with it what an earlier run of the broker may still have under way.
 """
 
+import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -31,11 +37,14 @@ from odradek.broker.cluster.new_topic import (
 )
 from odradek.broker.cluster.store import (
     CLUSTER,
+    DELETIONS,
     PARTITIONS,
     TOPICS,
+    deletion_key,
     pack,
     pack_partition,
     partition_key,
+    read_deletions,
     read_topics,
     topic_deletes,
     topic_key,
@@ -48,6 +57,7 @@ from odradek.broker.topic_config import check_topic_configs, state_topic_configs
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 
+LOGGER: Final = logging.getLogger(__name__)
 BASE64_URL: Final = str.maketrans("+/", "-_")
 
 
@@ -59,13 +69,16 @@ class TopicLogs(Protocol):
     """What keeps the records of topics on this broker."""
 
     async def create(self, topic: TopicImage, indexes: Sequence[int]) -> None:
-        """Make empty logs for some partitions; what a namesake left behind goes.
+        """Make empty logs for some partitions; a directory in their place is set aside.
 
         Raises KafkaError KAFKA_STORAGE_ERROR; then none of them is there.
         """
 
     async def delete(self, topic: TopicImage, indexes: Sequence[int]) -> None:
         """Remove the logs of some partitions."""
+
+    async def remove_deleted(self, name: str, topic_id: UUID) -> bool:
+        """Remove what is left of a deleted topic; False if that is not possible now."""
 
 
 class Controller:
@@ -87,6 +100,7 @@ class Controller:
         self._logs = logs
         self._load: Loader | None = None
         self._changing = trio.Lock()
+        self._deletions: dict[UUID, str] = {}
 
     @property
     def node_id(self) -> int:
@@ -104,6 +118,30 @@ class Controller:
     def on_lead(self, load: Loader) -> None:
         """Say what loads the coordinator of a partition of a new state topic."""
         self._load = load
+
+    async def finish_deletions(self) -> None:
+        """Remove what a crash has left of topics that were deleted."""
+        async with self._one_change():
+            found, _ = await self._meta.range(DELETIONS)
+            self._deletions = read_deletions(found)
+            for topic_id in list(self._deletions):
+                await self._finish_deletion(topic_id)
+
+    async def _finish_deletion(self, topic_id: UUID) -> None:
+        """Forget a deletion once no directory of the topic is left.
+
+        What the disk or the store does not let it do is tried again: at the next start, or when a
+        topic of that name is made.
+        """
+        name = self._deletions[topic_id]
+        if not await self._logs.remove_deleted(name, topic_id):
+            return
+        try:
+            await self._meta.txn((), {deletion_key(topic_id): None})
+        except KafkaError as error:
+            LOGGER.warning("the note that topic %s was deleted stays for now: %s", name, error)
+            return
+        del self._deletions[topic_id]
 
     async def elect(self) -> None:
         """Take the lead of every partition, in a new leader epoch."""
@@ -215,10 +253,20 @@ class Controller:
             )
         async with self._one_change():
             topic = self._existing(name)
-            await self._meta.txn((), topic_deletes(topic))
-            self.image = self.image.without_topic(name)
-            await self._logs.delete(topic, range(len(topic.partitions)))
+            await self._delete(topic)
             return topic
+
+    async def _delete(self, topic: TopicImage) -> None:
+        """Deleted is what the store has deleted; that all is removed may come later."""
+        found, _ = await self._meta.range(topic_key(topic.name))
+        stored = found[topic_key(topic.name)]
+        same = Compare(key=topic_key(topic.name), mod_revision=stored.mod_revision)
+        is_gone, _ = await self._meta.txn([same], topic_deletes(topic))
+        assert is_gone, f"{topic.name} was changed by another than its controller"
+        self._deletions[topic.topic_id] = topic.name
+        self.image = self.image.without_topic(topic.name)
+        await self._logs.delete(topic, range(len(topic.partitions)))
+        await self._finish_deletion(topic.topic_id)
 
     @asynccontextmanager
     async def _one_change(self) -> AsyncIterator[None]:
@@ -258,6 +306,9 @@ class Controller:
 
     async def _make(self, topic: TopicImage) -> None:
         indexes = range(len(topic.partitions))
+        for topic_id, name in list(self._deletions.items()):
+            if name == topic.name:
+                await self._finish_deletion(topic_id)
         await self._logs.create(topic, indexes)
         absent = Compare(key=topic_key(topic.name), mod_revision=0)
         try:

@@ -2,6 +2,7 @@
 
     /cluster            {"id": ...}
     /topics/NAME        {"id": 16 bytes, "configs": {...}}
+    /deletions/ID       {"name"}: a deleted topic that may still have directories
     /partitions/NAME/N  {"leader", "leader_epoch", "replicas", "isr"}
     /ids/producer       the first producer id of the next block (written by `txn.producer_ids`)
 
@@ -19,6 +20,7 @@ from odradek.broker.env import Versioned
 
 CLUSTER: Final = "/cluster"
 TOPICS: Final = "/topics/"
+DELETIONS: Final = "/deletions/"
 PARTITIONS: Final = "/partitions/"
 
 
@@ -60,8 +62,24 @@ def topic_puts(topic: TopicImage) -> dict[str, bytes | None]:
     return puts
 
 
+def deletion_key(topic_id: UUID) -> str:
+    return f"{DELETIONS}{topic_id.hex}"
+
+
 def topic_deletes(topic: TopicImage) -> dict[str, bytes | None]:
-    return dict.fromkeys(topic_puts(topic))
+    """What to write when a topic is deleted: it goes, and its id is noted."""
+    return {
+        **dict.fromkeys(topic_puts(topic)),
+        deletion_key(topic.topic_id): pack({"name": topic.name}),
+    }
+
+
+def read_deletions(found: Mapping[str, Versioned]) -> dict[UUID, str]:
+    """The ids and names of deleted topics that the range `/deletions/` describes."""
+    return {
+        UUID(hex=key.removeprefix(DELETIONS)): unpack(versioned.value)["name"]
+        for key, versioned in found.items()
+    }
 
 
 def read_topics(

@@ -38,6 +38,7 @@ from odradek.broker.storage.files import (
     parent_of,
     sync_file,
 )
+from odradek.broker.storage.identity import IDENTITY
 from odradek.broker.storage.producers import EndedTransaction
 from odradek.broker.storage.reading import LogReader
 from odradek.broker.storage.recovery import LogState, Recovered, Recovery
@@ -315,7 +316,9 @@ class Log:
                 if not segment.is_deleted:
                     await segment.sync()
             if self._is_new:
-                await sync_file(self._disk, f"{self.directory}/{CHECKPOINT}")
+                for name in (CHECKPOINT, IDENTITY):
+                    if self._disk.exists(f"{self.directory}/{name}"):
+                        await sync_file(self._disk, f"{self.directory}/{name}")
             if self._is_new or names != self._names_synced:
                 await self._disk.fsync_dir(self.directory)
             if self._is_new:

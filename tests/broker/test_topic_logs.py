@@ -35,8 +35,9 @@ class Node:
         meta = await EmbeddedStore.open(disk, "/data")
         image = await load_image(meta, here=HERE, rng=rng)
         partitions = Partitions(disk=disk, directory="/data", clock=FakeClock())
-        logs = TopicLogs(partitions, BrokerConfig())
+        logs = TopicLogs(partitions, BrokerConfig(), cluster_id=image.cluster_id)
         cluster = Controller(meta=meta, config=BrokerConfig(), rng=rng, logs=logs, image=image)
+        await cluster.finish_deletions()
         await cluster.elect()
         await logs.open_all(cluster.image)
         return cls(meta, partitions, cluster)
@@ -111,11 +112,14 @@ async def test_a_power_cut_at_any_operation_leaves_topics_as_they_were_answered(
         where = (operation, answers[-1], disk.journal[-3:])
         assert list(found) == [f"t-{index}" for index in range(len(found))], where
         assert tuple(found.values()) in POSSIBLE[answers[-1]], where
+        assert (await node.meta.range("/deletions/"))[0] == {}, where
         # a namesake of whatever was left behind begins empty
         if "t" in node.cluster.image.topics:
             await node.cluster.delete_topic("t")
         await node.cluster.create_topic(NewTopic(name="t", partition_count=3))
         assert node.ends() == {"t-0": 0, "t-1": 0, "t-2": 0}, where
+        # nothing of a deleted topic is taken for something that must be kept
+        assert [name for name in disk.listdir("/data") if name.endswith("aside")] == [], where
 
 
 async def test_a_change_goes_to_its_end_although_the_client_is_gone() -> None:
@@ -139,6 +143,7 @@ async def test_a_topic_whose_logs_cannot_be_made_is_not_there_at_all() -> None:
     disk = FakeDisk()
     node = await Node.start(disk)
     for call in ("mkdir", "open", "append", "fsync", "fsync_dir"):
+        disk.mkdir("/data/t-0")  # an interrupted creation left it
         disk.fail(call, 28, path_end="")
         with pytest.raises(KafkaError) as refused:
             await node.cluster.create_topic(NewTopic(name="t", partition_count=3))
@@ -146,7 +151,7 @@ async def test_a_topic_whose_logs_cannot_be_made_is_not_there_at_all() -> None:
         assert node.ends() == {}, call
         assert "t" not in node.cluster.image.topics
         if call == "fsync":  # and with it the metadata store, until the next start
-            disk.kill()
+            disk.crash()
             node = await Node.start(disk)
 
 
@@ -175,6 +180,41 @@ async def test_a_topic_that_cannot_grow_stays_as_it_is(call: str, path_end: str)
     assert node.ends() == {"t-0": 1}
     await node.cluster.create_partitions("t", 4)
     assert node.ends() == {"t-0": 1, "t-1": 0, "t-2": 0, "t-3": 0}
+
+
+async def test_a_log_whose_topic_was_forgotten_is_set_aside_and_not_removed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The metadata was lost, a topic of that name was made, and 172 KB of records were gone."""
+    disk = FakeDisk()
+    node = await Node.start(disk)
+    await node.cluster.create_topic(NewTopic(name="t", partition_count=1))
+    await node.append("t", 0, b"kept")
+    kept = disk.bytes_of(f"/data/t-0/{0:020}.log")
+    disk.kill()
+    node = await Node.start(disk)
+    await node.meta.txn((), dict.fromkeys((await node.meta.range("/"))[0]))
+    disk.kill()
+    node = await Node.start(disk)
+    await node.cluster.ensure_topic("t")
+    assert "t-0 belongs to no topic" in caplog.text
+    assert set(node.ends().values()) == {0}
+    assert disk.bytes_of(f"/data/t-0.set-aside/{0:020}.log") == kept
+
+
+async def test_a_deleted_topics_directory_that_could_not_be_moved_goes_at_the_next_start() -> None:
+    disk = FakeDisk()
+    node = await Node.start(disk)
+    await node.cluster.create_topic(NewTopic(name="t", partition_count=2))
+    await node.append("t", 0, b"old")
+    for _ in range(2):
+        disk.fail("rename", 5, path_end="t-0")
+    await node.cluster.delete_topic("t")
+    assert disk.exists("/data/t-0")
+    disk.kill()
+    node = await Node.start(disk)
+    assert not disk.exists("/data/t-0")
+    assert (await node.meta.range("/deletions/"))[0] == {}
 
 
 async def test_the_settings_of_a_topic_reach_its_log() -> None:

@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 
 from odradek.broker.partition import Partition
+from odradek.broker.partitions import Partitions
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.recovery import LostData
 from odradek.protocol.batch import set_base_offset
@@ -14,6 +15,8 @@ from tests.fakes.disk import until_power_off
 from tests.storage.samples import (
     DIRECTORY,
     PARTITION_DIRECTORY,
+    TOPIC,
+    TOPIC_ID,
     Client,
     Machine,
     batch,
@@ -339,7 +342,9 @@ async def test_a_topic_of_the_same_name_does_not_find_the_old_ones_records() -> 
     machine = Machine()
     await filled(machine)
     machine.disk.kill()
-    partition = await machine.start(topic_id=UUID(int=8))
+    machine.partitions = Partitions(disk=machine.disk, directory=DIRECTORY, clock=machine.clock)
+    await machine.partitions.remove_deleted(TOPIC, TOPIC_ID)
+    partition = await machine.partitions.create(TOPIC, UUID(int=8), 0, machine.config)
     assert partition.log_end_offset == 0
     left = [name for name in machine.disk.listdir(DIRECTORY) if name.endswith(".deleted")]
     assert len(left) == 1

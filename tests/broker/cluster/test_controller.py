@@ -29,6 +29,7 @@ class Logs:
     def __init__(self) -> None:
         self.present: set[tuple[str, int]] = set()
         self.failure: KafkaError | None = None
+        self.can_remove = True
 
     async def create(self, topic: TopicImage, indexes: Sequence[int]) -> None:
         await trio.lowlevel.checkpoint()
@@ -39,6 +40,10 @@ class Logs:
     async def delete(self, topic: TopicImage, indexes: Sequence[int]) -> None:
         await trio.lowlevel.checkpoint()
         self.present -= {(topic.name, index) for index in indexes}
+
+    async def remove_deleted(self, name: str, topic_id: UUID) -> bool:
+        await trio.lowlevel.checkpoint()
+        return self.can_remove
 
 
 class World:
@@ -224,6 +229,23 @@ async def test_a_deleted_topic_is_gone_and_may_come_again_as_another(world: Worl
     assert (await world.controller()).image.topics == {}
     assert await refusal(controller.delete_topic("t")) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert (await controller.create_topic(NewTopic(name="t"))).topic_id != before.topic_id
+
+
+async def test_that_a_topic_was_deleted_is_noted_until_its_directories_are_gone(
+    world: World,
+) -> None:
+    controller = await world.controller()
+    before = await controller.create_topic(NewTopic(name="t"))
+    world.logs.can_remove = False
+    await controller.delete_topic("t")
+    noted, _ = await world.meta.range("/deletions/")
+    assert list(noted) == [f"/deletions/{before.topic_id.hex}"]
+    controller = await world.controller()
+    await controller.finish_deletions()
+    assert (await world.meta.range("/deletions/"))[0] == noted
+    world.logs.can_remove = True
+    await controller.create_topic(NewTopic(name="t"))
+    assert (await world.meta.range("/deletions/"))[0] == {}
 
 
 async def test_deleting_can_be_forbidden(world: World) -> None:

@@ -1,0 +1,160 @@
+"""The directories of partitions in the data directory: whose they are, and how they make way.
+
+A log is never made over a directory that is there. One in which nothing was ever appended is what
+an interrupted creation has left, and is removed. Any other is set aside: it gets a name that ends
+in `.set-aside`, and the broker does not touch it again. A directory that says it holds another
+topic's log is not opened (`ForeignDirectory`).
+
+Only what belongs to a deleted topic is thrown away. It is renamed to a name that ends in `.deleted`
+first: then its name is free, and a crash does not leave half a log behind.
+"""
+
+import errno
+import logging
+from collections.abc import Callable
+from typing import Final
+from uuid import UUID
+
+from odradek.broker.env import Disk
+from odradek.broker.storage.identity import Owner, is_empty_log, owner_of
+from odradek.broker.topic_partition import TopicPartition, partition_of
+
+LOGGER: Final = logging.getLogger(__name__)
+DELETED: Final = ".deleted"
+SET_ASIDE: Final = ".set-aside"
+ASIDE_MAX_CHARACTERS: Final = 200
+"""How much of a directory's name stays in that of one that is set aside: a name has at most 255."""
+STRANGERS_SHOWN: Final = 10
+
+
+class ForeignDirectory(OSError):
+    """A partition's directory holds the log of another one."""
+
+    def __init__(self, path: str, found: Owner, topic_id: UUID) -> None:
+        super().__init__(
+            errno.EEXIST,
+            f"the directory holds the log of {found}, and not that of topic id {topic_id}; "
+            "move it away, or put back the directory that was there",
+            path,
+        )
+
+    def __str__(self) -> str:
+        return f"{self.filename}: {self.strerror}"
+
+
+def aside_name(name: str, number: int) -> str:
+    """Return the name of a directory that is set aside; no partition's directory has such a one."""
+    repeated = "" if number == 1 else f".{number}"
+    return f"{name[:ASIDE_MAX_CHARACTERS]}{repeated}{SET_ASIDE}"
+
+
+class PartitionDirectories:
+    """The directories in one data directory. `discarded` is called with what may be removed."""
+
+    def __init__(self, disk: Disk, directory: str, discarded: Callable[[str], None]) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._discarded = discarded
+
+    async def check_owner(self, where: TopicPartition, topic_id: UUID) -> None:
+        """Raises `ForeignDirectory` if the directory of a partition is another's, OSError."""
+        directory = f"{self._directory}/{where}"
+        if self._disk.exists(directory):
+            owner = await owner_of(self._disk, directory)
+            if not owner.may_be(where, topic_id):
+                raise ForeignDirectory(directory, owner, topic_id)
+
+    async def may_be(self, where: TopicPartition, topic_id: UUID) -> bool:
+        """Return True if a partition's directory is there and not another's. Raises OSError."""
+        try:
+            await self.check_owner(where, topic_id)
+        except ForeignDirectory:
+            return False
+        return self._disk.exists(f"{self._directory}/{where}")
+
+    async def make_way(self, where: TopicPartition) -> None:
+        """Have no directory where a new log is made: remove an empty one, set aside any other.
+
+        Durable on return, as a crash must not bring it back to where another log is. Raises
+        OSError.
+        """
+        directory = f"{self._directory}/{where}"
+        if not self._disk.exists(directory):
+            return
+        if self.is_directory(str(where)) and is_empty_log(self._disk, directory):
+            await self._disk.rmtree(directory)
+        else:
+            number = 1
+            while self._disk.exists(f"{self._directory}/{aside_name(str(where), number)}"):
+                number += 1
+            aside = f"{self._directory}/{aside_name(str(where), number)}"
+            self._disk.rename(directory, aside)
+            LOGGER.warning(
+                "%s belongs to no topic; as a topic of its name is made, it is set aside as %s",
+                directory,
+                aside,
+            )
+        await self._disk.fsync_dir(self._directory)
+
+    async def remove_deleted(self, topic: str, topic_id: UUID) -> None:
+        """Throw away every directory that is still there of a deleted topic. Raises OSError.
+
+        A directory that does not say that it is of this topic id stays.
+        """
+        for name in self._disk.listdir(self._directory):
+            where = partition_of(name)
+            if where is None or where.topic != topic or not self.is_directory(name):
+                continue
+            owner = await owner_of(self._disk, f"{self._directory}/{name}")
+            if owner.topic_id == topic_id and owner.may_be(where, topic_id):
+                self.throw_away(where, topic_id)
+        await self.sync()
+
+    def throw_away(self, where: TopicPartition, topic_id: UUID) -> None:
+        """Rename the directory of a deleted topic, and have it removed. Raises OSError.
+
+        The new name is durable after `sync`.
+        """
+        number, repeated = 1, ""
+        while self._disk.exists(self._thrown(where, topic_id, repeated)):
+            number += 1
+            repeated = f".{number}"
+        target = self._thrown(where, topic_id, repeated)
+        self._disk.rename(f"{self._directory}/{where}", target)
+        self._discarded(target)
+
+    def _thrown(self, where: TopicPartition, topic_id: UUID, repeated: str) -> str:
+        return f"{self._directory}/{topic_id.hex}-{where.partition}{repeated}{DELETED}"
+
+    async def sync(self) -> None:
+        """Have the names in the data directory on disk. Raises OSError."""
+        await self._disk.fsync_dir(self._directory)
+
+    def thrown_away(self) -> list[str]:
+        """Return the paths of what was thrown away and is still there. Raises OSError."""
+        names = self._disk.listdir(self._directory)
+        return [f"{self._directory}/{name}" for name in names if name.endswith(DELETED)]
+
+    def warn_of_strangers(self, known: set[str]) -> None:
+        """Log which directories no topic names: they may be missed. Raises OSError."""
+        strangers = [
+            name
+            for name in self._disk.listdir(self._directory)
+            if name not in known and not name.endswith(DELETED) and self.is_directory(name)
+        ]
+        if strangers:
+            shown = ", ".join(strangers[:STRANGERS_SHOWN])
+            left_out = len(strangers) - STRANGERS_SHOWN
+            LOGGER.warning(
+                "%s has directories that belong to no topic and are left alone: %s%s",
+                self._directory,
+                shown,
+                f" and {left_out} more" if left_out > 0 else "",
+            )
+
+    def is_directory(self, name: str) -> bool:
+        try:
+            self._disk.listdir(f"{self._directory}/{name}")
+        except NotADirectoryError:
+            return False
+        return True
