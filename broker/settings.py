@@ -103,7 +103,7 @@ class Setting:
 
     def _outside(self, name: str, text: str, nearest: float) -> str:
         because = f": {self.why}" if self.why else ""
-        return f"{name} cannot be {_shortened(text)}{because}; the nearest is {nearest}."
+        return f"{name} cannot be {shortened(text)}{because}; the nearest is {nearest}."
 
     def _not_a_choice(self, name: str, text: str) -> str:
         near = difflib.get_close_matches(text, self.choices, 1, 0.5)
@@ -112,12 +112,13 @@ class Setting:
         return f"{name} is {' or '.join(self.choices)}, not {_quoted(text)}{because}.{meant}"
 
 
-def _shortened(text: str) -> str:
+def shortened(text: str) -> str:
+    """What a message repeats of a name or value that somebody gave."""
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
 
 
 def _quoted(text: str) -> str:
-    return repr(_shortened(text))
+    return repr(shortened(text))
 
 
 def _nearest_bool(text: str) -> str:
@@ -140,7 +141,7 @@ def unknown_name(name: str, known: Iterable[str], *, of: str) -> str:
     """The sentence about a setting that nobody knows, with the nearest that there is."""
     near = nearest_name(name, known)
     meant = f" Did you mean {near}?" if near else ""
-    return f"{_shortened(name)} is not a setting of {of}.{meant}"
+    return f"{shortened(name)} is not a setting of {of}.{meant}"
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str | None:

@@ -24,8 +24,9 @@ from odradek.broker.settings import (
     ConfigType,
     Setting,
     Value,
+    nearest_name,
+    shortened,
     text_of,
-    unknown_name,
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC
@@ -104,15 +105,21 @@ def check_topic_configs(configs: Iterable[tuple[str, str | None]]) -> dict[str, 
     checked: dict[str, str] = {}
     for name, text in configs:
         if name not in TOPIC_SETTINGS:
+            near = nearest_name(name, TOPIC_SETTINGS)
+            meant = f" Did you mean {near}?" if near else ""
             raise KafkaError(
-                ErrorCode.INVALID_CONFIG, unknown_name(name, TOPIC_SETTINGS, of="a topic")
+                ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {shortened(name)}.{meant}"
             )
         if text is None:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} has no value.")
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"Null value not supported for topic configs: {name}. Give it a value.",
+            )
         try:
             TOPIC_SETTINGS[name].setting.parse(name, text)
         except ConfigError as error:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+            invalid = f"Invalid value {shortened(text)} for configuration {name}: {error}"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, invalid) from None
         checked[name] = text.strip()
     least, most = (checked.get(f"{which}.compaction.lag.ms") for which in ("min", "max"))
     if least is not None and most is not None and int(least) > int(most):

@@ -8,7 +8,7 @@ happened and what to do.
 
 from typing import Final, Self
 
-from odradek.protocol.errors import RETRIABLE, ErrorCode
+from odradek.protocol.errors import PHRASES, RETRIABLE, ErrorCode
 
 
 class OdradekError(Exception):
@@ -59,7 +59,7 @@ class Fatal(OdradekError):
 
 
 class Fenced(Fatal):
-    """A newer producer with the same transactional id took over. This one must stop."""
+    """Another producer, or an administrator, took the transactional id over. This one must stop."""
 
 
 class Closed(OdradekError):
@@ -91,15 +91,15 @@ FATAL: Final = frozenset(
 )
 """Refusals after which a transactional producer has no way on."""
 
+_STOP: Final = "stop this one, or make a new one if it is alone"
+_TAKEN_OVER: Final = (
+    "another producer or an administrator has taken this transactional id over, or its transaction "
+    f"timed out; {_STOP}"
+)
+
 _ADVICE: Final[dict[ErrorCode, str]] = {
-    ErrorCode.PRODUCER_FENCED: (
-        "another producer with this transactional id has taken over, or the transaction timed out; "
-        "stop this one, or make a new one if it is alone"
-    ),
-    ErrorCode.INVALID_PRODUCER_EPOCH: (
-        "another producer with this transactional id has taken over, or the transaction timed out; "
-        "stop this one, or make a new one if it is alone"
-    ),
+    ErrorCode.PRODUCER_FENCED: _TAKEN_OVER,
+    ErrorCode.INVALID_PRODUCER_EPOCH: _TAKEN_OVER,
     ErrorCode.INVALID_PRODUCER_ID_MAPPING: (
         "the broker no longer knows this transactional id (it expires when unused); "
         "make a new producer"
@@ -173,11 +173,19 @@ def code_of(number: int) -> ErrorCode:
 
 
 def explain(code: ErrorCode, doing: str, said: str | None = None) -> str:
-    """One sentence: what was being done, the code, the broker's own words, what to do."""
+    """One sentence: what was being done, the code, the broker's own words, what to do.
+
+    Odradek's brokers say what to do in a second sentence of their own; others leave that to us.
+    """
     sentence = f"{doing}: the broker answered {code.name}"
     if said:
         sentence += f" ({said.rstrip('. ')})"
     advice = _ADVICE.get(code)
+    own_words = (said or "").removeprefix(PHRASES.get(code, "")).strip(". ")
+    if ". " in own_words:
+        advice = None
+    elif own_words and code in FENCED:
+        advice = _STOP
     return f"{sentence}; {advice}" if advice else sentence
 
 

@@ -215,14 +215,14 @@ class TransactionControl:
         that a successor has open. With TV1 there is no harmless question: that is told as fenced.
         """
         if self.transaction_version < 2:
-            raise self._taken_over()
+            raise await self._requests.taken_over(self._timeout_ms)
         try:
             self._sender.identity = await self._requests.end_txn(
                 self._sender.identity, committed=False
             )
         except Refusal as refusal:
             if refusal.code in FENCED:
-                raise self._taken_over() from None
+                raise await self._requests.taken_over(self._timeout_ms) from None
             raise
 
     async def _recovered_identity(self) -> None:
@@ -231,18 +231,6 @@ class TransactionControl:
             self._sender.identity = await self._requests.init_producer_id(self._sender.identity)
         else:
             await self._go_on_if_last()
-
-    def _taken_over(self) -> Fenced:
-        return Fenced(
-            f"another producer with transactional id {self.transactional_id!r} has taken over"
-            f"{self._or_timed_out()}; this one must stop",
-            code=ErrorCode.PRODUCER_FENCED,
-        )
-
-    def _or_timed_out(self) -> str:
-        if self.transaction_version < 2:  # the broker does not tell the two apart
-            return f", or a transaction was open for longer than {self._timeout_ms} ms"
-        return ""
 
     def _timed_out(self) -> Aborted:
         return Aborted(
@@ -482,7 +470,7 @@ class TransactionControl:
             raise error
         try:
             if refusal.code in FENCED:
-                raise self._taken_over()
+                raise await self._requests.taken_over(self._timeout_ms)
             await self._recovered_identity()
         except (Fenced, Refusal) as second:
             failed = second.error if isinstance(second, Refusal) else second

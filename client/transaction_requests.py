@@ -14,6 +14,7 @@ from odradek.client.config import ProducerConfig
 from odradek.client.connection import TRANSACTION_FEATURE, Connection
 from odradek.client.errors import (
     Disconnected,
+    Fenced,
     OdradekError,
     Refused,
     Retriable,
@@ -31,6 +32,10 @@ from odradek.client.types import (
     numbers_by_topic,
 )
 from odradek.protocol.apis.produce import PRODUCE
+from odradek.protocol.apis.transactions import (
+    DESCRIBE_TRANSACTIONS,
+    DescribeTransactionsRequest,
+)
 from odradek.protocol.apis.txn import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
@@ -49,6 +54,7 @@ from odradek.protocol.apis.txn import (
     TxnOffsetCommitRequestTopic,
 )
 from odradek.protocol.errors import RETRIABLE, ErrorCode
+from odradek.protocol.text import printable
 
 T = TypeVar("T")
 
@@ -277,6 +283,34 @@ class TransactionRequests:
             return ProducerIdentity(answer.producer_id, answer.producer_epoch)
 
         return await self._repeat(doing, attempt)
+
+    async def taken_over(self, timeout_ms: int) -> Fenced:
+        """Return the error for a producer that its coordinator has fenced, with who did it.
+
+        Only Odradek says who did. A question about what is over must not fail, so an error of it is
+        as good as no answer.
+        """
+        try:
+            why = await self._why_fenced()
+        except OdradekError:
+            why = None
+        if why is None:
+            why = (
+                "there is a newer producer with the same transactionalId which fences the current "
+                "one: another producer, or an administrator, has taken over "
+                f"{self.transactional_id!r}"
+            )
+            if self.transaction_version < 2:  # the codes do not tell the two apart
+                why += f", or a transaction was open for longer than {timeout_ms} ms"
+        return Fenced(f"{why}; this one must stop", code=ErrorCode.PRODUCER_FENCED)
+
+    async def _why_fenced(self) -> str | None:
+        request = DescribeTransactionsRequest(transactional_ids=(self.transactional_id,))
+        connection = await self._coordinator()
+        version = connection.version_of(DESCRIBE_TRANSACTIONS)
+        answer = await connection.request(DESCRIBE_TRANSACTIONS, version, request)
+        found = [one.explanation for one in answer.transaction_states if one.explanation]
+        return printable(found[0].rstrip(".")) if found else None
 
     async def _coordinator(self) -> Connection:
         node_id = await self._cluster.coordinator(TRANSACTION, self.transactional_id)

@@ -196,6 +196,78 @@ SENTENCE_MAX_CHARACTERS: Final = 1_000
 """What a sentence for a person may have. A string has at most 32,767 bytes in most versions, and
 a name that a client chose and the sentence quotes may have all of them."""
 
+PHRASES: Final[dict[ErrorCode, str]] = {
+    ErrorCode.CORRUPT_MESSAGE: (
+        "This message has failed its CRC checksum, exceeds the valid size, has a null key for a "
+        "compacted topic, or is otherwise corrupt."
+    ),
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: (
+        "For requests intended only for the leader, this error indicates that the broker is not "
+        "the current leader. For requests intended for any replica, this error indicates that the "
+        "broker is not a replica of the topic partition."
+    ),
+    ErrorCode.REQUEST_TIMED_OUT: "The request timed out.",
+    ErrorCode.MESSAGE_TOO_LARGE: (
+        "The request included a message larger than the max message size the server will accept."
+    ),
+    ErrorCode.INVALID_TOPIC_EXCEPTION: (
+        "The request attempted to perform an operation on an invalid topic."
+    ),
+    ErrorCode.RECORD_LIST_TOO_LARGE: (
+        "The request included message batch larger than the configured segment size on the server."
+    ),
+    ErrorCode.NOT_ENOUGH_REPLICAS: (
+        "Messages are rejected since there are fewer in-sync replicas than required."
+    ),
+    ErrorCode.INVALID_REQUIRED_ACKS: (
+        "Produce request specified an invalid value for required acks."
+    ),
+    ErrorCode.INVALID_TIMESTAMP: "The timestamp of the message is out of acceptable range.",
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: (
+        "The broker received an out of order sequence number."
+    ),
+    ErrorCode.INVALID_PRODUCER_EPOCH: "Producer attempted to produce with an old epoch.",
+    ErrorCode.INVALID_TXN_STATE: (
+        "The producer attempted a transactional operation in an invalid state."
+    ),
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: (
+        "The producer attempted to use a producer id which is not currently assigned to its "
+        "transactional id."
+    ),
+    ErrorCode.CONCURRENT_TRANSACTIONS: (
+        "The producer attempted to update a transaction while another concurrent operation on the "
+        "same transaction was ongoing."
+    ),
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
+    ErrorCode.KAFKA_STORAGE_ERROR: "Disk error when trying to access log file on the disk.",
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: (
+        "The requesting client does not support the compression type of given partition."
+    ),
+    ErrorCode.INVALID_RECORD: (
+        "This record has failed the validation on broker and hence will be rejected."
+    ),
+    ErrorCode.PRODUCER_FENCED: (
+        "There is a newer producer with the same transactionalId which fences the current one."
+    ),
+    ErrorCode.UNKNOWN_TOPIC_ID: "This server does not host this topic ID.",
+    ErrorCode.TRANSACTION_ABORTABLE: (
+        "The server encountered an error with the transaction. The client can abort the "
+        "transaction to continue using this transactional ID."
+    ),
+}
+"""What Kafka's clients say of a code where the broker adds nothing: people search for it, and
+scripts look for it. A broker that adds something replaces it in the Java client, so Odradek's
+answers begin with it."""
+
+
+def with_phrase(code: ErrorCode, message: str) -> str:
+    """`message` after Kafka's own words for the code; as it is where it has them already."""
+    phrase = PHRASES.get(code)
+    if phrase is None or message.startswith(phrase):
+        return message
+    return f"{phrase} {message[:1].upper()}{message[1:]}".rstrip()
+
 
 class KafkaError(Exception):
     """A refusal with the protocol's error code and one sentence for a person.

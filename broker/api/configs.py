@@ -16,7 +16,7 @@ from enum import IntEnum
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.cluster.image import TopicImage
-from odradek.broker.cluster.new_topic import check_name
+from odradek.broker.cluster.new_topic import check_name, not_hosted, shown_name
 from odradek.broker.config import BrokerConfig, broker_settings
 from odradek.broker.settings import Setting, text_of
 from odradek.broker.topic_config import TOPIC_SETTINGS, has_broker_value, topic_value
@@ -81,7 +81,7 @@ def _configs_of(
         topic = core.cluster.image.topics.get(name)
         if topic is None:
             check_name(name)
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name!r}.")
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, not_hosted(name))
         return topic_configs(topic, core.config)
     if resource.resource_type == ResourceType.BROKER:
         if name == "":
@@ -89,7 +89,8 @@ def _configs_of(
         if name != str(core.config.node_id):
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"This is broker {core.config.node_id}; ask broker {name!r} itself.",
+                f"Unexpected broker id, expected {core.config.node_id} or empty string, but "
+                f"received {shown_name(name)}. Ask that broker itself.",
             )
         return broker_configs(core.config)
     raise KafkaError(

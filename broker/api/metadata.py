@@ -42,6 +42,7 @@ NULL_NAME_FROM: Final = 12
 NO_LEADER: Final = -1
 
 BROKERS: Final = 1
+CONTROLLERS: Final = 2
 """The endpoint type of DescribeCluster that we have; 2 would be controllers."""
 
 
@@ -154,11 +155,16 @@ def _no_such_endpoints(
     image: ClusterImage, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
     code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
-    if request.endpoint_type == 2:
+    message = f"Unsupported endpoint type {request.endpoint_type}. Ask for the brokers, type 1."
+    if request.endpoint_type == CONTROLLERS:
         code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
+        message = (
+            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type "
+            "CONTROLLER. Here is no controller to ask; use the broker."
+        )
     return DescribeClusterResponse(
         error_code=code,
-        error_message=f"This is a broker; it has no endpoints of type {request.endpoint_type}.",
+        error_message=message,
         cluster_id=image.cluster_id,
         endpoint_type=request.endpoint_type,
         brokers=(),

@@ -49,7 +49,7 @@ from odradek.protocol.apis.produce import (
     TopicProduceResponse,
 )
 from odradek.protocol.batch import HEADER_BYTES, BatchHeader, Codec, read_header
-from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError, with_phrase
 from odradek.protocol.state_topics import INTERNAL_TOPICS
 
 ACKS: Final = frozenset({-1, 0, 1})
@@ -250,7 +250,7 @@ def _partition_response(batch: Batch) -> PartitionProduceResponse:
             error_code=batch.error.code,
             base_offset=NO_OFFSET,
             log_start_offset=batch.log_start_offset,
-            error_message=batch.error.message or None,
+            error_message=with_phrase(batch.error.code, batch.error.message) or None,
         )
     assert batch.appended is not None
     return PartitionProduceResponse(

@@ -32,7 +32,7 @@ from odradek.protocol.apis.transactions import (
     DescribeProducersTopicResponse,
     ProducerState,
 )
-from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.errors import ErrorCode, KafkaError, with_phrase
 
 AT_A_TIME: Final = 200
 """Producers and partitions that are looked at before others have their turn."""
@@ -68,7 +68,7 @@ async def _describe(
         return DescribeProducersPartitionResponse(
             partition_index=where.partition,
             error_code=error.code,
-            error_message=error.message,
+            error_message=with_phrase(error.code, error.message),
             active_producers=(),
         )
     producers = []

@@ -45,7 +45,8 @@ T = TypeVar("T")
 
 LOGGER: Final = logging.getLogger(__name__)
 
-NAMED_TWICE: Final = "The request names this topic more than once."
+NAMED_TWICE: Final = "Duplicate topic name. The request names this topic more than once."
+ID_GIVEN_TWICE: Final = "Duplicate topic id. The request has this topic's id more than once."
 
 
 async def create_topics(
@@ -127,7 +128,8 @@ async def _delete_topic(
     name = asked.name
     try:
         if is_repeated:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, NAMED_TWICE)
+            given_twice = NAMED_TWICE if asked.topic_id == ZERO_UUID else ID_GIVEN_TWICE
+            raise KafkaError(ErrorCode.INVALID_REQUEST, given_twice)
         name = _name_of(context, asked)
         deleted = await context.core.cluster.delete_topic(name)
     except KafkaError as error:
@@ -154,13 +156,21 @@ async def _forget_offsets(context: RequestContext, topic: str) -> None:
 def _name_of(context: RequestContext, asked: DeleteTopicState) -> str:
     if asked.topic_id == ZERO_UUID:
         if asked.name is None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Neither a name nor an id is given.")
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified. Give one."
+            )
         return asked.name
     if asked.name is not None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Give a topic's name or its id, not both.")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            "You may not specify both topic name and topic id. Give one of them.",
+        )
     topic = context.core.cluster.image.topic_by_id(asked.topic_id)
     if topic is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"No topic has the id {asked.topic_id}.")
+        raise KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_ID,
+            f"This server does not host this topic ID. No topic has the id {asked.topic_id}.",
+        )
     return topic.name
 
 

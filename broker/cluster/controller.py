@@ -33,6 +33,7 @@ from odradek.broker.cluster.new_topic import (
     check_growth,
     check_name,
     check_replicas,
+    not_hosted,
     planned_partition_count,
 )
 from odradek.broker.cluster.store import (
@@ -165,12 +166,14 @@ class Controller:
         if wanted.name in INTERNAL_TOPICS:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"{wanted.name} is internal; the broker makes it when it is needed.",
+                f"Creation of internal topic {wanted.name} is prohibited. The broker creates it "
+                "when it is needed.",
             )
         async with self._one_change():
             if wanted.name in self.image.topics:
                 raise KafkaError(
-                    ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {wanted.name} is there already."
+                    ErrorCode.TOPIC_ALREADY_EXISTS,
+                    f"Topic '{wanted.name}' already exists. Choose another name, or use the topic.",
                 )
             topic = self._planned(wanted)
             if not validate_only:
@@ -244,7 +247,8 @@ class Controller:
         """Remove a topic and its records for good; what it was. Raises KafkaError."""
         if not self._config.delete_topic_enable:
             raise KafkaError(
-                ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false on this broker."
+                ErrorCode.TOPIC_DELETION_DISABLED,
+                "Topic deletion is disabled. Set delete.topic.enable to true on the broker.",
             )
         if name in INTERNAL_TOPICS:
             raise KafkaError(
@@ -278,7 +282,7 @@ class Controller:
     def _existing(self, name: str) -> TopicImage:
         topic = self.image.topics.get(name)
         if topic is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name!r}.")
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, not_hosted(name))
         return topic
 
     def _planned(self, wanted: NewTopic) -> TopicImage:

@@ -30,36 +30,62 @@ def check_name(name: str) -> None:
     """INVALID_TOPIC_EXCEPTION for a name that cannot be a directory's."""
     problem = ""
     if not name:
-        problem = "is empty"
+        problem = "the empty string is not allowed. Name the topic."
     elif name in (".", ".."):
-        problem = "is a directory of its own"
+        problem = "'.' or '..' is not allowed. Choose a longer name."
     elif len(name) > NAME_MAX_CHARACTERS:
-        problem = f"has {len(name)} characters; {NAME_MAX_CHARACTERS} are possible"
-    elif not NAME_CHARACTERS.issuperset(name):
-        problem = "has characters other than a-z, A-Z, 0-9, '.', '_' and '-'"
-    if problem:
-        shown = repr(name if len(name) <= NAME_MAX_CHARACTERS else f"{name[:20]}…")
-        raise KafkaError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION, f"{shown} is no name for a topic: it {problem}."
+        problem = (
+            f"the length of {shown_name(name)} is longer than the max allowed length "
+            f"{NAME_MAX_CHARACTERS}. Choose a shorter name; this one has {len(name)} characters."
         )
+    elif not NAME_CHARACTERS.issuperset(name):
+        problem = (
+            f"{shown_name(name)} contains one or more characters other than ASCII alphanumerics, "
+            "'.', '_' and '-'. Leave them out."
+        )
+    if problem:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
+
+
+def shown_name(name: str) -> str:
+    """A name in a message, in quotes; of a name that cannot be a topic's only the beginning."""
+    return repr(name if len(name) <= NAME_MAX_CHARACTERS else f"{name[:20]}…")
+
+
+def not_hosted(name: str) -> str:
+    """What to say of a topic that is not there."""
+    return (
+        f"This server does not host this topic-partition. There is no topic {shown_name(name)}. "
+        "Create it, or correct its name."
+    )
 
 
 def check_partition_count(count: int) -> None:
     """INVALID_PARTITIONS for none or too many."""
-    if not 1 <= count <= PARTITIONS_MAX:
-        raise KafkaError(
-            ErrorCode.INVALID_PARTITIONS,
-            f"A topic has 1 to {PARTITIONS_MAX} partitions, not {count}.",
-        )
+    if 1 <= count <= PARTITIONS_MAX:
+        return
+    limits = f"A topic has 1 to {PARTITIONS_MAX} partitions, not {count}."
+    phrase = "Number of partitions was set to an invalid non-positive value. " if count < 1 else ""
+    raise KafkaError(ErrorCode.INVALID_PARTITIONS, phrase + limits)
 
 
 def check_replication_factor(factor: int, broker_count: int) -> None:
     """INVALID_REPLICATION_FACTOR unless there are as many brokers; -1 is the default."""
-    if factor != -1 and not 1 <= factor <= broker_count:
+    if factor != -1 and factor < 1:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"A replication factor of {factor} is not possible with {broker_count} "
-            f"broker{'' if broker_count == 1 else 's'}.",
+            "Replication factor must be larger than 0, or -1 to use the default value. "
+            f"It was {factor}.",
+        )
+    if factor > broker_count:
+        # The second phrase is what Kafka said before it had controllers of its own; more scripts
+        # look for it.
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {factor} time(s): The target replication factor of "
+            f"{factor} cannot be reached because only {broker_count} broker(s) are registered. "
+            f"Replication factor: {factor} larger than available brokers: {broker_count}. "
+            f"Ask for {broker_count}, or for -1, the default.",
         )
 
 
@@ -76,9 +102,14 @@ def check_replicas(replicas: Sequence[int], brokers: Collection[int]) -> None:
 def check_growth(name: str, have: int, wanted: int, new_assignments: int | None) -> None:
     """INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT: a topic grows, and by what is assigned."""
     if wanted <= have:
+        phrase = (
+            f"Topic already has {have} partition(s)."
+            if wanted == have
+            else f"Topic currently has {have} partitions, which is higher than the requested "
+            f"{wanted}."
+        )
         raise KafkaError(
-            ErrorCode.INVALID_PARTITIONS,
-            f"Topic {name} has {have} partitions; it can only get more, not {wanted}.",
+            ErrorCode.INVALID_PARTITIONS, f"{phrase} The partitions of {name} can only become more."
         )
     check_partition_count(wanted)
     if new_assignments not in (None, wanted - have):
@@ -96,8 +127,10 @@ def planned_partition_count(wanted: NewTopic, *, default: int, brokers: Collecti
         check_replication_factor(wanted.replication_factor, len(brokers))
         return count
     if wanted.partition_count != -1 or wanted.replication_factor != -1:
+        which = "numPartitions" if wanted.replication_factor == -1 else "replication factor"
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
+            f"A manual partition assignment was specified, but {which} was not set to -1. "
             "Give assignments, or the numbers of partitions and replicas, not both.",
         )
     indexes = sorted(index for index, _ in wanted.assignments)

@@ -223,39 +223,58 @@ def test_the_defaults_of_topics_brokers_and_logs_are_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "rest"),
+    ("name", "text", "sentence"),
     [
         (
             "cleanup.policy",
             "compcat",
-            "is delete or compact or compact,delete or delete,compact, not 'compcat'. "
-            "Did you mean compact?",
+            "Invalid value compcat for configuration cleanup.policy: cleanup.policy is delete or "
+            "compact or compact,delete or delete,compact, not 'compcat'. Did you mean compact?",
         ),
-        ("min.cleanable.dirty.ratio", "1.5", "cannot be 1.5; the nearest is 1."),
-        ("min.cleanable.dirty.ratio", "half", "is a number, not 'half'."),
+        (
+            "min.cleanable.dirty.ratio",
+            "1.5",
+            "Invalid value 1.5 for configuration min.cleanable.dirty.ratio: "
+            "min.cleanable.dirty.ratio cannot be 1.5; the nearest is 1.",
+        ),
         (
             "compression.type",
             "zstd",
-            "is producer, not 'zstd': the broker keeps the bytes that the producer sent.",
+            "Invalid value zstd for configuration compression.type: compression.type is producer, "
+            "not 'zstd': the broker keeps the bytes that the producer sent.",
         ),
-        ("retention.mss", "1", "is not a setting of a topic. Did you mean retention.ms?"),
-        ("retention.ms", "-2", "cannot be -2; the nearest is -1."),
-        ("retention.ms", None, "has no value."),
-        ("preallocate", "true", "is false, not 'true': segments grow as they are written."),
+        (
+            "retention.mss",
+            "1",
+            "Unknown topic config name: retention.mss. Did you mean retention.ms?",
+        ),
+        (
+            "retention.ms",
+            "-2",
+            "Invalid value -2 for configuration retention.ms: retention.ms cannot be -2; the "
+            "nearest is -1.",
+        ),
+        (
+            "retention.ms",
+            None,
+            "Null value not supported for topic configs: retention.ms. Give it a value.",
+        ),
         (
             "unclean.leader.election.enable",
             "true",
-            "is false, not 'true': it would lose committed transactions.",
+            "Invalid value true for configuration unclean.leader.election.enable: "
+            "unclean.leader.election.enable is false, not 'true': it would lose committed "
+            "transactions.",
         ),
     ],
 )
-def test_what_a_topic_cannot_have_is_refused_in_words(
-    name: str, text: str | None, rest: str
+def test_what_a_topic_cannot_have_is_refused_in_kafkas_words_and_then_ours(
+    name: str, text: str | None, sentence: str
 ) -> None:
     with pytest.raises(KafkaError) as refused:
         check_topic_configs([("retention.bytes", "1"), (name, text)])
     assert refused.value.code is ErrorCode.INVALID_CONFIG
-    assert refused.value.message == f"{name} {rest}"
+    assert refused.value.message == sentence
 
 
 def test_nothing_in_a_state_topic_is_ever_too_old() -> None:

@@ -9,6 +9,7 @@ import trio
 
 from odradek.client import (
     Aborted,
+    Admin,
     Consumer,
     Fenced,
     OffsetAndMetadata,
@@ -81,6 +82,22 @@ async def test_a_successor_ends_what_was_open_and_fences(bootstrap: str, version
                     await following.send(topic, b"good", partition=0)
         assert "must stop" in str(caught.value)
     assert [record.value for record in await read_all(bootstrap, topic, count=1)] == [b"good"]
+
+
+async def test_a_producer_that_an_administrator_fenced_is_not_told_of_another_producer(
+    bootstrap: str, version: int, request: pytest.FixtureRequest
+) -> None:
+    topic, transactional_id = await make_topic(bootstrap), name_of("id")
+    async with Producer(bootstrap, transactional_id=transactional_id) as producer:
+        with pytest.raises(Fenced) as caught:
+            async with producer.transaction() as transaction:
+                await (await transaction.send(topic, b"x", partition=0))
+                async with Admin(bootstrap) as admin:
+                    await admin.fence_producers(transactional_id)
+    said = str(caught.value)
+    assert "an administrator" in said
+    is_kafka = "kafka" in request.node.name  # which does not say who did it
+    assert ("another producer" in said) == is_kafka
 
 
 async def test_a_zombie_that_goes_on_sending_is_fenced(bootstrap: str, version: int) -> None:

@@ -28,6 +28,7 @@ from tests.broker.asks import batch, create_topic, produce_request
 from tests.broker.raw import RawClient
 
 ME = "refunds-2"
+OLD_EPOCH = "Producer attempted to produce with an old epoch."
 BECAUSE = "'refunds-2' was fenced: a new instance from 127.0.0.1 as 'worker-7' started "
 
 
@@ -59,7 +60,7 @@ def test_a_zombie_is_told_who_took_its_place(broker: RunningBroker) -> None:
         produce = produce_request("refunds", data, transactional_id=ME)
         answer = old.ask(PRODUCE, 12, produce).responses[0].partition_responses[0]
         assert answer.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
-        assert answer.error_message.startswith(BECAUSE)
+        assert answer.error_message.startswith(f"{OLD_EPOCH} {BECAUSE}")
 
         end = EndTxnRequest(
             transactional_id=ME, producer_id=who[0], producer_epoch=who[1], committed=True
