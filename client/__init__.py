@@ -4,9 +4,9 @@
 `odradek.client.blocking` has the same names for programs without an event loop.
 """
 
-from odradek.client.accumulator import Delivery
 from odradek.client.admin import Admin
 from odradek.client.consumer import Consumer
+from odradek.client.delivery import Delivery
 from odradek.client.descriptions import (
     HangingTransaction,
     PartitionProducers,

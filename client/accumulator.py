@@ -26,16 +26,14 @@ them any more (a pool of buffers once sent records to topics they were not meant
 CVE-2026-35554), and new sequences are written into a copy.
 """
 
-import logging
 from collections import deque
-from collections.abc import Generator
-from typing import Any, Final, NamedTuple
 
 import trio
 
 from odradek.client.config import MAX_IN_FLIGHT
+from odradek.client.delivery import NO_PRODUCER, Batch, Failures, ProducerIdentity
 from odradek.client.errors import OdradekError, Refused
-from odradek.client.types import Header, OnDelivery, RecordMetadata, TopicPartition
+from odradek.client.types import Header, TopicPartition
 from odradek.protocol.batch import (
     HEADER_BYTES,
     MAGIC,
@@ -44,171 +42,9 @@ from odradek.protocol.batch import (
     crc_is_good,
     read_header,
     set_base_offset,
-    set_producer,
 )
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.record import BatchBuilder, Record
-
-LOG: Final = logging.getLogger("odradek.client")
-
-
-class ProducerIdentity(NamedTuple):
-    producer_id: int
-    epoch: int
-
-
-NO_PRODUCER: Final = ProducerIdentity(-1, -1)
-
-
-class Batch:
-    """Records of one partition that are sent together."""
-
-    __slots__ = (
-        "_callbacks",
-        "_done",
-        "base_offset",
-        "base_sequence",
-        "builder",
-        "count",
-        "deadline",
-        "encoded",
-        "error",
-        "is_done",
-        "is_observed",
-        "is_sequenced",
-        "log_append_time_ms",
-        "opened_at",
-        "order",
-        "queue",
-        "reserved_bytes",
-    )
-
-    def __init__(
-        self,
-        queue: "PartitionQueue",
-        builder: BatchBuilder | None,
-        opened_at: float,
-        deadline: float,
-    ) -> None:
-        self.queue = queue
-        self.builder = builder
-        self.encoded: bytearray | None = None
-        self.opened_at = opened_at
-        self.deadline = deadline
-        self.count = 0
-        self.reserved_bytes = 0
-        self.order = -1
-        self.base_sequence = -1
-        self.is_sequenced = False
-        self.base_offset = -1
-        self.log_append_time_ms = -1
-        self.error: OdradekError | None = None
-        self.is_done = False
-        self.is_observed = False
-        self._done: trio.Event | None = None
-        self._callbacks: list[tuple[int, int, OnDelivery]] | None = None
-
-    def __repr__(self) -> str:
-        return f"<{self.count} records for {self.queue.name}, sequence {self.base_sequence}>"
-
-    def call_back(self, index: int, timestamp_ms: int, on_delivery: OnDelivery) -> None:
-        self.is_observed = True
-        if self._callbacks is None:
-            self._callbacks = []
-        self._callbacks.append((index, timestamp_ms, on_delivery))
-
-    async def wait(self) -> None:
-        if not self.is_done:
-            if self._done is None:
-                self._done = trio.Event()
-            await self._done.wait()
-
-    def metadata(self, index: int, timestamp_ms: int) -> RecordMetadata:
-        offset = self.base_offset + index if self.base_offset >= 0 else -1
-        if self.log_append_time_ms >= 0:
-            timestamp_ms = self.log_append_time_ms
-        topic, partition = self.queue.name
-        return RecordMetadata(topic, partition, offset, timestamp_ms)
-
-    def settle(self, error: OdradekError | None) -> None:
-        """Tell everybody how it went, once."""
-        assert not self.is_done, self
-        self.error = error
-        self.is_done = True
-        if self._done is not None:
-            self._done.set()
-        callbacks, self._callbacks = self._callbacks, None
-        for index, timestamp_ms, on_delivery in callbacks or ():
-            try:
-                on_delivery(None if error else self.metadata(index, timestamp_ms), error)
-            except Exception:
-                # It is the user's, and must not take the connection down that called it.
-                LOG.exception("the callback of a delivery to %s failed", self.queue.name)
-
-    def seal(
-        self, identity: ProducerIdentity, base_sequence: int, codec: Codec, is_transactional: bool
-    ) -> None:
-        """Encode it, or give it new sequences in a copy of what was sent before."""
-        self.base_sequence = base_sequence
-        self.is_sequenced = identity.producer_id >= 0
-        if self.builder is not None:
-            self.encoded = self.builder.build(
-                producer_id=identity.producer_id,
-                producer_epoch=identity.epoch,
-                base_sequence=base_sequence,
-                codec=codec,
-                is_transactional=is_transactional,
-            )
-            self.builder = None
-            return
-        assert self.encoded is not None, self
-        self.encoded = bytearray(self.encoded)
-        set_producer(
-            self.encoded,
-            identity.producer_id,
-            identity.epoch,
-            base_sequence,
-            is_transactional=is_transactional,
-        )
-
-
-class Delivery:
-    """The answer to one record: await it for its `RecordMetadata`, or for what went wrong."""
-
-    __slots__ = ("_batch", "_index", "_timestamp_ms")
-
-    def __init__(self, batch: Batch, index: int, timestamp_ms: int) -> None:
-        self._batch = batch
-        self._index = index
-        self._timestamp_ms = timestamp_ms
-
-    def __repr__(self) -> str:
-        state = "done" if self._batch.is_done else "under way"
-        return f"<Delivery to {self._batch.queue.name}, {state}>"
-
-    def __await__(self) -> Generator[Any, None, RecordMetadata]:
-        return self._wait().__await__()
-
-    async def _wait(self) -> RecordMetadata:
-        await self._batch.wait()
-        return self.result_nowait()
-
-    async def wait(self) -> None:
-        """Until it is done, however it went."""
-        await self._batch.wait()
-
-    @property
-    def is_done(self) -> bool:
-        return self._batch.is_done
-
-    def result_nowait(self) -> RecordMetadata:
-        """What awaiting it gives, once it is done."""
-        batch = self._batch
-        assert batch.is_done, "the record has not been acknowledged yet"
-        batch.is_observed = True
-        if batch.error is not None:
-            raise batch.error.copy()
-        return batch.metadata(self._index, self._timestamp_ms)
 
 
 class PartitionQueue:
@@ -353,8 +189,7 @@ class Accumulator:
         self._buffer_bytes = buffer_bytes
         self._delivery_timeout = delivery_timeout
         self._changed: trio.Event | None = None
-        self._failed: Batch | None = None
-        self._lost: OdradekError | None = None
+        self.failures = Failures()
 
     @property
     def has_room(self) -> bool:
@@ -414,6 +249,7 @@ class Accumulator:
         now = trio.current_time()
         batch = Batch(queue, None, now, now + self._delivery_timeout)
         batch.encoded = encoded
+        batch.is_one_record = True
         batch.count = count
         batch.reserved_bytes = len(encoded)
         self.buffered_bytes += len(encoded)
@@ -426,10 +262,12 @@ class Accumulator:
         """The outcome of a batch."""
         self.buffered_bytes -= batch.reserved_bytes
         del self.incomplete[batch]
-        batch.settle(error)
-        if error is not None and not batch.is_observed and self._failed is None:
-            self._failed = batch
-        self._tell_changed()
+        try:
+            batch.settle(error)
+        finally:
+            if error is not None:
+                self.failures.add(batch)
+            self._tell_changed()
 
     def answered(self, batch: Batch) -> None:
         """It is not in flight any more, which may be all that is left of one that was given up."""
@@ -448,20 +286,6 @@ class Accumulator:
         if not batch.queue.has_unsent:
             self.active.pop(batch.queue.name, None)
         self.settle(batch, error)
-
-    def note_error(self, error: OdradekError) -> None:
-        """A record failed before it was in any batch."""
-        self._lost = self._lost or error
-
-    def take_unseen_error(self) -> OdradekError | None:
-        """The first failure since the last call that nobody has been told of."""
-        failed, self._failed = self._failed, None
-        lost, self._lost = self._lost, None
-        if lost is not None:
-            return lost.copy()
-        if failed is None or failed.is_observed or failed.error is None:
-            return None
-        return failed.error.copy()
 
     async def changed(self) -> None:
         """Until some batch has its outcome, or one that was given up is answered after all."""

@@ -4,16 +4,17 @@ Everything that runs behind a user's back (connections, metadata, sending, fetch
 one nursery of a `Cluster`, so it ends with it. Producers, consumers and admins each own one.
 
 A call that may be repeated is written as an attempt: it raises `Retriable` when it is worth trying
-again, and `retrying` repeats it with a growing, jittered pause until its time is over.
+again, and `retrying` repeats it with a growing, jittered pause until its time is over. A call that
+is made of several such calls has one time for all of them (`within`).
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar
 
 import trio
 
+from odradek.client.backoff import Backoff
 from odradek.client.config import ClientConfig, parse_bootstrap
 from odradek.client.connection import Connection
 from odradek.client.errors import (
@@ -25,6 +26,8 @@ from odradek.client.errors import (
     code_of,
     error_for,
 )
+from odradek.client.journal import Journal
+from odradek.client.link import Link, Refresh, first_cause
 from odradek.client.metadata import Metadata, Node, Topic
 from odradek.client.types import TopicPartition
 from odradek.protocol.api import Api
@@ -55,42 +58,6 @@ MANY_COORDINATORS_SINCE: Final = 4
 """The FindCoordinator version that asks for many (KIP-699)."""
 KEYS_PER_REQUEST: Final = 1_000
 CONNECT_TIMEOUT_S: Final = 10.0
-CONCURRENT_TRANSACTIONS_BACKOFF_MS: Final = 1.0
-"""The markers of the transaction before are usually written within milliseconds."""
-
-
-@dataclass(slots=True)
-class Backoff:
-    """Pauses that double up to a maximum, each drawn from its upper half so that peers spread."""
-
-    config: ClientConfig
-    count: int = 0
-
-    def next_seconds(self, code: ErrorCode | None = None) -> float:
-        first_ms = self.config.retry_backoff_ms
-        if code == ErrorCode.CONCURRENT_TRANSACTIONS:
-            first_ms = min(first_ms, CONCURRENT_TRANSACTIONS_BACKOFF_MS)
-        pause = first_ms * 2.0 ** min(self.count, 20)
-        self.count += 1
-        pause = min(pause, self.config.retry_backoff_max_ms)
-        return pause * self.config.rng.uniform(0.5, 1.0) / 1000
-
-
-class _Link:
-    """The way to one node: its connection, or the attempt to make one."""
-
-    def __init__(self) -> None:
-        self.connection: Connection | None = None
-        self.attempt: trio.Event | None = None
-        self.error: OdradekError | None = None
-
-
-class _Refresh:
-    """A question about the cluster that is under way, for those who would ask the same."""
-
-    def __init__(self) -> None:
-        self.is_over = trio.Event()
-        self.error: OdradekError | None = None
 
 
 class Cluster:
@@ -100,12 +67,17 @@ class Cluster:
         self.config = config
         self.metadata = Metadata()
         self._bootstrap = parse_bootstrap(bootstrap)
-        self._links: dict[tuple[int, str], _Link] = {}
+        self._links: dict[tuple[int, str], Link] = {}
         self._coordinators: dict[tuple[int, str], int] = {}
-        self._refreshing: dict[tuple[str, ...] | None, _Refresh] = {}
+        self._refreshing: dict[tuple[str, ...] | None, Refresh] = {}
         self._manager: Any = None
         self._nursery: trio.Nursery | None = None
         self._running: dict[trio.CancelScope, None] = {}
+        self._was_reached = False
+        """There has been a connection that worked."""
+        self.journal = Journal()
+        self.last_trouble: Retriable | None = None
+        """Why something was last tried again."""
         self.is_closed = False
 
     async def __aenter__(self) -> Self:
@@ -165,26 +137,74 @@ class Cluster:
     ) -> T:
         """The first result of `attempt` that is not `Retriable`.
 
-        Raises `TimedOut` after `timeout_ms` (default `max_block_ms`), with the last reason.
+        Raises `TimedOut` after `timeout_ms` (default `max_block_ms`), with the last reason;
+        `Disconnected` if no broker was ever reached within `first_connect_ms`.
         """
         limit_ms = self.config.max_block_ms if timeout_ms is None else timeout_ms
+        since = trio.current_time()
         backoff = Backoff(self.config)
         last: Retriable | None = None
         with trio.move_on_after(limit_ms / 1000):
+            await self._reach()
             while True:
                 try:
                     return await attempt()
                 except Retriable as error:
-                    last = error
+                    last = self.last_trouble = error
+                self.journal.retrying(doing, since, last)
                 await trio.sleep(backoff.next_seconds(last.code))
+        raise self._out_of_time(doing, limit_ms, last)
+
+    async def within(self, doing: str, call: Callable[[], Awaitable[T]]) -> T:
+        """The result of a call that is made of several. Raises `TimedOut` after `max_block_ms`."""
+        limit_ms = self.config.max_block_ms
+        self.last_trouble = None
+        with trio.move_on_after(limit_ms / 1000):
+            return await call()
+        raise self._out_of_time(doing, limit_ms, self.last_trouble)
+
+    def _out_of_time(self, doing: str, limit_ms: float, last: Retriable | None) -> OdradekError:
         if self.is_closed:
-            raise Closed("the client was closed")
-        places = ", ".join(f"{host}:{port}" for host, port in self._bootstrap)
-        reason = last or f"no answer from {places}; see whether a Kafka broker runs there"
-        raise TimedOut(
+            return Closed("the client was closed")
+        reason = last or f"no answer from {self._places}; see whether a Kafka broker runs there"
+        return TimedOut(
             f"{doing}: not done within {limit_ms:.0f} ms ({reason})",
             code=last.code if last else None,
         )
+
+    @property
+    def _places(self) -> str:
+        return ", ".join(f"{host}:{port}" for host, port in self._bootstrap)
+
+    async def _reach(self) -> None:
+        """Wait for the first connection, if there is a limit of its own for that.
+
+        Raises `Disconnected` if no broker answers within `first_connect_ms`.
+        """
+        limit_ms = self.config.first_connect_ms
+        if limit_ms is None or self._was_reached:
+            return
+        errors: dict[str, None] = {}
+        with trio.move_on_after(limit_ms / 1000):
+            async with trio.open_nursery() as nursery:  # a silent address must not hide the next
+                for number, (host, port) in enumerate(self._bootstrap):
+                    node_id = number - len(self._bootstrap) - 1
+                    nursery.start_soon(self._try_to_reach, node_id, host, port, errors, nursery)
+        if not self._was_reached:
+            reason = "; ".join(errors) or f"no answer from {self._places}"
+            raise Disconnected(f"{reason}; no broker was reached within {limit_ms} ms")
+
+    async def _try_to_reach(
+        self, node_id: int, host: str, port: int, errors: dict[str, None], others: trio.Nursery
+    ) -> None:
+        backoff = Backoff(self.config)
+        while not self._was_reached:
+            try:
+                await self._connect(node_id, "", host, port)
+            except Retriable as error:
+                errors[str(error)] = None
+                await trio.sleep(backoff.next_seconds())
+        others.cancel_scope.cancel()
 
     async def ask(
         self,
@@ -246,7 +266,7 @@ class Cluster:
 
     async def _connect(self, node_id: int, purpose: str, host: str, port: int) -> Connection:
         """Make a connection, or wait for who is making it. Cancelling leaves the attempt be."""
-        link = self._links.setdefault((node_id, purpose), _Link())
+        link = self._links.setdefault((node_id, purpose), Link())
         if link.connection is not None and not link.connection.is_closed:
             return link.connection
         self.check_open()
@@ -259,7 +279,7 @@ class Cluster:
         error = link.error or Disconnected(f"the connection to {host}:{port} was lost")
         raise error.copy()
 
-    async def _serve(self, link: _Link, host: str, port: int) -> None:
+    async def _serve(self, link: Link, host: str, port: int) -> None:
         """One connection's life."""
         attempt = link.attempt
         assert attempt is not None
@@ -271,6 +291,7 @@ class Cluster:
                 link.error = TimedOut(
                     f"no connection to {host}:{port} within {CONNECT_TIMEOUT_S:.0f} s"
                 )
+                self.journal.lost(f"{host}:{port}", link.error)
                 return
             connection = Connection(
                 stream,
@@ -282,16 +303,21 @@ class Cluster:
                 try:
                     await connection.ask_versions()
                     link.connection, link.error = connection, None
+                    self._was_reached = True
+                    self.journal.connected(connection.peer)
                 except OdradekError as error:
                     link.error = error
                     connection.close()
                 link.attempt = None
                 attempt.set()
+            if connection.lost_answers:
+                self.journal.lost(connection.peer, connection.why_closed)
         except OSError as error:
             link.error = Disconnected(
-                f"no connection to {host}:{port} ({_first_cause(error)}); "
+                f"no connection to {host}:{port} ({first_cause(error)}); "
                 f"see whether a broker listens there"
             )
+            self.journal.lost(f"{host}:{port}", link.error)
         finally:
             if link.attempt is attempt:
                 link.attempt = None
@@ -326,7 +352,7 @@ class Cluster:
             if under_way.error is not None:
                 raise under_way.error.copy()
             return None
-        mine = self._refreshing[wanted] = _Refresh()
+        mine = self._refreshing[wanted] = Refresh()
         try:
             request = MetadataRequest(
                 topics=None
@@ -469,11 +495,3 @@ class Cluster:
 
 def is_retriable(code: ErrorCode) -> bool:
     return code in RETRIABLE
-
-
-def _first_cause(error: OSError) -> str:
-    """trio tries several addresses and raises one error for all of them."""
-    cause = error.__cause__
-    first = cause.exceptions[0] if isinstance(cause, BaseExceptionGroup) else error
-    said = getattr(first, "strerror", None) or str(first)
-    return said.rpartition(": ")[2]

@@ -84,7 +84,10 @@ class ClientConfig:
     retry_backoff_max_ms: float = 1_000
     metadata_max_age_ms: int = 300_000
     max_block_ms: int = 60_000
-    """How long a call may retry before it raises TimedOut, where it has no timeout of its own."""
+    """How long a call may take before it raises TimedOut, where it has no timeout of its own."""
+    first_connect_ms: int | None = None
+    """How long a client that has not reached any broker yet tries to before a call raises
+    Disconnected; None: as long as the call may take."""
     connect: Connect = connect_tcp
     wall_ms: Callable[[], int] = system_wall_ms
     rng: random.Random = field(default_factory=random.Random)
@@ -97,6 +100,7 @@ class ClientConfig:
             retry_backoff_max_ms=self.retry_backoff_max_ms,
             metadata_max_age_ms=self.metadata_max_age_ms,
             max_block_ms=self.max_block_ms,
+            first_connect_ms=1 if self.first_connect_ms is None else self.first_connect_ms,
         )
 
 
@@ -194,6 +198,7 @@ class ClientOptions(TypedDict, total=False):
     retry_backoff_max_ms: float
     metadata_max_age_ms: int
     max_block_ms: int
+    first_connect_ms: int | None
     connect: Connect
     wall_ms: Callable[[], int]
     rng: random.Random

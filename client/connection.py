@@ -18,7 +18,14 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import trio
 
-from odradek.client.errors import Closed, Disconnected, OdradekError, Refused, TimedOut
+from odradek.client.errors import (
+    Closed,
+    Disconnected,
+    OdradekError,
+    Refused,
+    Retriable,
+    TimedOut,
+)
 from odradek.protocol.api import Api
 from odradek.protocol.apis.versions import API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse
 from odradek.protocol.connection import ClientConnection, FrameReader
@@ -131,10 +138,16 @@ class Connection:
         self._scope = trio.CancelScope()
         self._patience = trio.CancelScope()
         self._why: OdradekError | None = None
+        self.lost_answers = 0
+        """Requests that were under way when the connection was lost, not closed by this side."""
 
     @property
     def is_closed(self) -> bool:
         return self._why is not None
+
+    @property
+    def why_closed(self) -> OdradekError | None:
+        return self._why
 
     @property
     def in_flight(self) -> int:
@@ -146,6 +159,8 @@ class Connection:
         if self._why is None:
             self._why = why or Closed(f"the connection to {self.peer} was closed")
             self._scope.cancel()
+            if isinstance(self._why, Retriable):
+                self.lost_answers = self.in_flight
             pending, self._pending = self._pending, {}
             self._outgoing.clear()
             unanswered, self._unanswered = self._unanswered, []

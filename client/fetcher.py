@@ -17,7 +17,8 @@ from typing import Final
 
 import trio
 
-from odradek.client.cluster import Backoff, Cluster, is_retriable
+from odradek.client.backoff import Backoff
+from odradek.client.cluster import Cluster, is_retriable
 from odradek.client.config import ConsumerConfig
 from odradek.client.errors import (
     OdradekError,
@@ -260,6 +261,8 @@ class Fetcher:
         """A partition that its topic does not have, or a topic that may not be named so."""
         for one in self._readers():
             code = self._cluster.metadata.topic_errors.get(one.name.topic)
+            if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                self._cluster.journal.topic_awaited(one.name.topic)
             if code is not None and not is_retriable(code):
                 self._tell_all([one], error_for(code, f"reading {one.name}"))
             elif (
@@ -384,5 +387,10 @@ class Fetcher:
         if self._config.auto_offset_reset == "error":
             self._tell_all([one], error_for(ErrorCode.OFFSET_OUT_OF_RANGE, doing))
             return
+        self._cluster.journal.offset_reset(
+            str(one.name),
+            f"{one.name} does not have offset {one.fetch_offset}: it is read on from the "
+            f"{self._config.auto_offset_reset} one; records in between may have been missed",
+        )
         one.move(None)
         one.reset_to = EARLIEST if self._config.auto_offset_reset == "earliest" else LATEST

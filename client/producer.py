@@ -5,16 +5,19 @@ topic is not known yet or the buffer is full. It gives other tasks their turn on
 not once a record: a turn costs more than encoding ten records.
 """
 
+import logging
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Final, Self, Unpack
 
 import trio
 
-from odradek.client.accumulator import Accumulator, Delivery
+from odradek.client.accumulator import Accumulator
 from odradek.client.cluster import Cluster
 from odradek.client.config import ProducerConfig, ProducerOptions
-from odradek.client.errors import BufferFull, Closed, OdradekError, Refused, TimedOut
+from odradek.client.delivery import Delivery, Unread, call_back, known_error
+from odradek.client.errors import BufferFull, Closed, Refused, TimedOut
+from odradek.client.journal import loggable
 from odradek.client.metadata import Topic
 from odradek.client.partitioner import DefaultPartitioner
 from odradek.client.prepared import Completion, PreparedTransaction
@@ -24,6 +27,8 @@ from odradek.client.transaction_control import TransactionControl
 from odradek.client.txn import State
 from odradek.client.types import Header, OnDelivery, TopicPartition
 from odradek.protocol.errors import ErrorCode
+
+LOG: Final = logging.getLogger("odradek.client")
 
 RECORD_OVERHEAD_BYTES: Final = 24
 """What a record is reckoned to take beside its key and value; seldom too little."""
@@ -99,10 +104,31 @@ class Producer:
             await control.finish()
 
     async def _close(self) -> None:
-        self._sender.drop(Closed("the producer was closed before the record was sent"))
-        await self._cluster.__aexit__(None, None, None)
-        for batch in list(self._accumulator.incomplete):
-            self._accumulator.give_up(batch, Closed("the producer was closed: it may be stored"))
+        """Close it now. Whatever happens meanwhile, every record gets its outcome."""
+        try:
+            self._sender.drop(Closed("the producer was closed before the record was sent"))
+            await self._cluster.__aexit__(None, None, None)
+        finally:
+            for batch in list(self._accumulator.incomplete):
+                error = Closed("the producer was closed: the record may or may not be stored")
+                self._accumulator.give_up(batch, error)
+            self._warn_of_lost()
+
+    def _warn_of_lost(self) -> None:
+        """Log what was lost without anybody being told; a transaction is aborted as a whole."""
+        count = self._accumulator.failures.unread
+        error = self._accumulator.failures.take()
+        if error is not None and self._control is None:
+            LOG.warning(
+                "%d records were lost because the producer was left without flush: %s",
+                count,
+                loggable(error),
+            )
+
+    @property
+    def unacknowledged(self) -> int:
+        """Records that were sent and have no outcome yet."""
+        return sum(batch.count for batch in list(self._accumulator.incomplete))
 
     @property
     def transactional_id(self) -> str | None:
@@ -163,28 +189,37 @@ class Producer:
         """Give a record to the producer; await the result to know where it was stored.
 
         `timestamp_ms` is now if left out; `value=None` is a tombstone in a compacted topic.
-        `on_delivery` is called with metadata or with an error, in the client's own task: it must
-        be quick and not raise. Raises `Refused` for what cannot be sent, `TimedOut` if there was
-        no room, or the topic did not appear, within `max_block_ms`.
+        `on_delivery` is called exactly once, with metadata or with an error, in the client's own
+        task: it must be quick and not raise. If `send` raises, it has been called with that error.
+        Raises `Refused` for what cannot be sent, `TimedOut` if there was no room, or the topic did
+        not appear, within `max_block_ms`.
         """
-        number = self._transaction_number
-        if self._yield_after_bytes <= 0:
-            await self._give_way()
-            self._check_still_sending(number)
-        while True:
-            delivery = self.send_nowait(
-                topic,
-                value,
-                key=key,
-                headers=headers,
-                partition=partition,
-                timestamp_ms=timestamp_ms,
-                on_delivery=on_delivery,
-            )
-            if delivery is not None:
-                return delivery
-            await self.prepare(topic)
-            self._check_still_sending(number)
+        try:
+            number = self._transaction_number
+            if self._yield_after_bytes <= 0:
+                await self._give_way()
+                self._check_still_sending(number)
+            until = None
+            while True:
+                delivery = self.send_nowait(
+                    topic,
+                    value,
+                    key=key,
+                    headers=headers,
+                    partition=partition,
+                    timestamp_ms=timestamp_ms,
+                    on_delivery=on_delivery,
+                )
+                if delivery is not None:
+                    return delivery
+                if until is None:
+                    until = trio.current_time() + self._config.max_block_ms / 1000
+                await self.prepare(topic, until=until)
+                self._check_still_sending(number)
+        except BaseException as error:
+            if on_delivery is not None:
+                call_back(on_delivery, None, known_error(error))
+            raise
 
     def send_nowait(
         self,
@@ -197,7 +232,10 @@ class Producer:
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Delivery | None:
-        """As `send`, but None where that would wait (`prepare` is the waiting alone)."""
+        """As `send`, but None where that would wait (`prepare` is the waiting alone).
+
+        Where it raises or returns None, the record was not taken and `on_delivery` is not called.
+        """
         control = self._control
         if control is not None and control.state is not State.OPEN:
             control.check_sending()
@@ -264,19 +302,22 @@ class Producer:
         self._sender.wake()
         return Delivery(queued, 0, -1)
 
-    def record_lost(self, error: OdradekError) -> None:
-        """A record that somebody queued for this producer cannot be sent: `flush` tells, and a
-        transaction cannot be committed without it."""
-        if self._control is not None:
-            self._control.abort_needed(error)
-        else:
-            self._accumulator.note_error(error)
+    def record_lost(self, lost: Unread) -> None:
+        """Note a record that was queued for this producer and cannot be sent.
+
+        `flush` raises its error if nobody has read it. A transaction cannot be committed without
+        the record.
+        """
+        if self._control is None:
+            self._accumulator.failures.add(lost)
+        elif lost.error is not None:
+            self._control.abort_needed(lost.error)
 
     async def flush(self, timeout_ms: float | None = None) -> None:
         """Wait until everything sent so far is acknowledged.
 
-        Raises the first failure that nobody has seen yet, or `TimedOut` after `timeout_ms`
-        (without it, `delivery_timeout_ms` is the limit).
+        Raises the first failure that nobody has read yet (see `delivery.py`), or `TimedOut` after
+        `timeout_ms` (without it, `delivery_timeout_ms` is the limit).
         """
         waiting = list(self._accumulator.incomplete)
         self._sender.start_flush()
@@ -286,7 +327,7 @@ class Producer:
                     await batch.wait()
         finally:
             self._sender.end_flush()
-        error = self._accumulator.take_unseen_error()
+        error = self._accumulator.failures.take()
         if error is not None:
             raise error
         late = sum(1 for batch in waiting if not batch.is_done)
@@ -309,14 +350,24 @@ class Producer:
         """How many partitions the topic has. Raises `TimedOut` if there is no such topic."""
         return len((await self._topic(topic)).partitions)
 
-    async def prepare(self, topic: str) -> None:
-        """Wait until a record for `topic` can be taken.
+    async def prepare(self, topic: str, *, until: float | None = None) -> None:
+        """Wait until a record for `topic` can be taken, for `max_block_ms` or `until` that time.
 
-        Raises `BufferFull` if there was no room within `max_block_ms`, `TimedOut`, `Refused`.
+        Raises `BufferFull` if there was no room, `TimedOut` if there was no such topic, `Refused`.
         """
         self._cluster.check_open()
-        await self._topic(topic)
-        with trio.move_on_after(self._config.max_block_ms / 1000):
+        now = trio.current_time()
+        if until is None:
+            until = now + self._config.max_block_ms / 1000
+        elif until <= now:
+            reason = self._cluster.last_trouble
+            raise TimedOut(
+                f"a record for {topic!r} could not be taken within {self._config.max_block_ms} ms"
+                + (f" ({reason})" if reason else ""),
+                code=reason.code if reason else None,
+            )
+        await self._topic(topic, timeout_ms=(until - now) * 1000)
+        with trio.move_on_at(until):
             while not self._accumulator.has_room:
                 self._sender.wake()
                 await self._accumulator.changed()
@@ -327,10 +378,10 @@ class Producer:
             f"raise buffer_bytes"
         )
 
-    async def _topic(self, topic: str) -> Topic:
+    async def _topic(self, topic: str, *, timeout_ms: float | None = None) -> Topic:
         if not isinstance(topic, str):
             raise Refused(f"a topic is a str, and {topic!r} was given")
-        return await self._cluster.topic(topic, auto_create=True)
+        return await self._cluster.topic(topic, auto_create=True, timeout_ms=timeout_ms)
 
     async def _give_way(self) -> None:
         self._yield_after_bytes = self._config.batch_bytes

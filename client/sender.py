@@ -14,16 +14,12 @@ from typing import Final, Protocol
 
 import trio
 
-from odradek.client.accumulator import (
-    NO_PRODUCER,
-    Accumulator,
-    Batch,
-    PartitionQueue,
-    ProducerIdentity,
-)
-from odradek.client.cluster import Backoff, Cluster, is_retriable
+from odradek.client.accumulator import Accumulator, PartitionQueue
+from odradek.client.backoff import Backoff
+from odradek.client.cluster import Cluster, is_retriable
 from odradek.client.config import CODECS, MAX_IN_FLIGHT, ProducerConfig
 from odradek.client.connection import Connection
+from odradek.client.delivery import NO_PRODUCER, Batch, ProducerIdentity
 from odradek.client.errors import (
     FENCED,
     Aborted,
@@ -362,6 +358,8 @@ class Sender:
             self._give_up(batch, self._too_late(batch, error))
         else:
             queue.put_back(batch)
+            name = batch.queue.name
+            self._cluster.journal.retrying(f"writing to {name}", batch.opened_at, error)
             pause = Backoff(self._config, queue.attempts).next_seconds(error.code)
             queue.attempts += 1
             queue.not_before = now + pause

@@ -10,7 +10,7 @@ from typing import Final, Protocol, Self, Unpack
 
 import trio
 
-from odradek.client.accumulator import Delivery
+from odradek.client.delivery import Delivery
 from odradek.client.errors import Aborted, Fatal, OdradekError, Refused
 from odradek.client.prepared import PreparedTransaction
 from odradek.client.transaction_control import TransactionControl

@@ -21,9 +21,10 @@ from typing import Final
 
 import trio
 
-from odradek.client.accumulator import NO_PRODUCER, Accumulator
+from odradek.client.accumulator import Accumulator
 from odradek.client.cluster import Cluster
 from odradek.client.config import ProducerConfig
+from odradek.client.delivery import NO_PRODUCER
 from odradek.client.errors import (
     FENCED,
     Aborted,
@@ -324,7 +325,7 @@ class TransactionControl:
         self._wanted = {}
         self._is_started = self._has_gap = self._was_ended = False
         # What the transaction before has lost is no failure of this one.
-        self._accumulator.take_unseen_error()
+        self._accumulator.failures.take()
 
     async def prepare(self) -> PreparedTransaction:
         """Wait until all of the transaction is stored; from now on it may only be ended.

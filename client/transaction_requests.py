@@ -8,10 +8,10 @@ the protocol wants, the retries, and which answer means what: `Retriable` is rep
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
-from odradek.client.accumulator import NO_PRODUCER, ProducerIdentity
 from odradek.client.cluster import COORDINATOR_MOVED, GROUP, TRANSACTION, Cluster
 from odradek.client.config import ProducerConfig
 from odradek.client.connection import TRANSACTION_FEATURE, Connection
+from odradek.client.delivery import NO_PRODUCER, ProducerIdentity
 from odradek.client.errors import (
     Disconnected,
     Fenced,

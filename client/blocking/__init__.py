@@ -10,7 +10,9 @@ threads, one call at a time each; they do not survive a fork, and are made anew 
 
 from odradek.client.blocking.admin import Admin
 from odradek.client.blocking.consumer import Consumer
-from odradek.client.blocking.producer import Delivery, Producer, Transaction
+from odradek.client.blocking.delivery import Delivery
+from odradek.client.blocking.producer import Producer
+from odradek.client.blocking.transaction import Transaction
 from odradek.client.descriptions import (
     HangingTransaction,
     PartitionProducers,

@@ -1,6 +1,7 @@
 """An async object that lives in the loop, and what makes a blocking one of it."""
 
 import os
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial, wraps
@@ -17,6 +18,53 @@ P = ParamSpec("P")
 Resource = TypeVar("Resource", bound=AbstractAsyncContextManager[Any])
 
 
+class _Stay(Generic[Resource]):
+    """One async object from its entering to its leaving, in one task of the loop."""
+
+    def __init__(self, resource: Resource) -> None:
+        self.resource = resource
+        self._entered, self._leave, self._left = trio.Event(), trio.Event(), trio.Event()
+        self._scope = trio.CancelScope()
+        self._reason: tuple[Any, Any, Any] = (None, None, None)
+        self._error: BaseException | None = None
+
+    async def begin(self, loop: Loop) -> None:
+        """Raises what entering raises."""
+        loop.start_soon(self._run)
+        try:
+            await self._entered.wait()
+        except BaseException:
+            self._scope.cancel()
+            raise
+        if self._error is not None:
+            raise self._error
+
+    async def _run(self) -> None:
+        try:
+            with self._scope:
+                await self.resource.__aenter__()
+                self._entered.set()
+                try:
+                    await self._leave.wait()
+                finally:
+                    await self.resource.__aexit__(*self._reason)
+        except trio.Cancelled:  # the loop is ending
+            raise
+        except BaseException as error:  # also a SystemExit of a callback: it is the user's to see
+            self._error = error
+        finally:
+            self._entered.set()
+            self._left.set()
+
+    async def end(self, reason: tuple[Any, Any, Any]) -> None:
+        """Leave it. Raises what leaving raises."""
+        self._reason = reason
+        self._leave.set()
+        await self._left.wait()
+        if self._error is not None:
+            raise self._error
+
+
 class Hosted(Generic[Resource]):
     """An async context manager that is entered and left in one task of the loop.
 
@@ -27,12 +75,9 @@ class Hosted(Generic[Resource]):
     def __init__(self, make: Callable[[], Resource]) -> None:
         self._make = make
         self._loop: Loop | None = None
-        self._resource: Resource | None = None
-        self._leave: trio.Event | None = None
-        self._left: trio.Event | None = None
-        self._reason: tuple[Any, Any, Any] = (None, None, None)
-        self._error: BaseException | None = None
-        self._is_closed = False
+        self._stay: _Stay[Resource] | None = None
+        self._entering = threading.Lock()
+        self.is_closed = False
 
     @property
     def loop(self) -> Loop:
@@ -44,57 +89,31 @@ class Hosted(Generic[Resource]):
     def resource(self) -> Resource:
         """The async object; use it in the loop only."""
         self.enter()
-        assert self._resource is not None
-        return self._resource
+        assert self._stay is not None
+        return self._stay.resource
 
     @property
     def opened(self) -> Resource | None:
-        """The async object if it has been entered."""
-        return self._resource
+        """The async object if it has been entered, also after it was left."""
+        return self._stay.resource if self._stay is not None else None
 
     def enter(self) -> None:
         """Raises what entering raises; `Closed` after `close`, or in another process."""
-        if self._is_closed:
+        if self.is_closed:
             raise Closed("it is closed: make a new one")
         if self._loop is None:
-            loop = the_loop()
-            self._resource = loop.call(self._enter, loop)
-            self._loop = loop
+            with self._entering:  # the first use may be by several threads at once
+                if self._loop is None:
+                    loop = the_loop()
+                    self._stay = loop.call(self._begin, loop)
+                    self._loop = loop
         elif self._loop.process_id != os.getpid():
             raise Closed("it was made before a fork: make a new one in the child process")
 
-    async def _enter(self, loop: Loop) -> Resource:
-        resource = self._make()
-        entered = trio.Event()
-        self._leave, self._left = trio.Event(), trio.Event()
-        assert loop._nursery is not None
-        host_scope = trio.CancelScope()
-        loop._nursery.start_soon(self._host, resource, entered, host_scope)
-        try:
-            await entered.wait()
-        except BaseException:
-            host_scope.cancel()
-            raise
-        if self._error is not None:
-            raise self._error
-        return resource
-
-    async def _host(self, resource: Resource, entered: trio.Event, scope: trio.CancelScope) -> None:
-        assert self._leave is not None
-        assert self._left is not None
-        try:
-            with scope:
-                await resource.__aenter__()
-                entered.set()
-                try:
-                    await self._leave.wait()
-                finally:
-                    await resource.__aexit__(*self._reason)
-        except Exception as error:
-            self._error = error
-        finally:
-            entered.set()
-            self._left.set()
+    async def _begin(self, loop: Loop) -> _Stay[Resource]:
+        stay = _Stay(self._make())
+        await stay.begin(loop)
+        return stay
 
     def close(
         self,
@@ -102,21 +121,22 @@ class Hosted(Generic[Resource]):
         exc: BaseException | None = None,
         traceback: TracebackType | None = None,
     ) -> None:
-        """Leave it. Raises what leaving raises; closing twice is nothing."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        if self._loop is not None and self._loop.process_id == os.getpid():
-            self._reason = (exc_type, exc, traceback)
-            self._loop.call(self._wait_left)
+        """Leave it. Closing twice is nothing.
 
-    async def _wait_left(self) -> None:
-        assert self._leave is not None
-        assert self._left is not None
-        self._leave.set()
-        await self._left.wait()
-        if self._error is not None:
-            raise self._error
+        Raises what leaving raises, unless it is left because of `exc`: that goes on to the caller,
+        with a note about the leaving.
+        """
+        if self.is_closed:
+            return
+        self.is_closed = True
+        if self._loop is None or self._stay is None or self._loop.process_id != os.getpid():
+            return
+        try:
+            self._loop.call(self._stay.end, (exc_type, exc, traceback))
+        except Exception as error:
+            if exc is None:
+                raise
+            exc.add_note(f"Closing the client failed as well: {error}")
 
 
 class Blocking(Generic[Resource]):

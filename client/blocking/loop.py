@@ -4,14 +4,22 @@ It starts when something is first used and is made anew after a fork: a child ha
 parent's threads, and must use none of its parent's connections (Spark's daemon forks its
 workers). A call from a program's thread becomes a task in that thread; the caller waits in a way
 that Ctrl-C interrupts, and then the task is cancelled too.
+
+All clients of a process share the loop, so nothing that one of them does may end it. There are
+three ways in, and an exception leaves the loop through none of them: `call` gives it to the caller,
+`start_soon` and `run_soon` log it. (trio ends the whole loop if a system task or a function given
+to `run_sync_soon` raises.) If the loop ends all the same, every waiting call raises `Closed` at
+once, and the next client starts a new loop.
 """
 
+import atexit
 import contextlib
+import logging
 import os
 import threading
 from collections.abc import Awaitable, Callable
 from queue import Empty, SimpleQueue
-from typing import Final, NoReturn, TypeVar, TypeVarTuple
+from typing import Any, Final, NoReturn, TypeVar, TypeVarTuple
 
 import trio
 
@@ -19,6 +27,8 @@ from odradek.client.errors import Closed
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
+
+LOG: Final = logging.getLogger("odradek.client")
 
 INTERRUPTED_GRACE_S: Final = 2.0
 """How long an interrupted call may still tidy up (abort a transaction, say)."""
@@ -28,28 +38,72 @@ class Loop:
     """A thread with a trio loop in it."""
 
     def __init__(self) -> None:
+        """Start the thread. Raises `Closed` if the loop cannot start (no file descriptors left)."""
         self.process_id = os.getpid()
-        started: SimpleQueue[trio.lowlevel.TrioToken] = SimpleQueue()
+        self.at_exit: dict[object, Callable[[], None]] = {}
+        """What to call if the process ends while these objects are still open."""
+        self._lock = threading.Lock()
+        self._waiting: dict[SimpleQueue[Any], None] = {}
+        self._why_ended: str | None = None
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._clock: trio.abc.Clock | None = None
         self._nursery: trio.Nursery | None = None
-        thread = threading.Thread(
-            target=trio.run, args=(self._main, started), name="odradek-client", daemon=True
+        started = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, args=(started,), name="odradek-client", daemon=True
         )
-        thread.start()
-        self.token = started.get()
-        self._thread = thread
+        self._thread.start()
+        started.wait()
+        self.check_running()
 
     @property
     def is_running(self) -> bool:
-        return self._thread.is_alive()
+        return self._why_ended is None and self._thread.is_alive()
 
-    async def _main(self, started: SimpleQueue[trio.lowlevel.TrioToken]) -> None:
+    def _run(self, started: threading.Event) -> None:
+        why = "it has ended"
+        try:
+            trio.run(self._main, started)
+        except BaseException as error:
+            LOG.critical("the loop of all blocking clients has ended", exc_info=error)
+            why = f"{type(error).__name__}: {error.__cause__ or error}"
+        finally:
+            self._end(why)
+            started.set()
+
+    async def _main(self, started: threading.Event) -> None:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            started.put(trio.lowlevel.current_trio_token())
+            self._token = trio.lowlevel.current_trio_token()
+            self._clock = trio.lowlevel.current_clock()
+            started.set()
             await trio.sleep_forever()
 
+    def _end(self, why: str) -> None:
+        """Fail every waiting call: its task will not go on."""
+        with self._lock:
+            self._why_ended = why
+            waiting, self._waiting = self._waiting, {}
+        for answer in waiting:
+            answer.put(self.check_running)
+
+    def check_running(self) -> None:
+        """Raise `Closed` if the loop has ended, with the reason."""
+        if self._why_ended is not None:
+            raise Closed(f"the loop of the client has ended ({self._why_ended}): make a new one")
+
+    def current_time(self) -> float:
+        """The loop's clock, in seconds; from any thread."""
+        assert self._clock is not None
+        return self._clock.current_time()
+
+    # The three ways in
+
     def call(self, task: Callable[[*Args], Awaitable[T]], *args: *Args) -> T:
-        """Run `await task(*args)` in the loop and wait for its result."""
+        """Run `await task(*args)` in the loop and wait for its result.
+
+        Raises whatever the task raises, also SystemExit; `Closed` if the loop ends meanwhile.
+        """
         if threading.current_thread() is self._thread:
             raise RuntimeError("a blocking call cannot be made from a delivery's callback")
         answer: SimpleQueue[Callable[[], T]] = SimpleQueue()
@@ -62,19 +116,25 @@ class Loop:
                     value = await task(*args)
                     answer.put(lambda: value)
                     return
-            except Exception as error:
+            except trio.Cancelled:  # the loop is ending, and tells the caller
+                raise
+            except BaseException as error:
                 failure = error
             answer.put(lambda: _raise(failure))
 
-        assert self._nursery is not None
-        self.token.run_sync_soon(self._nursery.start_soon, run)
+        with self._lock:
+            self.check_running()
+            self._waiting[answer] = None
         try:
+            self.run_soon(self._start, run)
             result = answer.get()
         except BaseException:
-            self.token.run_sync_soon(scope.cancel)
-            with contextlib.suppress(Empty):  # it goes on ending; the user wants to leave now
+            with contextlib.suppress(Empty, Closed):  # it goes on ending; the user wants to leave
+                self.run_soon(scope.cancel)
                 answer.get(timeout=INTERRUPTED_GRACE_S)
             raise
+        finally:
+            self._waiting.pop(answer, None)
         return result()
 
     def call_nowait(self, function: Callable[[*Args], T], *args: *Args) -> T:
@@ -84,6 +144,39 @@ class Loop:
             return function(*args)
 
         return self.call(task)
+
+    def start_soon(self, task: Callable[[*Args], Awaitable[None]], *args: *Args) -> None:
+        """Start a task that goes on behind its caller; only in the loop's own thread."""
+
+        async def run() -> None:
+            try:
+                await task(*args)
+            except trio.Cancelled:
+                raise
+            except BaseException:
+                LOG.exception("a task of a blocking client failed; this is a bug")
+
+        self._start(run)
+
+    def run_soon(self, function: Callable[[*Args], object], *args: *Args) -> None:
+        """Run a plain function in the loop soon; from any thread. Raises `Closed`."""
+
+        def run() -> None:
+            try:
+                function(*args)
+            except BaseException:
+                LOG.exception("a call of a blocking client failed; this is a bug")
+
+        assert self._token is not None
+        try:
+            self._token.run_sync_soon(run)
+        except trio.RunFinishedError:
+            self.check_running()
+            raise Closed("the loop of the client is ending: make a new one") from None
+
+    def _start(self, task: Callable[[], Awaitable[None]]) -> None:
+        assert self._nursery is not None
+        self._nursery.start_soon(task)
 
 
 def _raise(error: BaseException) -> NoReturn:
@@ -97,6 +190,12 @@ class _Holder:
         self.loop: Loop | None = None
         self.process_id = -1
         self.lock = threading.Lock()
+        self.is_registered = False
+
+    def at_exit(self) -> None:
+        if self.loop is not None and self.loop.process_id == os.getpid():
+            for warn in list(self.loop.at_exit.values()):
+                warn()
 
 
 # The one piece of module state there is: "one thread per process" cannot hang from anything else.
@@ -104,7 +203,7 @@ _HOLDER: Final = _Holder()
 
 
 def the_loop() -> Loop:
-    """This process's loop, made at the first call."""
+    """This process's loop, made at the first call and again after it has ended."""
     process_id = os.getpid()
     if _HOLDER.process_id != process_id:
         # After a fork; the lock may have been held by a thread that this process does not have.
@@ -114,4 +213,7 @@ def the_loop() -> Loop:
         if loop is None or loop.process_id != process_id or not loop.is_running:
             loop = _HOLDER.loop = Loop()
             _HOLDER.process_id = process_id
+        if not _HOLDER.is_registered:
+            _HOLDER.is_registered = True
+            atexit.register(_HOLDER.at_exit)
         return loop

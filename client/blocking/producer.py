@@ -6,29 +6,30 @@ each. A full queue makes the program wait. Whatever needs an answer (flush, comm
 result) empties the queue first.
 """
 
+import logging
+import os
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Final, NamedTuple, Self, Unpack
+from typing import Final, Unpack
 
 import trio
 
-from odradek.client.accumulator import Delivery as AsyncDelivery
+from odradek.client.blocking.delivery import Delivery, Queued
 from odradek.client.blocking.hosted import Blocking, Hosted, blocking
+from odradek.client.blocking.loop import Loop
+from odradek.client.blocking.transaction import Transaction
 from odradek.client.config import ProducerConfig, ProducerOptions, parse_bootstrap
-from odradek.client.errors import Aborted, OdradekError, Refused, TimedOut
-from odradek.client.prepared import PreparedTransaction
+from odradek.client.delivery import call_back, known_error
+from odradek.client.errors import Closed, OdradekError, Refused, TimedOut
+from odradek.client.journal import loggable
 from odradek.client.producer import Producer as AsyncProducer
-from odradek.client.transaction import Transaction as AsyncTransaction
 from odradek.client.types import (
-    GroupMetadata,
     Header,
-    OffsetAndMetadata,
     OnDelivery,
-    RecordMetadata,
-    RecordOptions,
-    TopicPartition,
 )
+
+LOG: Final = logging.getLogger("odradek.client")
 
 QUEUED_MAX: Final = 10_000
 """Records that may wait for the loop before `send` waits for it."""
@@ -36,53 +37,19 @@ DRAINED_AT_ONCE: Final = 500
 """Records taken over before the loop looks after its connections again."""
 
 
-class Delivery:
-    """The answer to one record: `result()` waits for it."""
-
-    __slots__ = ("_error", "_inner", "_producer")
-
-    def __init__(self, producer: "Producer") -> None:
-        self._producer = producer
-        self._inner: AsyncDelivery | None = None
-        self._error: OdradekError | None = None
-
-    def __repr__(self) -> str:
-        return f"<Delivery, {'done' if self.is_done else 'under way'}>"
-
-    @property
-    def is_done(self) -> bool:
-        return self._error is not None or (self._inner is not None and self._inner.is_done)
-
-    def result(self, timeout_ms: float | None = None) -> RecordMetadata:
-        """Where the record was stored. Raises what went wrong, or `TimedOut` after `timeout_ms`."""
-        if not self.is_done:
-            self._producer._wait_delivered(self, timeout_ms)
-        if self._error is not None:
-            raise self._error.copy()
-        assert self._inner is not None
-        return self._inner.result_nowait()
-
-
-class _Queued(NamedTuple):
-    topic: str
-    value: bytes | None
-    key: bytes | None
-    headers: Sequence[Header]
-    partition: int | None
-    timestamp_ms: int | None
-    on_delivery: OnDelivery | None
-    delivery: Delivery
-
-
 class Producer(Blocking[AsyncProducer]):
     """`odradek.client.Producer` with plain `with` and without `await`."""
 
     def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ProducerOptions]) -> None:
-        ProducerConfig(**options)  # a wrong option is told here, not at the first use
+        config = ProducerConfig(**options)  # a wrong option is told here, not at the first use
         parse_bootstrap(bootstrap)
         self._hosted = Hosted(lambda: AsyncProducer(bootstrap, **options))
-        self._queue: deque[_Queued] = deque()
+        self._max_block = config.max_block_ms / 1000
+        self._loop: Loop | None = None
+        self._queue: deque[Queued] = deque()
         self._is_awake = False
+        self._is_drained = False
+        """Nothing is handed over any more: the producer has been closed."""
         self._is_transactional = options.get("transactional_id") is not None
         self._transaction: Transaction | None = None
 
@@ -100,7 +67,11 @@ class Producer(Blocking[AsyncProducer]):
         self._close(exc_type, exc, traceback)
 
     def close(self) -> None:
-        """Send what is left, and end it. Raises if a record was not stored and nobody asked."""
+        """Send what is left, and end it. Raises if a record was not stored and nobody asked.
+
+        Ends within `max_block_ms` and `delivery_timeout_ms`, one after the other; when a block is
+        left by an exception, within seconds.
+        """
         self._close(None, None, None)
 
     def _close(
@@ -112,8 +83,53 @@ class Producer(Blocking[AsyncProducer]):
         try:
             if exc is None and self._queue:
                 self._hosted.loop.call(self._handed_over)
-        finally:
+        except BaseException as interrupted:  # Ctrl-C: do not wait for the rest
+            self._leave(type(interrupted), interrupted, interrupted.__traceback__)
+            raise
+        self._leave(exc_type, exc, traceback)
+
+    def _leave(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        loop = self._loop
+        if loop is not None:
+            loop.at_exit.pop(self, None)
+        try:
             self._hosted.close(exc_type, exc, traceback)
+        finally:
+            if loop is not None and loop.is_running:
+                loop.call_nowait(self._drain)
+            elif loop is None or loop.process_id == os.getpid():
+                self._drain()
+
+    def _drain(self) -> None:
+        """Lose what is still queued, and from now on what another thread is about to queue.
+
+        It runs in the loop, so that nothing is being handed over meanwhile.
+        """
+        self._is_drained = True
+        lost = self._drop_queue(Closed("the producer was closed before the record was sent"))
+        if lost and not self._is_transactional:
+            LOG.warning(
+                "%d records were lost because the producer was left without flush: they were not "
+                "sent, the first of them to %s",
+                len(lost),
+                loggable(lost[0].topic),
+            )
+
+    def _warn_at_exit(self) -> None:
+        """The process ends, and nobody has closed the producer."""
+        inner = self._hosted.opened
+        count = len(self._queue) + (inner.unacknowledged if inner is not None else 0)
+        if count and not self._is_transactional:
+            LOG.warning(
+                "%d records were not acknowledged when the process ended, and may be lost: use the "
+                "producer in a `with` block, or call close or flush",
+                count,
+            )
 
     def send(
         self,
@@ -128,23 +144,59 @@ class Producer(Blocking[AsyncProducer]):
     ) -> Delivery:
         """Give a record to the producer; `result()` of what is returned tells where it was stored.
 
-        What is wrong with the record is told there too. `on_delivery` is called in another thread.
+        What is wrong with the record is told there too. `on_delivery` is called exactly once, in
+        another thread; if `send` raises, with what it raises. It waits only while the queue is
+        full, for `max_block_ms` at most.
         """
+        try:
+            loop = self._ready_loop()
+        except BaseException as error:
+            if on_delivery is not None:
+                call_back(on_delivery, None, known_error(error))
+            raise
+        delivery = Delivery(self)
+        self._queue.append(
+            Queued(
+                topic,
+                value,
+                key,
+                headers,
+                partition,
+                timestamp_ms,
+                on_delivery,
+                delivery,
+                loop.current_time(),
+            )
+        )
+        if not self._is_awake:
+            self._wake(loop)
+        if self._is_drained:
+            self._drain()
+        elif len(self._queue) > QUEUED_MAX:
+            self._hosted.loop.call(self._handed_over)
+        return delivery
+
+    def _ready_loop(self) -> Loop:
+        """The loop, if a record may be queued now. Raises why not."""
         if self._is_transactional:
             if self._transaction is None:
                 raise Refused("no transaction is open: send inside `with producer.transaction()`")
             if self._transaction._is_ended:
                 self._hosted.loop.call_nowait(self._transaction._inner.check_open)
-        delivery = Delivery(self)
-        self._queue.append(
-            _Queued(topic, value, key, headers, partition, timestamp_ms, on_delivery, delivery)
-        )
-        if not self._is_awake:
-            self._is_awake = True
-            self._hosted.loop.token.run_sync_soon(self._hand_over)
-        if len(self._queue) > QUEUED_MAX:
-            self._hosted.loop.call(self._handed_over)
-        return delivery
+        if self._loop is None or not self._is_awake:
+            loop = self._hosted.loop
+            loop.check_running()
+            if self._loop is None:
+                loop.at_exit[self] = self._warn_at_exit
+            self._loop = loop
+        return self._loop
+
+    def _wake(self, loop: Loop) -> None:
+        self._is_awake = True
+        try:
+            loop.run_soon(self._hand_over)
+        except Closed as error:
+            self._drop_queue(error)
 
     def send_batch(
         self, topic: str, partition: int, batch: bytes | bytearray | memoryview
@@ -198,16 +250,19 @@ class Producer(Blocking[AsyncProducer]):
         self._is_awake = False
         if not self._hand_over_some() and self._queue:
             self._is_awake = True
-            trio.lowlevel.spawn_system_task(self._hand_over_later)
+            assert self._loop is not None
+            self._loop.start_soon(self._hand_over_later)
 
     def _hand_over_some(self) -> bool:
-        """Whether the queue could be emptied."""
+        """Return True if the queue could be emptied."""
         queue, producer = self._queue, self._hosted.opened
-        assert producer is not None
+        if producer is None or self._is_drained:
+            return True
         for _ in range(DRAINED_AT_ONCE):
             if not queue:
                 return True
-            topic, value, key, headers, partition, timestamp_ms, on_delivery, delivery = queue[0]
+            queued = queue[0]
+            topic, value, key, headers, partition, timestamp_ms, on_delivery, delivery, _ = queued
             try:
                 inner = producer.send_nowait(
                     topic,
@@ -218,9 +273,9 @@ class Producer(Blocking[AsyncProducer]):
                     timestamp_ms=timestamp_ms,
                     on_delivery=on_delivery,
                 )
-            except Exception as error:
+            except BaseException as error:
                 queue.popleft()
-                self._refuse(delivery, error)
+                self._refuse(queued, error)
                 continue
             if inner is None:
                 return False
@@ -228,15 +283,12 @@ class Producer(Blocking[AsyncProducer]):
             delivery._inner = inner
         return not queue
 
-    def _refuse(self, delivery: Delivery, error: Exception) -> None:
-        """A record that cannot be sent: its delivery tells, and the next call that waits."""
-        known = (
-            error
-            if isinstance(error, OdradekError)
-            else Refused(f"{type(error).__name__}: {error}")
-        )
-        delivery._error = known
-        self._async.record_lost(known)
+    def _refuse(self, queued: Queued, error: BaseException) -> None:
+        """Lose a record that cannot be sent: its delivery tells, and a transaction is aborted."""
+        queued.lost(error)
+        producer = self._hosted.opened
+        if producer is not None:
+            producer.record_lost(queued.delivery)
 
     async def _hand_over_later(self) -> None:
         await self._handed_over()
@@ -245,22 +297,31 @@ class Producer(Blocking[AsyncProducer]):
             self._hand_over()
 
     async def _handed_over(self) -> None:
-        """Until the queue is empty."""
-        while self._queue:
+        """Until the queue is empty. No record is in it for longer than `max_block_ms`."""
+        while self._queue and not self._is_drained:
             if not self._hand_over_some() and self._queue:
                 head = self._queue[0]
+                producer = self._hosted.opened
+                assert producer is not None
                 try:
-                    await self._async.prepare(head.topic)
+                    await producer.prepare(head.topic, until=head.queued_at + self._max_block)
                 except Exception as error:
                     if self._queue and self._queue[0] is head:
                         self._queue.popleft()
-                        self._refuse(head.delivery, error)
+                        self._refuse(head, error)
                 await trio.lowlevel.checkpoint()
 
-    def _drop_queue(self) -> None:
-        """The transaction is being aborted: what was not handed over is not sent."""
+    def _drop_queue(self, error: OdradekError) -> list[Queued]:
+        """Lose what was not handed over; what that was."""
+        lost: list[Queued] = []
         while self._queue:
-            self._queue.popleft().delivery._error = Aborted("the transaction was aborted")
+            try:
+                queued = self._queue.popleft()
+            except IndexError:  # another thread of a closed producer does the same
+                break
+            queued.lost(error.copy())
+            lost.append(queued)
+        return lost
 
     def _wait_delivered(self, delivery: Delivery, timeout_ms: float | None) -> None:
         self._hosted.loop.call(self._delivered, delivery, timeout_ms)
@@ -268,120 +329,6 @@ class Producer(Blocking[AsyncProducer]):
     async def _delivered(self, delivery: Delivery, timeout_ms: float | None) -> None:
         limit = float("inf") if timeout_ms is None else timeout_ms / 1000
         with trio.move_on_after(limit):
-            await self._handed_over()
-            if delivery._inner is not None:
-                await delivery._inner.wait()
+            await delivery._wait()
         if not delivery.is_done:
             raise TimedOut(f"the record was not acknowledged within {timeout_ms} ms")
-
-
-class Transaction:
-    """What `producer.transaction()` gives: commits on a clean exit, aborts on an exception."""
-
-    def __init__(self, producer: Producer, inner: AsyncTransaction) -> None:
-        self._producer = producer
-        self._inner = inner
-        self._is_ended = False
-        """Nothing more may be sent: it is prepared, committed or aborted."""
-
-    def __repr__(self) -> str:
-        return repr(self._inner)
-
-    @property
-    def state(self) -> str:
-        return self._inner.state
-
-    def __enter__(self) -> Self:
-        self._producer._hosted.loop.call(self._inner.__aenter__)
-        self._producer._transaction = self
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._producer._transaction = None
-        self._producer._hosted.loop.call(self._leave, exc_type, exc, traceback)
-
-    async def _leave(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if exc is None:
-            try:
-                await self._producer._handed_over()
-            except BaseException as interrupted:  # Ctrl-C
-                await self._leave(type(interrupted), interrupted, interrupted.__traceback__)
-                raise
-        else:
-            self._producer._drop_queue()
-        await self._inner.__aexit__(exc_type, exc, traceback)
-
-    def send(self, topic: str, value: bytes | None, **options: Unpack[RecordOptions]) -> Delivery:
-        """As `Producer.send`, within this transaction."""
-        self._check_current()
-        return self._producer.send(topic, value, **options)
-
-    def send_batch(
-        self, topic: str, partition: int, batch: bytes | bytearray | memoryview
-    ) -> Delivery:
-        """As `Producer.send_batch`, within this transaction."""
-        self._check_current()
-        return self._producer.send_batch(topic, partition, batch)
-
-    def _check_current(self) -> None:
-        if self._producer._transaction is not self:
-            raise Refused(f"the transaction is {self.state}: begin another one for more")
-
-    def send_offsets(
-        self,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
-        group: str | GroupMetadata,
-    ) -> None:
-        """Store a group's offsets with the transaction. Raises `Aborted`, `Fatal`, `TimedOut`."""
-        self._producer._hosted.loop.call(self._send_offsets, offsets, group)
-
-    async def _send_offsets(
-        self,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
-        group: str | GroupMetadata,
-    ) -> None:
-        await self._producer._handed_over()
-        await self._inner.send_offsets(offsets, group)
-
-    def flush(self) -> None:
-        """Wait until everything sent so far is stored. Raises the first failure."""
-        self._producer.flush()
-
-    def prepare(self) -> PreparedTransaction:
-        """Wait until all of it is stored, and leave its end to others; see
-        `odradek.client.Transaction.prepare`."""
-        return self._producer._hosted.loop.call(self._prepare)
-
-    async def _prepare(self) -> PreparedTransaction:
-        await self._producer._handed_over()
-        prepared = await self._inner.prepare()
-        self._is_ended = True
-        return prepared
-
-    def commit(self) -> None:
-        """Commit now; the block then ends without doing more. Raises `Aborted`, `Fatal`."""
-        self._producer._hosted.loop.call(self._commit)
-
-    async def _commit(self) -> None:
-        await self._producer._handed_over()
-        self._is_ended = True
-        await self._inner.commit()
-
-    def abort(self) -> None:
-        """Abort now; the block then ends without doing more."""
-        self._producer._hosted.loop.call(self._abort)
-
-    async def _abort(self) -> None:
-        self._producer._drop_queue()
-        self._is_ended = True
-        await self._inner.abort()

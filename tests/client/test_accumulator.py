@@ -2,13 +2,8 @@
 
 import pytest
 
-from odradek.client.accumulator import (
-    NO_PRODUCER,
-    Accumulator,
-    Batch,
-    PartitionQueue,
-    ProducerIdentity,
-)
+from odradek.client.accumulator import Accumulator, PartitionQueue
+from odradek.client.delivery import NO_PRODUCER, Batch, ProducerIdentity
 from odradek.client.errors import Refused, TimedOut
 from odradek.protocol.batch import Codec, read_header
 from odradek.protocol.record import Record, decode_batch, encode_batch
@@ -206,8 +201,8 @@ async def test_memory_is_given_back_when_a_batch_is_settled(accumulator: Accumul
 async def test_a_failure_that_nobody_asked_about_is_told_once(accumulator: Accumulator) -> None:
     batch = add(accumulator, b"a")
     accumulator.give_up(batch, TimedOut("too late"))
-    assert isinstance(accumulator.take_unseen_error(), TimedOut)
-    assert accumulator.take_unseen_error() is None
+    assert isinstance(accumulator.failures.take(), TimedOut)
+    assert accumulator.failures.take() is None
 
 
 async def test_an_encoded_batch_goes_behind_the_records_before_it(accumulator: Accumulator) -> None:

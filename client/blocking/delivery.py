@@ -1,0 +1,83 @@
+"""A record on its way to the loop, and the answer to it."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from odradek.client.delivery import Delivery as AsyncDelivery
+from odradek.client.delivery import call_back, known_error
+from odradek.client.errors import OdradekError
+from odradek.client.types import Header, OnDelivery, RecordMetadata
+
+if TYPE_CHECKING:
+    from odradek.client.blocking.producer import Producer
+
+
+class Delivery:
+    """The answer to one record: `result()` waits for it."""
+
+    __slots__ = ("_inner", "_is_read", "_producer", "error")
+
+    def __init__(self, producer: "Producer") -> None:
+        self.error: OdradekError | None = None
+        """Why the record was lost before it was in a batch."""
+        self._producer = producer
+        self._inner: AsyncDelivery | None = None
+        self._is_read = False
+
+    def __repr__(self) -> str:
+        return f"<Delivery, {'done' if self.is_done else 'under way'}>"
+
+    @property
+    def is_done(self) -> bool:
+        return self.error is not None or (self._inner is not None and self._inner.is_done)
+
+    @property
+    def unread(self) -> int:
+        """1 unless somebody was told of `error`, or waits for it."""
+        return 0 if self._is_read else 1
+
+    def result(self, timeout_ms: float | None = None) -> RecordMetadata:
+        """Where the record was stored. Raises what went wrong, or `TimedOut` after `timeout_ms`.
+
+        Without `timeout_ms` it ends within `max_block_ms` and `delivery_timeout_ms`, one after the
+        other. An error that is raised here, `flush` and `close` do not raise again.
+        """
+        if not self.is_done:
+            self._producer._wait_delivered(self, timeout_ms)
+        if self.error is not None:
+            self._is_read = True
+            raise self.error.copy()
+        assert self._inner is not None
+        return self._inner.result_nowait()
+
+    async def _wait(self) -> None:
+        """In the loop: until it is done. Whoever waits has read it, unless he stops waiting."""
+        self._is_read = True
+        try:
+            await self._producer._handed_over()
+            if self._inner is not None:
+                await self._inner.wait_to_read()
+        except BaseException:
+            self._is_read = False
+            raise
+
+
+class Queued(NamedTuple):
+    topic: str
+    value: bytes | None
+    key: bytes | None
+    headers: Sequence[Header]
+    partition: int | None
+    timestamp_ms: int | None
+    on_delivery: OnDelivery | None
+    delivery: Delivery
+    queued_at: float
+
+    def lost(self, error: BaseException) -> None:
+        """Tell the record's program that it is not sent."""
+        known = known_error(error)
+        if self.on_delivery is not None:
+            self.delivery._is_read = True
+        self.delivery.error = known
+        if self.on_delivery is not None:
+            call_back(self.on_delivery, None, known)

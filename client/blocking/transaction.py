@@ -1,0 +1,131 @@
+"""A transaction as a plain `with` block."""
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, Unpack
+
+from odradek.client.blocking.delivery import Delivery
+from odradek.client.errors import Aborted, Refused
+from odradek.client.prepared import PreparedTransaction
+from odradek.client.transaction import Transaction as AsyncTransaction
+from odradek.client.types import GroupMetadata, OffsetAndMetadata, RecordOptions, TopicPartition
+
+if TYPE_CHECKING:
+    from odradek.client.blocking.producer import Producer
+
+
+class Transaction:
+    """What `producer.transaction()` gives: commits on a clean exit, aborts on an exception."""
+
+    def __init__(self, producer: "Producer", inner: AsyncTransaction) -> None:
+        self._producer = producer
+        self._inner = inner
+        self._is_ended = False
+        """Nothing more may be sent: it is prepared, committed or aborted."""
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    @property
+    def state(self) -> str:
+        return self._inner.state
+
+    def __enter__(self) -> Self:
+        self._producer._hosted.loop.call(self._inner.__aenter__)
+        self._producer._transaction = self
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._producer._transaction = None
+        try:
+            self._producer._hosted.loop.call(self._leave, exc_type, exc, traceback)
+        except Exception as error:
+            if exc is None:
+                raise
+            exc.add_note(f"Leaving the transaction failed as well: {error}")
+
+    async def _leave(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if exc is None:
+            try:
+                await self._producer._handed_over()
+            except BaseException as interrupted:  # Ctrl-C
+                await self._leave(type(interrupted), interrupted, interrupted.__traceback__)
+                raise
+        else:
+            self._producer._drop_queue(Aborted("the transaction was aborted"))
+        await self._inner.__aexit__(exc_type, exc, traceback)
+
+    def send(self, topic: str, value: bytes | None, **options: Unpack[RecordOptions]) -> Delivery:
+        """As `Producer.send`, within this transaction."""
+        self._check_current()
+        return self._producer.send(topic, value, **options)
+
+    def send_batch(
+        self, topic: str, partition: int, batch: bytes | bytearray | memoryview
+    ) -> Delivery:
+        """As `Producer.send_batch`, within this transaction."""
+        self._check_current()
+        return self._producer.send_batch(topic, partition, batch)
+
+    def _check_current(self) -> None:
+        if self._producer._transaction is not self:
+            raise Refused(f"the transaction is {self.state}: begin another one for more")
+
+    def send_offsets(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        group: str | GroupMetadata,
+    ) -> None:
+        """Store a group's offsets with the transaction. Raises `Aborted`, `Fatal`, `TimedOut`."""
+        self._producer._hosted.loop.call(self._send_offsets, offsets, group)
+
+    async def _send_offsets(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        group: str | GroupMetadata,
+    ) -> None:
+        await self._producer._handed_over()
+        await self._inner.send_offsets(offsets, group)
+
+    def flush(self) -> None:
+        """Wait until everything sent so far is stored. Raises the first failure."""
+        self._producer.flush()
+
+    def prepare(self) -> PreparedTransaction:
+        """Wait until all of it is stored, and leave its end to others; see
+        `odradek.client.Transaction.prepare`."""
+        return self._producer._hosted.loop.call(self._prepare)
+
+    async def _prepare(self) -> PreparedTransaction:
+        await self._producer._handed_over()
+        prepared = await self._inner.prepare()
+        self._is_ended = True
+        return prepared
+
+    def commit(self) -> None:
+        """Commit now; the block then ends without doing more. Raises `Aborted`, `Fatal`."""
+        self._producer._hosted.loop.call(self._commit)
+
+    async def _commit(self) -> None:
+        await self._producer._handed_over()
+        self._is_ended = True
+        await self._inner.commit()
+
+    def abort(self) -> None:
+        """Abort now; the block then ends without doing more."""
+        self._producer._hosted.loop.call(self._abort)
+
+    async def _abort(self) -> None:
+        self._producer._drop_queue(Aborted("the transaction was aborted"))
+        self._is_ended = True
+        await self._inner.abort()

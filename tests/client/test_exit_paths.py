@@ -1,0 +1,140 @@
+"""Leaving a client, however it is left: promptly, with the user's exception, harming no other."""
+
+# ruff: noqa: PT012 - what raises here is often the end of a block, so the block is the statement
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from odradek.broker.testing import run_broker
+from odradek.client import Closed, RecordMetadata
+from odradek.client.blocking import Admin, Producer
+from odradek.client.blocking.loop import Loop, the_loop
+from odradek.client.errors import OdradekError
+from odradek.protocol.apis.produce import PRODUCE
+from tests.client import leave_and_look
+from tests.client.conftest import MakeProducer
+from tests.client.fake_broker import SILENCE, FakeBroker
+from tests.client.leave_and_look import ABSENT, STATES, WAYS
+from tests.client.live import WAIT_MS, name_of
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with run_broker(config={"auto.create.topics.enable": "false"}) as broker:
+        yield broker.address
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_producer_left_in_any_state_ends_and_the_other_clients_go_on(
+    address: str, way: str
+) -> None:
+    """The process hung for ever, and every other client in it with it."""
+    topic = name_of("left")
+    with Admin(address) as admin:
+        admin.create_topic(topic, partitions=1)
+    ended = subprocess.run(
+        [sys.executable, "-m", leave_and_look.__name__, address, topic, way],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_MS / 1000,
+        check=False,
+    )
+    kind = WAYS[way][1].__name__
+    expected = [f"{state.__name__} left by {kind}" for state in STATES]
+    assert ended.stdout.splitlines() == [*expected, "the bystander is well"], ended.stderr
+    assert ended.returncode == 0
+
+
+def test_a_loop_that_ends_fails_its_waiting_calls_and_the_next_client_gets_another() -> None:
+    loop = Loop()
+    with pytest.raises(Closed, match="the loop of the client has ended"):
+        loop.call(_crash_trio)
+    assert not loop.is_running
+    with pytest.raises(Closed, match="make a new one"):
+        loop.call(trio.lowlevel.checkpoint)
+    assert the_loop().call_nowait(int) == 0
+
+
+async def _crash_trio() -> None:
+    """What no client can do: only `Loop` spawns tasks of the loop itself."""
+
+    async def fails() -> None:
+        raise ZeroDivisionError
+
+    trio.lowlevel.spawn_system_task(fails)
+    await trio.sleep_forever()
+
+
+def test_a_callback_that_calls_sys_exit_ends_nothing(address: str) -> None:
+    topic = name_of("exits")
+
+    def leave(metadata: RecordMetadata | None, error: OdradekError | None) -> None:
+        sys.exit(4)
+
+    with Admin(address) as admin:
+        admin.create_topic(topic, partitions=1)
+        loop = the_loop()
+        with Producer(address) as producer:
+            assert producer.send(topic, b"x", on_delivery=leave).result().offset == 0
+            producer.flush()
+        assert topic in admin.list_topics()
+        assert the_loop() is loop
+
+
+def test_a_partitioner_that_calls_sys_exit_costs_its_own_record(address: str) -> None:
+    topic = name_of("exits")
+
+    def leave(topic: str, key: bytes | None, partition_count: int) -> int:
+        sys.exit(4)
+
+    with Admin(address) as admin:
+        admin.create_topic(topic, partitions=1)
+        loop = the_loop()
+        with Producer(address, partitioner=leave) as producer:
+            with pytest.raises(Closed):
+                producer.send(topic, b"x").result()
+            assert producer.send(topic, b"x", partition=0).result().offset == 0
+        assert topic in admin.list_topics()
+        assert the_loop() is loop
+
+
+@pytest.mark.parametrize("state", ["unknown topic", "full buffer", "idle", "in flight"])
+@pytest.mark.parametrize("kind", [ZeroDivisionError, SystemExit, KeyboardInterrupt])
+async def test_an_async_producer_is_left_at_once_and_by_what_was_raised(
+    autojump_clock: MockClock,
+    fake_broker: FakeBroker,
+    producer_of: MakeProducer,
+    state: str,
+    kind: type[BaseException],
+) -> None:
+    options = {"batch_bytes": 1024, "buffer_bytes": 1024}
+    told: list[OdradekError | None] = []
+    sent = 0
+
+    async def send(producer: object, topic: str, value: bytes) -> None:
+        nonlocal sent
+        sent += 1
+        await producer.send(topic, value, on_delivery=lambda _, error: told.append(error))  # type: ignore[attr-defined]
+
+    before = trio.current_time()
+    with pytest.raises((kind, BaseExceptionGroup)) as caught:
+        async with producer_of(fake_broker, **options) as producer, trio.open_nursery() as nursery:
+            if state != "idle":
+                fake_broker.next(PRODUCE, SILENCE)
+                await send(producer, "t", b"x" * (2_000 if state == "full buffer" else 1))
+            if state == "unknown topic":
+                nursery.start_soon(send, producer, ABSENT, b"x")
+            if state == "full buffer":
+                nursery.start_soon(send, producer, "t", b"x")
+            await trio.sleep(0.5)
+            raise kind("left")
+    if not isinstance(caught.value, kind):  # by way of the test's own nursery
+        assert caught.group_contains(kind, match="left")
+    assert trio.current_time() - before < 1
+    assert len(told) == sent
+    assert all(isinstance(error, Closed) for error in told)
