@@ -22,6 +22,7 @@ from contextlib import aclosing
 from typing import Final
 from uuid import UUID
 
+from odradek.broker.decompressor import Decompressor
 from odradek.broker.env import Buffer, Clock
 from odradek.broker.maintenance import MAP_BYTES, Maintenance, inline
 from odradek.broker.openers import Openers
@@ -62,6 +63,7 @@ class Partition:
         leader_epoch: int,
         clock: Clock,
         unflushed: Callable[["Partition"], None],
+        decompressor: Decompressor,
     ) -> None:
         self.topic = topic
         self.index = index
@@ -70,6 +72,7 @@ class Partition:
         self.watches: dict[Watch, None] = {}
         self.openers = Openers(log.producers)
         self.is_deleted = False
+        self.decompressor = decompressor
         self._clock = clock
         self._unflushed = unflushed
         self._commit = GroupCommit(log, check=self.check_available, finished=self._round_ended)
@@ -445,12 +448,14 @@ class Partition:
     ) -> TimestampOffset | None:
         """The first record at `timestamp_ms` or later that the reader may see (KAFKA-5522)."""
         self.check_available()
-        return await offset_for_timestamp(self.log, timestamp_ms, self._end_for(read_committed))
+        end = self._end_for(read_committed)
+        return await offset_for_timestamp(self.log, timestamp_ms, end, self.decompressor)
 
     async def max_timestamp(self, *, read_committed: bool = False) -> TimestampOffset | None:
         """The first of the newest records that the reader may see."""
         self.check_available()
-        return await largest_timestamp(self.log, self._end_for(read_committed))
+        end = self._end_for(read_committed)
+        return await largest_timestamp(self.log, end, self.decompressor)
 
     def _end_for(self, read_committed: bool) -> int:
         return self._last_stable_offset if read_committed else self._high_watermark

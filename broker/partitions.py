@@ -21,6 +21,7 @@ from uuid import UUID
 
 import trio
 
+from odradek.broker.decompressor import Decompressor
 from odradek.broker.env import Clock, Disk
 from odradek.broker.log_cleaner import CleanerConfig, LogCleaner
 from odradek.broker.maintenance import inline
@@ -97,6 +98,7 @@ class Partitions:
         self._expiration_seconds = producer_expiration_check_interval_ms / 1000
         self._cleaner = LogCleaner(self.all, cleaner or CleanerConfig(), offload)
         self._directories = PartitionDirectories(disk, directory, self._discarded)
+        self._decompressor = Decompressor(offload)
         self._files = OpenFiles(disk)
         self._partitions: dict[TopicPartition, Partition] = {}
         self.offline = OfflinePartitions()
@@ -183,6 +185,7 @@ class Partitions:
             leader_epoch=leader_epoch,
             clock=self._clock,
             unflushed=self._has_appended,
+            decompressor=self._decompressor,
         )
         self._partitions[where] = partition
         log.on_failure = partial(self._has_failed, where, partition)

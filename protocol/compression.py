@@ -3,6 +3,11 @@
 No decompressor is ever asked for "everything": each gets a buffer that is the limit. cramjam's
 `Decompressor` objects and its one-shot `decompress` inflate without bound and are not used.
 
+The buffer for a large result is anonymous memory: the kernel gives its pages as they are written,
+so a short stream costs little whatever it claims, and `release` returns all of it at once. Python
+objects that are still referred to (a traceback refers to every local variable of its functions)
+cannot keep it. A thread that decompresses does not hold the interpreter's lock meanwhile.
+
 - gzip: one or several members, as Java's GZIPInputStream reads them.
 - snappy: Kafka's is raw blocks in the framing of Java's xerial library; librdkafka and others
   write one raw block. Both are read, the framing is written. (The framing format of snappy's own
@@ -11,9 +16,10 @@ No decompressor is ever asked for "everything": each gets a buffer that is the l
 - zstd: at level 3 as Kafka's default; cramjam's would be 11.
 """
 
+import mmap
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import cramjam
@@ -37,6 +43,11 @@ XERIAL_BLOCK_BYTES: Final = 32 * 1024
 
 FIRST_GUESS_BYTES: Final = 64 * 1024
 GROWTH: Final = 8
+SMALL_MAX_BYTES: Final = 1024 * 1024
+"""A result that is known to fit into this is made as `bytes`; a larger one may be a mapping."""
+
+Decompressed = bytes | mmap.mmap
+"""What `decompress` returns. Both have a length, and indexing and slicing give int and bytes."""
 
 _INT32: Final = struct.Struct(">i")
 
@@ -58,8 +69,14 @@ def compress(codec: Codec, data: Buffer) -> bytes:
             return bytes(cramjam.zstd.compress(data, level=ZSTD_LEVEL))
 
 
-def decompress(codec: int, data: Buffer, max_bytes: int = DECOMPRESSED_MAX_BYTES) -> bytes:
-    """What `data` stands for, at most `max_bytes` of it.
+def release(data: Decompressed) -> None:
+    """Return the memory of what `decompress` returned, whoever still refers to it."""
+    if isinstance(data, mmap.mmap):
+        data.close()
+
+
+def decompress(codec: int, data: Buffer, max_bytes: int = DECOMPRESSED_MAX_BYTES) -> Decompressed:
+    """What `data` stands for, at most `max_bytes` of it. `release` it as soon as it was read.
 
     Raises `KafkaError`: MESSAGE_TOO_LARGE beyond `max_bytes`, CORRUPT_MESSAGE for a broken stream,
     UNSUPPORTED_COMPRESSION_TYPE for a codec that Kafka does not have.
@@ -96,24 +113,43 @@ def _bounded(data: Buffer, max_bytes: int) -> Buffer:
 
 def _decompress_into(
     into: Callable[[Any, Any], int], codec: str, data: Buffer, max_bytes: int
-) -> bytes:
-    """Decompress into a buffer that bounds the result and grows only if it did not do."""
-    size_bytes = min(max(FIRST_GUESS_BYTES, GROWTH * len(data)), max_bytes)
-    while True:
-        buffer = bytearray(size_bytes)
-        try:
-            count = into(data, buffer)
-        except cramjam.DecompressionError as error:
-            # Whether the buffer was too small or the stream is broken, only the text tells: it
-            # decides about the words, not about the bound.
-            if size_bytes < max_bytes:
-                size_bytes = min(GROWTH * size_bytes, max_bytes)
-                continue
-            if "whole buffer" in str(error):
-                raise _too_large(max_bytes) from None
-            raise _corrupt(codec, error) from None
-        with memoryview(buffer) as view:
+) -> Decompressed:
+    """Decompress into a small buffer and, if that did not do, into one that is the limit.
+
+    The errors are raised outside of `except`, so that they do not refer to the decompressor's.
+    """
+    size_bytes = min(max(FIRST_GUESS_BYTES, GROWTH * len(data)), SMALL_MAX_BYTES, max_bytes)
+    small = bytearray(size_bytes)
+    try:
+        count = into(data, small)
+        with memoryview(small) as view:
             return bytes(view[:count])
+    except cramjam.DecompressionError as error:
+        why = str(error)
+    del small
+    if size_bytes < max_bytes:
+        room = mmap.mmap(-1, max_bytes, flags=mmap.MAP_PRIVATE)
+        try:
+            return _cut(room, into(data, room))
+        except cramjam.DecompressionError as error:
+            why = str(error)
+        room.close()
+    # Whether the buffer was too small or the stream is broken, only the text tells: it decides
+    # about the words, not about the bound.
+    raise _too_large(max_bytes) if "whole buffer" in why else _corrupt(codec, why)
+
+
+def _cut(room: mmap.mmap, count: int) -> Decompressed:
+    """The first `count` bytes of `room`, in the same memory where the kernel can do that."""
+    if count:
+        try:
+            room.resize(count)
+            return room
+        except SystemError:  # there is no mremap (macOS)
+            pass
+    found = room[:count]
+    room.close()
+    return found
 
 
 def _compress_snappy(data: Buffer) -> bytes:
@@ -132,25 +168,36 @@ def _decompress_snappy(data: Buffer, max_bytes: int) -> bytes:
         if len(view) < len(XERIAL_HEADER):
             raise _corrupt("snappy", "it ends inside its header")
         blocks: list[bytes] = []
-        left = max_bytes
-        position, end = len(XERIAL_HEADER), len(view)
-        while position < end:
-            start = position + _INT32.size
-            size_bytes = _INT32.unpack_from(view, position)[0] if start <= end else -1
-            if not 0 <= size_bytes <= end - start:
-                raise _corrupt("snappy", f"a block of {size_bytes} bytes at byte {position}")
-            position = start + size_bytes
-            block = _decompress_snappy_block(view[start:position], left, max_bytes)
-            left -= len(block)
-            blocks.append(block)
-        return b"".join(blocks)
+        try:
+            for block in _snappy_blocks(view, max_bytes):
+                blocks.append(block)
+            return b"".join(blocks)
+        finally:
+            blocks.clear()  # the traceback of an error refers to the list
+
+
+def _snappy_blocks(view: memoryview, max_bytes: int) -> Iterator[bytes]:
+    """What each block of Java's framing stands for, together at most `max_bytes`."""
+    left = max_bytes
+    position, end = len(XERIAL_HEADER), len(view)
+    while position < end:
+        start = position + _INT32.size
+        size_bytes = _INT32.unpack_from(view, position)[0] if start <= end else -1
+        if not 0 <= size_bytes <= end - start:
+            raise _corrupt("snappy", f"a block of {size_bytes} bytes at byte {position}")
+        position = start + size_bytes
+        block = _decompress_snappy_block(view[start:position], left, max_bytes)
+        left -= len(block)
+        yield block
 
 
 def _decompress_snappy_block(block: memoryview, left: int, max_bytes: int) -> bytes:
     try:
         # What the block says of itself is what the decompressor allocates (CVE-2023-34455).
-        if cramjam.snappy.decompress_raw_len(block) > left:
-            raise _too_large(max_bytes)
-        return bytes(cramjam.snappy.decompress_raw(block))
+        if cramjam.snappy.decompress_raw_len(block) <= left:
+            return bytes(cramjam.snappy.decompress_raw(block))
     except cramjam.DecompressionError as error:
-        raise _corrupt("snappy", error) from None
+        why = str(error)
+    else:
+        raise _too_large(max_bytes)
+    raise _corrupt("snappy", why)

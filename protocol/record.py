@@ -3,7 +3,7 @@
 A record is its length and then attributes (a zero byte), timestamp and offset as differences from
 the batch's, key, value and headers; all numbers are varints. This is the hottest Python there is in
 a client, so it is written for the interpreter: one `join` a record, small varints from a table when
-writing and inline when reading, slices of one `bytes` object, and a named tuple for `Record`.
+writing and inline when reading, slices of one object, and a named tuple for `Record`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,13 @@ from odradek.protocol.batch import (
     read_header,
     set_crc,
 )
-from odradek.protocol.compression import DECOMPRESSED_MAX_BYTES, compress, decompress
+from odradek.protocol.compression import (
+    DECOMPRESSED_MAX_BYTES,
+    Decompressed,
+    compress,
+    decompress,
+    release,
+)
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.schema import Buffer
 from odradek.protocol.varint import (
@@ -206,35 +212,86 @@ def _encode_headers(headers: Sequence[Header]) -> bytes:
     return b"".join(pieces)
 
 
+class RecordReader:
+    """The records of one batch, decoded as they are taken.
+
+    The bytes that they stand for are in memory until all were taken, or until `close`. A batch of
+    6 KB may have 9 million records: so who does not know the batch takes a bounded number at once.
+    """
+
+    __slots__ = ("_data", "_position", "header", "left")
+
+    def __init__(
+        self, batch: Buffer, *, max_bytes: int = DECOMPRESSED_MAX_BYTES, check_crc: bool = True
+    ) -> None:
+        """Read the batch at the start of `batch`, which is not referred to afterwards.
+
+        Raises `ProtocolError` if there is not even a header, `KafkaError` for what a header
+        announces and the batch does not hold: CORRUPT_MESSAGE; MESSAGE_TOO_LARGE if the records
+        would take more than `max_bytes` decompressed; UNSUPPORTED_COMPRESSION_TYPE.
+        """
+        self.header = header = read_header(batch)
+        if header.magic != MAGIC or not HEADER_BYTES <= header.size_bytes <= len(batch):
+            raise _corrupt(
+                header,
+                f"magic {header.magic}, {header.size_bytes} bytes, of which {len(batch)} are here",
+            )
+        if check_crc and not crc_is_good(batch, header):
+            raise _corrupt(header, "the CRC does not match")
+        with memoryview(batch) as view, view[HEADER_BYTES : header.size_bytes] as content:
+            self._data: Decompressed = decompress(header.codec, content, max_bytes)
+        self._position = 0
+        self.left = header.record_count
+        """How many records have not been taken."""
+        if not 0 <= self.left <= len(self._data) // RECORD_MIN_BYTES:
+            why = f"{self.left} records in {len(self._data)} bytes"
+            self.close()
+            raise _corrupt(header, why)
+
+    @property
+    def size_bytes(self) -> int:
+        """What the records take in memory before they are decoded."""
+        return len(self._data)
+
+    def take(self, count: int) -> list[Record]:
+        """The next records, `count` or as many as are left, with absolute offsets and timestamps.
+
+        With LogAppendTime every record has the batch's max timestamp, as Kafka's consumers see it.
+        Raises `KafkaError` CORRUPT_MESSAGE, and closes itself.
+        """
+        header, count = self.header, min(count, self.left)
+        why = ""
+        try:
+            records, self._position = _decode_records(header, self._data, self._position, count)
+            if count == self.left and self._position != len(self._data):
+                why = f"{len(self._data) - self._position} bytes follow the last record"
+        except (IndexError, UnicodeDecodeError) as error:
+            why = f"a record is malformed: {error}"
+        except KafkaError:
+            self.close()
+            raise
+        if why:
+            self.close()
+            raise _corrupt(header, why)
+        self.left -= count
+        if not self.left:
+            self.close()
+        if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+            return [record._replace(timestamp_ms=header.max_timestamp) for record in records]
+        return records
+
+    def close(self) -> None:
+        """Return the memory; nothing is left to be taken."""
+        release(self._data)
+        self._data, self.left = b"", 0
+
+
 def decode_batch(
     batch: Buffer, *, max_bytes: int = DECOMPRESSED_MAX_BYTES, check_crc: bool = True
 ) -> list[Record]:
-    """The records of the batch at the start of `batch`, with absolute offsets and timestamps.
-
-    With LogAppendTime every record has the batch's max timestamp, as Kafka's consumers see it.
-    Raises `ProtocolError` if there is not even a header, `KafkaError` for what a header announces
-    and the records do not hold: CORRUPT_MESSAGE; MESSAGE_TOO_LARGE if they would take more than
-    `max_bytes` decompressed; UNSUPPORTED_COMPRESSION_TYPE.
-    """
-    header = read_header(batch)
-    if header.magic != MAGIC or not HEADER_BYTES <= header.size_bytes <= len(batch):
-        raise _corrupt(
-            header,
-            f"magic {header.magic}, {header.size_bytes} bytes, of which {len(batch)} are here",
-        )
-    if check_crc and not crc_is_good(batch, header):
-        raise _corrupt(header, "the CRC does not match")
-    with memoryview(batch) as view, view[HEADER_BYTES : header.size_bytes] as content:
-        data = decompress(header.codec, content, max_bytes)
-    if not 0 <= header.record_count <= len(data) // RECORD_MIN_BYTES:
-        raise _corrupt(header, f"{header.record_count} records in {len(data)} bytes")
-    try:
-        records = _decode_records(header, data)
-    except (IndexError, UnicodeDecodeError) as error:
-        raise _corrupt(header, f"a record is malformed: {error}") from None
-    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        return [record._replace(timestamp_ms=header.max_timestamp) for record in records]
-    return records
+    """The records of the batch at the start of `batch`, all at once. Raises as `RecordReader`."""
+    reader = RecordReader(batch, max_bytes=max_bytes, check_crc=check_crc)
+    return reader.take(reader.left)
 
 
 def _corrupt(header: BatchHeader, why: str) -> KafkaError:
@@ -243,12 +300,14 @@ def _corrupt(header: BatchHeader, why: str) -> KafkaError:
     )
 
 
-def _decode_records(header: BatchHeader, data: bytes) -> list[Record]:
-    """As long as it is because varints of one and two bytes are read in place, five a record."""
+def _decode_records(
+    header: BatchHeader, data: Decompressed, position: int, count: int
+) -> tuple[list[Record], int]:
+    """Decode `count` records; also where they end. Long, as short varints are read in place."""
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     records: list[Record] = []
-    append, make, position = records.append, Record._make, 0
-    for _ in range(header.record_count):
+    append, make = records.append, Record._make
+    for _ in range(count):
         number = data[position]
         position += 1
         if number > 0x7F:
@@ -310,12 +369,10 @@ def _decode_records(header: BatchHeader, data: bytes) -> list[Record]:
         if position != end:
             raise _corrupt(header, f"a record ends at byte {position} and not at {end}")
         append(make((key, value, headers, timestamp_ms, offset)))
-    if position != len(data):
-        raise _corrupt(header, f"{len(data) - position} bytes follow the last record")
-    return records
+    return records, position
 
 
-def _decode_headers(data: bytes, position: int) -> tuple[tuple[Header, ...], int]:
+def _decode_headers(data: Decompressed, position: int) -> tuple[tuple[Header, ...], int]:
     count, position = decode_varint(data, position)
     if not 0 <= 2 * count <= len(data) - position:
         raise IndexError(f"{count} headers")
@@ -333,7 +390,7 @@ def _decode_headers(data: bytes, position: int) -> tuple[tuple[Header, ...], int
     return tuple(headers), position
 
 
-def _slice(data: bytes, start: int, size_bytes: int) -> bytes:
+def _slice(data: Decompressed, start: int, size_bytes: int) -> bytes:
     if not 0 <= size_bytes <= len(data) - start:
         raise IndexError(f"{size_bytes} bytes of a header")
     return data[start : start + size_bytes]

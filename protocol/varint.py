@@ -5,9 +5,16 @@ their encodings are looked up: a table costs a third of a microsecond less than 
 has six of them. `record.py` reads one-byte varints itself and comes here for the longer ones.
 """
 
-from typing import Final
+from typing import Final, Protocol
 
 from odradek.protocol.errors import ErrorCode, KafkaError
+
+
+class Bytes(Protocol):
+    """`bytes`, or what gives its bytes in the same way."""
+
+    def __getitem__(self, index: int, /) -> int: ...
+
 
 VARINT_MAX_BYTES: Final = 5
 VARLONG_MAX_BYTES: Final = 10
@@ -29,7 +36,7 @@ SMALL: Final[tuple[bytes, ...]] = tuple(encode_varint(value) for value in range(
 """The encodings of 0..8191, which are those of one and two bytes."""
 
 
-def decode_zigzag(data: bytes, position: int, max_bytes: int = VARINT_MAX_BYTES) -> tuple[int, int]:
+def decode_zigzag(data: Bytes, position: int, max_bytes: int = VARINT_MAX_BYTES) -> tuple[int, int]:
     """The number at `position`, still in zigzag, and the position behind it.
 
     Raises `KafkaError` (CORRUPT_MESSAGE) beyond `max_bytes`, `IndexError` beyond the end.
@@ -44,7 +51,7 @@ def decode_zigzag(data: bytes, position: int, max_bytes: int = VARINT_MAX_BYTES)
     raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a varint has more than {max_bytes} bytes")
 
 
-def decode_varint(data: bytes, position: int) -> tuple[int, int]:
+def decode_varint(data: Bytes, position: int) -> tuple[int, int]:
     """The number at `position` and the position behind it; raises as `decode_zigzag` does."""
     value, position = decode_zigzag(data, position)
     return value >> 1 ^ -(value & 1), position

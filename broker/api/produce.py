@@ -18,7 +18,9 @@ INVALID_TXN_STATE; 12 adds partitions implicitly; 13 names topics by id. PRODUCE
 answered: a producer is told INVALID_PRODUCER_EPOCH.
 
 Differs from Kafka: null or empty records are INVALID_RECORD, where Kafka does not answer at all.
-Records are not looked into: their number and contents are what the batch header says. Several
+Records are not looked into, but for their keys where the topic is compacted: their number and
+contents are what the batch header says. A compacted topic takes at most 1,000,000 records a batch
+(what librdkafka makes at most) and 64 MiB decompressed. Several
 batches for one partition in a request are all appended; Kafka loses all but the last. A batch that
 was refused, or was a repeat, does not make a producer's next transaction out of order; Kafka keeps
 its sequence in mind until its next marker. A partition of an internal topic is refused before its
@@ -40,7 +42,9 @@ from odradek.broker.api.transactional import (
     transaction_version_of_produce,
 )
 from odradek.broker.partitions import Appended, Partition
+from odradek.broker.storage.validation import check_client_batch, check_keys
 from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.turns import Turns
 from odradek.protocol.apis.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -81,6 +85,9 @@ class Batch:
     partition: Partition | None = None
     appended: Appended | None = None
     error: KafkaError | None = None
+    """Without its traceback, which refers to the batch and so to the whole request."""
+    keys_error: KafkaError | None = None
+    """What a compacted log refuses. It counts once the transaction has been looked at."""
     log_start_offset: int = NO_OFFSET
     """Of an error: known only of one that the log itself has found."""
     is_settled: bool = False
@@ -95,10 +102,11 @@ async def produce(
     try:
         _check_transactional_id(request, flat)
         _check_acks(request, flat)
+        await _check_keys(context, flat)
         await admit(context, request, [b for b in flat if b.error is None])
     except KafkaError as error:
         for batch in flat:
-            batch.error = error
+            batch.error = error.with_traceback(None)
     for batch in flat:
         if batch.error is None:
             _append(context, request, batch)
@@ -137,6 +145,26 @@ def _batches(context: RequestContext, asked: TopicProduceData) -> Iterable[Batch
         yield batch
 
 
+async def _check_keys(context: RequestContext, batches: Sequence[Batch]) -> None:
+    """Look for records without a key in those batches that are for compacted logs.
+
+    This may wait. So it comes before everything that must not be interrupted, as the sequence check
+    and the append. Requests keep their order: the connection takes none meanwhile.
+    """
+    turns = Turns()
+    for batch in batches:
+        partition = batch.partition
+        if batch.error is not None or partition is None or not partition.config.is_compacted:
+            continue
+        try:
+            header = check_client_batch(
+                batch.records, partition.config, context.core.clock.wall_ms()
+            )
+            await check_keys(header, batch.records, partition.decompressor, turns)
+        except KafkaError as error:
+            batch.keys_error = error.with_traceback(None)
+
+
 def _look_up(context: RequestContext, batch: Batch) -> None:
     try:
         batch.partition = context.core.partitions.get(batch.topic, batch.index)
@@ -152,7 +180,7 @@ def _look_up(context: RequestContext, batch: Batch) -> None:
                 ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later."
             )
     except KafkaError as error:
-        batch.error = error
+        batch.error = error.with_traceback(None)
 
 
 def _check_acks(request: ProduceRequest, batches: Sequence[Batch]) -> None:
@@ -179,6 +207,8 @@ def _check_transactional_id(request: ProduceRequest, batches: Sequence[Batch]) -
 def _append(context: RequestContext, request: ProduceRequest, batch: Batch) -> None:
     assert batch.partition is not None
     try:
+        if batch.keys_error is not None:
+            raise batch.keys_error
         batch.appended = batch.partition.append_from_client(
             batch.records,
             transaction_version=transaction_version_of_produce(context.api_version),
@@ -188,7 +218,7 @@ def _append(context: RequestContext, request: ProduceRequest, batch: Batch) -> N
                 context, batch.partition, batch.header.producer_id, request.transactional_id
             )
     except KafkaError as error:
-        batch.error = error
+        batch.error = error.with_traceback(None)
         if error.code not in UNKNOWN_LOG:
             batch.log_start_offset = batch.partition.log_start_offset
 
@@ -219,7 +249,7 @@ async def _wait_until_on_disk(batch: Batch) -> None:
     try:
         await batch.partition.flushed(batch.appended.last_offset + 1)
     except KafkaError as error:
-        batch.error = error
+        batch.error = error.with_traceback(None)
     batch.is_settled = True
 
 

@@ -1,7 +1,7 @@
 """Where in a log a time is: the first record at or after it, and the record with the largest.
 
 The time index leads near the place; then batch headers are read, and the one batch that has the
-record is decoded. This is the only request for which the broker looks into batches.
+record is walked. Besides this, the broker looks into batches only for compacted topics.
 
 Segments that are thrown away or replaced meanwhile are no answer: then it is looked up once more.
 """
@@ -10,13 +10,14 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
+from odradek.broker.decompressor import Decompressor
 from odradek.broker.storage.config import INT64_MAX
 from odradek.broker.storage.log import Log
 from odradek.broker.storage.scan import batches
 from odradek.broker.storage.segment import DamagedSegment, Segment
-from odradek.protocol.batch import BatchHeader, TimestampType
-from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from odradek.protocol.record import decode_batch
+from odradek.broker.turns import Turns
+from odradek.protocol.batch import MAGIC, BatchHeader, TimestampType, crc_is_good
+from odradek.protocol.errors import ErrorCode, KafkaError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,21 +29,23 @@ class TimestampOffset:
 
 
 async def offset_for_timestamp(
-    log: Log, timestamp_ms: int, to_offset: int
+    log: Log, timestamp_ms: int, to_offset: int, decompressor: Decompressor
 ) -> TimestampOffset | None:
     """The first record at `timestamp_ms` or later, if it is below `to_offset`.
 
     Raises KafkaError KAFKA_STORAGE_ERROR.
     """
-    return await _undisturbed(log, lambda: _first_at(log, timestamp_ms, to_offset))
+    return await _undisturbed(log, lambda: _first_at(log, timestamp_ms, to_offset, decompressor))
 
 
-async def largest_timestamp(log: Log, to_offset: int) -> TimestampOffset | None:
+async def largest_timestamp(
+    log: Log, to_offset: int, decompressor: Decompressor
+) -> TimestampOffset | None:
     """The first record with the largest time below `to_offset`, or None if nothing has a time.
 
     Raises KafkaError KAFKA_STORAGE_ERROR.
     """
-    return await _undisturbed(log, lambda: _first_of_largest(log, to_offset))
+    return await _undisturbed(log, lambda: _first_of_largest(log, to_offset, decompressor))
 
 
 async def _undisturbed(
@@ -62,7 +65,9 @@ async def _undisturbed(
             return found
 
 
-async def _first_at(log: Log, timestamp_ms: int, to_offset: int) -> TimestampOffset | None:
+async def _first_at(
+    log: Log, timestamp_ms: int, to_offset: int, decompressor: Decompressor
+) -> TimestampOffset | None:
     for segment in list(log.segments):
         if segment.base_offset >= to_offset:
             return None
@@ -74,13 +79,17 @@ async def _first_at(log: Log, timestamp_ms: int, to_offset: int) -> TimestampOff
             async for header, batch in walked:
                 if header.max_timestamp < timestamp_ms:
                     continue
-                found = _first_in(header, batch, timestamp_ms, log.log_start_offset)
+                found = await _first_in(
+                    header, batch, timestamp_ms, log.log_start_offset, decompressor
+                )
                 if found is not None:
                     return found
     return None
 
 
-async def _first_of_largest(log: Log, to_offset: int) -> TimestampOffset | None:
+async def _first_of_largest(
+    log: Log, to_offset: int, decompressor: Decompressor
+) -> TimestampOffset | None:
     largest = -1
     for segment in list(log.segments):
         if segment.largest_timestamp_offset < to_offset:
@@ -89,7 +98,7 @@ async def _first_of_largest(log: Log, to_offset: int) -> TimestampOffset | None:
             async with aclosing(batches(log, segment.base_offset, to_offset)) as walked:
                 async for header, _ in walked:
                     largest = max(largest, header.max_timestamp)
-    return None if largest < 0 else await _first_at(log, largest, to_offset)
+    return None if largest < 0 else await _first_at(log, largest, to_offset, decompressor)
 
 
 async def _start(segment: Segment, timestamp_ms: int) -> int:
@@ -100,18 +109,25 @@ async def _start(segment: Segment, timestamp_ms: int) -> int:
     return times.before(timestamp_ms)
 
 
-def _first_in(
-    header: BatchHeader, batch: memoryview, timestamp_ms: int, from_offset: int
+async def _first_in(
+    header: BatchHeader,
+    batch: memoryview,
+    timestamp_ms: int,
+    from_offset: int,
+    decompressor: Decompressor,
 ) -> TimestampOffset | None:
     """The first record of a batch that is late enough."""
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         offset = max(header.base_offset, from_offset)
         return TimestampOffset(timestamp_ms=header.max_timestamp, offset=offset)
-    try:
-        records = decode_batch(batch)
-    except ProtocolError as error:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-    for record in records:
-        if timestamp_ms <= record.timestamp_ms <= INT64_MAX and record.offset >= from_offset:
-            return TimestampOffset(timestamp_ms=record.timestamp_ms, offset=record.offset)
+    if header.magic != MAGIC or not crc_is_good(batch, header):
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE, f"the batch at offset {header.base_offset} is damaged"
+        )
+    async with aclosing(decompressor.records(header, batch, Turns())) as records:
+        async for record in records:
+            found_ms = header.base_timestamp + record.timestamp_delta
+            offset = header.base_offset + record.offset_delta
+            if timestamp_ms <= found_ms <= INT64_MAX and offset >= from_offset:
+                return TimestampOffset(timestamp_ms=found_ms, offset=offset)
     return None

@@ -1,18 +1,22 @@
 """What a broker checks of a batch that a client sends: its header and its CRC, not its records.
 
-Only where a log is compacted they are walked, decompressed if need be: each must have a key.
+Only where a log is compacted they are walked, decompressed if need be: each must have a key. That
+may take long, so it is a step of its own (`check_keys`), before the one that appends.
 
 The codes are those of Kafka 4.3. Stricter than Kafka: a batch followed by half of another, a
 transactional batch without a producer id, and a producer id without an epoch are INVALID_RECORD;
-codecs that do not exist are UNSUPPORTED_COMPRESSION_TYPE, where Kafka answers UNKNOWN_SERVER_ERROR.
+codecs that do not exist are UNSUPPORTED_COMPRESSION_TYPE, where Kafka answers UNKNOWN_SERVER_ERROR;
+a compacted log takes at most `COMPACTED_RECORDS_MAX` records a batch.
 Laxer: what only walking the records would show (offset deltas, their number) is not looked at.
 """
 
 import struct
+from contextlib import aclosing
 from typing import Final
 
-from odradek.broker.storage.compaction.raw_records import records_of, walk
+from odradek.broker.decompressor import Decompressor
 from odradek.broker.storage.config import LogConfig
+from odradek.broker.turns import Turns
 from odradek.protocol.batch import (
     HEADER_BYTES,
     MAGIC,
@@ -26,6 +30,8 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 
 NO_TIMESTAMP: Final = -1
 CODEC_MAX: Final = max(Codec)
+COMPACTED_RECORDS_MAX: Final = 1_000_000
+"""The most that librdkafka can be told to put into a batch; others make far smaller ones."""
 
 _LENGTH: Final = struct.Struct(">i")
 _LENGTH_AT: Final = 8
@@ -64,23 +70,32 @@ def check_client_batch(batch: memoryview, config: LogConfig, now_ms: int) -> Bat
     if config.message_timestamp_type is TimestampType.CREATE_TIME:
         _check_time(header.base_timestamp, config, now_ms)
         _check_time(header.max_timestamp, config, now_ms)
-    if config.is_compacted:
-        _check_keys(header, batch)
     return header
 
 
-def _check_keys(header: BatchHeader, batch: memoryview) -> None:
-    """Without a key a record could never be replaced, nor found."""
+async def check_keys(
+    header: BatchHeader, batch: memoryview, decompressor: Decompressor, turns: Turns
+) -> None:
+    """Check what a compacted log asks of a good batch: without a key nothing replaces a record.
+
+    Raises KafkaError INVALID_RECORD.
+    """
+    if header.record_count > COMPACTED_RECORDS_MAX:
+        raise _invalid(
+            f"it has {header.record_count} records, and the topic is compacted: there a batch has "
+            f"at most {COMPACTED_RECORDS_MAX}"
+        )
+    why = ""
     try:
-        without = [
-            record.offset_delta
-            for record in walk(header, records_of(header, batch))
-            if record.key is None
-        ]
+        async with aclosing(decompressor.records(header, batch, turns)) as records:
+            async for record in records:
+                if record.key is None:
+                    why = f"record {record.offset_delta} has no key, and the topic is compacted"
+                    break
     except KafkaError as error:
-        raise _invalid(f"its records cannot be read: {error.message}") from None
-    if without:
-        raise _invalid(f"record {without[0]} has no key, and the topic is compacted")
+        why = f"its records cannot be read: {error.message}"
+    if why:
+        raise _invalid(why)
 
 
 def _check_fields(header: BatchHeader) -> None:

@@ -20,11 +20,11 @@ import pyarrow as pa
 from odradek.client.spark import varints
 from odradek.client.spark.varints import VARINT_MAX_BYTES, Bytes, Int64s
 from odradek.protocol.batch import HEADER_BYTES, BatchHeader, Codec, TimestampType
-from odradek.protocol.compression import decompress
+from odradek.protocol.compression import Decompressed, decompress
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.schema import Buffer
 
-Batch = tuple[BatchHeader, Buffer]
+Batch = tuple[BatchHeader, Buffer | Decompressed]
 """A batch's header and its records section, decompressed (`records_section`)."""
 
 PADDING: Final = bytes(2 * VARINT_MAX_BYTES)
@@ -67,7 +67,7 @@ class _Blobs(NamedTuple):
     is_null: Any
 
 
-def records_section(header: BatchHeader, batch: Buffer) -> Buffer:
+def records_section(header: BatchHeader, batch: Buffer) -> Buffer | Decompressed:
     """What stands behind a batch's header, decompressed. Raises `KafkaError` if that fails."""
     section = memoryview(batch)[HEADER_BYTES : header.size_bytes]
     return decompress(header.codec, section) if header.codec != Codec.NONE else section

@@ -34,8 +34,8 @@ some_data = st.binary(max_size=200) | st.builds(
 @settings(quick, max_examples=40)
 @every_compression
 def test_what_is_compressed_is_decompressed(codec: Codec, data: bytes) -> None:
-    assert decompress(codec, compress(codec, data), max_bytes=len(data)) == data
-    assert decompress(codec, compress(codec, memoryview(bytearray(data)))) == data
+    assert decompress(codec, compress(codec, data), max_bytes=len(data))[:] == data
+    assert decompress(codec, compress(codec, memoryview(bytearray(data))))[:] == data
 
 
 @pytest.mark.parametrize(
@@ -193,3 +193,42 @@ def test_a_bomb_is_refused_with_memory_flat(codec: Codec) -> None:
     code, grown_kib = done.stdout.split()
     assert code == "MESSAGE_TOO_LARGE"
     assert int(grown_kib) < 24 * 1024
+
+
+KEPT_ERRORS = """
+    import os, resource, sys
+    from odradek.protocol.batch import Codec
+    from odradek.protocol.compression import compress, decompress
+    from odradek.protocol.errors import KafkaError
+
+    def peak_kib():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    codec = Codec[sys.argv[1]]
+    damaged = bytearray(compress(codec, bytes(16 * 1024 * 1024)))
+    damaged[-20:] = b"\\xff" * 20
+    errors = []
+    before = peak_kib()
+    for data in [damaged, b"garbage" * 20] * 10:
+        try:
+            decompress(codec, data)
+        except KafkaError as error:
+            errors.append(error)
+    print(len(errors), peak_kib() - before)
+"""
+
+
+@every_compression
+def test_an_error_that_is_kept_does_not_keep_the_buffer_of_what_was_decompressed(
+    codec: Codec,
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(KEPT_ERRORS), codec.name],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    count, grown_kib = map(int, done.stdout.split())
+    assert count == 20
+    assert grown_kib < 100 * 1024

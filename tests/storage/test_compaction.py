@@ -6,11 +6,22 @@ from dataclasses import replace
 import pytest
 import trio
 
+from odradek.broker.decompressor import Decompressor
 from odradek.broker.log_cleaner import LogCleaner
+from odradek.broker.maintenance import inline
 from odradek.broker.storage.compaction.batches import delete_horizon
 from odradek.broker.storage.compaction.plan import STATE_ROLL_BYTES
 from odradek.broker.storage.timestamps import TimestampOffset
-from odradek.protocol.batch import HEADER, Codec, TimestampType, iter_batches, set_crc
+from odradek.broker.storage.validation import check_keys
+from odradek.broker.turns import Turns
+from odradek.protocol.batch import (
+    HEADER,
+    Codec,
+    TimestampType,
+    iter_batches,
+    read_header,
+    set_crc,
+)
 from odradek.protocol.compression import DECOMPRESSED_MAX_BYTES, compress
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.record import Record, decode_batch
@@ -468,12 +479,13 @@ async def test_a_compacted_topic_has_no_retention() -> None:
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
 async def test_a_record_without_a_key_is_refused(codec: Codec) -> None:
-    partition = await compacted_machine(segment_bytes=10_000).start()
+    async def check(data: memoryview) -> None:
+        await check_keys(read_header(data), data, Decompressor(inline), Turns())
+
     with pytest.raises(KafkaError, match="record 0 has no key") as refused:
-        partition.append_from_client(batch("x", codec=codec))
+        await check(batch("x", codec=codec))
     assert refused.value.code is ErrorCode.INVALID_RECORD
-    partition.append_from_client(keyed(("", "an empty key is a key")))
+    await check(keyed(("", "an empty key is a key"), codec=codec))
     with pytest.raises(KafkaError, match=r"cannot be read: .*more than") as refused:
-        partition.append_from_client(bomb())
+        await check(bomb())
     assert refused.value.code is ErrorCode.INVALID_RECORD
-    assert partition.log_end_offset == 1

@@ -6,6 +6,7 @@ the attributes says that the batch's base timestamp is the time from which on it
 (records without a value), or the marker in it, may go; the times of its records count from there.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,7 +23,8 @@ from odradek.protocol.batch import (
     TimestampType,
     set_crc,
 )
-from odradek.protocol.compression import compress
+from odradek.protocol.compression import DECOMPRESSED_MAX_BYTES, Decompressed, compress
+from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.varint import encode_varint
 
 DELETE_HORIZON_BIT: Final = 0x40
@@ -58,10 +60,11 @@ def note_keys(header: BatchHeader, batch: memoryview, keys: KeyMap, from_offset:
     Raises KafkaError for records that cannot be read; some keys may be in there then.
     """
     base_offset = header.base_offset
-    for record in walk(header, records_of(header, batch)):
-        offset = base_offset + record.offset_delta
-        if record.key is not None and offset >= from_offset and not keys.put(record.key, offset):
-            return offset
+    with records_of(header, batch) as data:
+        for record in walk(header, data):
+            key, offset = record.key, base_offset + record.offset_delta
+            if key is not None and offset >= from_offset and not keys.put(key, offset):
+                return offset
     return None
 
 
@@ -76,32 +79,34 @@ def what_stays(
     may_forget = rules.has_passed(horizon_ms) and not tombstones_stay
     base_offset, end_offset = header.base_offset, rules.end_offset
     newest = rules.keys.newest
-    kept: list[RawRecord] = []
     has_tombstones = False
-    data = records_of(header, batch)
-    for record in walk(header, data):
+
+    def stays(record: RawRecord) -> bool:
+        nonlocal has_tombstones
         offset = base_offset + record.offset_delta
-        if offset < end_offset:
-            if record.key is None or offset < newest(record.key):
-                continue
-            if not record.has_value:
-                if may_forget:
-                    continue
-                has_tombstones = True
-        kept.append(record)
-    if not kept:
-        return None
-    if has_tombstones and horizon_ms is None:
-        return _rebuilt(header, data, kept, rules.new_horizon_ms)
-    if len(kept) == header.record_count:
-        return batch
-    return _rebuilt(header, data, kept, horizon_ms)
+        if offset >= end_offset:
+            return True
+        if record.key is None or offset < newest(record.key):
+            return False
+        has_tombstones |= not record.has_value
+        return record.has_value or not may_forget
+
+    with records_of(header, batch) as data:
+        # The records are walked twice, as a list of millions would take gigabytes.
+        kept_count = sum(map(stays, walk(header, data)))
+        if not kept_count:
+            return None
+        if has_tombstones and horizon_ms is None:
+            horizon_ms = rules.new_horizon_ms
+        elif kept_count == header.record_count:
+            return batch
+        return _rebuilt(header, data, filter(stays, walk(header, data)), horizon_ms)
 
 
 def with_horizon(header: BatchHeader, batch: memoryview, horizon_ms: int) -> bytearray:
     """The batch with a delete horizon. Raises KafkaError for records that cannot be read."""
-    data = records_of(header, batch)
-    return _rebuilt(header, data, list(walk(header, data)), horizon_ms)
+    with records_of(header, batch) as data:
+        return _rebuilt(header, data, walk(header, data), horizon_ms)
 
 
 def emptied(header: BatchHeader) -> bytearray:
@@ -117,30 +122,44 @@ def emptied(header: BatchHeader) -> bytearray:
 
 
 def _rebuilt(
-    header: BatchHeader, data: bytes, kept: list[RawRecord], horizon_ms: int | None
+    header: BatchHeader, data: Decompressed, kept: Iterable[RawRecord], horizon_ms: int | None
 ) -> bytearray:
+    """The batch with the records `kept`, of which there is at least one.
+
+    Raises KafkaError MESSAGE_TOO_LARGE for a batch that could not be read any more: the records
+    grow where their times are counted from another base.
+    """
     base_timestamp = header.base_timestamp
     max_timestamp = header.max_timestamp
-    if header.timestamp_type is TimestampType.CREATE_TIME:
-        max_timestamp = max(_int64(base_timestamp + record.timestamp_delta) for record in kept)
     attributes = header.attributes
     added_ms = 0
     if horizon_ms is not None:
         added_ms = base_timestamp - horizon_ms
         base_timestamp = horizon_ms
         attributes |= DELETE_HORIZON_BIT
-    records = b"".join([_copied(data, record, added_ms) for record in kept])
+    records, count, latest = bytearray(), 0, -(2**63)
+    for record in kept:
+        records += _copied(data, record, added_ms)
+        count += 1
+        latest = max(latest, _int64(header.base_timestamp + record.timestamp_delta))
+        if len(records) > DECOMPRESSED_MAX_BYTES:
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"what stays of it has more than {DECOMPRESSED_MAX_BYTES} bytes",
+            )
+    if header.timestamp_type is TimestampType.CREATE_TIME:
+        max_timestamp = latest
     return _built(
         header,
         compress(Codec(header.codec), records),
         attributes=attributes,
         base_timestamp=base_timestamp,
         max_timestamp=max_timestamp,
-        record_count=len(kept),
+        record_count=count,
     )
 
 
-def _copied(data: bytes, record: RawRecord, added_ms: int) -> bytes:
+def _copied(data: Decompressed, record: RawRecord, added_ms: int) -> bytes:
     """A record, its time counted from a base that is `added_ms` earlier."""
     if added_ms == 0:
         return data[record.start : record.end]

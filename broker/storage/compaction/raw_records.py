@@ -5,10 +5,16 @@ wants to know that every record has a key uses the same walk.
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from odradek.protocol.batch import HEADER_BYTES, BatchHeader
-from odradek.protocol.compression import DECOMPRESSED_MAX_BYTES, decompress
+from odradek.protocol.compression import (
+    DECOMPRESSED_MAX_BYTES,
+    Decompressed,
+    decompress,
+    release,
+)
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.record import RECORD_MIN_BYTES
 from odradek.protocol.varint import VARLONG_MAX_BYTES, decode_zigzag
@@ -28,29 +34,43 @@ class RawRecord(NamedTuple):
     has_value: bool
 
 
+@contextmanager
 def records_of(
     header: BatchHeader, batch: memoryview, max_bytes: int = DECOMPRESSED_MAX_BYTES
-) -> bytes:
-    """What follows the header, decompressed.
+) -> Iterator[Decompressed]:
+    """What follows the header, decompressed; in memory only inside.
 
     Raises KafkaError: MESSAGE_TOO_LARGE beyond `max_bytes`, CORRUPT_MESSAGE,
     UNSUPPORTED_COMPRESSION_TYPE.
     """
-    data = decompress(header.codec, batch[HEADER_BYTES : header.size_bytes], max_bytes)
+    data = decompress(header.codec, content_of(header, batch), max_bytes)
+    try:
+        check_count(header, data)
+        yield data
+    finally:
+        release(data)
+
+
+def content_of(header: BatchHeader, batch: memoryview) -> memoryview:
+    """What follows the header, as it is stored."""
+    return batch[HEADER_BYTES : header.size_bytes]
+
+
+def check_count(header: BatchHeader, data: Decompressed) -> None:
+    """Raise KafkaError CORRUPT_MESSAGE if there cannot be as many records as the header says."""
     if not 0 <= header.record_count <= len(data) // RECORD_MIN_BYTES:
         raise _corrupt(header, f"{header.record_count} records in {len(data)} bytes")
-    return data
 
 
-def walk(header: BatchHeader, data: bytes) -> Iterator[RawRecord]:
-    """Every record in what `records_of` returned. Raises KafkaError CORRUPT_MESSAGE."""
+def walk(header: BatchHeader, data: Decompressed) -> Iterator[RawRecord]:
+    """Every record in what `records_of` gives. Raises KafkaError CORRUPT_MESSAGE."""
     try:
         yield from _walk(header, data)
     except IndexError:
         raise _corrupt(header, "a record ends too early") from None
 
 
-def _walk(header: BatchHeader, data: bytes) -> Iterator[RawRecord]:
+def _walk(header: BatchHeader, data: Decompressed) -> Iterator[RawRecord]:
     make: type[RawRecord] = RawRecord
     position = 0
     for _ in range(header.record_count):
@@ -77,7 +97,7 @@ def _walk(header: BatchHeader, data: bytes) -> Iterator[RawRecord]:
         raise _corrupt(header, f"{len(data) - position} bytes follow the last record")
 
 
-def _zigzag(data: bytes, position: int) -> tuple[int, int]:
+def _zigzag(data: Decompressed, position: int) -> tuple[int, int]:
     number = data[position]
     if number < 0x80:
         return number, position + 1
