@@ -1,58 +1,62 @@
-"""The metadata store of a single node: one append-only file, and a dictionary in memory.
+"""The metadata store of a single node: two append-only files, and a dictionary in memory.
 
-File `cluster.meta`: records one after the other, each
+`cluster.meta` and `cluster.meta.copy` hold the same records (`two_copies.py`). Each change is
+appended to the one and flushed, then to the other and flushed, and then it counts. So a crash
+leaves at most one torn record, in one of the files, and it is told from a damaged one: that is
+whole in the other file. Opening takes the record from there, says so in the log, and writes the
+damaged file anew. It refuses to guess where both are damaged, and where there are logs of topics
+and no records at all: `odradek storage rebuild` is for these.
 
-    u32 length of the body | u32 CRC-32C of the body | body: msgpack [revision, {key: value | nil}]
+An earlier version had `cluster.meta` alone, in the same format; its copy is made at the first
+start. There a torn last record cannot be told from a damaged one, so opening refuses it.
 
-The first record of a compacted file is a snapshot: [revision, {...}, {key: [create, mod]}]. Each
-is written with one append and is on disk before it counts, so a crash leaves at most one record at
-the end that is cut off or has a wrong CRC; opening cuts that off, and says so. A broken record with
-whole ones behind it is not a crash but a damaged disk, and opening refuses to guess. So is a broken
-one that is all there is, where the directory has logs: they were made when it was whole.
-
-When the file has outgrown what lives in it, a new one is written beside it, flushed, and renamed
-over it: at every moment the directory has one complete file. A leftover `.new` is thrown away.
+When the files have outgrown what lives in them, new ones are written beside them, flushed, and
+renamed over them. At every moment the directory has two complete files that say the same. Leftovers
+with `.new` are thrown away.
 """
 
+import contextlib
 import logging
-import re
-import struct
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from typing import Any, Final
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Final
 
-import crc32c
-import msgpack
 import trio
 
+from odradek.broker.cluster.two_copies import (
+    DamagedStore,
+    decode_body,
+    encode_body,
+    encode_record,
+    merge,
+)
 from odradek.broker.env import Compare, Disk, File, Versioned
+from odradek.broker.storage.checkpoint import CHECKPOINT
+from odradek.broker.storage.files import LOG, parent_of
+from odradek.broker.storage.identity import IDENTITY
+from odradek.broker.topic_partition import partition_of
 from odradek.protocol.errors import ErrorCode, KafkaError
 
+__all__ = ["COPY", "FILE", "DamagedStore", "EmbeddedStore"]
+
 FILE: Final = "cluster.meta"
+COPY: Final = "cluster.meta.copy"
+NAMES: Final = (FILE, COPY)
 COMPACT_ABOVE_BYTES: Final = 1024 * 1024
 COMPACT_AT_FACTOR: Final = 4
 """A file above COMPACT_ABOVE_BYTES and this many times its last snapshot is written anew."""
-
-LOG_DIRECTORY: Final = re.compile(r".+-\d+")
-"""What a partition's directory is called."""
-
-_HEAD: Final = struct.Struct(">II")
+LOGS_SHOWN: Final = 3
 
 LOGGER: Final = logging.getLogger(__name__)
 
 
-class DamagedStore(Exception):
-    """The file is broken in a way that no crash explains; the message names the place."""
-
-
 class EmbeddedStore:
-    """A `MetaStore` in one file of `directory`. Make it with `open`."""
+    """A `MetaStore` in two files of `directory`. Make it with `open`."""
 
-    def __init__(self, disk: Disk, directory: str, file: File) -> None:
+    def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._directory = directory
-        self._path = f"{directory}/{FILE}"
-        self._file = file
+        self._paths = [f"{directory}/{name}" for name in NAMES]
+        self._files: list[File] = []
         self._values: dict[str, Versioned] = {}
         self._revision = 0
         self._snapshot_bytes = 0
@@ -61,19 +65,18 @@ class EmbeddedStore:
 
     @classmethod
     async def open(cls, disk: Disk, directory: str) -> "EmbeddedStore":
-        """Read the file, made if it is not there. Raises `DamagedStore`, OSError."""
+        """Read the files, made if they are not there. Raises `DamagedStore`, OSError."""
         disk.mkdir(directory)
-        path = f"{directory}/{FILE}"
-        if disk.exists(f"{path}.new"):
-            disk.remove(f"{path}.new")
-        is_new = not disk.exists(path)
-        store = cls(disk, directory, disk.open(path))
-        if is_new:
-            await store._file.fsync()
-            await disk.fsync_dir(directory)
-            await disk.fsync_dir(_parent(directory))
-        else:
-            await store._recover()
+        store = cls(disk, directory)
+        await store._recover()
+        store._files = [disk.open(path) for path in store._paths]
+        # a broker that was killed may have left bytes and names that are only in memory: were there
+        # more to come, a power cut could tear both files
+        for file in store._files:
+            await file.fsync()
+        await disk.fsync_dir(directory)
+        with contextlib.suppress(PermissionError):  # then it has been here before us
+            await disk.fsync_dir(parent_of(directory))
         return store
 
     async def range(self, prefix: str) -> tuple[dict[str, Versioned], int]:
@@ -87,14 +90,16 @@ class EmbeddedStore:
         async with self._writing, _uninterrupted():
             if not all(self._holds(compare) for compare in compares):
                 return False, self._revision
-            await self._write(_record([self._revision + 1, puts]))
+            await self._write(encode_record([self._revision + 1, puts]))
             self._apply(self._revision + 1, puts)
-            if self._file.size > max(COMPACT_ABOVE_BYTES, COMPACT_AT_FACTOR * self._snapshot_bytes):
+            size = self._files[0].size
+            if size > max(COMPACT_ABOVE_BYTES, COMPACT_AT_FACTOR * self._snapshot_bytes):
                 await self._compact()
             return True, self._revision
 
     def close(self) -> None:
-        self._file.close()
+        for file in self._files:
+            file.close()
 
     def _holds(self, compare: Compare) -> bool:
         found = self._values.get(compare.key)
@@ -102,22 +107,34 @@ class EmbeddedStore:
         return compare.mod_revision in (None, mod) and compare.create_revision in (None, create)
 
     async def _write(self, record: bytes) -> None:
-        """Append a record and flush it.
+        """Append a record to both files, one after the other, each flushed.
 
         A failed append changes nothing. After a failed flush nobody knows what is on disk, so the
-        store takes nothing more until the broker has been started anew and has read the file.
+        store takes nothing more until the broker has been started anew and has read the files.
         """
-        if self._failure is not None:
-            raise _storage_error(self._path, self._failure)
+        for path, file in zip(self._paths, self._files, strict=True):
+            if self._failure is not None:
+                raise _storage_error(path, self._failure)
+            try:
+                file.append(record)
+            except OSError as error:
+                if file is not self._files[0]:
+                    await self._take_back(len(record))
+                raise _storage_error(path, error) from error
+            try:
+                await file.fsync()
+            except OSError as error:
+                self._failure = error
+                raise _storage_error(path, error) from error
+
+    async def _take_back(self, record_bytes: int) -> None:
+        """Remove a record from the first file that there is no room for in the second."""
+        file = self._files[0]
         try:
-            self._file.append(record)
-        except OSError as error:
-            raise _storage_error(self._path, error) from error
-        try:
-            await self._file.fsync()
+            await file.truncate(file.size - record_bytes)
+            await file.fsync()
         except OSError as error:
             self._failure = error
-            raise _storage_error(self._path, error) from error
 
     def _apply(self, revision: int, puts: Mapping[str, bytes | None]) -> None:
         self._revision = revision
@@ -132,65 +149,73 @@ class EmbeddedStore:
             )
 
     async def _recover(self) -> None:
-        data = bytes(await self._file.pread(0, self._file.size))
-        end = 0
-        for start, body in _records(data):
-            self._read(body, start)
-            end = start + _HEAD.size + len(body)
-            if start == 0:
-                self._snapshot_bytes = end
-        if end < len(data):
-            if any(_records_from(data, place) for place in range(end + 1, len(data))):
-                raise DamagedStore(
-                    f"{self._path} is damaged at byte {end}, and what follows is not the trace of "
-                    "a crash. Restore the file from a backup."
-                )
-            if end == 0 and self._has_logs():
-                raise DamagedStore(
-                    f"{self._path} is damaged at its first byte, while {self._directory} has logs "
-                    "of topics, which it would no longer know. Restore the file from a backup."
-                )
-            LOGGER.warning(
-                "%s: the last %d bytes are no record and are cut off", self._path, len(data) - end
-            )
-            await self._file.truncate(end)
-            await self._file.fsync()
-
-    def _has_logs(self) -> bool:
-        names = self._disk.listdir(self._directory)
-        return any(LOG_DIRECTORY.fullmatch(name) for name in names)
-
-    def _read(self, body: bytes, start: int) -> None:
+        await _remove_leftovers(self._disk, self._directory)
+        found = [await read_file(self._disk, path) for path in self._paths]
         try:
-            revision, puts, *versions = msgpack.unpackb(body, raw=False)
-        except (ValueError, msgpack.UnpackException) as error:
-            raise DamagedStore(f"{self._path}: no record at byte {start}: {error}") from error
+            merged = merge(found[0] or b"", found[1] or b"", (self._paths[0], COPY))
+            for body in merged.bodies:
+                self._read(body)
+        except DamagedStore as error:
+            raise DamagedStore(
+                f"{error}. A change that was acknowledged may be lost there, so nothing is "
+                f"changed. {_how_to_go_on(self._directory)}"
+            ) from None
+        if not merged.bodies:
+            self._check_no_logs(found[0])
+        whole = b"".join(map(encode_body, merged.bodies))
+        self._snapshot_bytes = len(encode_body(merged.bodies[0])) if merged.bodies else 0
+        for note in merged.notes:
+            LOGGER.warning("%s", note)
+        changed = [path for path, data in zip(self._paths, found, strict=True) if data != whole]
+        await write_files(self._disk, changed, whole)
+
+    def _check_no_logs(self, found: bytes | None) -> None:
+        """Raises `DamagedStore`: logs are there, and they were made when there were records."""
+        logs = [
+            name
+            for name in self._disk.listdir(self._directory)
+            if partition_of(name) is not None and _holds_a_log(self._disk, self._directory, name)
+        ]
+        if logs:
+            is_what = "missing" if found is None else "damaged at byte 0" if found else "empty"
+            shown = ", ".join(logs[:LOGS_SHOWN])
+            more = f" and {len(logs) - LOGS_SHOWN} more" if logs[LOGS_SHOWN:] else ""
+            raise DamagedStore(
+                f"{self._paths[0]} is {is_what}, while there are logs of topics ({shown}{more}), "
+                f"which the broker would no longer know. {_how_to_go_on(self._directory)}"
+            )
+
+    def _read(self, body: bytes) -> None:
+        revision, puts, versions = decode_body(body)
         self._apply(revision, puts)
-        for key, (create, mod) in (versions[0] if versions else {}).items():
-            self._values[key] = Versioned(value=puts[key], create_revision=create, mod_revision=mod)
+        for key, (create, mod) in versions.items():
+            value = puts[key]
+            assert value is not None, key
+            self._values[key] = Versioned(value=value, create_revision=create, mod_revision=mod)
 
     async def _compact(self) -> None:
         puts = {key: found.value for key, found in self._values.items()}
         versions = {
             key: [found.create_revision, found.mod_revision] for key, found in self._values.items()
         }
-        snapshot = _record([self._revision, puts, versions])
-        beside = f"{self._path}.new"
-        fresh: File | None = None
+        snapshot = encode_record([self._revision, puts, versions])
+        fresh: list[File] = []
+        renamed = 0
         try:
-            if self._disk.exists(beside):
-                self._disk.remove(beside)
-            fresh = self._disk.open(beside)
-            fresh.append(snapshot)
-            await fresh.fsync()
-            self._disk.rename(beside, self._path)
+            for path in self._paths:
+                fresh.append(await _write_beside(self._disk, path, snapshot))
+            for path in self._paths:
+                self._disk.rename(f"{path}.new", path)
+                renamed += 1
         except OSError as error:
-            LOGGER.warning("%s is not rewritten, and goes on as it is: %s", self._path, error)
-            if fresh is not None:
-                fresh.close()
+            LOGGER.warning("%s is not rewritten, and goes on as it is: %s", self._paths[0], error)
+            for file in fresh:
+                file.close()
+            if renamed:  # the copies begin differently now: nothing may be appended to them
+                self._failure = error
             return
-        self._file.close()
-        self._file = fresh
+        self.close()
+        self._files = fresh
         self._snapshot_bytes = len(snapshot)
         try:
             await self._disk.fsync_dir(self._directory)
@@ -198,40 +223,66 @@ class EmbeddedStore:
             self._failure = error
 
 
-@asynccontextmanager
+async def read_file(disk: Disk, path: str) -> bytes | None:
+    """Return a file's bytes, None if it is not there. Raises OSError."""
+    if not disk.exists(path):
+        return None
+    file = disk.open(path)
+    try:
+        return bytes(await file.pread(0, file.size))
+    finally:
+        file.close()
+
+
+async def write_files(disk: Disk, paths: Iterable[str], data: bytes) -> None:
+    """Have files with these bytes, on disk, in the place of others. Raises OSError."""
+    for path in paths:
+        (await _write_beside(disk, path, data)).close()
+    for path in paths:
+        disk.rename(f"{path}.new", path)
+        await disk.fsync_dir(parent_of(path))
+
+
+async def _write_beside(disk: Disk, path: str, data: bytes) -> File:
+    beside = f"{path}.new"
+    if disk.exists(beside):
+        disk.remove(beside)
+    file = disk.open(beside)
+    try:
+        file.append(data)
+        await file.fsync()
+    except OSError:
+        file.close()
+        raise
+    return file
+
+
+async def _remove_leftovers(disk: Disk, directory: str) -> None:
+    for name in NAMES:
+        if disk.exists(f"{directory}/{name}.new"):
+            disk.remove(f"{directory}/{name}.new")
+
+
+def _holds_a_log(disk: Disk, directory: str, name: str) -> bool:
+    try:
+        names = disk.listdir(f"{directory}/{name}")
+    except NotADirectoryError:
+        return False
+    return any(one in (IDENTITY, CHECKPOINT) or one.endswith(LOG) for one in names)
+
+
+def _how_to_go_on(directory: str) -> str:
+    return (
+        f"Restore {FILE} and {COPY} from a backup, or run `odradek storage rebuild {directory}`, "
+        "which makes them anew from what the directories of the partitions keep."
+    )
+
+
+@contextlib.asynccontextmanager
 async def _uninterrupted() -> AsyncIterator[None]:
     """A write that was half waited for would leave nobody knowing what is on disk."""
     with trio.CancelScope(shield=True):
         yield
-
-
-def _parent(directory: str) -> str:
-    return directory.rpartition("/")[0] or ("/" if directory.startswith("/") else ".")
-
-
-def _record(content: list[Any]) -> bytes:
-    body: bytes = msgpack.packb(content, use_bin_type=True)
-    return _HEAD.pack(len(body), crc32c.crc32c(body)) + body
-
-
-def _records(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The whole records from the beginning, each with its place, until one is broken."""
-    place = 0
-    while (body := _records_from(data, place)) is not None:
-        yield place, body
-        place += _HEAD.size + len(body)
-
-
-def _records_from(data: bytes, place: int) -> bytes | None:
-    """The body of the record at `place`, None if there is no whole and correct one."""
-    start = place + _HEAD.size
-    if start > len(data):
-        return None
-    length, crc = _HEAD.unpack_from(data, place)
-    body = data[start : start + length]
-    if length == 0 or len(body) < length or crc32c.crc32c(body) != crc:
-        return None
-    return body
 
 
 def _storage_error(path: str, error: OSError) -> KafkaError:

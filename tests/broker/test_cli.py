@@ -231,12 +231,14 @@ def test_an_address_that_others_reach_is_warned_about(tmp_path: Path) -> None:
 
 def test_a_damaged_directory_is_refused_in_words(broker: RunningBroker) -> None:
     broker.stop()
-    file = broker.data_dir / "cluster.meta"
-    data = file.read_bytes()
-    file.write_bytes(bytes([data[0] ^ 1]) + data[1:] + data)
+    for name in ("cluster.meta", "cluster.meta.copy"):
+        file = broker.data_dir / name
+        data = file.read_bytes()
+        file.write_bytes(bytes([data[0] ^ 1]) + data[1:])
     with pytest.raises(BrokerDidNotStart) as refused:
         broker.start()
-    assert "is damaged at byte 0" in str(refused.value)
+    assert "cannot be read from byte 0 on" in str(refused.value)
+    assert "odradek storage rebuild" in str(refused.value)
     assert "Traceback" not in str(refused.value)
 
 

@@ -1,6 +1,8 @@
 """The metadata store in a file: what was answered survives, whatever byte a crash came at."""
 
 import errno
+from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -8,7 +10,8 @@ import pytest
 import trio
 
 from odradek.broker.cluster import store_embedded
-from odradek.broker.cluster.store_embedded import FILE, DamagedStore, EmbeddedStore
+from odradek.broker.cluster.store_embedded import COPY, FILE, DamagedStore, EmbeddedStore
+from odradek.broker.cluster.two_copies import encode_record
 from odradek.broker.env import Compare
 from odradek.broker.storage.disk import SystemDisk
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -71,80 +74,164 @@ async def test_of_many_who_compare_and_swap_at_once_one_wins(tmp_path: Path) -> 
     assert sorted(won) == [False] * 7 + [True]
 
 
-async def test_a_crash_at_any_byte_loses_only_what_was_not_answered(tmp_path: Path) -> None:
-    store = await opened(tmp_path / "whole")
-    file = tmp_path / "whole" / FILE
+async def six_changes() -> tuple[bytes, list[tuple[int, tuple[Contents, int]]]]:
+    """A life of a store: its bytes, and their number and what it said after each change."""
+    disk = FakeDisk()
+    store = await EmbeddedStore.open(disk, "/data")
     answered = [(0, await contents(store))]
     for number in range(6):
         await store.txn([], {f"/{number % 4}": b"x" * number, f"/{number % 3}": None})
-        answered.append((file.stat().st_size, await contents(store)))
+        answered.append((disk.size(f"/data/{FILE}"), await contents(store)))
     store.close()
-    data = file.read_bytes()
-    for end in range(len(data) + 1):
-        directory = tmp_path / "torn"
-        directory.mkdir(exist_ok=True)
-        (directory / FILE).write_bytes(data[:end])
-        store = await opened(directory)
-        expected = [state for size, state in answered if size <= end][-1]
-        assert await contents(store) == expected, end
-        revision = expected[1]
-        assert await store.txn([], {"/after": b"1"}) == (True, revision + 1)
-        store.close()
-        store = await opened(directory)
-        assert (await contents(store))[0]["/after"] == (b"1", revision + 1, revision + 1)
-        store.close()
+    first, second = copies_of(disk)
+    assert first == second
+    return first, answered
 
 
-async def test_a_last_record_with_wrong_bytes_is_cut_off(tmp_path: Path) -> None:
-    store = await opened(tmp_path)
-    await store.txn([], {"/a": b"1"})
-    size = (tmp_path / FILE).stat().st_size
-    await store.txn([], {"/a": b"2"})
+def laid_out(first: bytes | None, second: bytes | None) -> FakeDisk:
+    """A disk with these files."""
+    disk = FakeDisk()
+    disk.mkdir("/data")
+    for name, data in ((FILE, first), (COPY, second)):
+        if data is not None:
+            disk.open(f"/data/{name}").append(data)
+    return disk
+
+
+def copies_of(disk: FakeDisk) -> tuple[bytes, bytes]:
+    return disk.bytes_of(f"/data/{FILE}"), disk.bytes_of(f"/data/{COPY}")
+
+
+async def goes_on(disk: FakeDisk, expected: tuple[Contents, int]) -> None:
+    """The store opens with this in it, takes one more change, and has two whole copies again."""
+    store = await EmbeddedStore.open(disk, "/data")
+    assert await contents(store) == expected
+    revision = expected[1]
+    assert await store.txn([], {"/after": b"1"}) == (True, revision + 1)
     store.close()
-    data = (tmp_path / FILE).read_bytes()
-    for place in range(size, len(data)):
-        torn = bytearray(data)
-        torn[place] ^= 0x10
-        (tmp_path / FILE).write_bytes(torn)
-        store = await opened(tmp_path)
-        assert await contents(store) == ({"/a": (b"1", 1, 1)}, 1)
-        store.close()
-
-
-async def test_damage_that_no_crash_explains_is_refused(tmp_path: Path) -> None:
-    store = await opened(tmp_path)
-    await store.txn([], {"/a": b"1"})
-    size = (tmp_path / FILE).stat().st_size
-    await store.txn([], {"/b": b"2"})
+    disk.crash()
+    first, second = copies_of(disk)
+    assert first == second
+    store = await EmbeddedStore.open(disk, "/data")
+    assert (await contents(store))[0]["/after"] == (b"1", revision + 1, revision + 1)
     store.close()
-    data = (tmp_path / FILE).read_bytes()
-    for place in range(size):
+
+
+async def test_a_crash_at_any_byte_of_either_file_loses_only_what_was_not_answered() -> None:
+    data, answered = await six_changes()
+    ends = [size for size, _ in answered]
+    for before, after in pairwise(ends):
+        for torn in range(before, after + 1):
+            # the first file is being written, and then the second
+            done = [state for size, state in answered if size <= torn][-1]
+            await goes_on(laid_out(data[:torn], data[:before]), done)
+            both = [state for size, state in answered if size == after][-1]
+            await goes_on(laid_out(data[:after], data[:torn]), both)
+
+
+async def test_a_flipped_bit_in_one_file_loses_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """In the last record it was taken for a torn write: 4,022 acknowledged bytes were gone."""
+    data, answered = await six_changes()
+    for place in range(8 * len(data)):
         damaged = bytearray(data)
-        damaged[place] ^= 0x10
-        (tmp_path / FILE).write_bytes(damaged)
-        with pytest.raises(DamagedStore, match="damaged at byte 0"):
-            await opened(tmp_path)
-        assert (tmp_path / FILE).read_bytes() == damaged
+        damaged[place // 8] ^= 1 << place % 8
+        for number, copies in enumerate(((damaged, data), (data, damaged))):
+            disk = laid_out(*map(bytes, copies))
+            caplog.clear()
+            store = await EmbeddedStore.open(disk, "/data")
+            assert await contents(store) == answered[-1][1], place
+            store.close()
+            assert f"{(FILE, COPY)[number]} is damaged" in caplog.text
+            disk.crash()
+            assert copies_of(disk) == (data, data)
 
 
-async def test_a_broken_only_record_is_no_torn_write_where_there_are_logs(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+async def test_a_file_that_is_cut_anywhere_or_gone_loses_nothing(
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    store = await opened(tmp_path)
-    await store.txn([], {"/a": b"1"})
-    store.close()
-    damaged = bytearray((tmp_path / FILE).read_bytes())
-    damaged[9] ^= 0x10
-    (tmp_path / FILE).write_bytes(damaged)
-    (tmp_path / "departures-0").mkdir()
-    with pytest.raises(DamagedStore, match="which it would no longer know"):
-        await opened(tmp_path)
-    assert (tmp_path / FILE).read_bytes() == damaged
+    data, answered = await six_changes()
+    for end in (None, *range(len(data))):
+        cut = None if end is None else data[:end]
+        for copies in ((cut, data), (data, cut)):
+            await goes_on(laid_out(*copies), answered[-1][1])
+    assert "cluster.meta is damaged or cut off at byte 0" in caplog.text
+
+
+async def test_damage_to_different_records_of_both_files_loses_nothing() -> None:
+    data, answered = await six_changes()
+    first, second = bytearray(data), bytearray(data)
+    first[answered[1][0] + 9] ^= 1
+    second[answered[3][0] + 9] ^= 1
+    await goes_on(laid_out(bytes(first), bytes(second)), answered[-1][1])
+
+
+async def test_damage_to_both_files_is_refused_in_words_and_nothing_is_changed() -> None:
+    """A record that counts and is whole in neither file, wherever the bits were flipped in it."""
+    data, answered = await six_changes()
+    for before, after in ((0, answered[1][0]), (answered[-2][0], len(data))):
+        for place in range(before, after):
+            damaged = bytearray(data)
+            damaged[place] ^= 0x10
+            whole, torn = bytes(damaged), bytes(damaged[:place])
+            for copies in ((whole, whole), (torn, whole), (whole, torn), (data[:before], whole)):
+                if copies[1] == data[:before]:
+                    continue  # that is a first file whose last record was not acknowledged
+                disk = laid_out(*copies)
+                with pytest.raises(DamagedStore, match="odradek storage rebuild") as refused:
+                    await EmbeddedStore.open(disk, "/data")
+                assert f"byte {before}" in str(refused.value)
+                assert copies_of(disk) == copies
+
+
+async def test_copies_that_contradict_each_other_are_refused() -> None:
+    common, _ = await six_changes()
+    made = []
+    for value in (b"2", b"3"):
+        disk = laid_out(common, common)
+        store = await EmbeddedStore.open(disk, "/data")
+        await store.txn([], {"/a": value})
+        made.append(copies_of(disk)[0])
+    with pytest.raises(DamagedStore, match=f"contradict each other at byte {len(common)}"):
+        await EmbeddedStore.open(laid_out(*made), "/data")
+
+
+async def test_a_file_of_the_earlier_version_gets_its_copy(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    data, answered = await six_changes()
+    await goes_on(laid_out(data, None), answered[-1][1])
     assert caplog.records == []
-    (tmp_path / "departures-0").rmdir()  # then the first write of all was cut off
-    store = await opened(tmp_path)
+    # there a torn record and a damaged one look alike
+    with pytest.raises(DamagedStore, match=r"no cluster\.meta\.copy to compare it with"):
+        await EmbeddedStore.open(laid_out(data[:-1], None), "/data")
+
+
+async def test_an_earlier_version_that_was_used_in_between_loses_nothing() -> None:
+    """It appends to the first file only, and rewrites that alone."""
+    data, answered = await six_changes()
+    behind = data[: answered[3][0]]
+    await goes_on(laid_out(data, behind), answered[-1][1])
+    values = {key: value for key, (value, _, _) in answered[-1][1][0].items()}
+    revisions = {key: numbers for key, (_, *numbers) in answered[-1][1][0].items()}
+    rewritten = encode_record([answered[-1][1][1], values, revisions])
+    await goes_on(laid_out(rewritten, behind), answered[-1][1])
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\0" * 40])
+async def test_an_empty_or_missing_file_where_there_are_logs_is_refused(
+    content: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The broker started, and the first topic that was made erased the old log of its name."""
+    disk = laid_out(content, None)
+    disk.mkdir("/data/departures-0")
+    log = f"/data/departures-0/{0:020}.log"
+    disk.open(log).append(b"records")
+    with pytest.raises(DamagedStore, match=r"departures-0.*odradek storage rebuild"):
+        await EmbeddedStore.open(disk, "/data")
+    assert caplog.records == []
+    disk.remove(log)  # then it is somebody's directory
+    store = await EmbeddedStore.open(disk, "/data")
     assert await contents(store) == ({}, 0)
-    assert f"the last {len(damaged)} bytes are no record" in caplog.text
     store.close()
 
 
@@ -173,6 +260,7 @@ async def test_a_crash_while_writing_anew_leaves_the_old_file(tmp_path: Path) ->
     store = await opened(tmp_path)
     await store.txn([], {"/a": b"1"})
     store.close()
+    assert not (tmp_path / f"{COPY}.new").exists()
     for beside in (b"", b"\0" * 7, b"half a snapshot"):
         (tmp_path / f"{FILE}.new").write_bytes(beside)
         store = await opened(tmp_path)
@@ -222,6 +310,51 @@ async def test_a_power_cut_at_any_operation_loses_no_answer(seed: int | None) ->
         disk.crash()
         store = await EmbeddedStore.open(disk, "/data")
         assert (await contents(store))[0]["/after"] == (b"1", revision + 1, revision + 1)
+
+
+@pytest.mark.usefixtures("small_files")
+@pytest.mark.parametrize("seed", [None, 1, 2, 3])
+async def test_a_power_cut_after_a_kill_loses_no_answer(seed: int | None) -> None:
+    """What the killed process had not flushed is torn along with what the next one writes."""
+    disk, answered = FakeDisk(), list[tuple[Contents, int]]()
+    await write_some(disk, answered)
+    for operation in range(disk.operations):
+        for more in range(operation % 3, 20, 3):
+            disk, answered = FakeDisk(), []
+            disk.power_off_at(operation)
+            with pytest.raises(PowerOff):
+                await write_some(disk, answered)
+            disk.kill()
+            disk.power_off_at(disk.operations + more)
+            again: list[tuple[Contents, int]] = []
+            with suppress(PowerOff):
+                await write_some(disk, again)
+            last = again[-1][1] if again else answered[-1][1] if answered else 0
+            disk.crash(None if seed is None else Random(seed * 100_000 + operation * 100 + more))
+            store = await EmbeddedStore.open(disk, "/data")
+            assert last <= store._revision <= last + 1, (operation, more, disk.journal[-9:])
+            store.close()
+
+
+@pytest.mark.parametrize("undone", [True, False])
+async def test_a_change_that_only_one_file_has_room_for_is_not_made(undone: bool) -> None:
+    disk = FakeDisk()
+    store = await EmbeddedStore.open(disk, "/data")
+    await store.txn([], {"/a": b"1"})
+    disk.fail("append", errno.ENOSPC, path_end=COPY)
+    if not undone:
+        disk.fail("truncate", errno.EIO, path_end=FILE)
+    with pytest.raises(KafkaError):
+        await store.txn([], {"/a": b"2"})
+    assert await contents(store) == ({"/a": (b"1", 1, 1)}, 1)
+    if undone:
+        assert await store.txn([], {"/a": b"3"}) == (True, 2)
+        disk.crash()
+        store = await EmbeddedStore.open(disk, "/data")
+        assert await contents(store) == ({"/a": (b"3", 1, 2)}, 2)
+    else:  # nobody knows whether it is there: the next start does
+        with pytest.raises(KafkaError):
+            await store.txn([], {"/a": b"3"})
 
 
 async def test_what_cannot_be_written_is_not_there_and_writing_goes_on() -> None:
