@@ -91,7 +91,7 @@ def decode_checkpoint(data: bytes | bytearray) -> Checkpoint | None:
         recovery_offset=content["recovery_offset"],
         log_start_offset=content["log_start_offset"],
         segments=[
-            SegmentSummary(**dict(zip(names, values, strict=True)))
+            SegmentSummary(**dict(zip(names, values, strict=False)))  # checksums may be missing
             for values in content["segments"]
         ],
         epochs=[EpochStart(*values) for values in content["epochs"]],

@@ -38,8 +38,8 @@ class OffsetIndex:
     def append(self, last_offset: int, position: int) -> None:
         self.data += OFFSET_ENTRY.pack(last_offset - self.base_offset, position)
 
-    def before_offset(self, offset: int) -> int:
-        """The position of the last batch in here whose last offset is <= `offset`, or 0."""
+    def before_offset(self, offset: int) -> tuple[int, int] | None:
+        """The last entry with a last offset <= `offset`: (last offset, position)."""
         relative = offset - self.base_offset
         unpack, data = OFFSET_ENTRY.unpack_from, self.data
         low, high = 0, len(data) >> 3
@@ -49,7 +49,10 @@ class OffsetIndex:
                 low = middle + 1
             else:
                 high = middle
-        return 0 if low == 0 else int(unpack(data, (low - 1) << 3)[1])
+        if low == 0:
+            return None
+        found, position = unpack(data, (low - 1) << 3)
+        return self.base_offset + found, position
 
     def before_position(self, position: int) -> tuple[int, int] | None:
         """The last entry with a position <= `position`: (last offset, position)."""
@@ -73,15 +76,6 @@ class OffsetIndex:
         while size and OFFSET_ENTRY.unpack_from(data, size - self.ENTRY_BYTES)[0] >= relative:
             size -= self.ENTRY_BYTES
         del data[size:]
-
-    def is_sound(self, size_bytes: int) -> bool:
-        """Whether the entries ascend and lie in a segment of `size_bytes`."""
-        last_relative, last_position = -1, -1
-        for relative, position in OFFSET_ENTRY.iter_unpack(self.data):
-            if relative <= last_relative or not last_position < position < size_bytes:
-                return False
-            last_relative, last_position = relative, position
-        return True
 
 
 class TimeIndex:
@@ -134,12 +128,3 @@ class TimeIndex:
         while size and TIME_ENTRY.unpack_from(data, size - self.ENTRY_BYTES)[1] >= relative:
             size -= self.ENTRY_BYTES
         del data[size:]
-
-    def is_sound(self) -> bool:
-        """Whether timestamps and offsets ascend."""
-        last_timestamp, last_relative = -1, -1
-        for timestamp, relative in TIME_ENTRY.iter_unpack(self.data):
-            if timestamp <= last_timestamp or relative < last_relative:
-                return False
-            last_timestamp, last_relative = timestamp, relative
-        return True

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 UNKNOWN_EPOCH = -1
 UNKNOWN_OFFSET = -1
+OFFSET_MAX = 2**63 - 1
 
 
 class EpochStart(NamedTuple):
@@ -52,6 +53,13 @@ class LeaderEpochs:
         """The epoch in which `offset` was appended, or -1."""
         following = bisect_right(self.entries, offset, key=itemgetter(1))
         return self.entries[following - 1].epoch if following else UNKNOWN_EPOCH
+
+    def span(self, offset: int) -> tuple[int, int]:
+        """The epoch in which `offset` was appended, or -1, and where the next one begins."""
+        following = bisect_right(self.entries, offset, key=itemgetter(1))
+        epoch = self.entries[following - 1].epoch if following else UNKNOWN_EPOCH
+        is_last = following == len(self.entries)
+        return epoch, OFFSET_MAX if is_last else self.entries[following].start_offset
 
     def truncate_end(self, offset: int) -> None:
         """Forget what began at `offset` or later."""

@@ -87,7 +87,7 @@ class Log:
         """Whether there are files of segments that are not part of the log any more."""
         self._saved_state = self._state_to_save
         self._appended_bytes = self._saved_bytes = 0
-        self.reader = LogReader(self.name, state)
+        self.reader = LogReader(files, directory, config, state)
 
     @classmethod
     async def open(
@@ -172,7 +172,7 @@ class Log:
         """Whether the checkpoint on disk is up to date."""
         if self._saved_state != self._state_to_save or self._unsynced_snapshots:
             return False
-        return not self.has_new_names
+        return not self.has_new_names and not self.reader.has_rebuilt
 
     @property
     def _state_to_save(self) -> tuple[int, int, int]:
@@ -246,6 +246,7 @@ class Log:
         now_ms: int,
     ) -> int:
         base_offset = self.log_end_offset
+        leader_epoch = max(leader_epoch, self.epochs.latest)  # in a log they never fall
         last_offset = base_offset + last_offset_delta
         set_base_offset(batch, base_offset, leader_epoch)
         segment = self.active
@@ -381,6 +382,8 @@ class Log:
             file = self._disk.open(path)
             try:
                 file.write_at(position, data)
+                if file.size > position + len(data):  # it was damaged
+                    await file.truncate(position + len(data))
             finally:
                 file.close()
             paths.append(path)
@@ -408,6 +411,7 @@ class Log:
                 segment.unload()
         del self._unsynced_snapshots[: len(to_save.snapshots)]
         self.has_replaced_on_disk = bool(to_save.replaced)
+        self.reader.has_rebuilt = False
         self._saved_state = to_save.state
         self._saved_bytes = to_save.appended_bytes
 

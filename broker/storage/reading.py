@@ -3,6 +3,9 @@
 While somebody reads, segments may be thrown away, or a compacted one may take the place of several.
 Whoever has begun with a segment that is not there any more looks for the offset anew. A compacted
 log has gaps: reading at an offset that is gone begins with the next that is there.
+
+Every header that is read is checked against the one before it (`chain.py`): where that is wrong a
+reader gets an error, never the bytes. An index whose file is damaged is made again (`rebuild.py`).
 """
 
 import logging
@@ -10,25 +13,43 @@ from bisect import bisect_right
 from operator import attrgetter
 from typing import Final
 
+import trio
+
 from odradek.broker.env import Buffer
-from odradek.broker.storage.aborted import AbortedTransaction
+from odradek.broker.storage.aborted import AbortedIndex, AbortedTransaction
+from odradek.broker.storage.chain import BrokenChain, Chain, ChainRules
+from odradek.broker.storage.config import LogConfig
+from odradek.broker.storage.files import OpenFiles
+from odradek.broker.storage.index import TimeIndex
+from odradek.broker.storage.rebuild import rebuild_aborted, rebuild_indexes
 from odradek.broker.storage.recovery import LogState
-from odradek.broker.storage.segment import DamagedSegment, Segment
+from odradek.broker.storage.segment import DamagedIndex, DamagedSegment, Segment
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 LOGGER: Final = logging.getLogger(__name__)
 LOADED_SEGMENTS_MAX: Final = 8
 """Sealed segments of one log whose indexes are kept in memory."""
+BATCHES_PER_TURN: Final = 2000
+"""Headers that are checked between two checkpoints: about a millisecond."""
 
 
 class LogReader:
-    """Reads what `state` consists of; `name` is the log's, for messages."""
+    """Reads what `state` consists of, in `directory`."""
 
-    def __init__(self, name: str, state: LogState) -> None:
-        self._name = name
+    def __init__(
+        self, files: OpenFiles, directory: str, config: LogConfig, state: LogState
+    ) -> None:
+        self._files = files
+        self._directory = directory
+        self._name = directory.rpartition("/")[2]
+        self._config = config
         self._state = state
         self._segments = state.segments
         self._loaded: dict[Segment, None] = {}
+        self._rebuilding = trio.Lock()
+        self._damage: str | None = None
+        self.has_rebuilt = False
+        """Whether indexes were made again that their files do not have yet."""
         self.is_closed = False
         self.removal_count = 0
         """How many segments have been thrown away, or replaced by compacted ones."""
@@ -70,19 +91,50 @@ class LogReader:
     ) -> tuple[Buffer, int] | None:
         """What `read` answers, or None if the segment has nothing in [offset, to_offset)."""
         await self.load(segment)
-        start = await segment.locate(offset)
-        end = await segment.locate(to_offset)
+        rules = self.rules
+        start, first_offset = await segment.locate(offset, rules)
+        end, _ = await segment.locate(to_offset, rules)
         if end <= start:
             return None
         bound: int | None = min(to_offset, segment.next_offset)
         if end - start > max_bytes:
-            end, bound = await segment.last_boundary(start, start + max_bytes)
+            chain = Chain(rules, first_offset)
+            end, bound = await segment.last_boundary(start, start + max_bytes, chain)
             if end == start and min_one:
-                end, bound = await segment.batch_end(start), None
+                chain = Chain(rules, first_offset)
+                end, bound = await segment.first_boundary(start, chain), None
             if end == start:
                 return b"", offset
         data = await segment.read(start, end)
-        return data, to_offset if bound is None else min(bound, to_offset)
+        bound = to_offset if bound is None else min(bound, to_offset)
+        await self._check(segment, start, data, Chain(rules, first_offset), bound)
+        return data, bound
+
+    @property
+    def rules(self) -> ChainRules:
+        """What headers are checked against. Only sealed segments can have been compacted."""
+        gaps_before = self._state.clean_offset
+        if self._config.is_compacted:
+            gaps_before = max(gaps_before, self._segments[-1].base_offset)
+        return ChainRules(epochs=self._state.epochs, gaps_before=gaps_before)
+
+    async def _check(
+        self, segment: Segment, start: int, data: Buffer, chain: Chain, bound: int
+    ) -> None:
+        """Check the headers of what was read at `start`. Raises DamagedSegment."""
+        at = 0
+        while at < len(data):
+            began = at
+            try:
+                at = chain.follow(data, at, batches_max=BATCHES_PER_TURN)
+            except BrokenChain as error:
+                raise segment.damaged(start + error.at, str(error)) from error
+            if at == began:
+                raise segment.damaged(start + at, "a batch does not end where another begins")
+            if at < len(data):
+                await trio.lowlevel.checkpoint()
+        if chain.next_offset > bound:
+            raise segment.damaged(start, f"a batch before offset {bound} reaches beyond it")
 
     def _was_replaced(self, segment: Segment, offset: int) -> bool:
         return segment.is_deleted and not self.is_closed and offset >= self._state.log_start_offset
@@ -92,8 +144,13 @@ class LogReader:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self._name} was deleted")
         if offset < self._state.log_start_offset:  # deleted meanwhile
             return KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self._name}: {offset} was deleted")
-        LOGGER.error("%s cannot be read at offset %d: %s", self._name, offset, error)
-        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._name} cannot be read: {error}")
+        if str(error) != self._damage:  # readers try again and again
+            self._damage = str(error)
+            LOGGER.error("%s cannot be read at offset %d: %s", self._name, offset, error)
+        # Kafka's code for it: clients pass it on, while KAFKA_STORAGE_ERROR lets them try silently
+        is_damaged = isinstance(error, DamagedSegment)
+        code = ErrorCode.CORRUPT_MESSAGE if is_damaged else ErrorCode.KAFKA_STORAGE_ERROR
+        return KafkaError(code, f"{self._name} cannot be read: {error}")
 
     async def load(self, segment: Segment) -> None:
         """Have a sealed segment's indexes in memory; those used least lately are dropped.
@@ -107,7 +164,45 @@ class LogReader:
                 oldest = next(iter(self._loaded))
                 del self._loaded[oldest]
                 oldest.unload()
-            await segment.load_indexes()
+            if segment.indexes is None:
+                await self._load_indexes(segment)
+
+    async def _load_indexes(self, segment: Segment) -> None:
+        async with self._rebuilding:
+            try:
+                await segment.load_indexes()
+            except DamagedIndex as error:
+                LOGGER.warning("%s: it is made again from the log", error)
+                interval_bytes = self._config.index_interval_bytes
+                await rebuild_indexes(
+                    segment, self._files, self._directory, self.rules, interval_bytes
+                )
+                self.has_rebuilt = True
+
+    async def times_of(self, segment: Segment) -> TimeIndex:
+        """The time index of a segment. Raises KafkaError KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE."""
+        try:
+            await self.load(segment)
+            _, times = await segment.load_indexes()
+        except (OSError, DamagedSegment) as error:
+            raise self._read_error(segment.base_offset, error) from error
+        return times
+
+    async def load_aborted(self, segment: Segment) -> AbortedIndex:
+        """The aborted transactions of a segment of this log. Raises OSError, DamagedSegment."""
+        async with self._rebuilding:
+            try:
+                return await segment.load_aborted()
+            except DamagedIndex as error:
+                LOGGER.warning("%s: it is made again from the log", error)
+                if segment.is_deleted:
+                    raise
+                segments = list(self._segments)
+                await rebuild_aborted(
+                    segments, segments.index(segment), self._files, self._directory, self.rules
+                )
+                self.has_rebuilt = True
+            return await segment.load_aborted()
 
     def has_loaded(self, segment: Segment) -> bool:
         return segment in self._loaded
@@ -129,7 +224,7 @@ class LogReader:
             segment = self._segments[0]
             try:
                 for segment in self._segments[max(0, self.segment_at(from_offset)) :]:
-                    index = segment.aborted or await segment.load_aborted()
+                    index = segment.aborted or await self.load_aborted(segment)
                     if index.collect(from_offset, to_offset, found):
                         break
             except (OSError, DamagedSegment) as error:

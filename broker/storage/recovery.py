@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from odradek.broker.env import Disk
-from odradek.broker.storage.aborted import AbortedEntry
+from odradek.broker.storage.chain import ChainRules
 from odradek.broker.storage.checkpoint import BESIDE, Checkpoint, read_checkpoint
 from odradek.broker.storage.files import (
     ABORTED_INDEX,
@@ -40,11 +40,21 @@ from odradek.broker.storage.files import (
 )
 from odradek.broker.storage.leader_epochs import LeaderEpochs
 from odradek.broker.storage.producers import Producers
+from odradek.broker.storage.rebuild import (
+    note_transaction,
+    rebuild_aborted,
+    rebuild_indexes,
+    snapshot_at,
+)
 from odradek.broker.storage.replacement import CLEANED, put_in_place
-from odradek.broker.storage.segment import NO_TIMESTAMP, DamagedSegment, Segment, SegmentSummary
-from odradek.broker.storage.snapshot import decode_snapshot
+from odradek.broker.storage.segment import (
+    NO_TIMESTAMP,
+    DamagedIndex,
+    DamagedSegment,
+    Segment,
+    SegmentSummary,
+)
 from odradek.protocol.batch import HEADER_BYTES, MAGIC, BatchHeader, crc_is_good, read_header
-from odradek.protocol.control import read_marker
 
 LOGGER: Final = logging.getLogger(__name__)
 READ_BYTES: Final = 1024 * 1024
@@ -95,23 +105,10 @@ def take_account(
 ) -> None:
     """Apply a batch that is in the log to producers, epochs and aborted transactions."""
     state.epochs.assign(header.partition_leader_epoch, header.base_offset)
-    if header.is_control:
-        if header.record_count == 0:  # Kafka's cleaner may leave the header of one
-            return
-        marker = read_marker(batch)
-        ended = state.producers.add_marker(
-            producer_id=header.producer_id,
-            producer_epoch=header.producer_epoch,
-            coordinator_epoch=marker.coordinator_epoch,
-            offset=header.base_offset,
-            timestamp_ms=header.max_timestamp,
-            now_ms=now_ms,
-        )
-        if ended is not None and not marker.committed:
-            assert segment.aborted is not None
-            segment.aborted.append(AbortedEntry(*ended))
-    elif header.has_producer:
-        state.producers.add_batch(header, header.base_offset, header.max_timestamp, now_ms)
+    entry = note_transaction(state.producers, header, batch, now_ms)
+    if entry is not None:
+        assert segment.aborted is not None
+        segment.aborted.append(entry)
 
 
 async def good_batches(
@@ -239,16 +236,7 @@ class Recovery:
             return False
         return (
             all(self._size_is(LOG, s, s.size_bytes) for s in sealed)
-            and all(
-                self._has_at_least(suffix, summary.base_offset, size_bytes)
-                for summary in checkpoint.segments
-                for suffix, size_bytes in (
-                    (LOG, summary.size_bytes),
-                    (OFFSET_INDEX, summary.index_bytes),
-                    (TIME_INDEX, summary.time_index_bytes),
-                    (ABORTED_INDEX, summary.aborted_bytes),
-                )
-            )
+            and self._has_at_least(LOG, active.base_offset, active.size_bytes)
             and active.next_offset == checkpoint.recovery_offset
         )
 
@@ -266,14 +254,6 @@ class Recovery:
             for summary in checkpoint.segments
         ]
         active = segments[-1]
-        try:
-            await active.load_indexes()
-            await active.load_aborted()
-        except DamagedSegment as error:
-            LOGGER.warning("%s; all is read", error)
-            bases = [segment.base_offset for segment in segments]
-            return await self._from_the_start(bases, checkpoint)
-        active.unseal()
         state = LogState(
             segments=segments,
             producers=Producers(checkpoint.producers),
@@ -281,7 +261,34 @@ class Recovery:
             log_start_offset=checkpoint.log_start_offset,
             clean_offset=checkpoint.clean_offset,
         )
-        return Recovered(state=state, checkpoint=checkpoint)
+        recovered = Recovered(state=state, checkpoint=checkpoint)
+        try:
+            recovered.is_changed = await self._load_active(state)
+        except DamagedSegment as error:
+            LOGGER.warning("%s; all is read", error)
+            bases = [segment.base_offset for segment in segments]
+            return await self._from_the_start(bases, checkpoint)
+        active.unseal()
+        return recovered
+
+    async def _load_active(self, state: LogState) -> bool:
+        """Load the active segment's indexes; True if one had to be made again."""
+        segments, active = state.segments, state.segments[-1]
+        rules = ChainRules(epochs=state.epochs, gaps_before=self._gaps_before)
+        is_changed = False
+        try:
+            await active.load_indexes()
+        except DamagedIndex as error:
+            LOGGER.warning("%s: it is made again from the log", error)
+            await rebuild_indexes(active, self._files, self._directory, rules, self._interval_bytes)
+            is_changed = True
+        try:
+            await active.load_aborted()
+        except DamagedIndex as error:
+            LOGGER.warning("%s: it is made again from the log", error)
+            await rebuild_aborted(segments, len(segments) - 1, self._files, self._directory, rules)
+            is_changed = True
+        return is_changed
 
     async def _from_the_start(self, bases: list[int], checkpoint: Checkpoint | None) -> Recovered:
         first = bases[0] if bases else 0
@@ -294,7 +301,7 @@ class Recovery:
             self._remove_indexes(base)
         state = LogState(
             segments=[Segment(self._files, self._directory, first)],
-            producers=await self._snapshot_at(first),
+            producers=await self._producers_before(first),
             log_start_offset=log_start_offset,
             clean_offset=0 if checkpoint is None else checkpoint.clean_offset,
         )
@@ -302,15 +309,9 @@ class Recovery:
             state.producers = Producers(checkpoint.producers)
         return Recovered(state=state, checkpoint=checkpoint, is_changed=True)
 
-    async def _snapshot_at(self, offset: int) -> Producers:
-        path = file_path(self._directory, offset, SNAPSHOT)
-        if not self._disk.exists(path):
-            return Producers()
-        file = self._disk.open(path)
-        try:
-            return Producers(decode_snapshot(await file.pread(0, file.size), self._now_ms) or ())
-        finally:
-            file.close()
+    async def _producers_before(self, offset: int) -> Producers:
+        found = await snapshot_at(self._disk, self._directory, offset, self._now_ms)
+        return found or Producers()
 
     # what follows
 

@@ -11,9 +11,12 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
+from crc32c import crc32c
+
 from odradek.broker.env import Buffer, File
 from odradek.broker.storage.aborted import ENTRY as ABORTED_ENTRY
 from odradek.broker.storage.aborted import AbortedIndex
+from odradek.broker.storage.chain import BrokenChain, Chain, ChainRules
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.files import (
     ABORTED_INDEX,
@@ -24,7 +27,7 @@ from odradek.broker.storage.files import (
     file_path,
 )
 from odradek.broker.storage.index import OffsetIndex, TimeIndex
-from odradek.protocol.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES
+from odradek.protocol.batch import HEADER_BYTES
 
 INT32_MAX: Final = 2**31 - 1
 LANDMARKS_MAX: Final = 128
@@ -33,13 +36,15 @@ NO_TIMESTAMP: Final = -1
 
 Indexes = tuple[OffsetIndex, TimeIndex]
 
-_OFFSET_AND_LENGTH: Final = struct.Struct(">qi")
-_LAST_OFFSET_DELTA: Final = struct.Struct(">i")
-_LAST_OFFSET_DELTA_AT: Final = 23
+_BASE_OFFSET: Final = struct.Struct(">q")
 
 
 class DamagedSegment(Exception):
     """Bytes that are known to have been batches are none any more."""
+
+
+class DamagedIndex(DamagedSegment):
+    """The file of an index is not what was written. It can be made again from the batches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +62,11 @@ class SegmentSummary:
     index_bytes: int
     time_index_bytes: int
     aborted_bytes: int
+    # CRC-32C of so many bytes of each index: Kafka's formats have none. An older broker's
+    # checkpoint does not have them either.
+    index_crc: int | None = None
+    time_index_crc: int | None = None
+    aborted_crc: int | None = None
 
 
 class Segment:
@@ -70,10 +80,12 @@ class Segment:
         "_log_path",
         "aborted",
         "aborted_bytes",
+        "aborted_crc",
         "base_offset",
         "first_append_ms",
         "first_timestamp",
         "index_bytes",
+        "index_crc",
         "indexes",
         "is_deleted",
         "is_sealed",
@@ -82,6 +94,7 @@ class Segment:
         "next_offset",
         "size_bytes",
         "time_index_bytes",
+        "time_index_crc",
     )
 
     def __init__(self, files: OpenFiles, directory: str, base_offset: int) -> None:
@@ -103,8 +116,11 @@ class Segment:
         # None while they are only in their files
         self.indexes: Indexes | None = (OffsetIndex(base_offset), TimeIndex(base_offset))
         self.aborted: AbortedIndex | None = AbortedIndex()
-        # how much of each index its file has
+        # how much of each index its file has, and the CRC of that
         self.index_bytes = self.time_index_bytes = self.aborted_bytes = 0
+        self.index_crc: int | None = 0
+        self.time_index_crc: int | None = 0
+        self.aborted_crc: int | None = 0
 
     @classmethod
     def restored(cls, files: OpenFiles, directory: str, summary: SegmentSummary) -> "Segment":
@@ -117,9 +133,7 @@ class Segment:
         segment.first_timestamp = summary.first_timestamp
         segment.first_append_ms = summary.first_append_ms
         segment._bytes_since_entry = summary.bytes_since_entry
-        segment.index_bytes = summary.index_bytes
-        segment.time_index_bytes = summary.time_index_bytes
-        segment.aborted_bytes = summary.aborted_bytes
+        segment.saved(summary)
         segment.is_sealed = True
         segment.indexes = None
         if summary.aborted_bytes:
@@ -128,10 +142,14 @@ class Segment:
 
     def summary(self) -> SegmentSummary:
         """What a checkpoint says, once the files of the indexes have all that is in memory."""
-        index_bytes, time_index_bytes = self.index_bytes, self.time_index_bytes
-        if self.indexes is not None:
-            index_bytes, time_index_bytes = (len(index.data) for index in self.indexes)
-        aborted = self.aborted
+        sizes = {
+            OFFSET_INDEX: (self.index_bytes, self.index_crc),
+            TIME_INDEX: (self.time_index_bytes, self.time_index_crc),
+            ABORTED_INDEX: (self.aborted_bytes, self.aborted_crc),
+        }
+        for suffix, position, piece in self.unsaved():
+            _, crc = sizes[suffix]
+            sizes[suffix] = position + len(piece), crc32c(piece, crc or 0)
         return SegmentSummary(
             base_offset=self.base_offset,
             next_offset=self.next_offset,
@@ -141,11 +159,12 @@ class Segment:
             first_timestamp=self.first_timestamp,
             first_append_ms=self.first_append_ms,
             bytes_since_entry=self._bytes_since_entry,
-            index_bytes=index_bytes,
-            time_index_bytes=time_index_bytes,
-            aborted_bytes=(
-                self.aborted_bytes if aborted is None else len(aborted.entries) * ABORTED_ENTRY.size
-            ),
+            index_bytes=sizes[OFFSET_INDEX][0],
+            time_index_bytes=sizes[TIME_INDEX][0],
+            aborted_bytes=sizes[ABORTED_INDEX][0],
+            index_crc=sizes[OFFSET_INDEX][1],
+            time_index_crc=sizes[TIME_INDEX][1],
+            aborted_crc=sizes[ABORTED_INDEX][1],
         )
 
     def path(self, suffix: str = LOG) -> str:
@@ -239,39 +258,55 @@ class Segment:
     async def load_indexes(self) -> Indexes:
         """Offset and time index, read from their files if they are not in memory.
 
-        Raises OSError and DamagedSegment.
+        Raises OSError and DamagedIndex.
         """
         if self.indexes is None:
-            offsets = OffsetIndex(
-                self.base_offset, await self._read(OFFSET_INDEX, self.index_bytes)
-            )
-            times = TimeIndex(self.base_offset, await self._read(TIME_INDEX, self.time_index_bytes))
-            if not offsets.is_sound(self.size_bytes) or not times.is_sound():
-                raise DamagedSegment(
-                    f"{self.path(OFFSET_INDEX)} or its time index is damaged; remove them while "
-                    "the broker is stopped, they will be made again"
-                )
-            self.indexes = (offsets, times)
+            offsets = await self.read_index(OFFSET_INDEX)
+            times = await self.read_index(TIME_INDEX)
+            base_offset = self.base_offset
+            self.indexes = OffsetIndex(base_offset, offsets), TimeIndex(base_offset, times)
         return self.indexes
 
     async def load_aborted(self) -> AbortedIndex:
         """The aborted transactions, read if they are not in memory. Raises as `load_indexes`."""
         if self.aborted is None:
-            found = AbortedIndex.decode(await self._read(ABORTED_INDEX, self.aborted_bytes))
+            found = AbortedIndex.decode(await self.read_index(ABORTED_INDEX))
             if found is None:
-                raise DamagedSegment(f"{self.path(ABORTED_INDEX)} is damaged")
+                raise DamagedIndex(f"{self.path(ABORTED_INDEX)} is damaged")
             self.aborted = found
         return self.aborted
 
-    async def _read(self, suffix: str, size_bytes: int) -> bytes | bytearray:
+    async def read_index(self, suffix: str) -> bytes | bytearray:
+        """What was saved of an index. Raises OSError and DamagedIndex."""
+        size_bytes, crc = {
+            OFFSET_INDEX: (self.index_bytes, self.index_crc),
+            TIME_INDEX: (self.time_index_bytes, self.time_index_crc),
+            ABORTED_INDEX: (self.aborted_bytes, self.aborted_crc),
+        }[suffix]
         if size_bytes == 0:
             return b""
         self._check_is_there()
-        data = await self._files.get(self.path(suffix)).pread(0, size_bytes)
-        self._files.close(self.path(suffix))
-        if len(data) < size_bytes:
-            raise DamagedSegment(f"{self.path(suffix)} lost its end")
+        path = self.path(suffix)
+        if crc is None:
+            raise DamagedIndex(f"{path} was written by an older version, without a checksum")
+        if not self._files.disk.exists(path):
+            raise DamagedIndex(f"{path} is missing")
+        data = await self._files.get(path).pread(0, size_bytes)
+        self._files.close(path)
+        if len(data) < size_bytes or crc32c(data) != crc:
+            raise DamagedIndex(f"{path} is damaged")
         return data
+
+    def take_rebuilt(self, indexes: Indexes) -> None:
+        """Take indexes that were made again; nothing of them is in their files yet."""
+        self.indexes = indexes
+        self.index_bytes = self.time_index_bytes = 0
+        self.index_crc = self.time_index_crc = 0
+
+    def take_rebuilt_aborted(self, aborted: AbortedIndex) -> None:
+        """Take the aborted transactions; nothing of them is in their file yet."""
+        self.aborted = aborted
+        self.aborted_bytes = self.aborted_crc = 0
 
     def unload(self) -> None:
         """Forget indexes that can be read again, and what they make superfluous."""
@@ -307,50 +342,76 @@ class Segment:
         self.index_bytes = summary.index_bytes
         self.time_index_bytes = summary.time_index_bytes
         self.aborted_bytes = summary.aborted_bytes
+        self.index_crc = summary.index_crc
+        self.time_index_crc = summary.time_index_crc
+        self.aborted_crc = summary.aborted_crc
 
     # reading
 
-    async def locate(self, offset: int) -> int:
-        """Where the first batch begins whose last offset is >= `offset`; the end if there is none.
+    async def locate(self, offset: int, rules: ChainRules) -> tuple[int, int]:
+        """Find the first batch whose last offset is >= `offset`, or the end if there is none.
+
+        Returns its position, and the offset from which the chain of headers goes on there. Raises
+        OSError and DamagedSegment.
+        """
+        if offset >= self.next_offset:
+            return self.size_bytes, self.next_offset
+        if (landmark := self._landmarks.get(offset)) is not None:
+            return landmark, offset
+        if offset <= self.base_offset:
+            return 0, self.base_offset
+        offsets, _ = self.indexes or await self.load_indexes()
+        position, end = 0, self.size_bytes
+        chain = Chain(rules, self.base_offset)
+        entry = offsets.before_offset(offset)
+        if entry is not None:
+            last_offset, position = entry
+            (base_offset,) = _BASE_OFFSET.unpack(await self.read(position, position + 8))
+            chain = Chain(rules, base_offset)
+            following = await self.batch_end(position, chain)
+            if chain.next_offset != last_offset + 1 or base_offset < self.base_offset:
+                raise self.damaged(position, "its index leads to another batch")
+            if last_offset == offset:
+                return position, base_offset
+            position = following
+        while position < end:
+            chunk = await self.file.pread(position, min(WALK_BYTES, end - position))
+            try:
+                at = chain.follow(chunk, to_offset=offset, headers_only=True)
+            except BrokenChain as error:
+                raise self.damaged(position + error.at, str(error)) from error
+            if len(chunk) - at >= HEADER_BYTES:
+                return position + at, chain.next_offset
+            if at == 0 or position + at > end:
+                raise self.damaged(position, "it ends inside a batch")
+            position += at
+        return end, chain.next_offset
+
+    async def batch_end(self, position: int, chain: Chain) -> int:
+        """Where the batch at `position`, which `chain` follows, ends.
 
         Raises OSError and DamagedSegment.
         """
-        if offset >= self.next_offset:
-            return self.size_bytes
-        if (landmark := self._landmarks.get(offset)) is not None:
-            return landmark
-        if offset <= self.base_offset:
-            return 0
-        offsets, _ = self.indexes or await self.load_indexes()
-        position = offsets.before_offset(offset)
-        end = self.size_bytes
-        while position < end:
-            chunk = await self.file.pread(position, min(WALK_BYTES, end - position))
-            at = 0
-            while len(chunk) - at >= HEADER_BYTES:
-                base_offset, length = _OFFSET_AND_LENGTH.unpack_from(chunk, at)
-                (delta,) = _LAST_OFFSET_DELTA.unpack_from(chunk, at + _LAST_OFFSET_DELTA_AT)
-                if base_offset + delta >= offset:
-                    return position + at
-                at += self._checked_size(length, position + at)
-            if at == 0:
-                raise DamagedSegment(f"{self.path()} ends inside a batch at byte {position}")
-            position += at
+        header = await self.file.pread(position, HEADER_BYTES)
+        try:
+            size_bytes = chain.follow(header, batches_max=1, headers_only=True)
+        except BrokenChain as error:
+            raise self.damaged(position, str(error)) from error
+        if size_bytes == 0 or position + size_bytes > self.size_bytes:
+            raise self.damaged(position, "it ends inside a batch")
+        return position + size_bytes
+
+    def damaged(self, position: int, why: str) -> DamagedSegment:
+        return DamagedSegment(f"{self.path()} is damaged at byte {position}: {why}")
+
+    async def first_boundary(self, start: int, chain: Chain) -> int:
+        """Where the batch at `start` ends, and another begins. Raises OSError, DamagedSegment."""
+        end = await self.batch_end(start, chain)
+        if end < self.size_bytes:
+            await self.batch_end(end, chain)
         return end
 
-    async def batch_end(self, position: int) -> int:
-        """Where the batch at `position` ends. Raises OSError and DamagedSegment."""
-        prefix = await self.file.pread(position, LENGTH_PREFIX_BYTES)
-        if len(prefix) < LENGTH_PREFIX_BYTES:
-            raise DamagedSegment(f"{self.path()} ends inside a batch at byte {position}")
-        return position + self._checked_size(_OFFSET_AND_LENGTH.unpack(prefix)[1], position)
-
-    def _checked_size(self, batch_length: int, position: int) -> int:
-        if batch_length < HEADER_BYTES - LENGTH_PREFIX_BYTES:
-            raise DamagedSegment(f"there is no batch at byte {position} of {self.path()}")
-        return LENGTH_PREFIX_BYTES + batch_length
-
-    async def last_boundary(self, start: int, limit: int) -> tuple[int, int | None]:
+    async def last_boundary(self, start: int, limit: int, chain: Chain) -> tuple[int, int | None]:
         """The end of a read of whole batches from `start` to at most `limit`, both positions.
 
         Also an offset that everything before that end is below, if one is at hand. It is `start`
@@ -362,7 +423,11 @@ class Segment:
         if entry is not None and entry[1] > start:
             return entry[1], entry[0]
         position = start
-        while position < limit and (end := await self.batch_end(position)) <= limit:
+        # the header behind the end is looked at too: it says that the length before it is right
+        while position < self.size_bytes:
+            end = await self.batch_end(position, chain)
+            if end > limit:
+                break
             position = end
         return position, None
 

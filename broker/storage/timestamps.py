@@ -14,7 +14,6 @@ from odradek.broker.decompressor import Decompressor
 from odradek.broker.storage.config import INT64_MAX
 from odradek.broker.storage.log import Log
 from odradek.broker.storage.scan import batches
-from odradek.broker.storage.segment import DamagedSegment, Segment
 from odradek.broker.turns import Turns
 from odradek.protocol.batch import MAGIC, BatchHeader, TimestampType, crc_is_good
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -73,7 +72,8 @@ async def _first_at(
             return None
         if segment.largest_timestamp < timestamp_ms:
             continue
-        start = max(await _start(segment, timestamp_ms), log.log_start_offset)
+        times = await log.reader.times_of(segment)
+        start = max(times.before(timestamp_ms), log.log_start_offset)
         end = min(segment.next_offset, to_offset)
         async with aclosing(batches(log, start, end)) as walked:
             async for header, batch in walked:
@@ -99,14 +99,6 @@ async def _first_of_largest(
                 async for header, _ in walked:
                     largest = max(largest, header.max_timestamp)
     return None if largest < 0 else await _first_at(log, largest, to_offset, decompressor)
-
-
-async def _start(segment: Segment, timestamp_ms: int) -> int:
-    try:
-        _, times = segment.indexes or await segment.load_indexes()
-    except (OSError, DamagedSegment) as error:
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-    return times.before(timestamp_ms)
 
 
 async def _first_in(

@@ -30,12 +30,12 @@ def test_an_offset_index_finds_the_last_entry_before(
         index.append(*entry)
     assert list(index) == entries
     assert len(index.data) == 8 * len(entries)
-    assert index.before_offset(offset) == max((p for o, p in entries if o <= offset), default=0)
+    assert index.before_offset(offset) == max(
+        ((o, p) for o, p in entries if o <= offset), default=None
+    )
     assert index.before_position(position) == max(
         ((o, p) for o, p in entries if p <= position), default=None
     )
-    assert index.is_sound(61)
-    assert index.is_sound(60) == all(p < 60 for _, p in entries)
     index.truncate(offset)
     assert list(index) == [(o, p) for o, p in entries if o < offset]
 
@@ -52,19 +52,8 @@ def test_a_time_index_leads_to_an_offset_before_which_everything_is_older(
     assert list(index) == entries
     assert index.last == (entries[-1] if entries else (-1, BASE))
     assert index.before(wanted) == max((o for t, o in entries if t < wanted), default=BASE)
-    assert index.is_sound()
     index.truncate(offset)
     assert list(index) == [(t, o) for t, o in entries if o < offset]
-
-
-def test_an_index_that_does_not_ascend_is_not_sound() -> None:
-    offsets = OffsetIndex(BASE)
-    offsets.append(BASE + 5, 100)
-    offsets.append(BASE + 5, 200)
-    assert not offsets.is_sound(1000)
-    times = TimeIndex(BASE)
-    times.data += TimeIndex(BASE, bytes([0] * 12)).data * 2
-    assert not times.is_sound()
 
 
 def test_half_an_entry_at_the_end_of_a_file_is_left_out() -> None:

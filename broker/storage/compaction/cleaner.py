@@ -121,7 +121,7 @@ class Cleaner:
         for segment in list(self.log.segments):
             if segment.is_deleted:
                 raise Superseded
-            entries = (await segment.load_aborted()).entries
+            entries = (await self.log.reader.load_aborted(segment)).entries
             found += [entry for entry in entries if entry.first_offset < end_offset]
             await self._breathe()
         return found
@@ -187,7 +187,7 @@ class Cleaner:
     ) -> bool:
         """Write what stays of a segment; whether anything is different."""
         is_changed = False
-        aborted = await segment.load_aborted()
+        aborted = await self.log.reader.load_aborted(segment)
         async with aclosing(self._batches(segment)) as found:
             async for header, batch in found:
                 kept = await self._kept(segment, header, batch, rules, transactions)

@@ -1,0 +1,125 @@
+"""Making the indexes of a segment again from its batches, when their files are damaged or gone.
+
+Offset and time index follow from the segment alone. An aborted transaction may have begun in an
+earlier segment, so the search for those starts where all open transactions are known: at the
+newest producer snapshot at or before the segment that can be read, else at the log's first batch.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Final
+
+from odradek.broker.env import Disk
+from odradek.broker.storage.aborted import AbortedEntry, AbortedIndex
+from odradek.broker.storage.chain import BrokenChain, Chain, ChainRules
+from odradek.broker.storage.files import SNAPSHOT, OpenFiles, file_path
+from odradek.broker.storage.producers import Producers
+from odradek.broker.storage.segment import NO_TIMESTAMP, Segment
+from odradek.broker.storage.snapshot import decode_snapshot
+from odradek.broker.turns import Turns
+from odradek.protocol.batch import BatchHeader, iter_batches, read_header
+from odradek.protocol.control import read_marker
+
+READ_BYTES: Final = 256 * 1024
+
+
+async def rebuild_indexes(
+    segment: Segment, files: OpenFiles, directory: str, rules: ChainRules, interval_bytes: int
+) -> None:
+    """Make the offset index and the time index again. Raises OSError and DamagedSegment."""
+    made = Segment(files, directory, segment.base_offset)
+    async with aclosing(_batches(segment, rules)) as batches:
+        async for position, header, _ in batches:
+            timestamp = header.max_timestamp if header.record_count else NO_TIMESTAMP
+            made.note(position, header.size_bytes, header.last_offset, timestamp, interval_bytes)
+    if segment.is_sealed:
+        made.seal()
+    assert made.indexes is not None
+    segment.take_rebuilt(made.indexes)
+
+
+async def rebuild_aborted(
+    segments: Sequence[Segment], number: int, files: OpenFiles, directory: str, rules: ChainRules
+) -> None:
+    """Make the index of aborted transactions of segment `number` of a log again.
+
+    Raises OSError and DamagedSegment.
+    """
+    first, disk = number, files.disk
+    producers = await snapshot_at(disk, directory, segments[first].base_offset, 0)
+    while producers is None and first > 0:
+        first -= 1
+        producers = await snapshot_at(disk, directory, segments[first].base_offset, 0)
+    producers = producers or Producers()
+    index = AbortedIndex()
+    for segment in segments[first : number + 1]:
+        async with aclosing(_batches(segment, rules)) as batches:
+            async for _, header, batch in batches:
+                entry = note_transaction(producers, header, batch, 0)
+                if entry is not None and segment is segments[number]:
+                    index.append(entry)
+    segments[number].take_rebuilt_aborted(index)
+
+
+def note_transaction(
+    producers: Producers, header: BatchHeader, batch: memoryview, now_ms: int
+) -> AbortedEntry | None:
+    """Apply a batch that is in the log to `producers`; the transaction that it aborts, if any."""
+    if header.is_control:
+        if header.record_count == 0:  # Kafka's cleaner may leave the header of one
+            return None
+        marker = read_marker(batch)
+        ended = producers.add_marker(
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            coordinator_epoch=marker.coordinator_epoch,
+            offset=header.base_offset,
+            timestamp_ms=header.max_timestamp,
+            now_ms=now_ms,
+        )
+        return AbortedEntry(*ended) if ended is not None and not marker.committed else None
+    if header.has_producer:
+        producers.add_batch(header, header.base_offset, header.max_timestamp, now_ms)
+    return None
+
+
+async def snapshot_at(disk: Disk, directory: str, offset: int, now_ms: int) -> Producers | None:
+    """The producers before `offset`, None if no snapshot says so. Raises OSError."""
+    path = file_path(directory, offset, SNAPSHOT)
+    if not disk.exists(path):
+        return None
+    file = disk.open(path)
+    try:
+        entries = decode_snapshot(await file.pread(0, file.size), now_ms)
+    finally:
+        file.close()
+    return None if entries is None else Producers(entries)
+
+
+async def _batches(
+    segment: Segment, rules: ChainRules
+) -> AsyncGenerator[tuple[int, BatchHeader, memoryview], None]:
+    """Every batch of a segment with its position, checked. Raises OSError and DamagedSegment."""
+    chain, turns = Chain(rules, segment.base_offset), Turns()
+    position, end, next_offset = 0, segment.size_bytes, segment.next_offset
+    wanted = READ_BYTES
+    while position < end:
+        data = await segment.read(position, min(end, position + wanted))
+        try:
+            size_bytes = chain.follow(data, with_crc=True)
+        except BrokenChain as error:
+            raise segment.damaged(position + error.at, str(error)) from error
+        if size_bytes == 0:
+            header_bytes = len(data) and read_header(data).size_bytes
+            if position + header_bytes > end or header_bytes <= wanted:
+                raise segment.damaged(position, "it ends inside a batch")
+            wanted = header_bytes
+            continue
+        at = position
+        for header, batch in iter_batches(memoryview(data)[:size_bytes]):
+            await turns.take()
+            yield at, header, batch
+            at += header.size_bytes
+        position, wanted = at, READ_BYTES
+    if chain.next_offset > next_offset:
+        raise segment.damaged(end, "it does not end where the next one begins")
