@@ -15,11 +15,14 @@ from odradek.broker.storage.identity import Identity
 from odradek.broker.storage.segment import DamagedSegment
 from odradek.broker.topic_config import state_topic_configs, topic_value
 from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.turns import STEPS_PER_TURN, Turns
 from odradek.protocol.batch import TimestampType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import INTERNAL_TOPICS
 
 OPENED_AT_ONCE: Final = 8
+OPEN_STEPS: Final = STEPS_PER_TURN
+"""What opening one log costs, in steps of a turn: a new one needs no wait for the disk."""
 LOGGER: Final = logging.getLogger(__name__)
 
 
@@ -74,7 +77,9 @@ class TopicLogs:
         waiting = iter(wanted)
 
         async def open_some() -> None:
+            turns = Turns()
             for topic, index in waiting:
+                await turns.take(OPEN_STEPS)
                 if topic.name not in configs:
                     configs[topic.name] = log_config(topic, self._config)
                 try:

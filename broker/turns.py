@@ -11,12 +11,20 @@ client until it ends. Such a loop counts its steps here:
 Work that cannot be cut into steps (parsing, decompression) goes through `Env.offload` instead.
 """
 
-from typing import Final
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Final, TypeVar
 
 import trio
 
+T = TypeVar("T")
+R = TypeVar("R")
+H = TypeVar("H", bound=Hashable)
+
 STEPS_PER_TURN: Final = 500
 """Steps between two checkpoints. A step is a few microseconds of Python: what one item costs."""
+
+STEPS_PER_TAKE: Final = 100
+"""Items that `Turns.map` takes at once."""
 
 
 class Turns:
@@ -37,3 +45,29 @@ class Turns:
         if self._left <= 0:
             self._left = STEPS_PER_TURN
             await trio.lowlevel.checkpoint()
+
+    async def map(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """Return `work(item)` for every item; each item is one step."""
+        made: list[R] = []
+        for start in range(0, len(items), STEPS_PER_TAKE):
+            some = items[start : start + STEPS_PER_TAKE]
+            await self.take(len(some))
+            made += map(work, some)
+        return made
+
+    async def repeated(self, counts: dict[H, int]) -> list[H]:
+        """Return what is there several times, of what `distinct` has counted."""
+        found = []
+        for item, count in counts.items():
+            await self.take()
+            if count > 1:
+                found.append(item)
+        return found
+
+    async def distinct(self, items: Iterable[H]) -> dict[H, int]:
+        """Return how often each item is there, in the order of the first of them."""
+        counts: dict[H, int] = {}
+        for item in items:
+            await self.take()
+            counts[item] = counts.get(item, 0) + 1
+        return counts

@@ -16,7 +16,7 @@ from odradek.broker.api.group import (
     list_groups,
     sync_group,
 )
-from odradek.broker.api.group_offsets import offset_commit, offset_fetch, txn_offset_commit
+from odradek.broker.api.group_offsets import offset_commit, offset_fetch
 from odradek.broker.api.markers import write_txn_markers
 from odradek.broker.api.metadata import describe_cluster, metadata
 from odradek.broker.api.offsets import list_offsets, offset_for_leader_epoch
@@ -30,6 +30,7 @@ from odradek.broker.api.txn import (
     end_txn,
     init_producer_id,
 )
+from odradek.broker.api.txn_offsets import txn_offset_commit
 from odradek.broker.api.versions import api_versions
 
 HANDLERS: Final[MappingProxyType[int, Handler]] = MappingProxyType(

@@ -1,7 +1,8 @@
 """DescribeConfigs, key 32, versions 1-4.
 
 Behaviour: the settings of topics and of this broker, each with where its value comes from. A null
-list of names asks for all; a name that does not exist is left out.
+list of names asks for all; a name that does not exist is left out. A resource that is named several
+times is answered as often, at the cost of one.
 
 Versions: 3 adds each setting's type and its documentation.
 
@@ -10,9 +11,10 @@ runs, so all are read-only; the cluster-wide default (resource name "") has none
 always null.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from enum import IntEnum
+from typing import Final
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.cluster.image import TopicImage
@@ -20,6 +22,7 @@ from odradek.broker.cluster.new_topic import check_name, not_hosted, shown_name
 from odradek.broker.config import BrokerConfig, broker_settings
 from odradek.broker.settings import Setting, text_of
 from odradek.broker.topic_config import TOPIC_SETTINGS, has_broker_value, topic_value
+from odradek.broker.turns import Turns
 from odradek.protocol.apis.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -29,6 +32,15 @@ from odradek.protocol.apis.configs import (
     DescribeConfigsSynonym,
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
+
+SETTING_BYTES: Final = 150
+"""What a setting takes in an answer, with its synonyms."""
+
+DESCRIBE_STEPS: Final = 100
+"""What one resource costs, in steps of a turn."""
+
+KEYS_A_STEP: Final = 20
+"""Names of settings that are looked up in one step."""
 
 
 class ResourceType(IntEnum):
@@ -45,9 +57,34 @@ class ConfigSource(IntEnum):
 async def describe_configs(
     context: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(
-        results=tuple(_describe(context, request, resource) for resource in request.resources)
-    )
+    await context.expect(0, extra_bytes=await _size_bytes(request))
+    turns = Turns()
+    known: dict[Hashable, DescribeConfigsResult] = {}
+    results = []
+    for resource in request.resources:
+        keys = resource.configuration_keys
+        await turns.take(1 + len(keys or ()) // KEYS_A_STEP)
+        named = resource.resource_type, resource.resource_name, keys
+        result = known.get(named)
+        if result is None:
+            await turns.take(DESCRIBE_STEPS)
+            result = known[named] = _describe(context, request, resource)
+        results.append(result)
+    return DescribeConfigsResponse(results=tuple(results))
+
+
+async def _size_bytes(request: DescribeConfigsRequest) -> int:
+    """Return about what an answer with every setting that is asked for takes."""
+    turns = Turns()
+    setting_count = 0
+    for resource in request.resources:
+        await turns.take()
+        is_broker = resource.resource_type == ResourceType.BROKER
+        count = len(broker_settings()) if is_broker else len(TOPIC_SETTINGS)
+        if resource.configuration_keys is not None:
+            count = min(count, len(resource.configuration_keys))
+        setting_count += count
+    return setting_count * SETTING_BYTES
 
 
 def _describe(
@@ -59,7 +96,8 @@ def _describe(
         found = _configs_of(context, resource)
     except KafkaError as error:
         code, message = error.code, error.message
-    names = resource.configuration_keys
+    keys = resource.configuration_keys
+    names = None if keys is None else frozenset(keys)
     return DescribeConfigsResult(
         error_code=code,
         error_message=message,

@@ -15,6 +15,7 @@ from typing import Final
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.turns import Turns
 from odradek.protocol.apis.coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -29,15 +30,19 @@ from odradek.protocol.state_topics import (
 
 STATE_TOPICS: Final = {0: CONSUMER_OFFSETS_TOPIC, 1: TRANSACTION_STATE_TOPIC}
 NOBODY: Final = -1
+HASHED_A_STEP: Final = 20
+"""Characters of a key that are hashed in one step of a turn."""
 
 
 async def find_coordinator(
     context: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
     if context.api_version >= 4:
-        found = [
-            await _coordinator(context, key, request.key_type) for key in request.coordinator_keys
-        ]
+        turns = Turns()
+        found = []
+        for key in request.coordinator_keys:
+            await turns.take(1 + len(key) // HASHED_A_STEP)
+            found.append(await _coordinator(context, key, request.key_type))
         return FindCoordinatorResponse(coordinators=tuple(found))
     one = await _coordinator(context, request.key, request.key_type)
     return FindCoordinatorResponse(

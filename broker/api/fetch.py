@@ -27,7 +27,7 @@ from typing import Final
 
 import trio
 
-from odradek.broker.api.context import RequestContext
+from odradek.broker.api.context import ANSWER_ITEM_BYTES, RequestContext
 from odradek.broker.api.offsets import (
     ISOLATION_LEVELS,
     NOT_SAID,
@@ -35,6 +35,7 @@ from odradek.broker.api.offsets import (
     check_leader_epoch,
 )
 from odradek.broker.partition import Partition
+from odradek.broker.turns import Turns
 from odradek.protocol.apis.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -50,6 +51,8 @@ FULL_FETCH_EPOCHS: Final = frozenset({-1, 0})
 """Session epochs that do not go on with a session: 0 would like a new one, -1 wants none."""
 BY_ID_FROM: Final = 13
 PARTITIONS_BETWEEN_YIELDS: Final = 64
+READING_STEPS: Final = 3
+"""What looking up one partition costs, in steps of a turn."""
 NONE_YET: Final = -1
 
 
@@ -67,35 +70,40 @@ async def fetch(context: RequestContext, request: FetchRequest) -> FetchResponse
     if request.session_epoch not in FULL_FETCH_EPOCHS:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=())
     if request.isolation_level not in ISOLATION_LEVELS:
-        return _refused(context, request, KafkaError(ErrorCode.INVALID_REQUEST))
-    readings = list(_readings(context, request))
+        return await _refused(context, request, KafkaError(ErrorCode.INVALID_REQUEST))
+    turns = Turns()
+    readings = []
+    for reading in _readings(context, request):
+        await turns.take(READING_STEPS)
+        readings.append(reading)
     found = await _poll(context, request, readings)
     by_topic: list[list[PartitionData]] = [[] for _ in request.topics]
     for reading, data in zip(readings, found, strict=True):
+        await turns.take()
         by_topic[reading.topic_number].append(data)
-    return FetchResponse(
-        responses=tuple(
+    responses = []
+    for topic, partitions in zip(request.topics, by_topic, strict=True):
+        await turns.take()
+        responses.append(
             FetchableTopicResponse(
                 topic=topic.topic, topic_id=topic.topic_id, partitions=tuple(partitions)
             )
-            for topic, partitions in zip(request.topics, by_topic, strict=True)
         )
-    )
+    return FetchResponse(responses=tuple(responses))
 
 
-def _refused(context: RequestContext, request: FetchRequest, error: KafkaError) -> FetchResponse:
+async def _refused(
+    context: RequestContext, request: FetchRequest, error: KafkaError
+) -> FetchResponse:
     """For the whole request, which before version 7 only its partitions can say."""
     topics = () if context.api_version >= BY_ID_FROM else request.topics
-    return FetchResponse(
-        error_code=error.code,
-        responses=tuple(
-            FetchableTopicResponse(
-                topic=topic.topic,
-                partitions=tuple(_failed(None, wanted, error) for wanted in topic.partitions),
-            )
-            for topic in topics
-        ),
-    )
+    turns = Turns()
+    responses = []
+    for topic in topics:
+        await turns.take()
+        failed = await turns.map(lambda wanted: _failed(None, wanted, error), topic.partitions)
+        responses.append(FetchableTopicResponse(topic=topic.topic, partitions=tuple(failed)))
+    return FetchResponse(error_code=error.code, responses=tuple(responses))
 
 
 def _readings(context: RequestContext, request: FetchRequest) -> Iterator[Reading]:
@@ -133,7 +141,7 @@ async def _poll(
     min_bytes = min(request.min_bytes, max_bytes)
     deadline = trio.current_time() + max(0, request.max_wait_ms) / 1000
     partitions_bytes = sum(max(0, reading.wanted.partition_max_bytes) for reading in readings)
-    room_bytes = min(max_bytes, partitions_bytes)
+    room_bytes = min(max_bytes, partitions_bytes) + len(readings) * ANSWER_ITEM_BYTES
     while True:
         with context.core.partitions.watch(
             [reading.partition for reading in readings if reading.partition is not None]

@@ -15,13 +15,15 @@ Differs from Kafka: a new group is not stored before it has an assignment; membe
 size and number of groups are bounded (`broker/group/limits.py`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Final
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.group.members import Group, Member, MemberProtocol
 from odradek.broker.group.requests import Claim, Joined, Joining, MemberIdRequiredError, Syncing
 from odradek.broker.group.state import GroupState
+from odradek.broker.turns import Turns
 from odradek.protocol.apis.group import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -33,6 +35,7 @@ from odradek.protocol.apis.group import (
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
+    JoinGroupRequestProtocol,
     JoinGroupResponse,
     JoinGroupResponseMember,
     LeaveGroupRequest,
@@ -58,13 +61,16 @@ CLASSIC: Final = "classic"
 GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 """Everything that may be done to a group: read, delete, describe, and its configs' two."""
 NOT_ASKED: Final = -(2**31)
+DESCRIBE_STEPS: Final = 4
+"""What one group costs, in steps of a turn."""
 
 
 async def join_group(context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
     version = context.api_version
     try:
         await context.core.cluster.ensure_state_topic(CONSUMER_OFFSETS_TOPIC)
-        joined = await context.core.groups.join_group(_joining(context, request))
+        protocols = await Turns().map(_protocol, request.protocols)
+        joined = await context.core.groups.join_group(_joining(context, request, protocols))
     except KafkaError as error:
         member_id = request.member_id
         if isinstance(error, MemberIdRequiredError):
@@ -81,7 +87,13 @@ async def join_group(context: RequestContext, request: JoinGroupRequest) -> Join
     return _joined_response(joined)
 
 
-def _joining(context: RequestContext, request: JoinGroupRequest) -> Joining:
+def _protocol(asked: JoinGroupRequestProtocol) -> MemberProtocol:
+    return MemberProtocol(asked.name, asked.metadata)
+
+
+def _joining(
+    context: RequestContext, request: JoinGroupRequest, protocols: Iterable[MemberProtocol]
+) -> Joining:
     version = context.api_version
     return Joining(
         group_id=request.group_id,
@@ -90,7 +102,7 @@ def _joining(context: RequestContext, request: JoinGroupRequest) -> Joining:
         client_id=context.client_id,
         client_host=f"/{context.host}",  # as Java prints an address
         protocol_type=request.protocol_type,
-        protocols=tuple(MemberProtocol(each.name, each.metadata) for each in request.protocols),
+        protocols=tuple(protocols),
         session_timeout_ms=request.session_timeout_ms,
         rebalance_timeout_ms=request.rebalance_timeout_ms
         if version
@@ -124,6 +136,11 @@ async def sync_group(context: RequestContext, request: SyncGroupRequest) -> Sync
     names_protocol = request.protocol_type is not None and request.protocol_name is not None
     if context.api_version >= SYNC_NAMES_PROTOCOL_FROM and not names_protocol:
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL, assignment=b"")
+    turns = Turns()
+    assignments = {}
+    for each in request.assignments:
+        await turns.take()
+        assignments[each.member_id] = each.assignment
     try:
         synced = await context.core.groups.sync_group(
             Syncing(
@@ -131,7 +148,7 @@ async def sync_group(context: RequestContext, request: SyncGroupRequest) -> Sync
                 claim=_claim(request),
                 protocol_type=request.protocol_type,
                 protocol_name=request.protocol_name,
-                assignments={each.member_id: each.assignment for each in request.assignments},
+                assignments=assignments,
             )
         )
     except KafkaError as error:
@@ -163,10 +180,8 @@ async def heartbeat(context: RequestContext, request: HeartbeatRequest) -> Heart
 async def leave_group(context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
     is_many = context.api_version >= MANY_LEAVE_FROM
     members = request.members if is_many else (MemberIdentity(member_id=request.member_id),)
-    leaving = [
-        Claim(member_id=each.member_id, group_instance_id=each.group_instance_id)
-        for each in members
-    ]
+    turns = Turns()
+    leaving = await turns.map(_leaving, members)
     try:
         codes = await context.core.groups.leave_group(request.group_id, leaving)
     except KafkaError as error:
@@ -175,14 +190,18 @@ async def leave_group(context: RequestContext, request: LeaveGroupRequest) -> Le
         return LeaveGroupResponse(error_code=codes[0])
     return LeaveGroupResponse(
         error_code=ErrorCode.NONE,
-        members=tuple(
-            MemberResponse(
-                member_id=each.member_id,
-                group_instance_id=each.group_instance_id,
-                error_code=code,
-            )
-            for each, code in zip(members, codes, strict=True)
-        ),
+        members=tuple(await turns.map(_left, tuple(zip(members, codes, strict=True)))),
+    )
+
+
+def _leaving(member: MemberIdentity) -> Claim:
+    return Claim(member_id=member.member_id, group_instance_id=member.group_instance_id)
+
+
+def _left(found: tuple[MemberIdentity, ErrorCode]) -> MemberResponse:
+    member, code = found
+    return MemberResponse(
+        member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=code
     )
 
 
@@ -190,9 +209,30 @@ async def describe_groups(
     context: RequestContext, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    turns = Turns()
+    counts = await turns.distinct(request.groups)
+    await _expect_groups(context, counts, turns)
+    described = {}
+    for group_id in counts:
+        await turns.take(DESCRIBE_STEPS)
+        described[group_id] = _describe(context, group_id, operations)
+        await turns.take(len(described[group_id].members))
     return DescribeGroupsResponse(
-        groups=tuple(_describe(context, group_id, operations) for group_id in request.groups)
+        groups=tuple(await turns.map(described.__getitem__, request.groups))
     )
+
+
+async def _expect_groups(context: RequestContext, counts: Mapping[str, int], turns: Turns) -> None:
+    """Ask for room for so many descriptions of each group."""
+    item_count = size_bytes = 0
+    for group_id, count in counts.items():
+        await turns.take(DESCRIBE_STEPS)
+        item_count += count
+        with suppress(KafkaError):
+            group = context.core.groups.describe_group(group_id)
+            item_count += count * len(group.members)
+            size_bytes += count * group.size_bytes
+    await context.expect(item_count, extra_bytes=size_bytes)
 
 
 def _describe(context: RequestContext, group_id: str, operations: int) -> DescribedGroup:
@@ -243,34 +283,37 @@ async def list_groups(context: RequestContext, request: ListGroupsRequest) -> Li
         groups = context.core.groups.list_groups()
     except KafkaError as error:
         return ListGroupsResponse(error_code=error.code, groups=())
-    states, types = _lowered(request.states_filter), _lowered(request.types_filter)
-    return ListGroupsResponse(
-        error_code=ErrorCode.NONE,
-        groups=tuple(
-            ListedGroup(
-                group_id=group.group_id,
-                protocol_type=group.protocol_type or "",
-                group_state=group.state.value,
-                group_type=CLASSIC,
-            )
-            for group in groups
-            if (not states or group.state.value.lower() in states)
-            and (not types or CLASSIC in types)
-        ),
+    turns = Turns()
+    states = frozenset(await turns.map(str.lower, request.states_filter))
+    types = frozenset(await turns.map(str.lower, request.types_filter))
+    await context.expect(len(groups))
+    listed = []
+    for group in groups:
+        await turns.take()
+        is_wanted = not states or group.state.value.lower() in states
+        if is_wanted and (not types or CLASSIC in types):
+            listed.append(_listed(group))
+    return ListGroupsResponse(error_code=ErrorCode.NONE, groups=tuple(listed))
+
+
+def _listed(group: Group) -> ListedGroup:
+    return ListedGroup(
+        group_id=group.group_id,
+        protocol_type=group.protocol_type or "",
+        group_state=group.state.value,
+        group_type=CLASSIC,
     )
-
-
-def _lowered(names: Iterable[str]) -> frozenset[str]:
-    return frozenset(name.lower() for name in names)
 
 
 async def delete_groups(
     context: RequestContext, request: DeleteGroupsRequest
 ) -> DeleteGroupsResponse:
-    results = await context.core.groups.delete_groups(request.groups_names)
-    return DeleteGroupsResponse(
-        results=tuple(
-            DeletableGroupResult(group_id=group_id, error_code=code)
-            for group_id, code in results.items()
-        )
-    )
+    turns = Turns()
+    names = await turns.distinct(request.groups_names)
+    results = await context.core.groups.delete_groups(names)
+    return DeleteGroupsResponse(results=tuple(await turns.map(_deleted, tuple(results.items()))))
+
+
+def _deleted(result: tuple[str, ErrorCode]) -> DeletableGroupResult:
+    group_id, code = result
+    return DeletableGroupResult(group_id=group_id, error_code=code)

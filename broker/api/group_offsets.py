@@ -1,34 +1,32 @@
-"""Offsets of groups: OffsetCommit, key 8, versions 2-10; OffsetFetch, key 9, 1-10; TxnOffsetCommit,
-key 28, 0-5.
+"""Offsets of groups: OffsetCommit, key 8, versions 2-10; OffsetFetch, key 9, 1-10.
 
 Behaviour: an offset is answered for when it is on disk. One that was sent in a transaction is seen
 by nobody before the transaction has committed; until it ends, OffsetFetch with require_stable
-answers UNSTABLE_OFFSET_COMMIT for its partition (KIP-447). TxnOffsetCommit is only taken while the
-transaction coordinator says that the group's partition is in the producer's open transaction
-(KIP-890), and it is the log that says whether the producer's epoch is still good.
+answers UNSTABLE_OFFSET_COMMIT for its partition (KIP-447). A group that is named several times is
+answered as often.
 
 Versions: OffsetCommit and OffsetFetch 10 name topics by id. OffsetCommit 2-4 may ask for a
 retention time; 9 knows GROUP_ID_NOT_FOUND, before it was ILLEGAL_GENERATION. OffsetFetch 1 has its
 errors in the partitions, 2-7 one for all, 8 has many groups with one each; a null list of topics
-asks for all. TxnOffsetCommit 2 knows COORDINATOR_LOAD_IN_PROGRESS, 3 says which member commits, 4
-knows TRANSACTION_ABORTABLE, 5 adds the group's partition to the transaction by itself.
+asks for all.
 
 Differs from Kafka: asked for all offsets of a group, stable, we also name partitions whose first
-offset is pending. A group id has at most 1 KiB.
+offset is pending. A group id has at most 1 KiB. More than 500 offsets are stored in parts.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 from uuid import UUID
 
 from odradek.broker.api.context import RequestContext
-from odradek.broker.api.transactional import note_opener, tell_refused
 from odradek.broker.group.requests import Claim, Committing, FetchedOffset, OffsetToStore
 from odradek.broker.topic_partition import TopicPartition
-from odradek.broker.txn.transaction import ProducerIdAndEpoch
+from odradek.broker.turns import Turns
 from odradek.protocol.apis.group_offsets import (
     OffsetCommitRequest,
+    OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
@@ -43,12 +41,6 @@ from odradek.protocol.apis.group_offsets import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from odradek.protocol.apis.txn import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
-)
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.schema import ZERO_UUID
 from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC
@@ -58,9 +50,10 @@ COMMIT_GROUP_NOT_FOUND_FROM: Final = 9
 FETCH_BY_ID_FROM: Final = 10
 FETCH_MANY_FROM: Final = 8
 FETCH_ONE_ERROR_FROM: Final = 2
-TXN_LOADING_FROM: Final = 2
-TXN_ABORTABLE_FROM: Final = 4
-TXN_ADDS_FROM: Final = 5
+OFFSETS_AT_ONCE: Final = 500
+"""Offsets that are stored, or fetched, without a checkpoint in between."""
+FETCH_STEPS: Final = 3
+"""What one group costs, in steps of a turn, besides its offsets."""
 
 Codes = Mapping[TopicPartition, ErrorCode]
 
@@ -71,11 +64,13 @@ Codes = Mapping[TopicPartition, ErrorCode]
 async def offset_commit(
     context: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse:
+    turns = Turns()
     wanted: dict[TopicPartition, OffsetToStore] = {}
     codes: dict[TopicPartition, ErrorCode] = {}
     for topic in request.topics:
         name = _commit_name(context, topic)
         for each in topic.partitions:
+            await turns.take()
             partition = TopicPartition(name, each.partition_index)
             if context.core.cluster.image.has_partition(*partition):
                 wanted[partition] = OffsetToStore(
@@ -87,23 +82,39 @@ async def offset_commit(
                 )
             else:
                 codes[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    committing = Committing(
-        group_id=request.group_id,
-        claim=Claim(
-            member_id=request.member_id,
-            group_instance_id=request.group_instance_id,
-            generation_id=request.generation_id_or_member_epoch,
-        ),
-        offsets=wanted,
+    claim = Claim(
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        generation_id=request.generation_id_or_member_epoch,
     )
-    try:
-        await context.core.cluster.ensure_state_topic(CONSUMER_OFFSETS_TOPIC)
-        codes.update(await context.core.groups.commit_offsets(committing))
-    except KafkaError as error:
-        codes.update(dict.fromkeys(wanted, _commit_code(error.code, context.api_version)))
-    return OffsetCommitResponse(
-        topics=tuple(_commit_result(context, topic, codes) for topic in request.topics)
-    )
+    for some in some_at_a_time(wanted):
+        committing = Committing(group_id=request.group_id, claim=claim, offsets=some)
+        try:
+            await context.core.cluster.ensure_state_topic(CONSUMER_OFFSETS_TOPIC)
+            codes.update(await context.core.groups.commit_offsets(committing))
+        except KafkaError as error:
+            codes.update(dict.fromkeys(some, _commit_code(error.code, context.api_version)))
+    topics = []
+    for topic in request.topics:
+        await turns.take()
+        topics.append(await _commit_result(context, topic, codes, turns))
+    return OffsetCommitResponse(topics=tuple(topics))
+
+
+def some_at_a_time(
+    offsets: Mapping[TopicPartition, OffsetToStore],
+) -> Iterator[Mapping[TopicPartition, OffsetToStore]]:
+    """Cut a commit into parts that are checked and appended without a checkpoint.
+
+    Each partition is answered for itself, so the parts may have different fates. Without offsets
+    there is one empty part: the commit is checked nevertheless.
+    """
+    if len(offsets) <= OFFSETS_AT_ONCE:
+        yield offsets
+        return
+    left = iter(offsets.items())
+    while some := dict(islice(left, OFFSETS_AT_ONCE)):
+        yield some
 
 
 def _commit_name(context: RequestContext, topic: OffsetCommitRequestTopic) -> str:
@@ -124,23 +135,24 @@ def _commit_code(code: ErrorCode, version: int) -> ErrorCode:
     return code
 
 
-def _commit_result(
-    context: RequestContext, topic: OffsetCommitRequestTopic, codes: Codes
+async def _commit_result(
+    context: RequestContext, topic: OffsetCommitRequestTopic, codes: Codes, turns: Turns
 ) -> OffsetCommitResponseTopic:
     name = _commit_name(context, topic)
     is_known = bool(name) or context.api_version < COMMIT_BY_ID_FROM
+
+    def result(each: OffsetCommitRequestPartition) -> OffsetCommitResponsePartition:
+        code = ErrorCode.UNKNOWN_TOPIC_ID
+        if is_known:
+            # The id may have been unknown when the offsets were stored.
+            where = TopicPartition(name, each.partition_index)
+            code = codes.get(where, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
+
     return OffsetCommitResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
-        partitions=tuple(
-            OffsetCommitResponsePartition(
-                partition_index=each.partition_index,
-                error_code=codes[TopicPartition(name, each.partition_index)]
-                if is_known
-                else ErrorCode.UNKNOWN_TOPIC_ID,
-            )
-            for each in topic.partitions
-        ),
+        partitions=tuple(await turns.map(result, topic.partitions)),
     )
 
 
@@ -157,58 +169,95 @@ class FetchedTopic:
 
 
 async def offset_fetch(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    turns = Turns()
     if context.api_version >= FETCH_MANY_FROM:
-        return OffsetFetchResponse(
-            groups=tuple(_fetch_group(context, request, each) for each in request.groups)
-        )
+        return OffsetFetchResponse(groups=tuple(await _fetch_groups(context, request, turns)))
     topics = request.topics
+    if topics is None:
+        await context.expect(_offset_count(context, request.group_id))
     asked = None
     if topics is not None:
         asked = [(topic.name, ZERO_UUID, topic.partition_indexes) for topic in topics]
     try:
-        fetched = _fetch(context, request.group_id, asked, require_stable=request.require_stable)
+        fetched = await _fetch(
+            context, request.group_id, asked, require_stable=request.require_stable, turns=turns
+        )
     except KafkaError as error:
-        return _failed_fetch(context, request, error.code)
-    return OffsetFetchResponse(
-        topics=tuple(_response_topic(topic) for topic in fetched), error_code=ErrorCode.NONE
-    )
+        return await _failed_fetch(context, request, error.code, turns)
+    found = []
+    for topic in fetched:
+        await turns.take()
+        found.append(await _response_topic(topic, turns))
+    return OffsetFetchResponse(topics=tuple(found), error_code=ErrorCode.NONE)
 
 
-def _failed_fetch(
-    context: RequestContext, request: OffsetFetchRequest, code: ErrorCode
+async def _failed_fetch(
+    context: RequestContext, request: OffsetFetchRequest, code: ErrorCode, turns: Turns
 ) -> OffsetFetchResponse:
     if context.api_version >= FETCH_ONE_ERROR_FROM:
         return OffsetFetchResponse(error_code=code)
     failed = FetchedOffset(error=code)
-    return OffsetFetchResponse(
-        topics=tuple(
-            _response_topic(
-                FetchedTopic(
-                    topic.name, ZERO_UUID, [(index, failed) for index in topic.partition_indexes]
-                )
-            )
-            for topic in request.topics or ()
-        )
-    )
+    topics = []
+    for topic in request.topics or ():
+        await turns.take()
+        offsets = await turns.map(lambda index: (index, failed), topic.partition_indexes)
+        topics.append(await _response_topic(FetchedTopic(topic.name, ZERO_UUID, offsets), turns))
+    return OffsetFetchResponse(topics=tuple(topics))
 
 
-def _fetch_group(
-    context: RequestContext, request: OffsetFetchRequest, group: OffsetFetchRequestGroup
+async def _fetch_groups(
+    context: RequestContext, request: OffsetFetchRequest, turns: Turns
+) -> list[OffsetFetchResponseGroup]:
+    """One answer for each group that is named; what is named again is looked up once."""
+    item_count = 0
+    for group in request.groups:
+        await turns.take(FETCH_STEPS)
+        item_count += 1 if group.topics is not None else _offset_count(context, group.group_id)
+    await context.expect(item_count)
+    known: dict[str, OffsetFetchResponseGroup] = {}
+    found = []
+    for group in request.groups:
+        await turns.take(FETCH_STEPS)
+        if group.topics is not None:
+            found.append(await _fetch_group(context, request, group, turns))
+            continue
+        if group.group_id not in known:
+            known[group.group_id] = await _fetch_group(context, request, group, turns)
+        found.append(known[group.group_id])
+    return found
+
+
+def _offset_count(context: RequestContext, group_id: str) -> int:
+    try:
+        return 1 + context.core.groups.offset_count(group_id)
+    except KafkaError:
+        return 1
+
+
+async def _fetch_group(
+    context: RequestContext,
+    request: OffsetFetchRequest,
+    group: OffsetFetchRequestGroup,
+    turns: Turns,
 ) -> OffsetFetchResponseGroup:
     asked = None
     if group.topics is not None:
-        asked = [
-            (_fetch_name(context, topic), topic.topic_id, topic.partition_indexes)
-            for topic in group.topics
-        ]
+        asked = await turns.map(
+            lambda topic: (_fetch_name(context, topic), topic.topic_id, topic.partition_indexes),
+            group.topics,
+        )
     try:
-        fetched = _fetch(context, group.group_id, asked, require_stable=request.require_stable)
+        fetched = await _fetch(
+            context, group.group_id, asked, require_stable=request.require_stable, turns=turns
+        )
     except KafkaError as error:
         return OffsetFetchResponseGroup(group_id=group.group_id, topics=(), error_code=error.code)
+    topics = []
+    for topic in fetched:
+        await turns.take()
+        topics.append(await _response_topics(topic, turns))
     return OffsetFetchResponseGroup(
-        group_id=group.group_id,
-        topics=tuple(_response_topics(topic) for topic in fetched),
-        error_code=ErrorCode.NONE,
+        group_id=group.group_id, topics=tuple(topics), error_code=ErrorCode.NONE
     )
 
 
@@ -218,43 +267,51 @@ def _fetch_name(context: RequestContext, topic: OffsetFetchRequestTopics) -> str
     return _name_of(context, topic.topic_id)
 
 
-def _fetch(
+async def _fetch(
     context: RequestContext,
     group_id: str,
     asked: Sequence[tuple[str, UUID, Sequence[int]]] | None,
     *,
     require_stable: bool,
+    turns: Turns,
 ) -> list[FetchedTopic]:
     """Offsets by topic. Raises KafkaError for all of them."""
     groups = context.core.groups
     if asked is None:
-        found = groups.fetch_offsets(group_id, None, require_stable=require_stable)
-        return _by_topic(context, found)
-    partitions = [TopicPartition(name, index) for name, _, indexes in asked for index in indexes]
-    found = groups.fetch_offsets(group_id, partitions, require_stable=require_stable)
+        found = await groups.fetch_many_offsets(
+            group_id, None, require_stable=require_stable, turns=turns
+        )
+        return await _by_topic(context, found, turns)
+    partitions = await turns.distinct(
+        TopicPartition(name, index) for name, _, indexes in asked for index in indexes
+    )
+    if len(partitions) <= OFFSETS_AT_ONCE:
+        found = groups.fetch_offsets(group_id, partitions, require_stable=require_stable)
+    else:
+        found = await groups.fetch_many_offsets(
+            group_id, partitions, require_stable=require_stable, turns=turns
+        )
     unknown = FetchedOffset(error=ErrorCode.UNKNOWN_TOPIC_ID)
     fetched = []
     for name, topic_id, indexes in asked:
         is_unknown = not name and context.api_version >= FETCH_BY_ID_FROM
-        offsets = [
-            (
-                index,
-                unknown
-                if is_unknown
-                else _of_this_topic(context, name, found[TopicPartition(name, index)]),
-            )
-            for index in indexes
-        ]
+        offsets = []
+        for index in indexes:
+            await turns.take()
+            stored = found[TopicPartition(name, index)]
+            own = unknown if is_unknown else _of_this_topic(context, name, stored)
+            offsets.append((index, own))
         fetched.append(FetchedTopic(name, topic_id, offsets))
     return fetched
 
 
-def _by_topic(
-    context: RequestContext, found: Mapping[TopicPartition, FetchedOffset]
+async def _by_topic(
+    context: RequestContext, found: Mapping[TopicPartition, FetchedOffset], turns: Turns
 ) -> list[FetchedTopic]:
     """All that a group has; where topics go by id, those that are there no more cannot be named."""
     by_name: dict[str, list[tuple[int, FetchedOffset]]] = {}
     for (name, index), offset in found.items():
+        await turns.take()
         own = _of_this_topic(context, name, offset)
         if own is offset:
             by_name.setdefault(name, []).append((index, own))
@@ -274,158 +331,35 @@ def _of_this_topic(context: RequestContext, name: str, fetched: FetchedOffset) -
     return FetchedOffset()
 
 
-def _response_topic(topic: FetchedTopic) -> OffsetFetchResponseTopic:
-    return OffsetFetchResponseTopic(
-        name=topic.name,
-        partitions=tuple(
-            OffsetFetchResponsePartition(
-                partition_index=index,
-                committed_offset=fetched.offset,
-                committed_leader_epoch=fetched.leader_epoch,
-                metadata=fetched.metadata,
-                error_code=fetched.error,
-            )
-            for index, fetched in topic.offsets
-        ),
+async def _response_topic(topic: FetchedTopic, turns: Turns) -> OffsetFetchResponseTopic:
+    partitions = await turns.map(_response_partition, topic.offsets)
+    return OffsetFetchResponseTopic(name=topic.name, partitions=tuple(partitions))
+
+
+def _response_partition(offset: tuple[int, FetchedOffset]) -> OffsetFetchResponsePartition:
+    index, fetched = offset
+    return OffsetFetchResponsePartition(
+        partition_index=index,
+        committed_offset=fetched.offset,
+        committed_leader_epoch=fetched.leader_epoch,
+        metadata=fetched.metadata,
+        error_code=fetched.error,
     )
 
 
-def _response_topics(topic: FetchedTopic) -> OffsetFetchResponseTopics:
+async def _response_topics(topic: FetchedTopic, turns: Turns) -> OffsetFetchResponseTopics:
+    partitions = await turns.map(_response_partitions, topic.offsets)
     return OffsetFetchResponseTopics(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        partitions=tuple(
-            OffsetFetchResponsePartitions(
-                partition_index=index,
-                committed_offset=fetched.offset,
-                committed_leader_epoch=fetched.leader_epoch,
-                metadata=fetched.metadata,
-                error_code=fetched.error,
-            )
-            for index, fetched in topic.offsets
-        ),
+        name=topic.name, topic_id=topic.topic_id, partitions=tuple(partitions)
     )
 
 
-# TxnOffsetCommit
-
-
-async def txn_offset_commit(
-    context: RequestContext, request: TxnOffsetCommitRequest
-) -> TxnOffsetCommitResponse:
-    image = context.core.cluster.image
-    wanted: dict[TopicPartition, OffsetToStore] = {}
-    codes: dict[TopicPartition, ErrorCode] = {}
-    for topic in request.topics:
-        for each in topic.partitions:
-            partition = TopicPartition(topic.name, each.partition_index)
-            if image.has_partition(*partition):
-                wanted[partition] = OffsetToStore(
-                    offset=each.committed_offset,
-                    leader_epoch=each.committed_leader_epoch,
-                    metadata=each.committed_metadata or "",
-                    topic_id=image.topics[topic.name].topic_id,
-                )
-            else:
-                codes[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    producer = ProducerIdAndEpoch(
-        producer_id=request.producer_id, producer_epoch=request.producer_epoch
+def _response_partitions(offset: tuple[int, FetchedOffset]) -> OffsetFetchResponsePartitions:
+    index, fetched = offset
+    return OffsetFetchResponsePartitions(
+        partition_index=index,
+        committed_offset=fetched.offset,
+        committed_leader_epoch=fetched.leader_epoch,
+        metadata=fetched.metadata,
+        error_code=fetched.error,
     )
-    try:
-        if wanted:
-            codes.update(await _commit_in_transaction(context, request, producer, wanted))
-            context.saw(request.transactional_id, producer)
-    except KafkaError as error:
-        what = f"storing offsets of {request.group_id!r}"
-        tell_refused(context, request.transactional_id, producer, what, error)
-        codes.update(dict.fromkeys(wanted, _transaction_code(error.code, context.api_version)))
-    return TxnOffsetCommitResponse(
-        topics=tuple(
-            TxnOffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=tuple(
-                    TxnOffsetCommitResponsePartition(
-                        partition_index=each.partition_index,
-                        error_code=codes[TopicPartition(topic.name, each.partition_index)],
-                    )
-                    for each in topic.partitions
-                ),
-            )
-            for topic in request.topics
-        )
-    )
-
-
-async def _commit_in_transaction(
-    context: RequestContext,
-    request: TxnOffsetCommitRequest,
-    producer: ProducerIdAndEpoch,
-    offsets: Mapping[TopicPartition, OffsetToStore],
-) -> Codes:
-    core = context.core
-    if not request.group_id:
-        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
-    await core.cluster.ensure_state_topic(CONSUMER_OFFSETS_TOPIC)
-    partition = TopicPartition(CONSUMER_OFFSETS_TOPIC, core.groups.partition_for(request.group_id))
-    try:
-        log = core.partitions.get(*partition)
-    except KafkaError as error:
-        raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{partition} is offline") from error
-    if log.has_newer_epoch(producer.producer_id, producer.producer_epoch):
-        raise KafkaError(
-            ErrorCode.INVALID_PRODUCER_EPOCH, f"{partition} has seen a later epoch (KAFKA-19690)"
-        )
-    if not log.has_open_transaction(producer.producer_id, producer.producer_epoch):
-        await _admit(context, request, producer, partition)
-    # No checkpoint between what was just verified and the append (KAFKA-14884).
-    codes = await core.groups.commit_transaction_offsets(
-        Committing(
-            group_id=request.group_id,
-            claim=Claim(
-                member_id=request.member_id,
-                group_instance_id=request.group_instance_id,
-                generation_id=request.generation_id,
-            ),
-            offsets=offsets,
-        ),
-        producer_id=request.producer_id,
-        producer_epoch=request.producer_epoch,
-    )
-    note_opener(context, log, request.producer_id, request.transactional_id)
-    return codes
-
-
-async def _admit(
-    context: RequestContext,
-    request: TxnOffsetCommitRequest,
-    producer: ProducerIdAndEpoch,
-    partition: TopicPartition,
-) -> None:
-    """Only the first offsets of a transaction in a partition: the log knows the others."""
-    core = context.core
-    if context.api_version >= TXN_ADDS_FROM:
-        await core.transactions.add_partitions(
-            transactional_id=request.transactional_id,
-            producer=producer,
-            partitions=[partition],
-            transaction_version=2,
-        )
-    if core.config.transaction_partition_verification_enable:
-        verified = core.transactions.verify(
-            transactional_id=request.transactional_id, producer=producer, partitions=[partition]
-        )
-        if verified[partition] is not ErrorCode.NONE:
-            raise KafkaError(verified[partition], f"{partition} is not in the transaction")
-
-
-def _transaction_code(code: ErrorCode, version: int) -> ErrorCode:
-    """A refusal as a producer of this version understands it; it never hears PRODUCER_FENCED."""
-    if code is ErrorCode.PRODUCER_FENCED:
-        return ErrorCode.INVALID_PRODUCER_EPOCH
-    if code is ErrorCode.TRANSACTION_ABORTABLE and version < TXN_ABORTABLE_FROM:
-        return ErrorCode.INVALID_TXN_STATE
-    if code is ErrorCode.GROUP_ID_NOT_FOUND:
-        return ErrorCode.ILLEGAL_GENERATION
-    if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < TXN_LOADING_FROM:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    return code

@@ -23,12 +23,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-import trio
-
 from odradek.broker.api.context import RequestContext
 from odradek.broker.api.parallel import for_each
 from odradek.broker.partitions import Partition
 from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.turns import Turns
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
 from odradek.protocol.apis.txn import (
     WritableTxnMarker,
@@ -42,8 +41,8 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC
 
 BETWEEN_MARKERS: Final = "between-markers"
-AT_A_TIME: Final = 100
-"""Markers that are written before others have their turn."""
+MARKER_STEPS: Final = 5
+"""What one marker costs, in steps of a turn."""
 IN_PROCESS: Final = "in-process"
 """The host of what this broker asks of itself (`peers.py`); no client has such an address."""
 
@@ -63,12 +62,17 @@ class Write:
 async def write_txn_markers(
     context: RequestContext, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse:
-    flat = [write for marker in request.markers for write in _writes(marker)]
+    turns = Turns()
+    flat = []
+    for marker in request.markers:
+        await turns.take()
+        for write in _writes(marker):
+            await turns.take()
+            flat.append(write)
     for number, write in enumerate(flat):
         if number:
             context.core.reached(BETWEEN_MARKERS)
-        if number % AT_A_TIME == AT_A_TIME - 1:
-            await trio.lowlevel.checkpoint()
+        await turns.take(MARKER_STEPS)
         _append(context, write)
 
     async def finish(write: Write) -> None:
@@ -77,7 +81,7 @@ async def write_txn_markers(
     await for_each([write for write in flat if write.code is ErrorCode.NONE], finish)
     if context.host != IN_PROCESS:
         await _tell(context, flat)
-    return WriteTxnMarkersResponse(markers=_results(flat))
+    return WriteTxnMarkersResponse(markers=await _results(flat, turns))
 
 
 def _writes(marker: WritableTxnMarker) -> Iterator[Write]:
@@ -123,7 +127,9 @@ async def _finish(context: RequestContext, write: Write) -> None:
 
 
 async def _tell(context: RequestContext, writes: Iterable[Write]) -> None:
-    for number, write in enumerate(writes, 1):
+    turns = Turns()
+    for write in writes:
+        await turns.take(MARKER_STEPS)
         marker = write.marker
         context.core.transactions.marked_by_hand(
             partition=write.where,
@@ -134,29 +140,26 @@ async def _tell(context: RequestContext, writes: Iterable[Write]) -> None:
             code=write.code,
             client=context.client,
         )
-        if number % AT_A_TIME == 0:
-            await trio.lowlevel.checkpoint()
 
 
-def _results(writes: Iterable[Write]) -> tuple[WritableTxnMarkerResult, ...]:
+async def _results(writes: Iterable[Write], turns: Turns) -> tuple[WritableTxnMarkerResult, ...]:
     """One result for each producer: clients look for them by producer id."""
     found: dict[int, dict[str, dict[int, ErrorCode]]] = {}
     for write in writes:
+        await turns.take()
         of_producer = found.setdefault(write.marker.producer_id, {})
         of_producer.setdefault(write.where.topic, {})[write.where.partition] = write.code
-    return tuple(
-        WritableTxnMarkerResult(
-            producer_id=producer_id,
-            topics=tuple(
-                WritableTxnMarkerTopicResult(
-                    name=topic,
-                    partitions=tuple(
-                        WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
-                        for index, code in partitions.items()
-                    ),
-                )
-                for topic, partitions in topics.items()
-            ),
-        )
-        for producer_id, topics in found.items()
-    )
+    results = []
+    for producer_id, by_topic in found.items():
+        topics = []
+        for topic, partitions in by_topic.items():
+            await turns.take()
+            codes = await turns.map(_partition_result, tuple(partitions.items()))
+            topics.append(WritableTxnMarkerTopicResult(name=topic, partitions=tuple(codes)))
+        results.append(WritableTxnMarkerResult(producer_id=producer_id, topics=tuple(topics)))
+    return tuple(results)
+
+
+def _partition_result(result: tuple[int, ErrorCode]) -> WritableTxnMarkerPartitionResult:
+    index, code = result
+    return WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)

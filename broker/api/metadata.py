@@ -3,7 +3,8 @@
 Behaviour: brokers, topics, partitions and their leaders, as of one image of the cluster. A topic
 that is asked for by name and not there is made with `num.partitions` partitions, if the broker's
 `auto.create.topics.enable` and the request allow it, and is in the same answer. Null asks for every
-topic, an empty list for none (in version 0 it is the empty list that asks for all). A partition
+topic, an empty list for none (in version 0 it is the empty list that asks for all). A topic that is
+named several times is answered once. A partition
 that is offline has LEADER_NOT_AVAILABLE, no leader (-1), and this broker in its offline replicas.
 
 Versions: 4 lets the client forbid auto-creation; 10 brings topic ids; 12 looks topics up by id: an
@@ -16,12 +17,15 @@ UNKNOWN_SERVER_ERROR.
 """
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
+from uuid import UUID
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.cluster.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from odradek.broker.cluster.new_topic import check_name
 from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.turns import Turns
 from odradek.protocol.apis.metadata import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -45,15 +49,18 @@ BROKERS: Final = 1
 CONTROLLERS: Final = 2
 """The endpoint type of DescribeCluster that we have; 2 would be controllers."""
 
+Found = TopicImage | MetadataResponseTopic
+"""A topic that is there, or the refusal of one."""
+
 
 async def metadata(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
     wants_all = request.topics is None or (context.api_version == 0 and not request.topics)
+    found: Iterable[Found]
     if wants_all:
-        there = context.core.cluster.image.topics.values()
-        topics = tuple(_topic(context, topic) for topic in there)
+        found = context.core.cluster.image.topics.values()
     else:
-        found = [await _wanted(context, request, wanted) for wanted in request.topics or ()]
-        topics = tuple(found)
+        found = await _wanted_topics(context, request)
+    topics = await _described(context, found)
     image = context.core.cluster.image
     return MetadataResponse(
         brokers=tuple(
@@ -62,19 +69,50 @@ async def metadata(context: RequestContext, request: MetadataRequest) -> Metadat
         ),
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
-        topics=topics,
+        topics=tuple(topics),
     )
+
+
+async def _wanted_topics(context: RequestContext, request: MetadataRequest) -> list[Found]:
+    """What is asked for, once each: Kafka makes a set of names, and one of ids."""
+    turns = Turns()
+    seen: set[tuple[UUID, str | None]] = set()
+    found = []
+    for wanted in request.topics or ():
+        await turns.take()
+        key = wanted.topic_id, wanted.name
+        if key not in seen:
+            seen.add(key)
+            found.append(await _wanted(context, request, wanted))
+    return found
+
+
+async def _described(
+    context: RequestContext, found: Iterable[Found]
+) -> list[MetadataResponseTopic]:
+    found = list(found)
+    partition_count = sum(len(each.partitions) for each in found if isinstance(each, TopicImage))
+    await context.expect(len(found) + partition_count)
+    turns = Turns()
+    described = []
+    for each in found:
+        await turns.take()
+        if isinstance(each, TopicImage):
+            work = partial(_partition, context, each.name)
+            each = _topic(each, await turns.map(work, tuple(enumerate(each.partitions))))
+        described.append(each)
+    return described
 
 
 async def _wanted(
     context: RequestContext, request: MetadataRequest, wanted: MetadataRequestTopic
-) -> MetadataResponseTopic:
+) -> Found:
     cluster = context.core.cluster
     if wanted.topic_id != ZERO_UUID:
         by_id = cluster.image.topic_by_id(wanted.topic_id)
         if by_id is None:
             return _refused(context, wanted, ErrorCode.UNKNOWN_TOPIC_ID)
-        return _topic(context, by_id)
+        return by_id
     if wanted.name is None:
         return _refused(context, wanted, ErrorCode.INVALID_REQUEST)
     topic = cluster.image.topics.get(wanted.name)
@@ -87,7 +125,7 @@ async def _wanted(
             topic = await cluster.ensure_topic(wanted.name)
         except KafkaError as error:
             return _refused(context, wanted, error.code)
-    return _topic(context, topic)
+    return topic
 
 
 def _refused(
@@ -101,26 +139,32 @@ def _refused(
     )
 
 
-def _topic(context: RequestContext, topic: TopicImage) -> MetadataResponseTopic:
-    offline = context.core.partitions.offline
+def _topic(
+    topic: TopicImage, partitions: Iterable[MetadataResponsePartition]
+) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
-        partitions=tuple(
-            _offline(index, partition)
-            if offline and TopicPartition(topic.name, index) in offline
-            else MetadataResponsePartition(
-                error_code=ErrorCode.NONE,
-                partition_index=index,
-                leader_id=partition.leader,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=partition.replicas,
-                isr_nodes=partition.isr,
-            )
-            for index, partition in enumerate(topic.partitions)
-        ),
+        partitions=tuple(partitions),
+    )
+
+
+def _partition(
+    context: RequestContext, topic: str, numbered: tuple[int, PartitionImage]
+) -> MetadataResponsePartition:
+    index, partition = numbered
+    offline = context.core.partitions.offline
+    if offline and TopicPartition(topic, index) in offline:
+        return _offline(index, partition)
+    return MetadataResponsePartition(
+        error_code=ErrorCode.NONE,
+        partition_index=index,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=partition.replicas,
+        isr_nodes=partition.isr,
     )
 
 

@@ -14,12 +14,13 @@ Differs from Kafka: nothing past the last stable offset is found under read_comm
 is never told below the log's start. An isolation level other than 0 and 1 is INVALID_REQUEST.
 """
 
-from collections import Counter
 from enum import IntEnum
+from functools import partial
 from typing import Final
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.partition import Partition
+from odradek.broker.turns import Turns
 from odradek.protocol.apis.offsets import (
     EpochEndOffset,
     ListOffsetsPartition,
@@ -37,6 +38,8 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 READ_COMMITTED: Final = 1
 ISOLATION_LEVELS: Final = frozenset({0, READ_COMMITTED})
 NOT_SAID: Final = -1
+LIST_STEPS: Final = 4
+"""What one partition costs, in steps of a turn."""
 
 
 class Place(IntEnum):
@@ -61,19 +64,21 @@ SINCE: Final = {
 
 
 async def list_offsets(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    count = Counter((t.name, p.partition_index) for t in request.topics for p in t.partitions)
+    turns = Turns()
+    counts = await turns.distinct(
+        (topic.name, wanted.partition_index)
+        for topic in request.topics
+        for wanted in topic.partitions
+    )
     topics = []
     for topic in request.topics:
-        found = [
-            await _list_offset(
-                context,
-                request,
-                topic.name,
-                wanted,
-                is_repeated=count[topic.name, wanted.partition_index] > 1,
+        found = []
+        for wanted in topic.partitions:
+            await turns.take(LIST_STEPS)
+            is_repeated = counts[topic.name, wanted.partition_index] > 1
+            found.append(
+                await _list_offset(context, request, topic.name, wanted, is_repeated=is_repeated)
             )
-            for wanted in topic.partitions
-        ]
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(found)))
     return ListOffsetsResponse(topics=tuple(topics))
 
@@ -154,17 +159,13 @@ def check_leader_epoch(partition: Partition, believed: int) -> None:
 async def offset_for_leader_epoch(
     context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
-    return OffsetForLeaderEpochResponse(
-        topics=tuple(
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=tuple(
-                    _epoch_end(context, topic.topic, wanted) for wanted in topic.partitions
-                ),
-            )
-            for topic in request.topics
-        )
-    )
+    turns = Turns()
+    topics = []
+    for topic in request.topics:
+        await turns.take()
+        ends = await turns.map(partial(_epoch_end, context, topic.topic), topic.partitions)
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(ends)))
+    return OffsetForLeaderEpochResponse(topics=tuple(topics))
 
 
 def _epoch_end(

@@ -1,18 +1,32 @@
 """Waiting for several disks at once: one flush after the other would add up."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import trio
 
+from odradek.broker.turns import Turns
+
 T = TypeVar("T")
+
+TASKS_MAX: Final = 64
+"""Items that are worked on at the same time: a client chose how many there are, and trio runs all
+tasks that can go on before it looks at the network again."""
 
 
 async def for_each(items: Sequence[T], work: Callable[[T], Awaitable[None]]) -> None:
-    """Do `work` for every item at the same time. The usual single one costs no task."""
+    """Do `work` for every item, many at the same time. The usual single one costs no task."""
     if len(items) == 1:
         await work(items[0])
         return
+    waiting = iter(items)
+
+    async def work_on_some() -> None:
+        turns = Turns()
+        for item in waiting:
+            await turns.take(TASKS_MAX)  # all of these tasks may run in one pass of the loop
+            await work(item)
+
     async with trio.open_nursery() as nursery:
-        for item in items:
-            nursery.start_soon(work, item)
+        for _ in range(min(len(items), TASKS_MAX)):
+            nursery.start_soon(work_on_some)

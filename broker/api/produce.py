@@ -37,6 +37,7 @@ from odradek.broker.api.context import Deferred, RequestContext
 from odradek.broker.api.parallel import for_each
 from odradek.broker.api.transactional import (
     admit,
+    check_one_producer,
     note_opener,
     tell,
     transaction_version_of_produce,
@@ -74,6 +75,12 @@ UNKNOWN_LOG: Final = frozenset(
 """Refusals of an append that do not say where the log starts; all others do."""
 
 
+BATCHES_AT_ONCE: Final = 100
+"""Batches that are checked and appended without a checkpoint."""
+LOOK_UP_STEPS: Final = 3
+"""What looking up one partition costs, in steps of a turn."""
+
+
 @dataclass(slots=True)
 class Batch:
     """What a request has for one partition, and what became of it."""
@@ -97,34 +104,54 @@ class Batch:
 async def produce(
     context: RequestContext, request: ProduceRequest
 ) -> ProduceResponse | Deferred | None:
-    batches = [list(_batches(context, topic)) for topic in request.topic_data]
+    batches: list[list[Batch]] = []
+    turns = Turns()
+    for topic in request.topic_data:
+        batches.append([])
+        for batch in _batches(context, topic):
+            await turns.take(LOOK_UP_STEPS)
+            batches[-1].append(batch)
     flat = [batch for of_topic in batches for batch in of_topic]
     try:
         _check_transactional_id(request, flat)
         _check_acks(request, flat)
+        check_one_producer([batch for batch in flat if batch.error is None])
         await _check_keys(context, flat)
-        await admit(context, request, [b for b in flat if b.error is None])
     except KafkaError as error:
         for batch in flat:
             batch.error = error.with_traceback(None)
-    for batch in flat:
-        if batch.error is None:
-            _append(context, request, batch)
-
-    if request.transactional_id is not None:
-        tell(context, request.transactional_id, flat)
+    for start in range(0, len(flat), BATCHES_AT_ONCE):
+        if start:
+            await trio.lowlevel.checkpoint()
+        await _append_some(context, request, flat[start : start + BATCHES_AT_ONCE])
 
     if request.acks == 0:
         _close_on_error(flat)
         return None
     if all(map(_is_settled, flat)):
-        return _response(request, batches)
+        return await _response(request, batches)
 
     async def finish() -> ProduceResponse:
         await _wait_until_durable(flat, request.timeout_ms)
-        return _response(request, batches)
+        return await _response(request, batches)
 
     return Deferred(finish)
+
+
+async def _append_some(
+    context: RequestContext, request: ProduceRequest, batches: Sequence[Batch]
+) -> None:
+    """Let batches into their transaction and append them, without a checkpoint in between."""
+    try:
+        await admit(context, request, [batch for batch in batches if batch.error is None])
+    except KafkaError as error:
+        for batch in batches:
+            batch.error = error.with_traceback(None)
+    for batch in batches:
+        if batch.error is None:
+            _append(context, request, batch)
+    if request.transactional_id is not None:
+        tell(context, request.transactional_id, batches)
 
 
 def _batches(context: RequestContext, asked: TopicProduceData) -> Iterable[Batch]:
@@ -260,17 +287,17 @@ def _close_on_error(batches: Iterable[Batch]) -> None:
             raise ProtocolError(f"records for {where} with acks=0 were refused: {batch.error}")
 
 
-def _response(request: ProduceRequest, batches: Sequence[Sequence[Batch]]) -> ProduceResponse:
-    return ProduceResponse(
-        responses=tuple(
+async def _response(request: ProduceRequest, batches: Sequence[Sequence[Batch]]) -> ProduceResponse:
+    turns = Turns()
+    topics = []
+    for topic, of_topic in zip(request.topic_data, batches, strict=True):
+        partitions = await turns.map(_partition_response, of_topic)
+        topics.append(
             TopicProduceResponse(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partition_responses=tuple(map(_partition_response, of_topic)),
+                name=topic.name, topic_id=topic.topic_id, partition_responses=tuple(partitions)
             )
-            for topic, of_topic in zip(request.topic_data, batches, strict=True)
         )
-    )
+    return ProduceResponse(responses=tuple(topics))
 
 
 def _partition_response(batch: Batch) -> PartitionProduceResponse:

@@ -14,9 +14,8 @@ What the partition itself remembers of who began a transaction is told first, as
 not be the transaction's coordinator; after a restart, what the coordinator says, if it is here.
 """
 
+from contextlib import suppress
 from typing import Final
-
-import trio
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.cluster.new_topic import check_name
@@ -24,6 +23,7 @@ from odradek.broker.openers import Opener
 from odradek.broker.partition import Partition
 from odradek.broker.storage.producers import ProducerEntry
 from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.turns import Turns
 from odradek.broker.txn.view import TransactionView
 from odradek.protocol.apis.transactions import (
     DescribeProducersPartitionResponse,
@@ -34,31 +34,50 @@ from odradek.protocol.apis.transactions import (
 )
 from odradek.protocol.errors import ErrorCode, KafkaError, with_phrase
 
-AT_A_TIME: Final = 200
-"""Producers and partitions that are looked at before others have their turn."""
+DESCRIBE_STEPS: Final = 3
+"""What one partition or producer costs, in steps of a turn."""
 NONE: Final = -1
 
 
 async def describe_producers(
     context: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
+    turns = Turns()
+    await _expect(context, request, turns)
     seen: set[TopicPartition] = set()
     topics = []
     for topic in request.topics:
+        await turns.take()
         described = []
         for index in topic.partition_indexes:
+            await turns.take()
             where = TopicPartition(topic.name, index)
             if where not in seen:
                 seen.add(where)
-                described.append(await _describe(context, where))
-                if len(seen) % AT_A_TIME == 0:
-                    await trio.lowlevel.checkpoint()
+                await turns.take(DESCRIBE_STEPS)
+                described.append(await _describe(context, where, turns))
         topics.append(DescribeProducersTopicResponse(name=topic.name, partitions=tuple(described)))
     return DescribeProducersResponse(topics=tuple(topics))
 
 
+async def _expect(context: RequestContext, request: DescribeProducersRequest, turns: Turns) -> None:
+    """Ask for room for the producers of the partitions, each of them once."""
+    seen: set[TopicPartition] = set()
+    item_count = 0
+    for topic in request.topics:
+        for index in topic.partition_indexes:
+            await turns.take()
+            where = TopicPartition(topic.name, index)
+            if where not in seen:
+                seen.add(where)
+                item_count += 1
+                with suppress(KafkaError):
+                    item_count += context.core.partitions.get(*where).producer_count
+    await context.expect(item_count)
+
+
 async def _describe(
-    context: RequestContext, where: TopicPartition
+    context: RequestContext, where: TopicPartition, turns: Turns
 ) -> DescribeProducersPartitionResponse:
     try:
         check_name(where.topic)
@@ -72,10 +91,9 @@ async def _describe(
             active_producers=(),
         )
     producers = []
-    for number, entry in enumerate(partition.producers(), 1):
+    for entry in partition.producers():
+        await turns.take(DESCRIBE_STEPS)
         producers.append(_producer(context, partition, entry))
-        if number % AT_A_TIME == 0:
-            await trio.lowlevel.checkpoint()
     return DescribeProducersPartitionResponse(
         partition_index=where.partition,
         error_code=ErrorCode.NONE,

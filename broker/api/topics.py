@@ -2,7 +2,7 @@
 versions 0-3.
 
 Behaviour: every topic of a request succeeds or fails for itself, with a sentence that says why. A
-topic that is named twice fails twice (INVALID_REQUEST) and nothing is done. `validate_only` checks
+topic that is named several times fails once (INVALID_REQUEST). `validate_only` checks
 everything and changes nothing. An answer is sent when the change is on disk, so the time-out of the
 request plays no part.
 
@@ -15,14 +15,13 @@ topics can be neither deleted nor grown. Records of a deleted topic are gone at 
 """
 
 import logging
-from collections import Counter
-from collections.abc import Iterable
-from typing import Final, TypeVar
+from typing import Final
 
 from odradek.broker.api.configs import topic_configs
 from odradek.broker.api.context import RequestContext
 from odradek.broker.cluster.image import TopicImage
 from odradek.broker.cluster.new_topic import NewTopic
+from odradek.broker.turns import Turns
 from odradek.protocol.apis.topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -41,27 +40,37 @@ from odradek.protocol.apis.topics import (
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.schema import ZERO_UUID
 
-T = TypeVar("T")
-
 LOGGER: Final = logging.getLogger(__name__)
 
 NAMED_TWICE: Final = "Duplicate topic name. The request names this topic more than once."
 ID_GIVEN_TWICE: Final = "Duplicate topic id. The request has this topic's id more than once."
 
+CREATE_STEPS: Final = 50
+DELETE_STEPS: Final = 20
+"""What one topic costs, in steps of a turn."""
+
 
 async def create_topics(
     context: RequestContext, request: CreateTopicsRequest
 ) -> CreateTopicsResponse:
-    repeated = _repeated(topic.name for topic in request.topics)
-    results = [
-        await _create_topic(context, topic, repeated, validate_only=request.validate_only)
-        for topic in request.topics
+    turns = Turns()
+    counts = await turns.distinct(topic.name for topic in request.topics)
+    results = []
+    for topic in request.topics:
+        if counts[topic.name] == 1:
+            await turns.take(CREATE_STEPS + len(topic.assignments) + len(topic.configs))
+            results.append(await _create_topic(context, topic, validate_only=request.validate_only))
+    results += [
+        CreatableTopicResult(
+            name=name, error_code=ErrorCode.INVALID_REQUEST, error_message=NAMED_TWICE
+        )
+        for name in await turns.repeated(counts)
     ]
     return CreateTopicsResponse(topics=tuple(results))
 
 
 async def _create_topic(
-    context: RequestContext, asked: CreatableTopic, repeated: set[str], *, validate_only: bool
+    context: RequestContext, asked: CreatableTopic, *, validate_only: bool
 ) -> CreatableTopicResult:
     wanted = NewTopic(
         name=asked.name,
@@ -71,8 +80,6 @@ async def _create_topic(
         configs=tuple((config.name, config.value) for config in asked.configs),
     )
     try:
-        if asked.name in repeated:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, NAMED_TWICE)
         topic = await context.core.cluster.create_topic(wanted, validate_only=validate_only)
     except KafkaError as error:
         return CreatableTopicResult(
@@ -107,29 +114,30 @@ def _created(
 async def delete_topics(
     context: RequestContext, request: DeleteTopicsRequest
 ) -> DeleteTopicsResponse:
+    turns = Turns()
     if context.api_version >= 6:
-        asked = request.topics
+        counts = await turns.distinct((topic.name, topic.topic_id) for topic in request.topics)
     else:
-        asked = tuple(
-            DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names
-        )
-    keys = [(topic.name, topic.topic_id) for topic in asked]
-    repeated = _repeated(keys)
-    results = [
-        await _delete_topic(context, topic, is_repeated=key in repeated)
-        for topic, key in zip(asked, keys, strict=True)
-    ]
+        counts = await turns.distinct((name, ZERO_UUID) for name in request.topic_names)
+    results = []
+    for (name, topic_id), count in counts.items():
+        await turns.take(DELETE_STEPS)
+        if count > 1:
+            result = DeletableTopicResult(
+                name=name,
+                topic_id=topic_id,
+                error_code=ErrorCode.INVALID_REQUEST,
+                error_message=NAMED_TWICE if topic_id == ZERO_UUID else ID_GIVEN_TWICE,
+            )
+        else:
+            result = await _delete_topic(context, DeleteTopicState(name=name, topic_id=topic_id))
+        results.append(result)
     return DeleteTopicsResponse(responses=tuple(results))
 
 
-async def _delete_topic(
-    context: RequestContext, asked: DeleteTopicState, *, is_repeated: bool
-) -> DeletableTopicResult:
+async def _delete_topic(context: RequestContext, asked: DeleteTopicState) -> DeletableTopicResult:
     name = asked.name
     try:
-        if is_repeated:
-            given_twice = NAMED_TWICE if asked.topic_id == ZERO_UUID else ID_GIVEN_TWICE
-            raise KafkaError(ErrorCode.INVALID_REQUEST, given_twice)
         name = _name_of(context, asked)
         deleted = await context.core.cluster.delete_topic(name)
     except KafkaError as error:
@@ -184,10 +192,20 @@ def _deletion_error(context: RequestContext, error: KafkaError) -> ErrorCode:
 async def create_partitions(
     context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
-    repeated = _repeated(topic.name for topic in request.topics)
-    results = [
-        await _create_partitions(context, topic, repeated, validate_only=request.validate_only)
-        for topic in request.topics
+    turns = Turns()
+    counts = await turns.distinct(topic.name for topic in request.topics)
+    results = []
+    for topic in request.topics:
+        if counts[topic.name] == 1:
+            await turns.take(CREATE_STEPS + len(topic.assignments or ()))
+            results.append(
+                await _create_partitions(context, topic, validate_only=request.validate_only)
+            )
+    results += [
+        CreatePartitionsTopicResult(
+            name=name, error_code=ErrorCode.INVALID_REQUEST, error_message=NAMED_TWICE
+        )
+        for name in await turns.repeated(counts)
     ]
     return CreatePartitionsResponse(results=tuple(results))
 
@@ -195,14 +213,11 @@ async def create_partitions(
 async def _create_partitions(
     context: RequestContext,
     asked: CreatePartitionsTopic,
-    repeated: set[str],
     *,
     validate_only: bool,
 ) -> CreatePartitionsTopicResult:
     assignments = asked.assignments
     try:
-        if asked.name in repeated:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, NAMED_TWICE)
         await context.core.cluster.create_partitions(
             asked.name,
             asked.count,
@@ -214,7 +229,3 @@ async def _create_partitions(
             name=asked.name, error_code=error.code, error_message=error.message
         )
     return CreatePartitionsTopicResult(name=asked.name, error_code=ErrorCode.NONE)
-
-
-def _repeated(keys: Iterable[T]) -> set[T]:
-    return {key for key, count in Counter(keys).items() if count > 1}

@@ -125,6 +125,11 @@ def _must_be_admitted(context: RequestContext, batch: "Batch") -> bool:
     return not partition.has_open_transaction(header.producer_id, header.producer_epoch)
 
 
+def check_one_producer(batches: Iterable["Batch"]) -> None:
+    """Raises KafkaError if the transactional batches of a request are of several producers."""
+    _the_producer(batches)
+
+
 def _the_producer(batches: Iterable["Batch"]) -> ProducerIdAndEpoch | None:
     """Whose transactional batches these are; None if none is (KAFKA-14916: of one producer)."""
     producers = {

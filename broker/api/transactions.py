@@ -15,14 +15,15 @@ Our tagged fields say who the client is, why an epoch was changed and what is go
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from itertools import groupby
 from typing import Any, Final
 
 import re2
-import trio
 
 from odradek.broker.api.context import RequestContext
+from odradek.broker.turns import STEPS_PER_TURN, Turns
 from odradek.broker.txn.transaction import State
 from odradek.broker.txn.view import TransactionView
 from odradek.protocol.apis.transactions import (
@@ -37,8 +38,9 @@ from odradek.protocol.apis.transactions import (
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 LOGGER: Final = logging.getLogger(__name__)
-AT_A_TIME: Final = 200
-"""Ids that are looked at before others have their turn."""
+DESCRIBE_STEPS: Final = 4
+LIST_STEPS: Final = 2
+"""What one transaction costs, in steps of a turn."""
 LONG: Final = 1_000
 """An id with more characters than this counts as all of them: matching takes time by length."""
 PATTERN_MAX_BYTES: Final = 64 * 1024
@@ -50,12 +52,27 @@ SHOWN_MAX: Final = 80
 async def describe_transactions(
     context: RequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
+    turns = Turns()
+    transactional_ids = await turns.distinct(request.transactional_ids)
+    await _expect(context, transactional_ids, turns)
     described = []
-    for number, transactional_id in enumerate(dict.fromkeys(request.transactional_ids), 1):
+    for transactional_id in transactional_ids:
+        await turns.take(DESCRIBE_STEPS)
         described.append(_describe(context, transactional_id))
-        if number % AT_A_TIME == 0:
-            await trio.lowlevel.checkpoint()
+        await turns.take(sum(len(topic.partitions) for topic in described[-1].topics))
     return DescribeTransactionsResponse(transaction_states=tuple(described))
+
+
+async def _expect(context: RequestContext, transactional_ids: Iterable[str], turns: Turns) -> None:
+    """Ask for room for the partitions of all these transactions."""
+    item_count = 0
+    for transactional_id in transactional_ids:
+        await turns.take(DESCRIBE_STEPS)
+        item_count += 1
+        with suppress(KafkaError):
+            view = context.core.transactions.describe(transactional_id)
+            item_count += len(view.partitions)
+    await context.expect(item_count)
 
 
 def _describe(context: RequestContext, transactional_id: str) -> TransactionState:
@@ -105,24 +122,28 @@ async def list_transactions(
     if transactions.is_loading:
         return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     labels = {state.label for state in State}
+    turns = Turns()
+    states = await turns.distinct(request.state_filters)
     try:
-        wanted = _Filter(request)
+        wanted = _Filter(request, states)
     except (re2.error, UnicodeError) as error:
         shown = (request.transactional_id_pattern or "")[:SHOWN_MAX]
         LOGGER.debug("no pattern for transactional ids: %r: %s", shown, error)
         return _refused(ErrorCode.INVALID_REGULAR_EXPRESSION)
+    await context.expect(transactions.transaction_count)
     listed = []
-    looked_at = 0
     for view in transactions.transactions():
+        await turns.take(STEPS_PER_TURN if len(view.transactional_id) > LONG else LIST_STEPS)
         if wanted.has(view):
             listed.append(_listed(view))
-        looked_at += AT_A_TIME if len(view.transactional_id) > LONG else 1
-        if looked_at >= AT_A_TIME:
-            looked_at = 0
-            await trio.lowlevel.checkpoint()
+    unknown = []
+    for state in wanted.states:
+        await turns.take()
+        if state not in labels:
+            unknown.append(state)
     return ListTransactionsResponse(
         error_code=ErrorCode.NONE,
-        unknown_state_filters=tuple(state for state in wanted.states if state not in labels),
+        unknown_state_filters=tuple(unknown),
         transaction_states=tuple(listed),
     )
 
@@ -130,8 +151,8 @@ async def list_transactions(
 class _Filter:
     """Raises re2.error for what is no pattern, UnicodeError for what is no text."""
 
-    def __init__(self, request: ListTransactionsRequest) -> None:
-        self.states = dict.fromkeys(request.state_filters)
+    def __init__(self, request: ListTransactionsRequest, states: Collection[str]) -> None:
+        self.states = states
         self._producer_ids = frozenset(request.producer_id_filters)
         self._duration_ms = request.duration_filter
         pattern = request.transactional_id_pattern

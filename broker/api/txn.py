@@ -20,11 +20,13 @@ brokers send, are open to everybody, as there is no authoriser yet.
 """
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Final
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.api.transactional import code_for
 from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.turns import Turns
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
 from odradek.protocol.apis.txn import (
     AddOffsetsToTxnRequest,
@@ -49,6 +51,8 @@ from odradek.protocol.state_topics import (
 )
 
 NO_PRODUCER: Final = -1
+ADD_STEPS: Final = 5
+"""What one transaction costs, in steps of a turn, besides its partitions."""
 BATCHED_FROM: Final = 4
 """AddPartitionsToTxn from this version on comes from brokers."""
 VERSION_2_FROM: Final = 5
@@ -109,39 +113,49 @@ def _producer(
 async def add_partitions_to_txn(
     context: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
+    turns = Turns()
     if context.api_version >= BATCHED_FROM:
-        found = [await _add_partitions(context, wanted) for wanted in request.transactions]
-        return AddPartitionsToTxnResponse(
-            results_by_transaction=tuple(
+        results = []
+        for wanted in request.transactions:
+            await turns.take(ADD_STEPS)
+            codes = await _add_partitions(context, wanted, turns)
+            results.append(
                 AddPartitionsToTxnResult(
                     transactional_id=wanted.transactional_id,
-                    topic_results=_topic_results(wanted.topics, codes),
+                    topic_results=await _topic_results(wanted.topics, codes, turns),
                 )
-                for wanted, codes in zip(request.transactions, found, strict=True)
             )
-        )
+        return AddPartitionsToTxnResponse(results_by_transaction=tuple(results))
     wanted = AddPartitionsToTxnTransaction(
         transactional_id=request.v3_and_below_transactional_id,
         producer_id=request.v3_and_below_producer_id,
         producer_epoch=request.v3_and_below_producer_epoch,
         topics=request.v3_and_below_topics,
     )
-    codes = await _add_partitions(context, wanted)
+    codes = await _add_partitions(context, wanted, turns)
     return AddPartitionsToTxnResponse(
-        results_by_topic_v3_and_below=_topic_results(wanted.topics, codes)
+        results_by_topic_v3_and_below=await _topic_results(wanted.topics, codes, turns)
     )
 
 
 Codes = Mapping[TopicPartition, ErrorCode]
 
 
-async def _add_partitions(context: RequestContext, wanted: AddPartitionsToTxnTransaction) -> Codes:
-    partitions = [
+async def _add_partitions(
+    context: RequestContext, wanted: AddPartitionsToTxnTransaction, turns: Turns
+) -> Codes:
+    partitions = await turns.distinct(
         TopicPartition(topic.name, index) for topic in wanted.topics for index in topic.partitions
-    ]
-    refused = {p: code for p in partitions if (code := _refusal(context, p)) is not None}
+    )
+    refused = {}
+    for partition in partitions:
+        await turns.take()
+        code = _refusal(context, partition)
+        if code is not None:
+            refused[partition] = code
     if refused:
-        return {p: refused.get(p, ErrorCode.OPERATION_NOT_ATTEMPTED) for p in partitions}
+        return {**dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED), **refused}
+    await turns.take(len(partitions))
     producer = _producer(wanted)
     try:
         if wanted.verify_only:
@@ -171,21 +185,22 @@ def _refusal(context: RequestContext, partition: TopicPartition) -> ErrorCode | 
     return None
 
 
-def _topic_results(
-    topics: Iterable[AddPartitionsToTxnTopic], codes: Codes
+async def _topic_results(
+    topics: Iterable[AddPartitionsToTxnTopic], codes: Codes, turns: Turns
 ) -> tuple[AddPartitionsToTxnTopicResult, ...]:
-    return tuple(
-        AddPartitionsToTxnTopicResult(
-            name=topic.name,
-            results_by_partition=tuple(
-                AddPartitionsToTxnPartitionResult(
-                    partition_index=index,
-                    partition_error_code=codes[TopicPartition(topic.name, index)],
-                )
-                for index in topic.partitions
-            ),
+    results = []
+    for topic in topics:
+        await turns.take()
+        found = await turns.map(partial(_partition_result, codes, topic.name), topic.partitions)
+        results.append(
+            AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=tuple(found))
         )
-        for topic in topics
+    return tuple(results)
+
+
+def _partition_result(codes: Codes, topic: str, index: int) -> AddPartitionsToTxnPartitionResult:
+    return AddPartitionsToTxnPartitionResult(
+        partition_index=index, partition_error_code=codes[TopicPartition(topic, index)]
     )
 
 

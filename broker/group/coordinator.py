@@ -29,6 +29,7 @@ from odradek.broker.group.limits import (
 )
 from odradek.broker.group.live import LiveGroup
 from odradek.broker.group.members import Group
+from odradek.broker.group.offsets import Offsets
 from odradek.broker.group.rebalance import Surroundings
 from odradek.broker.group.requests import (
     Claim,
@@ -53,8 +54,12 @@ from odradek.broker.group.timers import Timers
 from odradek.broker.settings import INT64_MAX
 from odradek.broker.state_partition import StatePartitions
 from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.turns import Turns
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import state_partition
+
+DELETE_STEPS: Final = 4
+"""What deleting one group costs, in steps of a turn."""
 
 LOADED_AT_ONCE: Final = 2
 """Partitions: one may wait for the disk while the other is decoded."""
@@ -186,7 +191,11 @@ class GroupCoordinator:
     async def delete_groups(self, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
         """Remove groups that have no members, with their offsets; what became of each."""
         results: dict[str, ErrorCode] = {}
-        for group_id in dict.fromkeys(group_ids):
+        turns = Turns()
+        for group_id in group_ids:
+            await turns.take(DELETE_STEPS)
+            if group_id in results:
+                continue
             try:
                 await self._delete_group(group_id)
                 results[group_id] = ErrorCode.NONE
@@ -277,25 +286,35 @@ class GroupCoordinator:
         """
         offsets = self._shard(group_id).offsets
         if partitions is None:
-            known = {partition: None for partition, _ in offsets.all_stored(group_id)}
-            if require_stable:
-                known.update(dict.fromkeys(offsets.all_unstable(group_id)))
-            partitions = known
+            partitions = _known(offsets, group_id, require_stable=require_stable)
+        return {
+            partition: _fetched(offsets, group_id, partition, require_stable=require_stable)
+            for partition in partitions
+        }
+
+    async def fetch_many_offsets(
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition] | None,
+        *,
+        require_stable: bool,
+        turns: Turns,
+    ) -> dict[TopicPartition, FetchedOffset]:
+        """Return what `fetch_offsets` does, as of one moment, and let others run meanwhile."""
+        offsets = self._shard(group_id).offsets.of_group(group_id)
+        if partitions is None:
+            partitions = _known(offsets, group_id, require_stable=require_stable)
         fetched = {}
         for partition in partitions:
-            stored = offsets.stored(group_id, partition)
-            if require_stable and offsets.is_unstable(group_id, partition):
-                fetched[partition] = FetchedOffset(error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
-            elif stored is None:
-                fetched[partition] = FetchedOffset()
-            else:
-                fetched[partition] = FetchedOffset(
-                    offset=stored.offset,
-                    leader_epoch=stored.leader_epoch,
-                    metadata=stored.metadata,
-                    topic_id=stored.topic_id,
-                )
+            await turns.take()
+            fetched[partition] = _fetched(
+                offsets, group_id, partition, require_stable=require_stable
+            )
         return fetched
+
+    def offset_count(self, group_id: str) -> int:
+        """Return how many offsets `fetch_offsets` of the whole group would find, at most."""
+        return self._shard(group_id).offsets.count(group_id)
 
     async def expire_offsets(self) -> None:
         """Remove offsets nobody wants any more, and groups of which nothing is left."""
@@ -389,6 +408,29 @@ class GroupCoordinator:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION, f"offsets take {taken} bytes, the most there may be"
             )
+
+
+def _known(offsets: Offsets, group_id: str, *, require_stable: bool) -> Iterable[TopicPartition]:
+    known = {partition: None for partition, _ in offsets.all_stored(group_id)}
+    if require_stable:
+        known.update(dict.fromkeys(offsets.all_unstable(group_id)))
+    return known
+
+
+def _fetched(
+    offsets: Offsets, group_id: str, partition: TopicPartition, *, require_stable: bool
+) -> FetchedOffset:
+    stored = offsets.stored(group_id, partition)
+    if require_stable and offsets.is_unstable(group_id, partition):
+        return FetchedOffset(error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    if stored is None:
+        return FetchedOffset()
+    return FetchedOffset(
+        offset=stored.offset,
+        leader_epoch=stored.leader_epoch,
+        metadata=stored.metadata,
+        topic_id=stored.topic_id,
+    )
 
 
 def _stored_of(asked: OffsetToStore, now_ms: int) -> StoredOffset:

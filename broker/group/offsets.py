@@ -73,6 +73,18 @@ class Offsets:
     def all_unstable(self, group_id: str) -> Iterable[TopicPartition]:
         return self._unstable.get(group_id, {}).keys()
 
+    def count(self, group_id: str) -> int:
+        """Return how many offsets a group has, stored or pending, at most."""
+        return len(self._stored.get(group_id, {})) + len(self._unstable.get(group_id, {}))
+
+    def of_group(self, group_id: str) -> "Offsets":
+        """Return one group's offsets as they are now, which do not change any more."""
+        stored, unstable = self._stored.get(group_id), self._unstable.get(group_id)
+        return Offsets(
+            _stored={} if stored is None else {group_id: stored.copy()},
+            _unstable={} if unstable is None else {group_id: unstable.copy()},
+        )
+
     def has_any(self, group_id: str) -> bool:
         """Whether the group has an offset, stored or pending."""
         return group_id in self._stored or group_id in self._unstable

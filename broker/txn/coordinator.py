@@ -272,6 +272,11 @@ class TransactionCoordinator:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, message)
         return view_of(entry, self._clock.wall_ms())
 
+    @property
+    def transaction_count(self) -> int:
+        """How many transactional ids are coordinated here."""
+        return self._ledger.count
+
     def transactions(self) -> Iterator[TransactionView]:
         """Every transactional id that is coordinated here."""
         now_ms = self._clock.wall_ms()

@@ -143,6 +143,11 @@ class Ledger:
                 if not entry.is_new:
                     yield entry
 
+    @property
+    def count(self) -> int:
+        """How many entries there are, with those whose first record is not written yet."""
+        return sum(len(tenure.entries) for tenure in self._tenures.values())
+
     def owner_of(self, producer_id: int) -> str | None:
         return self._owners.get(producer_id)
 

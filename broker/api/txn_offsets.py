@@ -1,0 +1,159 @@
+"""TxnOffsetCommit, key 28, versions 0-5.
+
+Behaviour: keeps offsets until the producer's transaction ends. They are only taken while the
+transaction coordinator says that the group's partition is in the producer's open transaction
+(KIP-890), and it is the log that says whether the producer's epoch is still good.
+
+Versions: 2 knows COORDINATOR_LOAD_IN_PROGRESS, 3 says which member commits, 4 knows
+TRANSACTION_ABORTABLE, 5 adds the group's partition to the transaction by itself.
+
+Differs from Kafka: as OffsetCommit.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from odradek.broker.api.context import RequestContext
+from odradek.broker.api.group_offsets import Codes, some_at_a_time
+from odradek.broker.api.transactional import note_opener, tell_refused
+from odradek.broker.group.requests import Claim, Committing, OffsetToStore
+from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.turns import Turns
+from odradek.broker.txn.transaction import ProducerIdAndEpoch
+from odradek.protocol.apis.txn import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC
+
+TXN_LOADING_FROM: Final = 2
+TXN_ABORTABLE_FROM: Final = 4
+TXN_ADDS_FROM: Final = 5
+
+
+async def txn_offset_commit(
+    context: RequestContext, request: TxnOffsetCommitRequest
+) -> TxnOffsetCommitResponse:
+    turns = Turns()
+    image = context.core.cluster.image
+    wanted: dict[TopicPartition, OffsetToStore] = {}
+    codes: dict[TopicPartition, ErrorCode] = {}
+    for topic in request.topics:
+        for each in topic.partitions:
+            await turns.take()
+            partition = TopicPartition(topic.name, each.partition_index)
+            if image.has_partition(*partition):
+                wanted[partition] = OffsetToStore(
+                    offset=each.committed_offset,
+                    leader_epoch=each.committed_leader_epoch,
+                    metadata=each.committed_metadata or "",
+                    topic_id=image.topics[topic.name].topic_id,
+                )
+            else:
+                codes[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    producer = ProducerIdAndEpoch(
+        producer_id=request.producer_id, producer_epoch=request.producer_epoch
+    )
+    for some in some_at_a_time(wanted) if wanted else ():
+        try:
+            codes.update(await _commit_in_transaction(context, request, producer, some))
+            context.saw(request.transactional_id, producer)
+        except KafkaError as error:
+            what = f"storing offsets of {request.group_id!r}"
+            tell_refused(context, request.transactional_id, producer, what, error)
+            codes.update(dict.fromkeys(some, _transaction_code(error.code, context.api_version)))
+    topics = []
+    for topic in request.topics:
+        await turns.take()
+        results = await turns.map(partial(_txn_result, codes, topic.name), topic.partitions)
+        topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=tuple(results)))
+    return TxnOffsetCommitResponse(topics=tuple(topics))
+
+
+def _txn_result(
+    codes: Codes, topic: str, each: TxnOffsetCommitRequestPartition
+) -> TxnOffsetCommitResponsePartition:
+    return TxnOffsetCommitResponsePartition(
+        partition_index=each.partition_index,
+        error_code=codes[TopicPartition(topic, each.partition_index)],
+    )
+
+
+async def _commit_in_transaction(
+    context: RequestContext,
+    request: TxnOffsetCommitRequest,
+    producer: ProducerIdAndEpoch,
+    offsets: Mapping[TopicPartition, OffsetToStore],
+) -> Codes:
+    core = context.core
+    if not request.group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+    await core.cluster.ensure_state_topic(CONSUMER_OFFSETS_TOPIC)
+    partition = TopicPartition(CONSUMER_OFFSETS_TOPIC, core.groups.partition_for(request.group_id))
+    try:
+        log = core.partitions.get(*partition)
+    except KafkaError as error:
+        raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{partition} is offline") from error
+    if log.has_newer_epoch(producer.producer_id, producer.producer_epoch):
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_EPOCH, f"{partition} has seen a later epoch (KAFKA-19690)"
+        )
+    if not log.has_open_transaction(producer.producer_id, producer.producer_epoch):
+        await _admit(context, request, producer, partition)
+    # No checkpoint between what was just verified and the append (KAFKA-14884).
+    codes = await core.groups.commit_transaction_offsets(
+        Committing(
+            group_id=request.group_id,
+            claim=Claim(
+                member_id=request.member_id,
+                group_instance_id=request.group_instance_id,
+                generation_id=request.generation_id,
+            ),
+            offsets=offsets,
+        ),
+        producer_id=request.producer_id,
+        producer_epoch=request.producer_epoch,
+    )
+    note_opener(context, log, request.producer_id, request.transactional_id)
+    return codes
+
+
+async def _admit(
+    context: RequestContext,
+    request: TxnOffsetCommitRequest,
+    producer: ProducerIdAndEpoch,
+    partition: TopicPartition,
+) -> None:
+    """Only the first offsets of a transaction in a partition: the log knows the others."""
+    core = context.core
+    if context.api_version >= TXN_ADDS_FROM:
+        await core.transactions.add_partitions(
+            transactional_id=request.transactional_id,
+            producer=producer,
+            partitions=[partition],
+            transaction_version=2,
+        )
+    if core.config.transaction_partition_verification_enable:
+        verified = core.transactions.verify(
+            transactional_id=request.transactional_id, producer=producer, partitions=[partition]
+        )
+        if verified[partition] is not ErrorCode.NONE:
+            raise KafkaError(verified[partition], f"{partition} is not in the transaction")
+
+
+def _transaction_code(code: ErrorCode, version: int) -> ErrorCode:
+    """A refusal as a producer of this version understands it; it never hears PRODUCER_FENCED."""
+    if code is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code is ErrorCode.TRANSACTION_ABORTABLE and version < TXN_ABORTABLE_FROM:
+        return ErrorCode.INVALID_TXN_STATE
+    if code is ErrorCode.GROUP_ID_NOT_FOUND:
+        return ErrorCode.ILLEGAL_GENERATION
+    if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < TXN_LOADING_FROM:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return code
