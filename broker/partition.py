@@ -486,11 +486,6 @@ class Partition:
         """The producers with an open transaction here, the one that began first in front."""
         return self.log.producers.open_transactions()
 
-    @property
-    def producer_count(self) -> int:
-        """How many producers are known here."""
-        return len(self.log.producers.entries)
-
     def producers(self) -> list[ProducerEntry]:
         """All producers that are known here."""
         return list(self.log.producers.entries.values())

@@ -72,7 +72,7 @@ async def _expect(context: RequestContext, request: DescribeProducersRequest, tu
                 seen.add(where)
                 item_count += 1
                 with suppress(KafkaError):
-                    item_count += context.core.partitions.get(*where).producer_count
+                    item_count += len(context.core.partitions.get(*where).producers())
     await context.expect(item_count)
 
 
