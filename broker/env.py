@@ -84,6 +84,12 @@ class Disk(Protocol):
 
     def free_bytes(self, path: str) -> int: ...
 
+    def boot_id(self) -> str | None:
+        """What names the time since the system was started; None if it does not say.
+
+        As long as it is the same, everything that was ever written is still in the files.
+        """
+
 
 class Connection(Protocol):
     """A byte stream to one peer."""

@@ -22,6 +22,8 @@ class Offline:
 
     topic_id: UUID
     reason: str
+    is_damaged: bool
+    """What is stored is wrong, and not just its disk or a file that cannot be opened."""
 
 
 class OfflinePartitions:
@@ -47,9 +49,13 @@ class OfflinePartitions:
         more = f" and {len(names) - SHOWN} more" if names[SHOWN:] else ""
         return f", {len(names)} offline ({', '.join(names[:SHOWN])}{more}; the log says why)"
 
-    def add(self, where: TopicPartition, topic_id: UUID, reason: str) -> None:
+    def add(self, where: TopicPartition, topic_id: UUID, reason: str, *, is_damaged: bool) -> None:
         """Note that a partition is offline, and why."""
-        self._known[where] = Offline(topic_id, reason)
+        self._known[where] = Offline(topic_id, reason, is_damaged)
+
+    def damaged(self) -> frozenset[str]:
+        """Return the names of the directories whose damage a restart does not mend."""
+        return frozenset(str(where) for where, one in self._known.items() if one.is_damaged)
 
     def discard(self, where: TopicPartition) -> UUID | None:
         """Forget a partition and return the id of its topic; None if it was not offline."""

@@ -132,6 +132,7 @@ class Partition:
 
         `reason` is one sentence for the log: what is wrong, and where. Only the first counts.
         """
+        self.log.is_damaged = True
         self.log.fail(OSError(errno.EIO, reason))
         self._notify()
 

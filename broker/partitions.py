@@ -31,10 +31,13 @@ from odradek.broker.partition_answers import Appended, ReadResult
 from odradek.broker.partition_directories import PartitionDirectories
 from odradek.broker.storage.compaction.cleaner import Offload
 from odradek.broker.storage.config import MIB, FlushPolicy, LogConfig
+from odradek.broker.storage.damage import DamagedLog, Rules
 from odradek.broker.storage.files import OpenFiles, parent_of
 from odradek.broker.storage.identity import IDENTITY, Identity, keep_identity
+from odradek.broker.storage.last_run import LAST_RUN, LastRun, read_last_run, write_last_run
 from odradek.broker.storage.log import Log
 from odradek.broker.storage.recovery import Recovered
+from odradek.broker.storage.segment import DamagedSegment
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.watch import Watch
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -102,6 +105,8 @@ class Partitions:
         self._files = OpenFiles(disk)
         self._partitions: dict[TopicPartition, Partition] = {}
         self.offline = OfflinePartitions()
+        self._last_run = LastRun()
+        self._is_open = False
         self._opened: Opened | None = None
         self._unflushed: dict[Partition, None] = {}
         self._has_unflushed = trio.Event()
@@ -174,6 +179,7 @@ class Partitions:
             config=config,
             now_ms=self._clock.wall_ms(),
             leader_epoch=leader_epoch,
+            rules=self._rules(str(where)),
         )
         opened.add(recovered)
         if identity is not None:
@@ -191,11 +197,42 @@ class Partitions:
         log.on_failure = partial(self._has_failed, where, partition)
         return partition
 
-    def keep_offline(self, topic: str, topic_id: UUID, index: int, reason: str) -> None:
+    def _rules(self, name: str) -> Rules:
+        """What the log in a directory may have suffered since it was used last."""
+        is_suspect = name in self._last_run.damaged
+        boot_id = self._disk.boot_id()
+        is_same = boot_id is not None and boot_id == self._last_run.boot_id
+        was_clean = self._opened is not None and self._opened.was_clean
+        return Rules(same_boot=is_same or was_clean or is_suspect, read_all=is_suspect)
+
+    async def all_opened(self) -> None:
+        """Note for the next start how this one began, once all logs that there are were opened.
+
+        Nothing may be appended before: until it is noted, the next start must allow for what the
+        last one did. A full disk does not matter: what is noted of an earlier boot is on the safe
+        side.
+        """
+        self._is_open = True
+        await self._note_this_run()
+
+    async def _note_this_run(self) -> None:
+        this_run = LastRun(boot_id=self._disk.boot_id(), damaged=self.offline.damaged())
+        if not self._is_open or this_run == self._last_run:
+            return
+        try:
+            await write_last_run(self._disk, self._directory, this_run)
+            self._last_run = this_run
+        except OSError as error:
+            LOGGER.warning("%s/%s cannot be written: %s", self._directory, LAST_RUN, error)
+
+    def keep_offline(
+        self, topic: str, topic_id: UUID, index: int, error: OSError | DamagedSegment
+    ) -> None:
         """Note that `open` could not open a partition, and why. Its directory is left as it is."""
         where = TopicPartition(topic, index)
-        self.offline.add(where, topic_id, reason)
-        LOGGER.error("%s is offline, and nothing in its directory is changed: %s", where, reason)
+        is_damaged = isinstance(error, DamagedLog | DamagedSegment)
+        self.offline.add(where, topic_id, str(error), is_damaged=is_damaged)
+        LOGGER.error("%s is offline, and nothing in its directory is changed: %s", where, error)
 
     async def create(
         self,
@@ -282,6 +319,7 @@ class Partitions:
         await self._disk.fsync_dir(self._directory)  # also names that a killed broker left
         self._garbage += self._directories.thrown_away()
         self._has_garbage.set()
+        self._last_run = await read_last_run(self._disk, self._directory)
         self._opened = Opened(was_clean)
         return self._opened
 
@@ -309,6 +347,7 @@ class Partitions:
         async with trio.open_nursery() as nursery:
             for _ in range(CLOSED_AT_ONCE):
                 nursery.start_soon(close_some)
+        await self._note_this_run()  # also what was found damaged meanwhile
         self._partitions.clear()
         self._files.close_all()
         if is_clean:
@@ -327,7 +366,8 @@ class Partitions:
 
     def _has_failed(self, where: TopicPartition, partition: Partition, reason: str) -> None:
         if self._partitions.get(where) is partition:  # and its topic is not deleted meanwhile
-            self.offline.add(where, partition.topic_id, reason)
+            is_damaged = partition.log.is_damaged
+            self.offline.add(where, partition.topic_id, reason, is_damaged=is_damaged)
 
     def _has_appended(self, partition: Partition) -> None:
         """Called at every append: quick."""

@@ -49,6 +49,7 @@ class TopicLogs:
         ]
         await self._partitions.begin()
         await self._open(wanted, is_start=True)
+        await self._partitions.all_opened()
         self._partitions.warn_of_strangers()
         return len(wanted)
 
@@ -93,7 +94,7 @@ class TopicLogs:
                     )
                 except (OSError, DamagedSegment) as error:
                     if is_start:
-                        self._partitions.keep_offline(topic.name, topic.topic_id, index, str(error))
+                        self._partitions.keep_offline(topic.name, topic.topic_id, index, error)
                     elif isinstance(error, OSError):
                         failures.append(error)
                     else:

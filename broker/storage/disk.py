@@ -28,6 +28,7 @@ T = TypeVar("T")
 THREADS_MAX: Final = 8
 THREAD_IDLE_SECONDS: Final = 10.0
 FILE_MODE: Final = 0o644
+BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 
 _READ_NOWAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
 _sync: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync)
@@ -227,6 +228,13 @@ class SystemDisk:
 
     def free_bytes(self, path: str) -> int:
         return shutil.disk_usage(path).free
+
+    def boot_id(self) -> str | None:
+        try:
+            with open(BOOT_ID) as file:
+                return file.read().strip() or None
+        except OSError:  # not Linux
+            return None
 
 
 def _remove_all(path: str) -> None:

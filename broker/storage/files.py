@@ -6,6 +6,7 @@ That may have writes that are not on disk yet. They are in the page cache, where
 the file finds them, whoever has opened it; Linux keeps a failed write-back for it as well.
 """
 
+import errno
 from collections.abc import Iterator
 from typing import Final
 
@@ -20,6 +21,7 @@ ABORTED_INDEX: Final = ".txnindex"
 SNAPSHOT: Final = ".snapshot"
 SEGMENT_SUFFIXES: Final = (LOG, OFFSET_INDEX, TIME_INDEX, ABORTED_INDEX)
 OFFSET_DIGITS: Final = 20
+DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def file_path(directory: str, offset: int, suffix: str) -> str:

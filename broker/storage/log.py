@@ -11,7 +11,6 @@ error, and every failing fsync, takes the log offline until the broker is restar
 can say what is on disk, and a second fsync would lie (KAFKA-10778).
 """
 
-import errno
 import logging
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -29,7 +28,9 @@ from odradek.broker.storage.checkpoint import (
     write_beside,
 )
 from odradek.broker.storage.config import LogConfig
+from odradek.broker.storage.damage import UNKNOWN_PAST, Rules
 from odradek.broker.storage.files import (
+    DISK_FULL,
     SEGMENT_SUFFIXES,
     SNAPSHOT,
     OpenFiles,
@@ -50,7 +51,6 @@ from odradek.protocol.control import encode_marker
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 LOGGER: Final = logging.getLogger(__name__)
-DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class Log:
@@ -73,6 +73,8 @@ class Log:
         self.log_end_offset = self.active.next_offset
         self.flushed_offset = self.log_end_offset
         self.failure: OSError | None = None
+        self.is_damaged = False
+        """What is stored is wrong; a restart alone does not mend it."""
         self.on_failure: Callable[[str], None] = lambda _reason: None
         """Called with the reason when the log goes offline."""
         self._is_new = self.log_end_offset == 0
@@ -99,6 +101,7 @@ class Log:
         config: LogConfig,
         now_ms: int,
         leader_epoch: int = 0,
+        rules: Rules = UNKNOWN_PAST,
     ) -> "tuple[Log, Recovered]":
         """Open a log, recovered, or make an empty one. Everything in it is on disk.
 
@@ -117,6 +120,7 @@ class Log:
             now_ms=now_ms,
             index_interval_bytes=config.index_interval_bytes,
             is_compacted=config.is_compacted,
+            rules=rules,
         )
         recovered = await recovery.run()
         state = recovered.state

@@ -1,21 +1,27 @@
 """From the files of a log to its state: what opening does, after a clean end or after a crash.
 
 What the checkpoint describes is believed, if the files have the sizes that it says: nothing before
-it is read. What follows is read batch by batch up to the first that is cut off, damaged or out of
-place; the rest is thrown away, for nothing of it can have been acknowledged: a flush goes through a
-log from the front. Batches that are found count, acknowledged or not, so they are flushed before
-anybody may see them.
+it is read. What follows is read batch by batch. Batches that are found count, acknowledged or not,
+so they are flushed before anybody may see them.
 
 Without a usable checkpoint (it was damaged, or files are not what it says) the same is done from
 the first batch on, beginning with the producers of the snapshot at that place, if there is one.
-Everything that is removed or cut off is made durable before the log is used, so that a second crash
-cannot bring it back.
 
-Batches that a checkpoint vouches for and that are not there any more are another matter: no crash
-does that, a broken disk or a person did. Then the log is not opened and nothing is changed.
+A crash leaves a log torn only behind what the checkpoint vouches for. How far it can be torn there
+depends on what ended the last run:
+
+- The broker was killed (`same_boot`): the system still has all that was appended. Only the last
+  batch of the last segment can be incomplete; it is cut off.
+- The system was started anew: pages may have reached the disk in any order. The log ends at the
+  first bad batch, since a flush goes through a log from the front. What follows is cut off, and
+  kept in files beside (`tail.py`).
+
+Everything else is damage, which no crash explains: `DamagedLog`. So is whatever is wrong or missing
+where the checkpoint vouches for it. Then nothing is changed, and a person decides
+(`odradek log repair`): all is read and judged first, and files are changed after it. What is cut
+off is on disk before the log is used, so that a second crash cannot bring it back.
 """
 
-import errno
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -25,6 +31,7 @@ from typing import Final
 from odradek.broker.env import Disk
 from odradek.broker.storage.chain import ChainRules
 from odradek.broker.storage.checkpoint import BESIDE, Checkpoint, read_checkpoint
+from odradek.broker.storage.damage import UNKNOWN_PAST, DamagedLog, Rules
 from odradek.broker.storage.files import (
     ABORTED_INDEX,
     LOG,
@@ -36,7 +43,6 @@ from odradek.broker.storage.files import (
     file_offset,
     file_path,
     offsets_in,
-    parent_of,
 )
 from odradek.broker.storage.leader_epochs import LeaderEpochs
 from odradek.broker.storage.producers import Producers
@@ -54,25 +60,11 @@ from odradek.broker.storage.segment import (
     Segment,
     SegmentSummary,
 )
+from odradek.broker.storage.tail import KEPT_BESIDE, Cut, cut_off, examine_tail, keep_file
 from odradek.protocol.batch import HEADER_BYTES, MAGIC, BatchHeader, crc_is_good, read_header
 
 LOGGER: Final = logging.getLogger(__name__)
 READ_BYTES: Final = 1024 * 1024
-
-
-class LostData(OSError):
-    """Batches are gone that were on disk."""
-
-    def __init__(self, path: str, from_offset: int) -> None:
-        super().__init__(
-            errno.EIO,
-            f"what was on disk from offset {from_offset} on is missing or damaged. Stop the broker "
-            f"and restore the file, or use `odradek log repair {parent_of(path)}`.",
-            path,
-        )
-
-    def __str__(self) -> str:
-        return f"{self.filename}: {self.strerror}"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -165,34 +157,42 @@ class Recovery:
         now_ms: int,
         index_interval_bytes: int,
         is_compacted: bool = False,
+        rules: Rules = UNKNOWN_PAST,
     ) -> None:
         self._files = files
         self._disk: Disk = files.disk
         self._directory = directory
         self._now_ms = now_ms
         self._interval_bytes = index_interval_bytes
+        self._rules = rules
         self._vouched_offset = 0
         """Up to where batches are known to have been on disk."""
         self._is_compacted = is_compacted
         self._gaps_before = 0
         """Below it offsets may be missing, but never at the end of a segment."""
         self._has_replaced = False
+        # what is to be done once nothing is found that forbids it
+        self._cuts: list[Cut] = []
+        self._dropped: list[int] = []
+        self._stale: list[int] = []
+        self._read: list[Segment] = []
 
     async def run(self) -> Recovered:
-        """Raises OSError; LostData if nothing should be done without a person."""
+        """Raises OSError; DamagedLog if nothing should be done without a person."""
         checkpoint = await read_checkpoint(self._disk, self._directory)
         if checkpoint is not None:
             self._finish_replacement(checkpoint)
         bases = offsets_in(self._disk.listdir(self._directory), LOG)
+        if checkpoint is not None:  # files before its first segment were about to be removed
+            bases = [base for base in bases if base >= checkpoint.segments[0].base_offset]
         if bases and (self._is_compacted or (checkpoint is not None and checkpoint.clean_offset)):
             known = bases[-1] if checkpoint is None else checkpoint.segments[-1].base_offset
             self._gaps_before = known
-        if checkpoint is not None:
-            self._check_nothing_is_lost(checkpoint, bases)
-        if checkpoint is not None and self._matches(checkpoint, bases):
+        self._check_nothing_is_lost(checkpoint, bases)
+        if checkpoint is not None and not self._rules.read_all and self._matches(checkpoint, bases):
             recovered = await self._from_checkpoint(checkpoint)
         else:
-            if bases or checkpoint is not None:
+            if (bases or checkpoint is not None) and not self._rules.read_all:
                 LOGGER.warning(
                     "%s: its checkpoint is missing or is not about these files; all is read",
                     self._directory,
@@ -203,6 +203,7 @@ class Recovery:
         recovered.is_changed |= self._has_replaced
         following = [base for base in bases if base > state.segments[-1].base_offset]
         await self._read_on(recovered, following)
+        await self._carry_out(recovered)
         if self._remove_leftovers(state):
             recovered.is_changed = True
         if recovered.is_changed and (bases or checkpoint is not None):
@@ -218,15 +219,32 @@ class Recovery:
 
     # where to begin
 
-    def _check_nothing_is_lost(self, checkpoint: Checkpoint, bases: list[int]) -> None:
-        """Raises LostData."""
+    def _check_nothing_is_lost(self, checkpoint: Checkpoint | None, bases: list[int]) -> None:
+        """Note up to where batches are known to have been on disk. Raises DamagedLog."""
+        if self._rules.accept_losses:
+            return
+        if checkpoint is None:
+            # Indexes are written behind a flush, so all before the last of them was on disk.
+            indexed = [base for base in bases if self._has_index(base)]
+            self._vouched_offset = indexed[-1] if indexed else 0
+            return
         self._vouched_offset = checkpoint.recovery_offset
         for summary in checkpoint.segments:
             path = file_path(self._directory, summary.base_offset, LOG)
-            if summary.size_bytes and (
-                summary.base_offset not in bases or self._disk.size(path) < summary.size_bytes
-            ):
-                raise LostData(path, summary.base_offset)
+            if not summary.size_bytes:
+                continue
+            if summary.base_offset not in bases:
+                raise DamagedLog(path, 0, summary.base_offset, "the file is missing")
+            size_bytes = self._disk.size(path)
+            if size_bytes < summary.size_bytes:
+                problem = f"it ends there, and had {summary.size_bytes} bytes on disk"
+                raise DamagedLog(path, size_bytes, summary.base_offset, problem)
+
+    def _has_index(self, base: int) -> bool:
+        return any(
+            self._disk.exists(file_path(self._directory, base, suffix))
+            for suffix in (OFFSET_INDEX, TIME_INDEX)
+        )
 
     def _matches(self, checkpoint: Checkpoint, bases: list[int]) -> bool:
         """Whether the files are those that the checkpoint describes."""
@@ -297,8 +315,7 @@ class Recovery:
             log_start_offset = max(first, checkpoint.log_start_offset)
             if not bases:
                 first = log_start_offset = checkpoint.recovery_offset
-        for base in bases:
-            self._remove_indexes(base)
+        self._stale += bases
         state = LogState(
             segments=[Segment(self._files, self._directory, first)],
             producers=await self._producers_before(first),
@@ -316,27 +333,33 @@ class Recovery:
     # what follows
 
     async def _read_on(self, recovered: Recovered, following: list[int]) -> None:
-        """Read the active segment from where it is known, and those that came after it."""
+        """Read the active segment from where it is known, and those that came after it.
+
+        Raises DamagedLog.
+        """
         segments = recovered.state.segments
-        ends = [*following, self._vouched_offset]
-        await self._read_segment(recovered, segments[-1], ends[0])
-        for base, end in zip(following, ends[1:], strict=True):
-            if base != segments[-1].next_offset:
-                self._drop(recovered, base)
+        await self._read_segment(recovered, segments[-1], next(iter(following), None))
+        for number, base in enumerate(following, 1):
+            last = segments[-1]
+            if self._dropped or base != last.next_offset:
+                self._drop(recovered, last, base)
                 continue
-            segments[-1].seal()
-            await segments[-1].sync()
-            segments[-1].close()
-            self._remove_indexes(base)
+            last.seal()
+            self._stale.append(base)
             segments.append(Segment(self._files, self._directory, base))
             recovered.is_changed = True
-            await self._read_segment(recovered, segments[-1], end)
+            await self._read_segment(
+                recovered, segments[-1], following[number] if following[number:] else None
+            )
+        last = segments[-1]
+        if last.next_offset < self._vouched_offset:
+            problem = f"batches up to offset {self._vouched_offset} are missing"
+            raise DamagedLog(last.path(), last.size_bytes, last.next_offset, problem)
 
-    async def _read_segment(self, recovered: Recovered, segment: Segment, end_offset: int) -> None:
-        """Take account of the good batches and cut off what follows them.
-
-        They must go up to `end_offset`, as far as that is vouched for. Raises LostData.
-        """
+    async def _read_segment(
+        self, recovered: Recovered, segment: Segment, next_base: int | None
+    ) -> None:
+        """Take account of the good batches, and judge what follows them. Raises DamagedLog."""
         if not self._disk.exists(segment.path()):
             recovered.is_changed = True
         elif self._disk.size(segment.path()) == segment.size_bytes:
@@ -344,6 +367,8 @@ class Recovery:
         start = segment.size_bytes
         async with aclosing(good_batches(segment, self._gaps_before)) as batches:
             async for position, header, batch in batches:
+                if header.partition_leader_epoch < recovered.state.epochs.latest:
+                    break  # a flipped bit: the epoch is outside of the CRC, and never goes back
                 if segment.first_append_ms < 0:
                     segment.first_append_ms = self._now_ms
                 segment.note(
@@ -354,27 +379,56 @@ class Recovery:
                     self._interval_bytes,
                 )
                 take_account(recovered.state, segment, header, batch, self._now_ms)
-        end = segment.size_bytes
-        recovered.read_bytes += end - start
+        recovered.read_bytes += segment.size_bytes - start
         recovered.is_changed = True
-        torn_bytes = segment.file.size - end
-        if torn_bytes and segment.next_offset < min(end_offset, self._vouched_offset):
-            raise LostData(segment.path(), segment.next_offset)
-        if torn_bytes:
-            LOGGER.warning("%s: the last %d bytes are no batch", segment.path(), torn_bytes)
-            recovered.cut_off_bytes += torn_bytes
-            await segment.file.truncate(end)
+        self._read.append(segment)
+        if segment.file.size > segment.size_bytes:
+            await self._judge(recovered, segment, next_base)
 
-    def _drop(self, recovered: Recovered, base: int) -> None:
-        """A segment behind a place where the log ends."""
-        path = file_path(self._directory, base, LOG)
-        if base < self._vouched_offset:
-            raise LostData(path, recovered.state.segments[-1].next_offset)
-        recovered.cut_off_bytes += self._disk.size(path)
-        LOGGER.warning("%s comes after the end of the log and is removed", path)
-        self._remove_indexes(base)
-        self._disk.remove(path)
+    async def _judge(self, recovered: Recovered, segment: Segment, next_base: int | None) -> None:
+        """Decide what becomes of the bytes behind the good batches. Raises DamagedLog."""
+        position, offset = segment.size_bytes, segment.next_offset
+        tail = await examine_tail(segment.file, position, offset)
+        is_torn = tail.is_cut_short and next_base is None
+        # An append that failed may leave bytes behind, and the log go on in the next segment.
+        nothing_is_missing = next_base == offset
+        if not (nothing_is_missing or self._rules.accept_losses) and (
+            offset < self._vouched_offset or (self._rules.same_boot and not is_torn)
+        ):
+            raise DamagedLog(segment.path(), position, offset, tail.problem)
+        is_kept = not (self._rules.same_boot and tail.is_cut_short)
+        self._cuts.append(Cut(segment, segment.file.size, is_kept, tail))
+        recovered.cut_off_bytes += segment.file.size - position
+
+    def _drop(self, recovered: Recovered, last: Segment, base: int) -> None:
+        """Cut off a segment behind a place where the log ends. Raises DamagedLog."""
+        is_known = base < self._vouched_offset or self._rules.same_boot
+        if is_known and not self._rules.accept_losses:
+            problem = f"what should follow it up to offset {base} is missing"
+            raise DamagedLog(last.path(), last.size_bytes, last.next_offset, problem)
+        recovered.cut_off_bytes += self._disk.size(file_path(self._directory, base, LOG))
+        self._dropped.append(base)
         recovered.is_changed = True
+
+    # what was decided
+
+    async def _carry_out(self, recovered: Recovered) -> None:
+        """Change the files. What is cut off is kept beside, on disk, before it is gone here."""
+        for cut in self._cuts:
+            await cut_off(self._disk, self._directory, cut)
+        for base in self._dropped:
+            path = file_path(self._directory, base, LOG)
+            if self._disk.size(path):
+                kept = keep_file(self._disk, self._directory, path, base)
+                LOGGER.warning("%s comes after the end of the log, and is kept as %s", path, kept)
+            else:
+                self._disk.remove(path)
+        for base in (*self._stale, *self._dropped):
+            self._remove_indexes(base)
+        for segment in self._read:
+            if segment is not recovered.state.segments[-1]:
+                await segment.sync()
+                segment.close()
 
     # what nobody needs
 
@@ -394,7 +448,7 @@ class Recovery:
         end_offset = state.segments[-1].next_offset
         matters = False
         for name in self._disk.listdir(self._directory):
-            stray = name == BESIDE or name.endswith(CLEANED)
+            stray = name in (BESIDE, KEPT_BESIDE) or name.endswith(CLEANED)
             for suffix in SEGMENT_SUFFIXES:
                 offset = file_offset(name, suffix)
                 stray = stray or (offset is not None and offset not in bases)

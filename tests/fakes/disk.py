@@ -136,6 +136,7 @@ class FakeDisk:
         self.fsync_gate: trio.Event | None = None
         self._root = Directory()
         self._incarnation = 0
+        self._boot_count = 0
         self._power_off_at: int | None = None
         self._is_off = False
         self._faults: list[tuple[str, str, int]] = []
@@ -156,6 +157,7 @@ class FakeDisk:
         Files that were open before are of no use any more.
         """
         self._root.crash(keep)
+        self._boot_count += 1
         self._restart()
 
     def kill(self) -> None:
@@ -314,6 +316,9 @@ class FakeDisk:
 
     def free_bytes(self, path: str) -> int:
         return (1 << 40) if self.capacity_bytes is None else self.capacity_bytes - self.used_bytes
+
+    def boot_id(self) -> str | None:
+        return f"boot {self._boot_count}"
 
 
 class FakeLock:

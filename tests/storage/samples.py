@@ -55,9 +55,11 @@ class Machine:
     async def start(self, *, topic_id: UUID = TOPIC_ID, leader_epoch: int = 0) -> Partition:
         """The partition `departures-0`, opened by a new process."""
         self.partitions = Partitions(disk=self.disk, directory=DIRECTORY, clock=self.clock)
-        return await self.partitions.open(
+        partition = await self.partitions.open(
             TOPIC, topic_id, 0, self.config, leader_epoch=leader_epoch
         )
+        await self.partitions.all_opened()
+        return partition
 
     async def stop(self) -> None:
         await self.partitions.close()

@@ -86,7 +86,11 @@ async def crash_again(
         try:
             await story.machine.start()
         except PowerOff:
-            disk.crash(random)
+            # The second time only the broker is killed, every other time.
+            if operation % 2:
+                disk.kill()
+            else:
+                disk.crash(random)
             await check(story, await story.machine.start())
         else:
             return

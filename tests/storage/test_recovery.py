@@ -8,7 +8,7 @@ import pytest
 from odradek.broker.partition import Partition
 from odradek.broker.partitions import Partitions
 from odradek.broker.storage.config import LogConfig
-from odradek.broker.storage.recovery import LostData
+from odradek.broker.storage.damage import DamagedLog
 from odradek.protocol.batch import set_base_offset
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.fakes.disk import until_power_off
@@ -36,6 +36,12 @@ async def filled(machine: Machine, count: int = 30) -> Partition:
             client.end(committed=number % 2 == 0)
     await partition.flush()
     return partition
+
+
+def kept_files(machine: Machine) -> dict[str, bytes]:
+    """What was cut off and is kept beside, by name."""
+    names = [name for name in machine.disk.listdir(PARTITION_DIRECTORY) if ".cut" in name]
+    return {name: machine.disk.bytes_of(f"{PARTITION_DIRECTORY}/{name}") for name in names}
 
 
 async def contents(partition: Partition) -> tuple[object, ...]:
@@ -95,11 +101,15 @@ async def test_a_torn_tail_is_cut_off_and_appending_goes_on() -> None:
     partition = await machine.start()
     partition.append_from_client(batch("whole"))
     await partition.flush()
-    file = machine.disk.open(partition.log.active.path())
-    file.append(batch("torn")[:-3])
-    partition = await machine.restart_after_kill()
-    assert partition.log_end_offset == 1
-    assert "bytes cut off" in machine.partitions.recovered
+    torn = batch("torn")
+    set_base_offset(torn, 1, 0)
+    for size_bytes in (1, 8, 12, 17, 60, 61, 70):  # as far as a killed broker got
+        file = machine.disk.open(partition.log.active.path())
+        file.append(torn[:size_bytes])
+        partition = await machine.restart_after_kill()
+        assert partition.log_end_offset == 1
+        assert "bytes cut off" in machine.partitions.recovered
+        assert not kept_files(machine)
     partition.append_from_client(batch("next"))
     await partition.flush()
     partition = await machine.restart_after_power_loss()
@@ -114,9 +124,12 @@ async def test_bytes_left_behind_by_an_older_tail_are_not_taken_for_batches() ->
     await partition.flush()
     stale = batch("stale")
     set_base_offset(stale, 7, 0)
-    machine.disk.open(partition.log.active.path()).append(stale)
-    partition = await machine.restart_after_kill()
+    file = machine.disk.open(partition.log.active.path())
+    file.append(stale)
+    await file.fsync()
+    partition = await machine.restart_after_power_loss()
     assert partition.log_end_offset == 1
+    assert kept_files(machine) == {f"{1:020}.cut": bytes(stale)}
 
 
 async def test_a_segment_that_a_crash_left_empty_is_used() -> None:
@@ -239,18 +252,18 @@ async def test_a_log_that_lost_what_was_on_disk_is_not_opened_until_a_person_say
     await machine.stop()
     file = machine.disk.open(second)
     await file.truncate(file.size - 1)
-    with pytest.raises(LostData, match="odradek log repair") as lost:
+    with pytest.raises(DamagedLog, match="odradek log repair") as lost:
         await machine.start()
-    assert str(lost.value).startswith(f"{second}: what was on disk from offset ")
+    assert str(lost.value).startswith(f"{second} is damaged at byte {file.size}")
     machine.disk.kill()
     machine.disk.remove(second)
-    with pytest.raises(LostData):
+    with pytest.raises(DamagedLog, match="missing"):
         await machine.start()
     machine.disk.kill()
     machine.disk.remove(f"{PARTITION_DIRECTORY}/checkpoint")
-    partition = await machine.start()
-    assert [segment.path() for segment in partition.log.segments] == [first]
-    assert len(await read_all(partition)) > 0
+    with pytest.raises(DamagedLog, match="missing"):
+        await machine.start()
+    assert machine.disk.exists(first)
 
 
 async def test_damage_that_a_full_read_finds_below_the_checkpoint_is_not_cut_off() -> None:
@@ -260,7 +273,7 @@ async def test_damage_that_a_full_read_finds_below_the_checkpoint_is_not_cut_off
     machine.disk.damage(partition.log.segments[1].path(), 100)
     machine.disk.open(partition.log.segments[0].path()).append(b"\0")  # so that all is read
     size_bytes = machine.disk.size(partition.log.segments[1].path())
-    with pytest.raises(LostData):
+    with pytest.raises(DamagedLog):
         await machine.start()
     assert machine.disk.size(partition.log.segments[1].path()) == size_bytes
 
