@@ -14,6 +14,13 @@ scope for every request costs more than parsing it:
 - when memory is short, clients that are slow to read their answers go first, then those whose
   requests are not complete.
 
+Work for a client that has gone stops. While a request is under way nothing is read, so the server's
+watch looks at the connection itself (`look_after`). After a reset no answer can arrive: whatever
+still runs is cancelled. What must not be left half done (an append and what follows from it, a
+decision, a change of the cluster) is shielded where it is done, not here. After the end of the
+stream the client may still read: a long poll is answered with what there is, and any other request
+has `ANSWER_AFTER_END_SECONDS`.
+
 What ends a connection: the end of the stream (answers under way are still sent), bytes that are not
 the protocol (one log line says why), a limit, a bug of ours (a traceback; others do not notice).
 But an assertion that fails where the broker keeps its state stops the whole broker: better none
@@ -32,11 +39,10 @@ from typing import Any, Final
 import trio
 
 from odradek.broker.api.context import Core, Deferred, Handler, RequestContext
-from odradek.broker.env import Buffer, Connection, Offload, inline
+from odradek.broker.env import Buffer, Connection, Offload, OtherEnd, inline
 from odradek.broker.txn.presence import Seat
 from odradek.protocol.api import Api
 from odradek.protocol.apis import APIS
-from odradek.protocol.apis.fetch import FETCH
 from odradek.protocol.connection import (
     REQUEST_ITEMS_MAX,
     FrameReader,
@@ -64,6 +70,8 @@ ITEM_BYTES: Final = 200
 """What an item of a request takes as an object, besides its bytes in the frame."""
 
 ANSWERS_PENDING_MAX: Final = 5
+ANSWER_AFTER_END_SECONDS: Final = 10.0
+"""How long a request may be under way whose client sends no more: it may be there, or have gone."""
 STEPS_BETWEEN_YIELDS: Final = 16
 """Reads and requests that one connection may do without letting others run."""
 
@@ -180,6 +188,12 @@ class ClientConnection:
         self._reserved_bytes = 0
         self._parsed_bytes = 0
         self._steps = 0
+        self._taken = 0
+        self._answered = 0
+        self._answered_before = 0
+        self._ended_since = math.inf
+        self._poll: trio.CancelScope | None = None
+        self._is_in_a_hurry = False
         self._is_stopping = False
         self._is_waiting = False
         self._was_closed_by_client = False
@@ -228,17 +242,46 @@ class ClientConnection:
         )
 
     def stop(self) -> None:
-        """Take no further request; what has been asked is still answered.
-
-        A long poll is cut short: reading has no effect that could be lost.
-        """
+        """Take no further request; what has been asked is still answered, a long poll at once."""
         self._is_stopping = True
-        if self._is_waiting or self._serving_key == FETCH.key:
+        self._hurry()
+        if self._is_waiting:
             self._reading.cancel()
 
     def abandon(self) -> None:
         """End now, answered or not."""
         self._whole.cancel()
+
+    def look_after(self, now: float) -> None:
+        """Look whether the client is still there, if a request is under way since the last look."""
+        is_the_same = self._taken > self._answered == self._answered_before
+        self._answered_before = self._answered
+        if not is_the_same:
+            self._ended_since = math.inf
+            return
+        other_end = self._stream.other_end
+        if other_end is OtherEnd.HAS_ENDED:
+            self._hurry()
+            self._ended_since = min(self._ended_since, now)
+            is_late = now > self._ended_since + ANSWER_AFTER_END_SECONDS
+            if is_late and self.sending_since == math.inf:
+                other_end = OtherEnd.HAS_GONE
+        if other_end is OtherEnd.HAS_GONE:
+            LOGGER.debug("the client at %s has gone before it was answered", self.peer)
+            self._was_closed_by_client = not self._is_stopping
+            self._whole.cancel()
+
+    def _hurry(self) -> None:
+        """Wait for no more news: polls end, this one and those that follow."""
+        self._is_in_a_hurry = True
+        if self._poll is not None:
+            self._poll.cancel()
+
+    def _polling(self, deadline: float) -> trio.CancelScope:
+        self._poll = trio.CancelScope(deadline=deadline)
+        if self._is_in_a_hurry:
+            self._poll.cancel()
+        return self._poll
 
     def is_overdue(self, now: float) -> bool:
         return now > self._read_deadline or now > self.sending_since + self._limits.idle_seconds
@@ -297,6 +340,7 @@ class ClientConnection:
 
     async def _serve(self, frame: memoryview) -> None:
         self._read_deadline = math.inf
+        self._taken += 1
         size_bytes = len(frame) + 4
         try:
             request = self._protocol.parse(Cursor(frame, items_max=ITEMS_AT_ONCE))
@@ -312,11 +356,13 @@ class ClientConnection:
             is_version_known=request.unsupported_version is None,
             reading=self._memory.reading,
             reserve=self._reserve,
+            polling=self._polling,
         )
         with self._blamed_on_us(request):
             answer = await self._handlers[request.api.key](context, request.body)
         self._serving_key = None
         if answer is None:
+            self._answered += 1
             self._release(size_bytes)
         elif self._pending_count or isinstance(answer, Deferred):
             size_bytes += self._keep_parsed()
@@ -421,6 +467,7 @@ class ClientConnection:
         self.sending_since = trio.current_time()
         await self._stream.send_all(parts)
         self.sending_since = math.inf
+        self._answered += 1
         answer_bytes = sum(map(len, parts))
         self._answers_bytes -= answer_bytes
         self._memory.answers.give_back(answer_bytes)

@@ -8,6 +8,7 @@ timeouts) is plain trio: its clock is replaced under simulation.
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol, TypeVar
 
 Buffer = bytes | bytearray | memoryview
@@ -91,12 +92,26 @@ class Disk(Protocol):
         """
 
 
+class OtherEnd(Enum):
+    """What is known of the other side of a connection."""
+
+    IS_THERE = "is there"
+    HAS_ENDED = "has ended"
+    """It sends no more. It may have gone, or it may still read (a half-close)."""
+    HAS_GONE = "has gone"
+    """The connection was reset: nothing reaches it any more."""
+
+
 class Connection(Protocol):
     """A byte stream to one peer."""
 
     @property
     def peer(self) -> str:
         """`host:port` of the other side."""
+
+    @property
+    def other_end(self) -> OtherEnd:
+        """Seen without reading: bytes that have arrived stay where they are."""
 
     async def receive_into(self, buffer: memoryview) -> int:
         """Up to len(buffer) bytes; 0 at the end. Raises trio.BrokenResourceError on a reset."""

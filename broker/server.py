@@ -12,6 +12,7 @@ from odradek.broker.api.versions import apis_of
 from odradek.broker.config import BrokerConfig
 from odradek.broker.connection import ClientConnection, Limits, Memory
 from odradek.broker.env import Connection, Network, Offload, inline
+from odradek.broker.turns import Turns
 from odradek.broker.txn.presence import Seat
 
 T = TypeVar("T")
@@ -129,15 +130,19 @@ class Server:
             return await self._offload(function)
 
     async def _watch(self) -> None:
-        """End the connections that are over a time limit, at most a tick late."""
+        """End the connections that are over a time limit or without a client, a tick late."""
         shortest = min(self._limits.frame_seconds, self._limits.idle_seconds)
         tick = min(WATCH_SECONDS, shortest / 4)
         while True:
             await trio.sleep(tick)
             now = trio.current_time()
-            overdue = [c for c in self._connections.values() if c.is_overdue(now)]
-            for connection in overdue:
-                connection.close_overdue()
+            turns = Turns()
+            for connection in list(self._connections.values()):
+                await turns.take()
+                if connection.is_overdue(now):
+                    connection.close_overdue()
+                else:
+                    connection.look_after(now)
             if self._memory.is_short:
                 self._short_since = min(self._short_since, now)
                 self._close_slowest(now)

@@ -11,6 +11,7 @@ import ipaddress
 import logging
 import os
 import random
+import select
 import signal
 import socket
 import time
@@ -20,7 +21,7 @@ from typing import Final, TypeVar
 
 import trio
 
-from odradek.broker.env import Buffer, Connection, Env, MetaStore
+from odradek.broker.env import Buffer, Connection, Env, MetaStore, OtherEnd
 from odradek.broker.storage.disk import SystemDisk
 
 T = TypeVar("T")
@@ -33,6 +34,10 @@ ACCEPT_PAUSE_SECONDS: Final = 0.1
 OPEN_FILES_MAX: Final = 65_536
 KILL_AT: Final = "ODRADEK_KILL_AT"
 CONNECT_TIMEOUT_SECONDS: Final = 10.0
+KEEPALIVE_SECONDS: Final = 300
+"""Of silence, after which the system asks whether the other machine is still there."""
+RESET: Final = select.POLLERR
+ENDED: Final = select.POLLHUP | getattr(select, "POLLRDHUP", 0)
 
 
 class SystemClock:
@@ -50,6 +55,17 @@ class SocketConnection:
     def __init__(self, sock: socket.socket, peer: str) -> None:
         self._socket = sock
         self.peer = peer
+
+    @property
+    def other_end(self) -> OtherEnd:
+        if self._socket.fileno() < 0:
+            return OtherEnd.HAS_GONE
+        poll = select.poll()
+        poll.register(self._socket, ENDED)
+        events = poll.poll(0)[:1]
+        if not events:
+            return OtherEnd.IS_THERE
+        return OtherEnd.HAS_GONE if events[0][1] & RESET else OtherEnd.HAS_ENDED
 
     async def receive_into(self, buffer: memoryview) -> int:
         while True:
@@ -176,6 +192,9 @@ async def _serve(sock: socket.socket, handler: Callable[[Connection], Awaitable[
 def _connection(sock: socket.socket) -> SocketConnection:
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_KEEPIDLE"):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_SECONDS)
     host, port = sock.getpeername()[:2]
     return SocketConnection(sock, f"{host}:{port}")
 

@@ -7,6 +7,8 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import trio
+
 from odradek.broker.txn.transaction import ClientIdentity, ProducerIdAndEpoch
 
 if TYPE_CHECKING:
@@ -65,6 +67,11 @@ class RequestContext:
     """Entered by who reads up to so many bytes for an answer: it waits until there is room."""
     reserve: Callable[[int], Awaitable[None]] = _no_account
     """Waits until there is room for an answer of about so many bytes. See `expect`."""
+
+    polling: Callable[[float], trio.CancelScope] = trio.move_on_at
+    """Entered by what only waits for news until a deadline, a time of trio's clock. The scope is
+    cancelled before, if the client sends no more or the broker stops: the answer is then what there
+    is."""
 
     async def expect(self, items: int, *, extra_bytes: int = 0) -> None:
         """Wait for room for an answer of so many items, before they are made.

@@ -4,7 +4,8 @@ Behaviour: record batches from each partition's offset on, as they lie in the fi
 watermark, or to the last stable offset for read_committed with the aborted transactions in between,
 sorted by their first offset. The first batch found is given whole even if it is larger than every
 limit, so that a reader always gets on. With less than `min_bytes` there the answer waits, at most
-`max_wait_ms`; errors do not wait.
+`max_wait_ms`; errors do not wait. Nor does it wait for a client that has ended its side of the
+connection.
 
 High watermark, last stable offset, records and aborted transactions of a partition are one reading:
 nothing is read twice (KAFKA-9807).
@@ -16,9 +17,9 @@ id.
 
 Differs from Kafka: a follower's fetch (replica id >= 0) is TOPIC_AUTHORIZATION_FAILED, as replicas
 come with the cluster. An isolation level other than 0 and 1 is INVALID_REQUEST. An answer has at
-most `fetch.max.bytes`, 55 MiB unless set otherwise, but for one batch that is larger. Kafka lists
-aborted transactions in the order of their markers, and with OFFSET_OUT_OF_RANGE it does not say
-where the log is.
+most `fetch.max.bytes`, 55 MiB unless set otherwise, but for one batch that is larger, and it waits
+for `connections.max.idle.ms` at most, whatever `max_wait_ms` says. Kafka lists aborted transactions
+in the order of their markers, and with OFFSET_OUT_OF_RANGE it does not say where the log is.
 """
 
 from collections.abc import Iterator, Sequence
@@ -139,20 +140,24 @@ async def _poll(
     """Read, and wait for more while there is too little."""
     max_bytes = max(0, min(request.max_bytes, context.core.config.fetch_max_bytes))
     min_bytes = min(request.min_bytes, max_bytes)
-    deadline = trio.current_time() + max(0, request.max_wait_ms) / 1000
+    longest_ms = context.core.config.connections_max_idle_ms
+    deadline = trio.current_time() + min(max(0, request.max_wait_ms), longest_ms) / 1000
     partitions_bytes = sum(max(0, reading.wanted.partition_max_bytes) for reading in readings)
     room_bytes = min(max_bytes, partitions_bytes) + len(readings) * ANSWER_ITEM_BYTES
+    is_over = False
     while True:
         with context.core.partitions.watch(
             [reading.partition for reading in readings if reading.partition is not None]
         ) as news:
             async with context.reading(room_bytes):
                 found, size_bytes, is_final = await _read_all(request, readings, max_bytes)
-            if is_final or size_bytes >= min_bytes or trio.current_time() >= deadline:
+            is_over = is_over or trio.current_time() >= deadline
+            if is_final or is_over or size_bytes >= min_bytes:
                 return found
             del found  # it is read again, and may be much
-            with trio.move_on_at(deadline):
+            with context.polling(deadline) as poll:
                 await news.wait()
+            is_over = poll.cancelled_caught
 
 
 async def _read_all(

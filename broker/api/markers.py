@@ -19,7 +19,7 @@ Differs from Kafka: a repeat of TV2 is not written again. Producer ids below -1 
 is. A partition that a marker names twice gets one marker, where Kafka writes it and never answers.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -69,6 +69,14 @@ async def write_txn_markers(
         for write in _writes(marker):
             await turns.take()
             flat.append(write)
+    with trio.CancelScope(shield=True):  # an appended marker must take effect, whoever sent it
+        await _write(context, flat)
+    if context.host != IN_PROCESS:
+        await _tell(context, flat)
+    return WriteTxnMarkersResponse(markers=await _results(flat, turns))
+
+
+async def _write(context: RequestContext, flat: Sequence[Write]) -> None:
     for number, write in enumerate(flat):
         if number:
             context.core.reached(BETWEEN_MARKERS)
@@ -79,9 +87,6 @@ async def write_txn_markers(
         await _finish(context, write)
 
     await for_each([write for write in flat if write.code is ErrorCode.NONE], finish)
-    if context.host != IN_PROCESS:
-        await _tell(context, flat)
-    return WriteTxnMarkersResponse(markers=await _results(flat, turns))
 
 
 def _writes(marker: WritableTxnMarker) -> Iterator[Write]:

@@ -17,6 +17,8 @@ topics can be neither deleted nor grown. Records of a deleted topic are gone at 
 import logging
 from typing import Final
 
+import trio
+
 from odradek.broker.api.configs import topic_configs
 from odradek.broker.api.context import RequestContext
 from odradek.broker.cluster.image import TopicImage
@@ -139,7 +141,9 @@ async def _delete_topic(context: RequestContext, asked: DeleteTopicState) -> Del
     name = asked.name
     try:
         name = _name_of(context, asked)
-        deleted = await context.core.cluster.delete_topic(name)
+        with trio.CancelScope(shield=True):  # offsets go with their topic, if the client goes too
+            deleted = await context.core.cluster.delete_topic(name)
+            await _forget_offsets(context, name)
     except KafkaError as error:
         return DeletableTopicResult(
             name=name,
@@ -147,7 +151,6 @@ async def _delete_topic(context: RequestContext, asked: DeleteTopicState) -> Del
             error_code=_deletion_error(context, error),
             error_message=error.message,
         )
-    await _forget_offsets(context, name)
     return DeletableTopicResult(
         name=name, topic_id=deleted.topic_id, error_code=ErrorCode.NONE, error_message=None
     )

@@ -6,7 +6,8 @@ answer, which another member's request or a deadline brings. Membership is soft 
 assignment is stored: only that record, and the one that says that a group is empty, are worth a
 restart.
 
-A member whose connection is lost stays; its session times out, or it comes back.
+A member whose connection is lost stays; its session times out, or it comes back. A member whose
+JoinGroup or SyncGroup waits needs no heartbeat, but only as long as its connection is there.
 """
 
 import logging
@@ -15,11 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-import trio
-
 from odradek.broker.group.limits import CLIENT_ID_MAX_CHARACTERS, GROUP_MAX_BYTES
 from odradek.broker.group.members import Group, Member
-from odradek.broker.group.rebalance import Journal, Rebalancing, Reply, Surroundings, refusal
+from odradek.broker.group.rebalance import Journal, Rebalancing, Surroundings, refusal
 from odradek.broker.group.requests import (
     Claim,
     Joined,
@@ -63,7 +62,7 @@ class LiveGroup(Rebalancing):
         if not joining.member_id:
             return await self._join_as_nobody(joining)
         if joining.member_id in group.promised and joining.group_instance_id is None:
-            return await self._add(joining, joining.member_id).wait()
+            return await self._add(joining, joining.member_id)
         group.check_member(joining.member_id, joining.group_instance_id)
         return await self._rejoin(joining)
 
@@ -78,9 +77,9 @@ class LiveGroup(Rebalancing):
             self.group = self.group.with_promised(member_id)
             self._expect_heartbeat(member_id, joining.session_timeout_ms)
             raise MemberIdRequiredError(member_id)
-        return await self._add(joining, member_id).wait()
+        return await self._add(joining, member_id)
 
-    def _add(self, joining: Joining, member_id: str) -> Reply[Joined]:
+    async def _add(self, joining: Joining, member_id: str) -> Joined:
         go = step(self.group.state, Event.ADD)
         self._has_newcomer = self._is_first_rebalance
         self._newcomers.add(member_id)
@@ -89,7 +88,7 @@ class LiveGroup(Rebalancing):
         self._expect_heartbeat(member_id, NEW_MEMBER_JOIN_TIMEOUT_MS)
         reply = self._wait_for_join(member_id)
         self._do(go)
-        return reply
+        return await self._answer_to(member_id, reply)
 
     async def _rejoin(self, joining: Joining) -> Joined:
         group, member_id = self.group, joining.member_id
@@ -108,7 +107,7 @@ class LiveGroup(Rebalancing):
         self.group = group.with_joined(member, joining.protocol_type)
         reply = self._wait_for_join(member_id)
         self._do(go)
-        return await reply.wait()
+        return await self._answer_to(member_id, reply)
 
     async def _replace(self, joining: Joining, old_id: str, member_id: str) -> Joined:
         """A static member comes back: its new self takes over, the old one is fenced (KIP-345)."""
@@ -131,7 +130,7 @@ class LiveGroup(Rebalancing):
             self.group = self.group.with_joining(member_id)
             reply = self._wait_for_join(member_id)
             self._do(go)
-            return await reply.wait()
+            return await self._answer_to(member_id, reply)
         await self._journal.flushed(next_offset)
         self.group.check_member(member_id, joining.group_instance_id)
         if joining.can_skip_assignment:
@@ -199,7 +198,7 @@ class LiveGroup(Rebalancing):
         reply = self._wait_for_sync(member_id)
         if go.do is Do.STORE_ASSIGNMENT and self._storing != group.generation_id:
             await self._store_assignment(syncing.assignments)
-        return await reply.wait()
+        return await self._answer_to(member_id, reply)
 
     async def _store_assignment(self, assignments: Mapping[str, bytes]) -> None:
         generation_id = self.group.generation_id
@@ -213,8 +212,7 @@ class LiveGroup(Rebalancing):
             next_offset = self.written = self._journal.write_group(
                 assigned.in_state(GroupState.STABLE, self._around.clock.wall_ms())
             )
-            with trio.CancelScope(shield=True):  # others wait for it, whoever brought it
-                await self._journal.flushed(next_offset)
+            await self._journal.flushed(next_offset)
         except KafkaError as error:
             self._assignment_is_not_stored(generation_id, error)
         else:

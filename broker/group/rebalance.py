@@ -253,7 +253,7 @@ class Rebalancing:
 
     def _session_ended(self, member_id: str) -> None:
         group = self.group
-        is_waiting = member_id in group.joined or member_id in self._syncs
+        is_waiting = member_id in self._joins or member_id in self._syncs
         if member_id in group.members and is_waiting and member_id not in self._newcomers:
             return
         if member_id in group.members or member_id in group.promised:
@@ -277,6 +277,17 @@ class Rebalancing:
                 reply.fail(refusal(code, self.group))
 
     # answers
+
+    async def _answer_to(self, member_id: str, reply: Reply[T]) -> T:
+        """Wait for an answer. A member whose client goes meanwhile stays until its session ends."""
+        try:
+            return await reply.wait()
+        except trio.Cancelled:
+            for waiting in (self._joins, self._syncs):
+                if waiting.get(member_id) is reply:
+                    del waiting[member_id]
+                    self._extend_session(member_id)
+            raise
 
     def _wait_for_join(self, member_id: str) -> Reply[Joined]:
         """Whoever else waits under this id is a request that its client has given up."""

@@ -137,10 +137,14 @@ class Shard:
             yield chunk, records
 
     async def flushed(self, next_offset: int) -> None:
-        """Wait until what is below `next_offset` is durable, and see to it that it is visible."""
-        with _as_the_coordinator_says():
-            await self._partition.flushed(next_offset)
-        self.durable_below(next_offset)
+        """Wait until what is below `next_offset` is durable, and see to it that it is visible.
+
+        That is done even if the client that asked for it has gone: nobody else would do it.
+        """
+        with trio.CancelScope(shield=True):
+            with _as_the_coordinator_says():
+                await self._partition.flushed(next_offset)
+            self.durable_below(next_offset)
 
     def marker_written(self, producer_id: int, *, committed: bool, marker_offset: int) -> None:
         """A marker was appended: once it is durable, what the producer has pending before it is

@@ -2,6 +2,7 @@
 
 import contextlib
 import socket
+import struct
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -47,6 +48,11 @@ class RawClient:
         """Send no more; the answers can still be read."""
         with contextlib.suppress(OSError):  # the broker may have ended the connection before
             self.socket.shutdown(socket.SHUT_WR)
+
+    def reset(self) -> None:
+        """End the connection with a reset, as the system of a process that crashed may."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.socket.close()
 
     def receive(self, count: int) -> bytes:
         """That many bytes, fewer if the broker ends the connection."""

@@ -1,6 +1,7 @@
 """One connection: order of answers, limits, and what ends it and nothing else."""
 
 import logging
+import math
 from typing import Any
 
 import pytest
@@ -14,9 +15,9 @@ from odradek.broker.server import GRACE_SECONDS
 from odradek.broker.txn import state
 from odradek.broker.txn.events import Event
 from odradek.broker.txn.transaction import State, Transaction
-from odradek.protocol.apis.coordinator import FIND_COORDINATOR, FindCoordinatorRequest
+from odradek.protocol.apis.coordinator import FindCoordinatorRequest
 from odradek.protocol.apis.coordinator import FindCoordinatorResponse as Answer
-from odradek.protocol.apis.fetch import FETCH, FetchRequest
+from odradek.protocol.apis.fetch import FETCH, FetchRequest, FetchResponse
 from odradek.protocol.connection import ClientConnection
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from tests.broker.serving import Asked, answers, echo, handlers, serving
@@ -299,18 +300,25 @@ async def test_a_stopping_server_answers_what_is_under_way(
 async def test_a_stopping_server_does_not_wait_for_long_polls_or_for_ever(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
+    async def poll_news(context: RequestContext, request: Any) -> Any:
+        with context.polling(math.inf):
+            await trio.sleep_forever()
+        return FetchResponse(responses=())
+
     async def wait(context: RequestContext, request: Any) -> Any:
         await trio.sleep_forever()
 
     asked = ClientConnection("test")
     _, poll = asked.request(FETCH, 4, FetchRequest(max_wait_ms=1, min_bytes=1, topics=()))
-    async with serving({FETCH.key: wait, FIND_COORDINATOR.key: wait}) as (network, server):
-        network.client().send(b"".join(poll))
+    async with serving({FETCH.key: poll_news}) as (network, server):
+        client = network.client()
+        client.send(b"".join(poll))
         await trio.testing.wait_all_tasks_blocked()
         began = trio.current_time()
         await server.drain()
         assert trio.current_time() == began
-    async with serving({FETCH.key: wait, FIND_COORDINATOR.key: wait}) as (network, server):
+        assert len(await client.frames(1)) == 1
+    async with serving(handlers(wait)) as (network, server):
         network.client().send(Asked().frame(1))
         await trio.testing.wait_all_tasks_blocked()
         await server.drain()

@@ -2,13 +2,15 @@
 
 import random
 import signal
+import socket
+import struct
 import subprocess
 import sys
 
 import pytest
 import trio
 
-from odradek.broker.env import Connection
+from odradek.broker.env import Connection, OtherEnd
 from odradek.broker.system import (
     SystemClock,
     SystemNetwork,
@@ -79,6 +81,28 @@ async def test_a_reset_is_a_broken_resource() -> None:
         with trio.fail_after(PATIENCE_SECONDS), pytest.raises(trio.BrokenResourceError):
             await send_for_ever(client)
         await client.aclose()
+        nursery.cancel_scope.cancel()
+
+
+async def other_end_becomes(connection: Connection, wanted: OtherEnd) -> None:
+    with trio.fail_after(PATIENCE_SECONDS):
+        while connection.other_end is not wanted:
+            await trio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize("unread", [b"", b"pipelined"])
+async def test_the_end_of_the_other_side_is_seen_and_no_byte_is_read(unread: bytes) -> None:
+    async with trio.open_nursery() as nursery:
+        for linger, expected in ((None, OtherEnd.HAS_ENDED), (0, OtherEnd.HAS_GONE)):
+            client, server = await connected(nursery)
+            await client.send_all([unread])
+            assert server.other_end is OtherEnd.IS_THERE
+            if linger is not None:
+                sock = client._socket  # type: ignore[attr-defined]
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, linger))
+            await client.aclose()
+            await other_end_becomes(server, expected)
+            assert await receive(server, len(unread)) == unread
         nursery.cancel_scope.cancel()
 
 

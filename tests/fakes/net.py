@@ -5,7 +5,7 @@ from typing import Protocol
 
 import trio
 
-from odradek.broker.env import Buffer, Connection
+from odradek.broker.env import Buffer, Connection, OtherEnd
 
 
 class FakeConnection:
@@ -25,6 +25,12 @@ class FakeConnection:
         """Wake whoever waits for the other end to have done something."""
         self._changed.set()
         self._changed = trio.Event()
+
+    @property
+    def other_end(self) -> OtherEnd:
+        if self.is_reset:
+            return OtherEnd.HAS_GONE
+        return OtherEnd.HAS_ENDED if self.has_ended else OtherEnd.IS_THERE
 
     async def receive_into(self, buffer: memoryview) -> int:
         await trio.lowlevel.checkpoint()

@@ -405,6 +405,51 @@ async def test_who_waits_for_the_others_need_not_send_heartbeats(world: World) -
     assert list(world.groups.describe_group(GROUP).members) == [waiting.member_id]
 
 
+async def test_who_waits_and_has_gone_is_missed_after_its_session(world: World) -> None:
+    """Seen: a member stayed for as long as its rebalance timeout said, up to 24 days."""
+    sleeper = world.member("a", session_ms=600_000, rebalance_ms=2**31 - 1)
+    gone = world.member("b", session_ms=10_000, rebalance_ms=2**31 - 1)
+    await sleeper.join_and_sync()
+    await round_of(sleeper, gone)
+    gone.protocols = (MemberProtocol("range", b"more"),)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gone.join)
+        await trio.sleep(60)
+        assert gone.member_id in world.groups.describe_group(GROUP).members
+        nursery.cancel_scope.cancel()  # as the connection does whose client has gone
+    await trio.sleep(9)
+    assert gone.member_id in world.groups.describe_group(GROUP).members
+    await trio.sleep(2)
+    assert list(world.groups.describe_group(GROUP).members) == [sleeper.member_id]
+
+
+async def test_who_waits_for_its_assignment_and_has_gone_is_missed_after_its_session(
+    world: World,
+) -> None:
+    leader, gone = world.member("a", session_ms=600_000), world.member("b", session_ms=10_000)
+    leader.rebalance_ms = gone.rebalance_ms = 2**31 - 1
+    await leader.join_and_sync()
+    await join_together(leader, gone)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gone.sync)
+        await trio.sleep(60)
+        assert gone.member_id in world.groups.describe_group(GROUP).members
+        nursery.cancel_scope.cancel()
+    await trio.sleep(11)
+    assert list(world.groups.describe_group(GROUP).members) == [leader.member_id]
+
+
+async def test_an_offset_whose_committer_has_gone_is_stored_all_the_same(world: World) -> None:
+    """It is in the log, and nobody else would make it visible before the next one is stored."""
+    world.log.hold()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.commit, {P0: 7})
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+        world.log.release()
+    assert world.stored() == {P0: 7}
+
+
 async def test_the_deadline_of_a_sync_phase_ends_with_it(world: World) -> None:
     first = world.member("a", session_ms=100_000)
     slow = world.member("b", session_ms=100_000)
