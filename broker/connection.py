@@ -29,8 +29,8 @@ than one that is wrong.
 
 import logging
 import math
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from traceback import clear_frames, walk_tb
@@ -40,6 +40,7 @@ import trio
 
 from odradek.broker.api.context import Core, Deferred, Handler, RequestContext
 from odradek.broker.env import Buffer, Connection, Offload, OtherEnd, inline
+from odradek.broker.memory import Memory
 from odradek.broker.txn.presence import Seat
 from odradek.protocol.api import Api
 from odradek.protocol.apis import APIS
@@ -84,55 +85,6 @@ class Limits:
     answer_max_bytes: int
     frame_seconds: float
     idle_seconds: float
-
-
-class Account:
-    """Bytes that are taken and given back; there is room while they are below a limit."""
-
-    def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
-        self.used_bytes = 0
-        self._waiting = trio.lowlevel.ParkingLot()
-
-    @property
-    def is_short(self) -> bool:
-        return self.used_bytes >= self.limit_bytes
-
-    def take(self, count: int) -> None:
-        self.used_bytes += count
-
-    def give_back(self, count: int) -> None:
-        self.used_bytes -= count
-        if not self.is_short and self._waiting:
-            self._waiting.unpark_all()
-
-    async def room(self) -> None:
-        while self.is_short:
-            await self._waiting.park()
-
-
-class Memory(Account):
-    """How many bytes of requests and answers all connections hold; above the limit nobody reads.
-
-    Answers, and what they are made of, have the same limit once more by themselves: they go when
-    clients take them, but a request that waits for room would not.
-    """
-
-    def __init__(self, limit_bytes: int) -> None:
-        super().__init__(limit_bytes)
-        self.answers = Account(limit_bytes)
-        self.parsed = Account(limit_bytes)
-        """The objects of requests with many items: only other such requests wait for their room."""
-
-    @asynccontextmanager
-    async def reading(self, max_bytes: int) -> AsyncIterator[None]:
-        """Read up to `max_bytes` for an answer inside, once there is room for them."""
-        await self.answers.room()
-        self.answers.take(max_bytes)
-        try:
-            yield
-        finally:
-            self.answers.give_back(max_bytes)
 
 
 @dataclass(frozen=True, slots=True)
