@@ -23,6 +23,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import trio
+
 from odradek.broker.api.context import RequestContext
 from odradek.broker.api.parallel import for_each
 from odradek.broker.partitions import Partition
@@ -70,13 +72,13 @@ async def write_txn_markers(
             await turns.take()
             flat.append(write)
     with trio.CancelScope(shield=True):  # an appended marker must take effect, whoever sent it
-        await _write(context, flat)
+        await _write(context, flat, turns)
     if context.host != IN_PROCESS:
         await _tell(context, flat)
     return WriteTxnMarkersResponse(markers=await _results(flat, turns))
 
 
-async def _write(context: RequestContext, flat: Sequence[Write]) -> None:
+async def _write(context: RequestContext, flat: Sequence[Write], turns: Turns) -> None:
     for number, write in enumerate(flat):
         if number:
             context.core.reached(BETWEEN_MARKERS)
