@@ -27,6 +27,7 @@ from odradek.broker.log_cleaner import CleanerConfig
 from odradek.broker.partition import Partition
 from odradek.broker.partitions import Partitions
 from odradek.broker.peers import InProcessPeer
+from odradek.broker.scrubber import ScrubConfig
 from odradek.broker.server import Server
 from odradek.broker.topic_logs import TopicLogs
 from odradek.broker.txn.config import TransactionConfig
@@ -162,6 +163,10 @@ def _partitions(env: Env, config: BrokerConfig, directory: str) -> Partitions:
         cleaner=CleanerConfig(
             backoff_ms=config.log_cleaner_backoff_ms,
             map_bytes=config.log_cleaner_dedupe_buffer_size,
+        ),
+        scrub=ScrubConfig(
+            interval_ms=config.log_scrub_interval_ms,
+            bytes_per_second=config.log_scrub_max_bytes_per_second,
         ),
         offload=env.offload,
     )

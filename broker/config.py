@@ -6,8 +6,9 @@ say) is refused like a misspelling: a setting that is silently without effect is
 Differs from Kafka: `num.partitions` is 4; state topics have one replica, as there is one broker;
 `group.initial.rebalance.delay.ms` is 0, as in Kafka's own quick start; a group has at most 1,000
 members. Ours are `log.flush` (`ack` or `os`: whether an answer waits for the disk),
-`connections.max.frame.ms` (how long a request may take to arrive), `socket.response.max.bytes` (how
-large an answer may be; a Fetch has `fetch.max.bytes`),
+`log.scrub.interval.ms` and `log.scrub.max.bytes.per.second` (how often and how fast sealed segments
+are read through for damage), `connections.max.frame.ms` (how long a request may take to arrive),
+`socket.response.max.bytes` (how large an answer may be; a Fetch has `fetch.max.bytes`),
 `transaction.concurrent.wait.ms` (how long CONCURRENT_TRANSACTIONS is held back) and
 `transaction.abort.on.disconnect` (whether a transaction ends with its producer's last connection).
 """
@@ -83,6 +84,8 @@ class BrokerConfig:
     log_cleaner_max_compaction_lag_ms: int = int64(2**63 - 1, low=1)
     log_cleaner_min_cleanable_ratio: float = double(0.5, low=0, high=1)
     log_cleaner_min_compaction_lag_ms: int = int64(0, low=0)
+    log_scrub_interval_ms: int = int64(DAY_MS, low=1)
+    log_scrub_max_bytes_per_second: int = int64(16 * MIB, low=1)
     producer_id_expiration_ms: int = int32(DAY_MS, low=1)
     producer_id_expiration_check_interval_ms: int = int32(10 * MINUTE_MS, low=1)
 

@@ -37,6 +37,9 @@ class File(Protocol):
     async def pread(self, offset: int, size: int) -> bytes | bytearray:
         """Up to `size` bytes, fewer only at the end of the file; the caller's alone."""
 
+    async def pread_once(self, offset: int, size: int) -> bytes | bytearray:
+        """As `pread`, but what was not in memory before does not stay there."""
+
     async def truncate(self, size: int) -> None: ...
 
     async def fsync(self) -> None:

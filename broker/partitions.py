@@ -3,7 +3,7 @@
 - Appends that nobody waits for are flushed.
 - A checkpoint of a log is written once 16 MiB or 5 s of appends are not covered by it, and when it
   has rolled: reopening after a crash reads no more than that.
-- Retention, rolling by time, expiry of producers and compaction run now and then.
+- Retention, rolling by time, expiry of producers, compaction and scrubbing run now and then.
 - Directories of deleted topics, which were only renamed, are removed.
 
 A file `clean-shutdown` in the data directory says that every log was closed with a checkpoint at
@@ -29,6 +29,7 @@ from odradek.broker.offline import OfflinePartitions
 from odradek.broker.partition import Partition
 from odradek.broker.partition_answers import Appended, ReadResult
 from odradek.broker.partition_directories import PartitionDirectories
+from odradek.broker.scrubber import Scrubber, ScrubConfig
 from odradek.broker.storage.compaction.cleaner import Offload
 from odradek.broker.storage.config import MIB, FlushPolicy, LogConfig
 from odradek.broker.storage.damage import DamagedLog, Rules
@@ -92,6 +93,7 @@ class Partitions:
         retention_check_interval_ms: int = RETENTION_CHECK_MS,
         producer_expiration_check_interval_ms: int = PRODUCER_EXPIRATION_CHECK_MS,
         cleaner: CleanerConfig | None = None,
+        scrub: ScrubConfig | None = None,
         offload: Offload = inline,
     ) -> None:
         self._disk = disk
@@ -100,6 +102,7 @@ class Partitions:
         self._retention_seconds = retention_check_interval_ms / 1000
         self._expiration_seconds = producer_expiration_check_interval_ms / 1000
         self._cleaner = LogCleaner(self.all, cleaner or CleanerConfig(), offload)
+        self._scrubber = Scrubber(self.all, scrub or ScrubConfig(), offload)
         self._directories = PartitionDirectories(disk, directory, self._discarded)
         self._decompressor = Decompressor(offload)
         self._files = OpenFiles(disk)
@@ -392,6 +395,7 @@ class Partitions:
             nursery.start_soon(self._expire_producers)
             nursery.start_soon(self._remove_garbage)
             nursery.start_soon(self._cleaner.run)
+            nursery.start_soon(self._scrubber.run)
             task_status.started()
 
     async def _flush_unattended(self) -> None:

@@ -33,6 +33,7 @@ BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 _READ_NOWAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
 _sync: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync)
 
+_Read = Callable[[int, bytearray, int, int], int]
 _Job = tuple[Callable[[], object], trio.lowlevel.Task, trio.lowlevel.TrioToken]
 
 
@@ -129,13 +130,19 @@ class SystemFile:
         return offset + written
 
     async def pread(self, offset: int, size: int) -> bytes | bytearray:
+        return await self._pread(offset, size, _read)
+
+    async def pread_once(self, offset: int, size: int) -> bytes | bytearray:
+        return await self._pread(offset, size, _read_once)
+
+    async def _pread(self, offset: int, size: int, read: _Read) -> bytes | bytearray:
         wanted = bytearray(max(0, min(size, self.size - offset)))
         count = 0
         if _READ_NOWAIT is not None:
             with contextlib.suppress(OSError):  # not in memory, or a file system that cannot tell
                 count = os.preadv(self._fd, [wanted], offset, _READ_NOWAIT)
         if count < len(wanted):
-            count = await self._in_thread(partial(_read, self._fd, wanted, offset, count))
+            count = await self._in_thread(partial(read, self._fd, wanted, offset, count))
             del wanted[count:]
         return wanted
 
@@ -171,6 +178,16 @@ def _read(fd: int, into: bytearray, offset: int, count: int) -> int:
                 break
             count += more
     return count
+
+
+def _read_once(fd: int, into: bytearray, offset: int, count: int) -> int:
+    """The same, without reading ahead, and what had to be read is not kept in memory."""
+    if not hasattr(os, "posix_fadvise"):
+        return _read(fd, into, offset, count)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+    end = _read(fd, into, offset, count)
+    os.posix_fadvise(fd, offset + count, end - count, os.POSIX_FADV_DONTNEED)
+    return end
 
 
 class SystemLock:

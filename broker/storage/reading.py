@@ -19,9 +19,9 @@ from odradek.broker.env import Buffer
 from odradek.broker.storage.aborted import AbortedIndex, AbortedTransaction
 from odradek.broker.storage.chain import BrokenChain, Chain, ChainRules
 from odradek.broker.storage.config import LogConfig
-from odradek.broker.storage.files import OpenFiles
+from odradek.broker.storage.files import ABORTED_INDEX, OFFSET_INDEX, TIME_INDEX, OpenFiles
 from odradek.broker.storage.index import TimeIndex
-from odradek.broker.storage.rebuild import rebuild_aborted, rebuild_indexes
+from odradek.broker.storage.rebuild import check_snapshot, rebuild_aborted, rebuild_indexes
 from odradek.broker.storage.recovery import LogState
 from odradek.broker.storage.segment import DamagedIndex, DamagedSegment, Segment
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -172,12 +172,13 @@ class LogReader:
             try:
                 await segment.load_indexes()
             except DamagedIndex as error:
-                LOGGER.warning("%s: it is made again from the log", error)
-                interval_bytes = self._config.index_interval_bytes
-                await rebuild_indexes(
-                    segment, self._files, self._directory, self.rules, interval_bytes
-                )
-                self.has_rebuilt = True
+                await self._rebuild_indexes(segment, error)
+
+    async def _rebuild_indexes(self, segment: Segment, why: DamagedIndex) -> None:
+        LOGGER.warning("%s: it is made again from the log", why)
+        interval_bytes = self._config.index_interval_bytes
+        await rebuild_indexes(segment, self._files, self._directory, self.rules, interval_bytes)
+        self.has_rebuilt = True
 
     async def times_of(self, segment: Segment) -> TimeIndex:
         """The time index of a segment. Raises KafkaError KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE."""
@@ -194,15 +195,41 @@ class LogReader:
             try:
                 return await segment.load_aborted()
             except DamagedIndex as error:
-                LOGGER.warning("%s: it is made again from the log", error)
                 if segment.is_deleted:
                     raise
-                segments = list(self._segments)
-                await rebuild_aborted(
+                await self._rebuild_aborted(segment, error)
+            return await segment.load_aborted()
+
+    async def _rebuild_aborted(self, segment: Segment, why: DamagedIndex) -> None:
+        LOGGER.warning("%s: it is made again from the log", why)
+        segments = list(self._segments)
+        number = segments.index(segment)
+        await rebuild_aborted(segments, number, self._files, self._directory, self.rules)
+        self.has_rebuilt = True
+
+    async def check_beside(self, segment: Segment) -> None:
+        """Read the files beside a sealed segment's batches; make again what is damaged.
+
+        Raises OSError and DamagedSegment.
+        """
+        async with self._rebuilding:
+            if segment.is_deleted or segment.unsaved():
+                return
+            try:
+                for suffix in (OFFSET_INDEX, TIME_INDEX):
+                    await segment.read_index(suffix, exactly=True)
+            except DamagedIndex as error:
+                await self._rebuild_indexes(segment, error)
+            try:
+                await segment.read_index(ABORTED_INDEX, exactly=True)
+            except DamagedIndex as error:
+                if not segment.is_deleted:
+                    await self._rebuild_aborted(segment, error)
+            segments = list(self._segments)
+            if not segment.is_deleted:
+                await check_snapshot(
                     segments, segments.index(segment), self._files, self._directory, self.rules
                 )
-                self.has_rebuilt = True
-            return await segment.load_aborted()
 
     def has_loaded(self, segment: Segment) -> bool:
         return segment in self._loaded

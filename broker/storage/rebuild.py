@@ -5,6 +5,7 @@ earlier segment, so the search for those starts where all open transactions are 
 newest producer snapshot at or before the segment that can be read, else at the log's first batch.
 """
 
+import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Final
@@ -15,11 +16,12 @@ from odradek.broker.storage.chain import BrokenChain, Chain, ChainRules
 from odradek.broker.storage.files import SNAPSHOT, OpenFiles, file_path
 from odradek.broker.storage.producers import Producers
 from odradek.broker.storage.segment import NO_TIMESTAMP, Segment
-from odradek.broker.storage.snapshot import decode_snapshot
+from odradek.broker.storage.snapshot import decode_snapshot, encode_snapshot
 from odradek.broker.turns import Turns
 from odradek.protocol.batch import BatchHeader, iter_batches, read_header
 from odradek.protocol.control import read_marker
 
+LOGGER: Final = logging.getLogger(__name__)
 READ_BYTES: Final = 256 * 1024
 
 
@@ -45,20 +47,64 @@ async def rebuild_aborted(
 
     Raises OSError and DamagedSegment.
     """
-    first, disk = number, files.disk
-    producers = await snapshot_at(disk, directory, segments[first].base_offset, 0)
-    while producers is None and first > 0:
-        first -= 1
-        producers = await snapshot_at(disk, directory, segments[first].base_offset, 0)
-    producers = producers or Producers()
+    first, producers = await _known_before(segments, number, files.disk, directory)
     index = AbortedIndex()
     for segment in segments[first : number + 1]:
-        async with aclosing(_batches(segment, rules)) as batches:
-            async for _, header, batch in batches:
-                entry = note_transaction(producers, header, batch, 0)
-                if entry is not None and segment is segments[number]:
-                    index.append(entry)
+        async for entry in _aborted(segment, producers, rules):
+            if segment is segments[number]:
+                index.append(entry)
     segments[number].take_rebuilt_aborted(index)
+
+
+async def check_snapshot(
+    segments: Sequence[Segment], number: int, files: OpenFiles, directory: str, rules: ChainRules
+) -> None:
+    """Make the snapshot before segment `number` of a log again if it is damaged.
+
+    That before the log's first segment cannot be made again, as what it is of is deleted; without
+    it nothing is missing but what nobody can know. Raises OSError and DamagedSegment.
+    """
+    base_offset, disk = segments[number].base_offset, files.disk
+    path = file_path(directory, base_offset, SNAPSHOT)
+    if not disk.exists(path) or await snapshot_at(disk, directory, base_offset, 0) is not None:
+        return
+    disk.remove(path)
+    if number == 0:
+        LOGGER.warning("%s is damaged and is removed", path)
+        return
+    LOGGER.warning("%s is damaged: it is made again from the log", path)
+    first, producers = await _known_before(segments, number, disk, directory)
+    for segment in segments[first:number]:
+        async for _ in _aborted(segment, producers, rules):
+            pass
+    file = disk.open(path)
+    try:
+        file.append(encode_snapshot(producers.entries.values()))
+        await file.fsync()
+    finally:
+        file.close()
+
+
+async def _known_before(
+    segments: Sequence[Segment], number: int, disk: Disk, directory: str
+) -> tuple[int, Producers]:
+    """The number of a segment, `number` or an earlier one, and the producers before it."""
+    for first in range(number, -1, -1):
+        producers = await snapshot_at(disk, directory, segments[first].base_offset, 0)
+        if producers is not None:
+            return first, producers
+    return 0, Producers()
+
+
+async def _aborted(
+    segment: Segment, producers: Producers, rules: ChainRules
+) -> AsyncGenerator[AbortedEntry, None]:
+    """Apply a whole segment to `producers`; the transactions that it aborts."""
+    async with aclosing(_batches(segment, rules)) as batches:
+        async for _, header, batch in batches:
+            entry = note_transaction(producers, header, batch, 0)
+            if entry is not None:
+                yield entry
 
 
 def note_transaction(

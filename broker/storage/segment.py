@@ -276,8 +276,11 @@ class Segment:
             self.aborted = found
         return self.aborted
 
-    async def read_index(self, suffix: str) -> bytes | bytearray:
-        """What was saved of an index. Raises OSError and DamagedIndex."""
+    async def read_index(self, suffix: str, *, exactly: bool = False) -> bytes | bytearray:
+        """What was saved of an index; `exactly`: and nothing may follow it.
+
+        Raises OSError and DamagedIndex.
+        """
         size_bytes, crc = {
             OFFSET_INDEX: (self.index_bytes, self.index_crc),
             TIME_INDEX: (self.time_index_bytes, self.time_index_crc),
@@ -291,9 +294,9 @@ class Segment:
             raise DamagedIndex(f"{path} was written by an older version, without a checksum")
         if not self._files.disk.exists(path):
             raise DamagedIndex(f"{path} is missing")
-        data = await self._files.get(path).pread(0, size_bytes)
+        data = await self._files.get(path).pread(0, size_bytes + exactly)
         self._files.close(path)
-        if len(data) < size_bytes or crc32c(data) != crc:
+        if len(data) != size_bytes or crc32c(data) != crc:
             raise DamagedIndex(f"{path} is damaged")
         return data
 

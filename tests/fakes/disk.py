@@ -385,6 +385,9 @@ class FakeFile:
         self._disk.read_bytes += len(found)
         return found
 
+    async def pread_once(self, offset: int, size: int) -> bytes | bytearray:
+        return await self.pread(offset, size)
+
     async def truncate(self, size: int) -> None:
         self._begin("truncate")
         await trio.lowlevel.checkpoint()

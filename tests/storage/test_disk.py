@@ -50,6 +50,22 @@ async def test_what_is_appended_is_read(disk: SystemDisk, tmp_path: Path) -> Non
     assert disk.size(f"{tmp_path}/a") == 6
 
 
+async def test_what_is_read_once_is_what_was_written_in_memory_or_not(
+    disk: SystemDisk, tmp_path: Path
+) -> None:
+    file = disk.open(f"{tmp_path}/a")
+    data = os.urandom(1 << 20)
+    file.append(data)
+    await file.fsync()
+    for size in (len(data), 100):
+        assert await file.pread_once(5, size) == data[5 : 5 + size]
+        fd = os.open(file.path, os.O_RDONLY)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(fd)
+        assert await file.pread_once(5, size) == data[5 : 5 + size]
+    file.close()
+
+
 async def test_a_read_of_what_is_not_in_memory_is_complete(
     disk: SystemDisk, tmp_path: Path
 ) -> None:
