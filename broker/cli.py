@@ -29,6 +29,7 @@ ELSEWHERE: Final = {
     "consume": ("odradek.client.cli.records", "consume"),
     "txn": ("odradek.client.cli.transactions", "txn"),
     "log": ("odradek.broker.storage.dump", "log"),
+    "storage": ("odradek.broker.storage_command", "storage"),
 }
 
 

@@ -344,7 +344,7 @@ async def load_image(meta: MetaStore, *, here: BrokerImage, rng: random.Random) 
     if CLUSTER in found:
         cluster_id = unpack(found[CLUSTER].value)["id"]
     else:
-        cluster_id = _new_cluster_id(rng)
+        cluster_id = new_cluster_id(rng)
         await meta.txn([Compare(key=CLUSTER, mod_revision=0)], {CLUSTER: pack({"id": cluster_id})})
     topics, _ = await meta.range(TOPICS)
     partitions, _ = await meta.range(PARTITIONS)
@@ -352,7 +352,7 @@ async def load_image(meta: MetaStore, *, here: BrokerImage, rng: random.Random) 
     return image.with_topics(read_topics(topics, partitions))
 
 
-def _new_cluster_id(rng: random.Random) -> str:
+def new_cluster_id(rng: random.Random) -> str:
     """22 characters of base64, as Kafka's tools expect."""
     import base64
 

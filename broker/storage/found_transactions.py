@@ -209,10 +209,11 @@ def _stored_in(data_dir: str) -> Iterator[tuple[str, TransactionLogValue | None]
         for base in offsets_in(disk.listdir(directory), LOG):
             for batch in batches_in(read_only(file_path(directory, base, LOG))):
                 if not isinstance(batch, Rest) and batch.problem is None:
-                    yield from _states(batch)
+                    yield from states_in(batch)
 
 
-def _states(batch: FoundBatch) -> Iterator[tuple[str, TransactionLogValue | None]]:
+def states_in(batch: FoundBatch) -> Iterator[tuple[str, TransactionLogValue | None]]:
+    """Return the states that a batch of `__transaction_state` stores, as far as it can be read."""
     if batch.header.is_control:
         return
     try:

@@ -1,0 +1,257 @@
+"""Makes the metadata store anew from what the directories of partitions keep.
+
+The store is lost or damaged; the logs are there. Each directory says whose log it is in
+`topic.meta`; those of an earlier version have at least the topic's id, in `checkpoint`. What can
+still be read of the damaged store is used where it speaks of the same topic id. The new store must
+not make anything worse than it is, so:
+
+- Nothing is guessed where directories contradict each other: that is refused (`CannotRebuild`).
+- A topic has as many partitions as its directories say, as keys, groups and transactional ids are
+  hashed over that number. A missing directory is refused, unless the caller wants an empty one.
+- Where a topic's settings are not known nothing of it is removed: no retention, and no compaction.
+- Producer ids and leader epochs start well above everything that is found. The gap is for those
+  that were given out and left no trace.
+"""
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID
+
+from odradek.broker.cluster.controller import new_cluster_id
+from odradek.broker.cluster.image import PartitionImage, TopicImage
+from odradek.broker.cluster.store import (
+    CLUSTER,
+    DELETIONS,
+    PARTITIONS,
+    TOPICS,
+    deletion_key,
+    pack,
+    read_deletions,
+    read_topics,
+    topic_puts,
+    unpack,
+)
+from odradek.broker.cluster.two_copies import encode_record
+from odradek.broker.env import Versioned
+from odradek.broker.storage.survey import Surveyed
+from odradek.broker.txn.producer_ids import PRODUCER_IDS_KEY
+from odradek.protocol.state_topics import INTERNAL_TOPICS
+
+PRODUCER_ID_GAP: Final = 1_000_000
+EPOCH_GAP: Final = 10_000
+NEVER_MS: Final = str(2**63 - 1)
+
+NO_RETENTION: Final = {"cleanup.policy": "delete", "retention.bytes": "-1", "retention.ms": "-1"}
+"""What a topic gets whose settings are unknown."""
+NO_COMPACTION: Final = {
+    **NO_RETENTION,
+    "cleanup.policy": "compact",
+    "min.compaction.lag.ms": NEVER_MS,
+}
+"""The same for a log in which compaction has left gaps: it is opened as one that may have them."""
+
+
+class CannotRebuild(Exception):
+    """The directories do not fit together; `reasons` are sentences."""
+
+    def __init__(self, reasons: Sequence[str]) -> None:
+        super().__init__(" ".join(reasons))
+        self.reasons = reasons
+
+
+@dataclass(slots=True)
+class Salvaged:
+    """What can still be read of the damaged store."""
+
+    cluster_id: str | None = None
+    topics: dict[UUID, TopicImage] = field(default_factory=dict)
+    deletions: dict[UUID, str] = field(default_factory=dict)
+    next_producer_id: int = 0
+    max_epoch: int = -1
+
+    @classmethod
+    def read(cls, values: Mapping[str, bytes]) -> "Salvaged":
+        def under(prefix: str) -> dict[str, Versioned]:
+            return {
+                key: Versioned(value=value, create_revision=0, mod_revision=0)
+                for key, value in values.items()
+                if key.startswith(prefix)
+            }
+
+        topics = read_topics(under(TOPICS), under(PARTITIONS))
+        return cls(
+            cluster_id=unpack(values[CLUSTER])["id"] if CLUSTER in values else None,
+            topics={topic.topic_id: topic for topic in topics},
+            deletions=read_deletions(under(DELETIONS)),
+            next_producer_id=int(values.get(PRODUCER_IDS_KEY, b"0")),
+            max_epoch=max(
+                (one.leader_epoch for topic in topics for one in topic.partitions), default=-1
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebuiltTopic:
+    """A topic of the new store; `missing` are partitions that have no directory."""
+
+    topic: TopicImage
+    size_bytes: int
+    are_configs_known: bool
+    missing: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What the new store says. `deletions` are topics whose directories are still to be removed."""
+
+    cluster_id: str
+    is_cluster_id_new: bool
+    topics: Sequence[RebuiltTopic]
+    deletions: Mapping[UUID, str]
+    next_producer_id: int
+    leader_epoch: int
+
+    def record(self) -> bytes:
+        """Return the bytes of the store."""
+        puts: dict[str, bytes | None] = {
+            CLUSTER: pack({"id": self.cluster_id}),
+            PRODUCER_IDS_KEY: b"%d" % self.next_producer_id,
+        }
+        for rebuilt in self.topics:
+            puts |= topic_puts(rebuilt.topic)
+        for topic_id, name in self.deletions.items():
+            puts[deletion_key(topic_id)] = pack({"name": name})
+        return encode_record([1, puts])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What the person asks for."""
+
+    node_id: int = 1
+    make_missing: bool = False
+    configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Settings by topic; they are checked."""
+
+
+def plan(found: Iterable[Surveyed], salvaged: Salvaged, wishes: Wishes, rng: random.Random) -> Plan:
+    """Decide what the new store says. Raises `CannotRebuild`."""
+    kept = [one for one in found if one.topic_id not in salvaged.deletions]
+    problems: list[str] = []
+    by_topic: dict[str, list[Surveyed]] = {}
+    for one in kept:
+        by_topic.setdefault(one.where.topic, []).append(one)
+        whose = one.identity
+        if whose is not None and whose.where != one.where:
+            problems.append(
+                f"The directory {one.where} says that it is {whose.where}: move it away, or give "
+                "it its name back."
+            )
+    epoch = max([salvaged.max_epoch, *(one.max_epoch for one in kept)]) + EPOCH_GAP
+    topics = [
+        _topic(name, partitions, salvaged, wishes, epoch, rng, problems)
+        for name, partitions in by_topic.items()
+    ]
+    for name in sorted(set(wishes.configs) - set(by_topic)):
+        problems.append(f"There is no directory of a topic {name!r} to give settings to.")
+    _check_ids(topics, problems)
+    cluster_id = _cluster_id(kept, salvaged, problems)
+    if problems:
+        raise CannotRebuild(problems)
+    largest = max((one.max_producer_id for one in kept), default=-1)
+    return Plan(
+        cluster_id=cluster_id or new_cluster_id(rng),
+        is_cluster_id_new=cluster_id is None,
+        topics=topics,
+        deletions=salvaged.deletions,
+        next_producer_id=max(largest + 1, salvaged.next_producer_id) + PRODUCER_ID_GAP,
+        leader_epoch=epoch,
+    )
+
+
+def _cluster_id(found: Sequence[Surveyed], salvaged: Salvaged, problems: list[str]) -> str | None:
+    """Return the id that all directories name; None if there is none to be had."""
+    said = {one.identity.cluster_id: str(one.where) for one in found if one.identity is not None}
+    if len(said) > 1:
+        examples = ", ".join(f"{where} of {cluster}" for cluster, where in sorted(said.items()))
+        problems.append(
+            f"There are directories of several clusters ({examples}): move away those that do not "
+            "belong here."
+        )
+    return next(iter(said), salvaged.cluster_id)
+
+
+def _check_ids(topics: Sequence[RebuiltTopic], problems: list[str]) -> None:
+    names: dict[UUID, str] = {}
+    for rebuilt in topics:
+        other = names.setdefault(rebuilt.topic.topic_id, rebuilt.topic.name)
+        if other != rebuilt.topic.name:
+            problems.append(
+                f"{other} and {rebuilt.topic.name} have the same topic id: one of them is a copy; "
+                "move it away."
+            )
+
+
+def _topic(
+    name: str,
+    found: Sequence[Surveyed],
+    salvaged: Salvaged,
+    wishes: Wishes,
+    leader_epoch: int,
+    rng: random.Random,
+    problems: list[str],
+) -> RebuiltTopic:
+    """Decide what a topic is, of which some directories were found."""
+    ids = {one.topic_id: str(one.where) for one in found if one.topic_id is not None}
+    if len(ids) > 1:
+        examples = ", ".join(f"{where} has {topic_id}" for topic_id, where in ids.items())
+        problems.append(
+            f"The directories of {name} belong to topics with different ids ({examples}): move "
+            "away those of the older one."
+        )
+    known = [topic for topic in salvaged.topics.values() if topic.name == name]
+    if ids:
+        known = [topic for topic in known if topic.topic_id in ids]
+    new_id = UUID(int=rng.getrandbits(128), version=4)
+    topic_id = next(iter(ids), known[0].topic_id if known else new_id)
+    identities = [one.identity for one in found if one.identity is not None]
+    indexes = {one.where.partition for one in found}
+    count = max(
+        [
+            max(indexes) + 1,
+            *(identity.partition_count for identity in identities),
+            *(len(topic.partitions) for topic in known),
+        ]
+    )
+    missing = sorted(set(range(count)) - indexes)
+    if missing and not wishes.make_missing:
+        shown = ", ".join(map(str, missing[:10])) + (", ..." if missing[10:] else "")
+        problems.append(
+            f"Topic {name} has {count} partitions, and there is no directory for: {shown}. Put "
+            "them back, or give --make-missing to have them empty."
+        )
+    configs: Mapping[str, str] | None = None
+    if identities:
+        configs = max(identities, key=lambda identity: identity.partition_count).configs
+    elif known:
+        configs = known[0].configs
+    elif name in INTERNAL_TOPICS:
+        configs = {}  # the broker's own (`log_config`)
+    unknown = NO_COMPACTION if any(one.is_compacted for one in found) else NO_RETENTION
+    here = (wishes.node_id,)
+    partition = PartitionImage(
+        leader=wishes.node_id, leader_epoch=leader_epoch, replicas=here, isr=here
+    )
+    return RebuiltTopic(
+        topic=TopicImage(
+            name=name,
+            topic_id=topic_id,
+            configs={**(unknown if configs is None else configs), **wishes.configs.get(name, {})},
+            partitions=(partition,) * count,
+        ),
+        size_bytes=sum(one.size_bytes for one in found),
+        are_configs_known=configs is not None,
+        missing=missing,
+    )

@@ -1,0 +1,141 @@
+"""What the directory of a partition says, without the metadata store: for making that anew.
+
+Nothing is changed, and nothing is trusted: what is damaged is passed over and named. The numbers
+that must never be given out again (producer ids, leader and coordinator epochs) are the largest
+found anywhere: in batches, markers, snapshots, the checkpoint and the transactions' states.
+"""
+
+import os.path
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID
+
+from odradek.broker.storage.checkpoint import CHECKPOINT, decode_checkpoint
+from odradek.broker.storage.disk import SystemDisk, read_only
+from odradek.broker.storage.files import LOG, SNAPSHOT, file_path, offsets_in
+from odradek.broker.storage.found_transactions import states_in
+from odradek.broker.storage.identity import IDENTITY, Identity, decode_identity
+from odradek.broker.storage.inspection import FoundBatch, Rest, batches_in
+from odradek.broker.storage.producers import ProducerEntry
+from odradek.broker.storage.snapshot import decode_snapshot
+from odradek.broker.topic_partition import TopicPartition, partition_of
+from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC
+
+EPOCH_MAX: Final = 1 << 30
+"""A leader epoch above it is a flipped bit: the CRC of a batch does not cover it."""
+
+
+@dataclass(slots=True)
+class Surveyed:
+    """The directory of `where`; -1 stands for a number of which there is none."""
+
+    where: TopicPartition
+    identity: Identity | None = None
+    topic_id: UUID | None = None
+    size_bytes: int = 0
+    max_producer_id: int = -1
+    max_epoch: int = -1
+    is_compacted: bool = False
+    """Offsets are missing in it, as compaction leaves them."""
+    problems: list[str] = field(default_factory=list)
+
+    def see_producer(self, producer_id: int, coordinator_epoch: int) -> None:
+        self.max_producer_id = max(self.max_producer_id, producer_id)
+        self.see_epoch(coordinator_epoch)
+
+    def see_epoch(self, epoch: int) -> None:
+        if epoch <= EPOCH_MAX:
+            self.max_epoch = max(self.max_epoch, epoch)
+
+
+def survey_all(directory: str) -> tuple[list[Surveyed], list[str]]:
+    """Look at a data directory: its partitions, and the other directories in it. Raises OSError."""
+    found: list[Surveyed] = []
+    others: list[str] = []
+    for name in SystemDisk().listdir(directory):
+        path = f"{directory}/{name}"
+        if not os.path.isdir(path):
+            continue
+        where = partition_of(name)
+        if where is None or not _is_partition(path):
+            others.append(name)
+        else:
+            found.append(survey(path, where))
+    return sorted(found, key=lambda one: one.where), others
+
+
+def _is_partition(path: str) -> bool:
+    names = SystemDisk().listdir(path)
+    return bool({IDENTITY, CHECKPOINT}.intersection(names) or offsets_in(names, LOG))
+
+
+def survey(path: str, where: TopicPartition) -> Surveyed:
+    """Look at the directory of one partition. Raises OSError."""
+    found = Surveyed(where)
+    names = SystemDisk().listdir(path)
+    if IDENTITY in names:
+        found.identity = decode_identity(bytes(read_only(f"{path}/{IDENTITY}")))
+        if found.identity is None:
+            found.problems.append(f"{path}/{IDENTITY} is damaged")
+        else:
+            found.topic_id = found.identity.topic_id
+    if CHECKPOINT in names:
+        _see_checkpoint(found, path)
+    for offset in offsets_in(names, SNAPSHOT):
+        entries = decode_snapshot(bytes(read_only(file_path(path, offset, SNAPSHOT))), 0)
+        _see_producers(found, entries or ())
+    next_offset = -1
+    for base in offsets_in(names, LOG):
+        next_offset = _see_segment(found, file_path(path, base, LOG), next_offset)
+    return found
+
+
+def _see_checkpoint(found: Surveyed, path: str) -> None:
+    checkpoint = decode_checkpoint(bytes(read_only(f"{path}/{CHECKPOINT}")))
+    if checkpoint is None:
+        found.problems.append(f"{path}/{CHECKPOINT} is damaged")
+        return
+    found.topic_id = found.topic_id or checkpoint.topic_id
+    found.is_compacted |= checkpoint.clean_offset > checkpoint.log_start_offset
+    for start in checkpoint.epochs:
+        found.see_epoch(start.epoch)
+    _see_producers(found, checkpoint.producers)
+
+
+def _see_producers(found: Surveyed, entries: Sequence[ProducerEntry]) -> None:
+    for entry in entries:
+        found.see_producer(entry.producer_id, entry.coordinator_epoch)
+
+
+def _see_segment(found: Surveyed, path: str, next_offset: int) -> int:
+    """Take account of a segment's batches; return the offset that follows them."""
+    data = read_only(path)
+    found.size_bytes += len(data)
+    for batch in batches_in(data):
+        if isinstance(batch, Rest):
+            found.problems.append(f"{path}: the last {batch.size_bytes} bytes are no batch")
+            continue
+        if batch.problem is not None:
+            found.problems.append(f"{path}: {batch.problem} at byte {batch.position}")
+            continue
+        header = batch.header
+        found.is_compacted |= -1 < next_offset < header.base_offset or batch.lost_count > 0
+        next_offset = header.next_offset
+        found.see_epoch(header.partition_leader_epoch)
+        _see_batch(found, batch)
+    return next_offset
+
+
+def _see_batch(found: Surveyed, batch: FoundBatch) -> None:
+    marker = batch.marker()
+    found.see_producer(batch.header.producer_id, -1 if marker is None else marker.coordinator_epoch)
+    if found.where.topic == TRANSACTION_STATE_TOPIC:
+        for _, value in states_in(batch):
+            if value is not None:
+                for producer_id in (
+                    value.producer_id,
+                    value.previous_producer_id,
+                    value.next_producer_id,
+                ):
+                    found.see_producer(producer_id, -1)

@@ -1,0 +1,226 @@
+"""`odradek storage rebuild DIR`: makes the metadata of a data directory anew (`rebuild.py`)."""
+
+import contextlib
+import os.path
+import random
+from collections.abc import Iterator
+from typing import Final
+
+import click
+import trio
+
+from odradek.broker.cluster.store_embedded import (
+    COPY,
+    FILE,
+    DamagedStore,
+    read_file,
+    write_files,
+)
+from odradek.broker.cluster.two_copies import Merged, decode_body, merge, readable
+from odradek.broker.process import LOCK_FILE
+from odradek.broker.rebuild import CannotRebuild, Plan, Salvaged, Wishes, plan
+from odradek.broker.storage.disk import SystemDisk
+from odradek.broker.storage.survey import Surveyed, survey_all
+from odradek.broker.topic_config import check_topic_configs
+from odradek.protocol.errors import KafkaError
+from odradek.protocol.state_topics import INTERNAL_TOPICS
+from odradek.protocol.text import printable
+
+SHOWN_MAX: Final = 20
+DAMAGED: Final = ".damaged"
+
+
+@click.group()
+def storage() -> None:
+    """Look after a broker's data directory while no broker uses it."""
+
+
+@storage.command(short_help="Make lost or damaged metadata anew.")
+@click.argument("directory", type=click.Path(exists=True, file_okay=False))
+@click.option("--dry-run", is_flag=True, help="Say what would be written, and write nothing.")
+@click.option(
+    "--make-missing",
+    is_flag=True,
+    help="Make partitions empty whose directories are missing; otherwise that is refused.",
+)
+@click.option(
+    "--topic-config",
+    "configs",
+    nargs=2,
+    multiple=True,
+    metavar="TOPIC NAME=VALUE",
+    help="A setting of a topic, where the directories do not know it; repeatable.",
+)
+@click.option("--node-id", type=int, default=1, show_default=True, help="The broker's node.id.")
+def rebuild(
+    directory: str,
+    dry_run: bool,
+    make_missing: bool,
+    configs: tuple[tuple[str, str], ...],
+    node_id: int,
+) -> None:
+    """Make cluster.meta and its copy anew, from what the directories of the partitions keep.
+
+    For a data directory whose metadata is missing or damaged, so that `odradek serve` refuses it.
+    Records, committed offsets and transactions are in the directories of the partitions, and are
+    not touched. Where a topic's settings are not known its retention is off. Damaged files are
+    kept, with the ending .damaged.
+    """
+    wishes = Wishes(node_id=node_id, make_missing=make_missing, configs=_settings(configs))
+    try:
+        with _locked(directory):
+            trio.run(_rebuild, directory.rstrip("/") or "/", wishes, dry_run)
+    except OSError as error:
+        where = error.filename or directory
+        raise click.ClickException(f"{where}: {error.strerror or error}.") from None
+
+
+def _settings(configs: tuple[tuple[str, str], ...]) -> dict[str, dict[str, str]]:
+    given: dict[str, list[tuple[str, str | None]]] = {}
+    for topic, assignment in configs:
+        name, equals, value = assignment.partition("=")
+        if not equals:
+            raise click.ClickException(f"--topic-config takes NAME=VALUE, not {assignment!r}.")
+        given.setdefault(topic, []).append((name.strip(), value))
+    try:
+        return {topic: check_topic_configs(settings) for topic, settings in given.items()}
+    except KafkaError as error:
+        raise click.ClickException(str(error)) from None
+
+
+@contextlib.contextmanager
+def _locked(directory: str) -> Iterator[None]:
+    try:
+        lock = SystemDisk().lock(f"{directory}/{LOCK_FILE}")
+    except BlockingIOError:
+        raise click.ClickException(f"A broker uses {directory}; stop it first.") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+async def _rebuild(directory: str, wishes: Wishes, dry_run: bool) -> None:
+    disk = SystemDisk()
+    paths = [f"{directory}/{name}" for name in (FILE, COPY)]
+    old = [await read_file(disk, path) or b"" for path in paths]
+    merged = _readable(old[0], old[1])
+    _check_is_needed(directory, old[0], old[1])
+    found, others = survey_all(directory)
+    if not found:
+        raise click.ClickException(f"There is no directory of a partition in {directory}.")
+    try:
+        made = plan(found, _salvaged(merged), wishes, random.SystemRandom())
+    except CannotRebuild as error:
+        raise click.ClickException("\n  ".join(["Nothing is written.", *error.reasons])) from None
+    for line in _described(directory, made, found, others, len(merged.bodies)):
+        click.echo(printable(line))
+    if dry_run:
+        click.echo("Nothing was written, as --dry-run asks for.")
+        return
+    kept = [name for name, data in zip((FILE, COPY), old, strict=True) if data]
+    kept_as = [await _keep(disk, directory, name, old[name == COPY]) for name in kept]
+    await write_files(disk, paths, made.record())
+    click.echo(f"Written: {paths[0]} and {paths[1]}.")
+    for name, copy in zip(kept, kept_as, strict=True):
+        click.echo(f"What was in {name} is kept in {copy}.")
+    click.echo(f"Next: odradek serve --data-dir {directory}")
+
+
+def _check_is_needed(directory: str, first: bytes, second: bytes) -> None:
+    """Raises ClickException if the store can be opened as it is."""
+    try:
+        is_whole = bool(merge(first, second, (FILE, COPY)).bodies)
+    except DamagedStore as error:
+        click.echo(f"{directory}: {error}.")
+        return
+    if is_whole:
+        raise click.ClickException(
+            f"{directory}/{FILE} is in order, and nothing is changed. To make it anew all the "
+            f"same, move {FILE} and {COPY} away first."
+        )
+
+
+def _readable(first: bytes, second: bytes) -> Merged:
+    """Return what can be read of a damaged store: the records before the damage."""
+    try:
+        return readable(first, second, (FILE, COPY))
+    except DamagedStore:  # they contradict each other: neither is believed
+        return Merged()
+
+
+def _salvaged(merged: Merged) -> Salvaged:
+    values: dict[str, bytes] = {}
+    for body in merged.bodies:
+        try:
+            _, puts, _ = decode_body(body)
+        except DamagedStore:
+            break
+        for key, value in puts.items():
+            if value is None:
+                values.pop(key, None)
+            else:
+                values[key] = value
+    return Salvaged.read(values)
+
+
+async def _keep(disk: SystemDisk, directory: str, name: str, data: bytes) -> str:
+    """Write a damaged file beside, under a name that is free."""
+    number, target = 1, f"{directory}/{name}{DAMAGED}"
+    while disk.exists(target):
+        number += 1
+        target = f"{directory}/{name}.{number}{DAMAGED}"
+    await write_files(disk, [target], data)
+    return target
+
+
+def _described(
+    directory: str, made: Plan, found: list[Surveyed], others: list[str], record_count: int
+) -> Iterator[str]:
+    size = sum(one.size_bytes for one in found)
+    yield f"Found in {directory}: {len(found)} partitions, {size} bytes."
+    if record_count:
+        yield f"Of the damaged metadata {record_count} records could be read."
+    for problem in _first([problem for one in found for problem in one.problems]):
+        yield f"  {problem}"
+    yield "Topics:"
+    for rebuilt in made.topics:
+        topic = rebuilt.topic
+        settings = ", ".join(f"{name}={value}" for name, value in sorted(topic.configs.items()))
+        yield (
+            f"  {topic.name}: {len(topic.partitions)} partitions, {rebuilt.size_bytes} bytes, "
+            f"id {topic.topic_id}; settings: {settings or 'the defaults'}"
+        )
+        if not rebuilt.are_configs_known:
+            yield (
+                "    Its settings are unknown: retention and compaction are off, so it only "
+                "grows. --topic-config gives it others."
+            )
+        if rebuilt.missing:
+            missing = ", ".join(_first([str(index) for index in rebuilt.missing]))
+            yield f"    Made empty, as their directories are missing: partitions {missing}"
+        if topic.name in INTERNAL_TOPICS and all(
+            one.identity is None for one in found if one.where.topic == topic.name
+        ):
+            yield (
+                "    How many partitions it had is not kept there; this is what the directories "
+                "show. Ids are hashed over the number: compare it with your settings."
+            )
+    for topic_id, name in made.deletions.items():
+        yield f"  {name} with id {topic_id} was deleted: what is left of it goes at the next start"
+    yield (
+        f"Cluster id: {made.cluster_id}"
+        + (", new: no directory names it" if made.is_cluster_id_new else "")
+    )
+    yield (
+        f"Producer ids go on from {made.next_producer_id}, leader epochs from {made.leader_epoch}: "
+        "above all that was found."
+    )
+    aside = [name for name in others if os.path.isdir(f"{directory}/{name}")]
+    if aside:
+        yield f"Left alone: {', '.join(_first(aside))}"
+
+
+def _first(lines: list[str]) -> list[str]:
+    more = len(lines) - SHOWN_MAX
+    return [*lines[:SHOWN_MAX], f"... and {more} more"] if more > 0 else lines

@@ -1,0 +1,386 @@
+"""`odradek storage rebuild`: metadata that was lost is made anew, and nothing else is."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+from uuid import UUID
+
+import msgpack
+import pytest
+from click.testing import CliRunner
+
+from odradek.broker.cli import main
+from odradek.broker.cluster.two_copies import decode_body, readable
+from odradek.broker.rebuild import (
+    EPOCH_GAP,
+    NO_COMPACTION,
+    NO_RETENTION,
+    PRODUCER_ID_GAP,
+    CannotRebuild,
+    Salvaged,
+    Wishes,
+    plan,
+)
+from odradek.broker.storage.identity import IDENTITY, Identity
+from odradek.broker.storage.survey import EPOCH_MAX, Surveyed, survey_all
+from odradek.broker.testing import BrokerDidNotStart, RunningBroker, run_broker
+from odradek.broker.topic_partition import TopicPartition as Where
+from odradek.client import OffsetAndMetadata, TopicPartition
+from odradek.client.blocking import Admin, Consumer, Producer
+from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+
+STATE_PARTITIONS: Final = {
+    "transaction.state.log.num.partitions": "7",
+    "offsets.topic.num.partitions": "5",
+}
+"""Not the defaults: a rebuild that took those would hash ids to other partitions."""
+SETTINGS: Final = {"retention.ms": "864000000", "segment.bytes": "1048576"}
+COPIES: Final = ("cluster.meta", "cluster.meta.copy")
+
+
+@pytest.fixture
+def broker() -> Iterator[RunningBroker]:
+    """A broker that was killed after transactions of three ids over two topics."""
+    with run_broker(config=STATE_PARTITIONS) as broker:
+        fill(broker.address)
+        broker.restart()  # so that leader epochs are above 0
+        fill(broker.address)
+        yield broker
+
+
+def fill(address: str) -> None:
+    with Admin(address) as admin:
+        admin.create_topic("orders", partitions=3, configs=SETTINGS, if_not_exists=True)
+        admin.create_topic("gone", partitions=1, if_not_exists=True)
+    for number in range(3):
+        offsets = {TopicPartition("orders", 0): OffsetAndMetadata(number + 1)}
+        with (
+            Producer(address, transactional_id=f"shop-{number}") as producer,
+            producer.transaction() as txn,
+        ):
+            for partition in range(3):
+                txn.send("orders", b"order %d" % number, partition=partition)
+            txn.send_offsets(offsets, f"group-{number}")
+    with Producer(address) as producer:
+        producer.send("gone", b"deleted")
+        producer.flush()
+    with Admin(address) as admin:
+        admin.delete_topics("gone")
+
+
+def seen(address: str) -> dict[str, Any]:
+    """Everything that a user can see of what was acknowledged."""
+    with Admin(address) as admin:
+        names = admin.list_topics(internal=True)
+        (configs,) = admin.describe_topic_configs("orders").values()
+        ids = [f"shop-{number}" for number in range(3)]
+        said: dict[str, Any] = {
+            "cluster": admin.describe_cluster().cluster_id,
+            "topics": {
+                topic.name: (topic.topic_id, len(topic.partitions))
+                for topic in admin.describe_topics(*names)
+            },
+            "configs": {name: entry.value for name, entry in configs.items()},
+            "offsets": [
+                admin.committed(f"group-{number}", [TopicPartition("orders", 0)])
+                for number in range(3)
+            ],
+            "transactions": [
+                (one.transactional_id, one.state, one.producer_id, one.producer_epoch)
+                for one in map(admin.describe_transaction, ids)
+            ],
+        }
+    said["records"] = records(address)
+    return said
+
+
+def records(address: str) -> list[tuple[int, int, bytes | None]]:
+    with Consumer(address) as consumer:
+        consumer.assign([("orders", partition) for partition in range(3)])
+        consumer.seek_to_beginning()
+        found = []
+        while more := consumer.poll(timeout_ms=1500):
+            found += [(one.partition, one.offset, one.value) for one in more]
+    return sorted(found)
+
+
+def odradek(*arguments: object) -> tuple[int, str]:
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.output
+
+
+def lose(directory: Path, how: str) -> None:
+    for name in COPIES:
+        if how == "missing":
+            (directory / name).unlink()
+        elif how == "empty":
+            (directory / name).write_bytes(b"")
+        else:  # the first record, so that nothing can be read
+            data = bytearray((directory / name).read_bytes())
+            data[9] ^= 1
+            (directory / name).write_bytes(data)
+
+
+def tree(directory: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in directory.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("how", ["missing", "empty", "damaged"])
+def test_lost_metadata_is_refused_and_made_anew_and_nothing_is_lost(
+    broker: RunningBroker, how: str
+) -> None:
+    """The broker started with a warning, and the first topic that was made erased a log."""
+    before = seen(broker.address)
+    assert before["topics"][TRANSACTION_STATE_TOPIC][1] == 7
+    assert before["topics"][CONSUMER_OFFSETS_TOPIC][1] == 5
+    assert len(before["records"]) == 18
+    broker.kill()
+    lose(broker.data_dir, how)
+    files = tree(broker.data_dir)
+    with pytest.raises(BrokerDidNotStart) as refused:
+        broker.start()
+    assert f"odradek storage rebuild {broker.data_dir}" in str(refused.value)
+    assert "Traceback" not in str(refused.value)
+    status, said = odradek("storage", "rebuild", broker.data_dir, "--dry-run")
+    assert status == 0, said
+    assert "Nothing was written" in said
+    assert tree(broker.data_dir) == files
+    status, said = odradek("storage", "rebuild", broker.data_dir)
+    assert status == 0, said
+    assert "retention.ms=864000000" in said
+    assert "unknown" not in said
+    assert "gone" not in said
+    after = tree(broker.data_dir)
+    for name in COPIES:
+        if files.get(name):
+            assert after[f"{name}.damaged"] == files[name]
+    broker.config = {}  # the state topics keep the partitions that they were made with
+    broker.start()
+    assert seen(broker.address) == before
+    goes_on(broker.address, before)
+
+
+def goes_on(address: str, before: dict[str, Any]) -> None:
+    """A known transactional id goes on, and a new one has a producer id that nobody had."""
+    with Producer(address, transactional_id="shop-1") as producer:
+        with producer.transaction() as txn:
+            txn.send("orders", b"after", partition=0)
+        known = {name: (number, epoch) for name, _, number, epoch in before["transactions"]}
+        assert producer.producer_id == known["shop-1"][0]
+        assert producer.producer_epoch > known["shop-1"][1]
+    with Producer(address, transactional_id="new") as producer:
+        with producer.transaction() as txn:
+            txn.send("orders", b"new", partition=0)
+        assert producer.producer_id >= PRODUCER_ID_GAP
+    assert len(records(address)) == len(before["records"]) + 2
+
+
+def test_directories_of_an_earlier_version_are_rebuilt_without_retention(
+    broker: RunningBroker,
+) -> None:
+    before = seen(broker.address)
+    broker.stop()
+    for path in broker.data_dir.rglob(IDENTITY):
+        path.unlink()
+    lose(broker.data_dir, "missing")
+    status, said = odradek("storage", "rebuild", broker.data_dir)
+    assert status == 0, said
+    assert "settings are unknown: retention and compaction are off" in said
+    assert "compare it with your settings" in said
+    assert "new: no directory names it" in said
+    broker.start()
+    after = seen(broker.address)
+    assert after["configs"]["retention.ms"] == after["configs"]["retention.bytes"] == "-1"
+    assert {**after, "configs": 0, "cluster": 0} == {**before, "configs": 0, "cluster": 0}
+    goes_on(broker.address, before)
+    # now they say whose they are
+    assert len(list(broker.data_dir.rglob(IDENTITY))) == 15
+
+
+def test_settings_can_be_given_to_a_topic_that_does_not_know_them(broker: RunningBroker) -> None:
+    broker.stop()
+    for path in broker.data_dir.rglob(IDENTITY):
+        path.unlink()
+    lose(broker.data_dir, "missing")
+    directory = broker.data_dir
+    for wrong, sentence in (
+        (("orders", "retention"), "NAME=VALUE"),
+        (("orders", "retention.mss=1"), "retention.ms"),
+        (("nosuch", "retention.ms=1"), "no directory of a topic 'nosuch'"),
+    ):
+        status, said = odradek("storage", "rebuild", directory, "--topic-config", *wrong)
+        assert status == 1
+        assert sentence in said
+    assert not (directory / COPIES[0]).exists()
+    given = ("--topic-config", "orders", "retention.ms=864000000")
+    status, said = odradek("storage", "rebuild", directory, *given)
+    assert status == 0, said
+    broker.start()
+    with Admin(broker.address) as admin:
+        configs = admin.describe_topic_configs("orders")["orders"]
+    assert (configs["retention.ms"].value, configs["retention.bytes"].value) == ("864000000", "-1")
+
+
+def test_what_can_be_read_of_damaged_metadata_is_used(broker: RunningBroker) -> None:
+    """Directories of an earlier version, and a store that is damaged in its last record."""
+    before = seen(broker.address)
+    broker.stop()
+    for path in broker.data_dir.rglob(IDENTITY):
+        path.unlink()
+    for name in COPIES:
+        data = bytearray((broker.data_dir / name).read_bytes())
+        data[-1] ^= 1
+        (broker.data_dir / name).write_bytes(data)
+    status, said = odradek("storage", "rebuild", broker.data_dir)
+    assert status == 0, said
+    assert "records could be read" in said
+    broker.start()
+    assert seen(broker.address) == before
+    goes_on(broker.address, before)
+
+
+def test_a_rebuild_is_refused_where_it_is_not_called_for(
+    broker: RunningBroker, tmp_path: Path
+) -> None:
+    status, said = odradek("storage", "rebuild", broker.data_dir)
+    assert (status, said) == (1, f"Error: A broker uses {broker.data_dir}; stop it first.\n")
+    broker.stop()
+    files = tree(broker.data_dir)
+    status, said = odradek("storage", "rebuild", broker.data_dir)
+    assert status == 1
+    assert "is in order" in said
+    lose(broker.data_dir, "missing")
+    shutil.rmtree(broker.data_dir / "orders-1")
+    status, said = odradek("storage", "rebuild", broker.data_dir)
+    assert status == 1
+    assert "orders has 3 partitions, and there is no directory for: 1" in said
+    for name in COPIES:
+        del files[name]
+    kept = {name: data for name, data in files.items() if not name.startswith("orders-1/")}
+    assert tree(broker.data_dir) == kept
+    status, said = odradek("storage", "rebuild", broker.data_dir, "--make-missing")
+    assert status == 0, said
+    assert "Made empty" in said
+    broker.start()
+    assert {partition for partition, _, _ in records(broker.address)} == {0, 2}
+    status, said = odradek("storage", "rebuild", tmp_path)
+    assert status == 1
+    assert "no directory of a partition" in said
+
+
+def test_a_rebuild_that_dies_anywhere_can_be_repeated(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = seen(broker.address)
+    broker.stop()
+    lose(broker.data_dir, "damaged")
+
+    class Died(BaseException):
+        pass
+
+    real = os.replace
+    for survived in range(4):
+        left = [survived]
+
+        def replace(source: str, target: str, left: list[int] = left) -> None:
+            left[0] -= 1
+            if left[0] < 0:
+                raise Died
+            real(source, target)
+
+        monkeypatch.setattr("os.replace", replace)
+        with pytest.raises(Died):
+            CliRunner().invoke(main, ["storage", "rebuild", str(broker.data_dir)])
+    monkeypatch.setattr("os.replace", real)
+    status, said = odradek("storage", "rebuild", broker.data_dir)
+    assert status == 0, said
+    broker.start()
+    assert seen(broker.address) == before
+
+
+# what is decided, without files
+
+
+def found(
+    name: str = "t", index: int = 0, *, whose: Identity | None = None, topic_id: int | None = 1
+) -> Surveyed:
+    made = Surveyed(Where(name, index))
+    made.identity = whose
+    made.topic_id = None if topic_id is None else UUID(int=topic_id)
+    return made
+
+
+def says(name: str = "t", index: int = 0, **fields: Any) -> Identity:
+    values: dict[str, Any] = {
+        "topic_id": UUID(int=1),
+        "partition_count": 1,
+        "configs": {},
+        "cluster_id": "c",
+    }
+    return Identity(where=Where(name, index), **{**values, **fields})
+
+
+@pytest.mark.parametrize(
+    ("directories", "sentence"),
+    [
+        ([found(index=0), found(index=1, topic_id=2)], "different ids"),
+        ([found("t"), found("u")], "the same topic id"),
+        ([found(whose=says("u"))], "says that it is u-0"),
+        ([found(whose=says()), found("u", whose=says("u", cluster_id="d"), topic_id=2)], "cluster"),
+        ([found(index=2)], "no directory for: 0, 1"),
+        ([found(whose=says(partition_count=3))], "no directory for: 1, 2"),
+    ],
+)
+def test_directories_that_contradict_each_other_are_refused(
+    directories: list[Surveyed], sentence: str
+) -> None:
+    with pytest.raises(CannotRebuild, match=sentence):
+        plan(directories, Salvaged(), Wishes(), Random(1))
+
+
+def test_numbers_start_above_everything_that_is_found() -> None:
+    one, other = found(), found("u", topic_id=2)
+    one.see_producer(77, 12)
+    other.see_producer(5, 40)
+    other.see_epoch(EPOCH_MAX + 1)  # a flipped bit
+    made = plan([one, other], Salvaged(next_producer_id=50, max_epoch=3), Wishes(), Random(1))
+    assert made.next_producer_id == 78 + PRODUCER_ID_GAP
+    assert made.leader_epoch == 40 + EPOCH_GAP
+    made = plan([one], Salvaged(next_producer_id=500, max_epoch=60), Wishes(), Random(1))
+    assert made.next_producer_id == 500 + PRODUCER_ID_GAP
+    assert made.leader_epoch == 60 + EPOCH_GAP
+
+
+def test_a_topic_without_known_settings_keeps_everything() -> None:
+    plain, compacted = found(), found("u", topic_id=2)
+    compacted.is_compacted = True
+    made = plan([plain, compacted], Salvaged(), Wishes(), Random(1))
+    assert [dict(one.topic.configs) for one in made.topics] == [NO_RETENTION, NO_COMPACTION]
+    assert not any(one.are_configs_known for one in made.topics)
+
+
+def test_a_topic_whose_deletion_was_noted_is_not_revived() -> None:
+    salvaged = Salvaged(deletions={UUID(int=1): "t"})
+    made = plan([found(), found("u", topic_id=2)], salvaged, Wishes(), Random(1))
+    assert [one.topic.name for one in made.topics] == ["u"]
+    record = made.record()
+    (body,) = readable(record, record, COPIES).bodies
+    _, puts, _ = decode_body(body)
+    assert msgpack.unpackb(puts[f"/deletions/{UUID(int=1).hex}"]) == {"name": "t"}
+
+
+def test_foreign_directories_are_no_partitions(tmp_path: Path) -> None:
+    (tmp_path / "lost+found").mkdir()
+    (tmp_path / "backup-2024").mkdir()
+    (tmp_path / "t-0.set-aside").mkdir()
+    (tmp_path / "t-0.set-aside" / f"{0:020}.log").write_bytes(b"")
+    (tmp_path / "file-0").write_bytes(b"")
+    assert survey_all(str(tmp_path)) == ([], ["backup-2024", "lost+found", "t-0.set-aside"])
