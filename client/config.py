@@ -4,14 +4,16 @@ Each dataclass checks its own values, so that a wrong one is a sentence when the
 not a surprise when it is used. The typed dictionaries repeat the names for those who pass options
 on: the blocking classes and their callers keep the types that way.
 
-Where time, chance and the network come from are options too: a simulation replaces them.
+Where time, chance, the network and threads come from are options too: a simulation replaces them.
 """
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, Protocol, TypedDict
+from typing import Any, Final, Literal, Protocol, TypedDict
+
+import trio
 
 from odradek.client.connection import Connect, connect_tcp
 from odradek.protocol.batch import Codec
@@ -33,6 +35,15 @@ MAX_IN_FLIGHT: Final = 5
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
+
+
+Offload = Callable[[Callable[[], Any]], Awaitable[Any]]
+"""Calls a function that takes long, without holding the loop."""
+
+
+async def in_thread(function: Callable[[], Any]) -> Any:
+    """Call a function in a thread."""
+    return await trio.to_thread.run_sync(function)
 
 
 class Partitioner(Protocol):
@@ -174,6 +185,8 @@ class ConsumerConfig(ClientConfig):
     prefetch_bytes: int = 32 * MIB
     """What may lie fetched and unread; a fetch under way may add `fetch_max_bytes` a broker."""
     check_crcs: bool = True
+    offload: Offload = in_thread
+    """Decompresses batches of more than 1 MiB."""
 
     def __post_init__(self) -> None:
         ClientConfig.__post_init__(self)
@@ -231,3 +244,4 @@ class ConsumerOptions(ClientOptions, total=False):
     max_poll_records: int
     prefetch_bytes: int
     check_crcs: bool
+    offload: Offload

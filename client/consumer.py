@@ -92,6 +92,8 @@ class Consumer:
         """Hand out nothing of these (none given: of all) until they are resumed."""
         for one in self._some(partitions):
             one.is_paused = True
+            if one.fetched:
+                one.fetched[0].suspend()
         if self._run_of is not None and self._run_of.is_paused:
             self._drop_run()
 
@@ -212,14 +214,30 @@ class Consumer:
             while True:
                 self._fetcher.expect()
                 moved = self._skip_read()
+                await self._open_large()
                 taken = take()
                 if taken or returns_empty(moved):
                     self._fetcher.start()
                     return taken
                 self._raise_error()
                 self._fetcher.start()  # what was read to its end left room
-                await self._fetcher.arrived()
+                if any(one.fetched for one in self._readers()):
+                    await trio.lowlevel.checkpoint()  # much of it is not to be seen
+                else:
+                    await self._fetcher.arrived()
         return []
+
+    async def _open_large(self) -> None:
+        """Open a batch that takes much memory, unless another of them is being read."""
+        reading = [one for one in self._readers() if one.fetched]
+        if any(one.fetched[0].is_large for one in reading):
+            return
+        for one in reading:
+            if one.fetched[0].must_be_opened and one.position is not None:
+                await one.fetched[0].open_large(
+                    one.position, self._config.check_crcs, self._config.offload
+                )
+                return
 
     def _skip_read(self) -> bool:
         return any([one.skip_read() for one in self._readers()])
@@ -238,7 +256,10 @@ class Consumer:
         for one in self._readers():
             try:
                 while one.fetched and len(taken) < count:
-                    taken += self._take_from(one, count - len(taken))
+                    records = self._take_from(one, count - len(taken))
+                    if not records:
+                        break
+                    taken += records
             except OdradekError:
                 if not taken:
                     raise
@@ -254,14 +275,15 @@ class Consumer:
         assert one.position is not None, one.name
         records = one.fetched[0].take(one.position, count, self._config.check_crcs)
         if records:
-            one.position = records[-1].offset + 1
+            one.position = max(one.position, records[-1].offset + 1)
         one.skip_read()
         return records
 
     def _put_last(self, one: Assigned) -> None:
-        """The others come first the next time."""
+        """The others come first the next time, but for a large batch: its memory is to go soon."""
         self._turns.remove(one)
-        self._turns.append(one)
+        is_large = bool(one.fetched) and one.fetched[0].is_large
+        self._turns.insert(0 if is_large else len(self._turns), one)
 
     def _put_first(self, one: Assigned) -> None:
         """What cannot be read of it is told the next time, once what was taken is handed out."""
@@ -285,6 +307,8 @@ class Consumer:
                     taken.append(batch)
                     size_bytes += len(batch.data)
                 one.skip_read()
+                if batch is None:
+                    break
                 if size_bytes >= max_bytes:
                     self._put_last(one)
                     return taken
@@ -294,7 +318,7 @@ class Consumer:
         """Records of one partition for the iteration, whose position is moved one by one."""
         self._drop_run()
         for one in self._readers():
-            while one.fetched and one.position is not None:
+            if one.fetched and one.position is not None:
                 self._run = one.fetched[0].take(
                     one.position, self._config.max_poll_records, self._config.check_crcs
                 )

@@ -1,4 +1,4 @@
-"""What one fetch brought of one partition, and which of it a reader may see. Pure.
+"""What one fetch brought of one partition, and which of it a reader may see.
 
 Under read_committed the broker sends whole batches up to the last stable offset, also those of
 aborted transactions, and with them the list of those transactions: producer id and first offset,
@@ -6,34 +6,45 @@ sorted by first offset. A producer's aborted transaction begins at its first off
 its abort marker; within, its transactional batches are left out. The list is kept as a queue and
 opened as offsets pass, so a producer that aborted twice in one fetch is judged rightly both
 times. Control batches are never shown, and take an offset: that is why positions are not counts.
+
+A batch of 6 KB may have 9 million records, and a fetch a million batches. So both are looked at as
+they are taken, a bounded number at a time: `take` returns [] where others should run before it goes
+on. A batch that is large once decompressed is opened by `open_large`, in a thread.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from typing import Final
 
+import trio
+
+from odradek.client.config import Offload
 from odradek.client.errors import OdradekError, Refused
 from odradek.client.types import ConsumerRecord, FetchedBatch, TopicPartition
 from odradek.protocol.apis.fetch import AbortedTransaction
-from odradek.protocol.batch import BatchHeader, crc_is_good, iter_batches
+from odradek.protocol.batch import BatchHeader, crc_is_good, iter_batches, last_whole_header
+from odradek.protocol.compression import SMALL_MAX_BYTES
 from odradek.protocol.control import read_marker
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from odradek.protocol.record import decode_batch
+from odradek.protocol.record import RecordReader
 from odradek.protocol.schema import Buffer
 
+PIECE_RECORDS: Final = 500
+"""So many records are decoded at once, or as many as were asked for, if that is more."""
+BATCHES_PER_TURN: Final = 100
+"""Batches without a record to be shown that are passed before others run."""
 
-class _Visible(NamedTuple):
-    header: BatchHeader
-    data: memoryview
+Batch = tuple[BatchHeader, memoryview]
 
 
 def visible_batches(
-    batches: Sequence[tuple[BatchHeader, memoryview]], aborted: Sequence[AbortedTransaction]
-) -> list[tuple[BatchHeader, memoryview]]:
+    batches: Iterable[Batch], aborted: Sequence[AbortedTransaction]
+) -> Iterator[Batch | None]:
     """The batches without control batches and without those of `aborted` transactions.
 
-    `aborted` is sorted by first offset, as brokers send it.
+    None stands for each that is left out. Raises `KafkaError` for a damaged control batch.
     """
-    seen: list[tuple[BatchHeader, memoryview]] = []
     waiting = sorted(aborted, key=lambda one: one.first_offset)
     following = 0
     open_aborted: set[int] = set()
@@ -45,15 +56,32 @@ def visible_batches(
         if header.is_control:
             if header.producer_id in open_aborted and not read_marker(data).committed:
                 open_aborted.discard(header.producer_id)
-        elif not (header.is_transactional and header.producer_id in open_aborted):
-            seen.append((header, data))
-    return seen
+            yield None
+        elif header.is_transactional and header.producer_id in open_aborted:
+            yield None
+        else:
+            yield header, data
 
 
 class Fetched:
     """A partition's part of an answer. It is read from front to back, once."""
 
-    __slots__ = ("_batches", "_current", "_decoded", "_index", "name", "next_offset", "size_bytes")
+    __slots__ = (
+        "_batches",
+        "_begin",
+        "_decoded",
+        "_failure",
+        "_index",
+        "_is_read",
+        "_next",
+        "_reader",
+        "_unseen",
+        "_waits_for_room",
+        "has_batch",
+        "name",
+        "next_offset",
+        "size_bytes",
+    )
 
     def __init__(
         self,
@@ -66,33 +94,76 @@ class Fetched:
 
         Raises `ProtocolError` for what are no record batches.
         """
-        batches = list(iter_batches(records))
+        last = last_whole_header(records)
         self.name = name
         self.size_bytes = len(records)
-        self.next_offset = max(offset, batches[-1][0].next_offset) if batches else offset
+        self.has_batch = last is not None
+        self.next_offset = offset if last is None else max(offset, last.next_offset)
         """Where to go on when all of it was read."""
-        self._batches = visible_batches(batches, aborted)
-        self._batches.reverse()
-        self._current: tuple[BatchHeader, memoryview] | None = None
-        """The batch that was decoded last."""
+        self._batches = visible_batches(iter_batches(records), aborted)
+        self._next: Batch | None = None
+        """The batch that is being read, or is read next."""
+        self._reader: RecordReader | None = None
+        self._waits_for_room = False
+        self._is_read = False
+        """Whether all of `_next` was decoded."""
+        self._begin = offset
+        """From where on records are shown of the batch that is open."""
         self._decoded: list[ConsumerRecord] = []
         self._index = 0
+        self._failure: OdradekError | None = None
+        self._unseen = last is not None
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is left to be seen."""
-        return not self._batches and self._index >= len(self._decoded)
+        """Return True if nothing is left to be seen."""
+        if self._index < len(self._decoded) or self._reader is not None:
+            return False
+        return not self._advance() and not self._unseen
+
+    @property
+    def is_large(self) -> bool:
+        """Return True if the batch that is being read takes much memory while it is."""
+        return self._reader is not None and self._reader.size_bytes > SMALL_MAX_BYTES
+
+    @property
+    def must_be_opened(self) -> bool:
+        """Return True if `take` gives nothing until `open_large` was called."""
+        return self._waits_for_room
+
+    def _advance(self) -> bool:
+        """Find the next batch that may be seen, unless that takes long; True if there is one."""
+        if self._is_read:
+            self._next, self._is_read = None, False
+        if self._next is None and self._unseen and self._failure is None:
+            passed = 0
+            try:
+                for found in islice(self._batches, BATCHES_PER_TURN):
+                    if found is not None:
+                        self._next = found
+                        return True
+                    passed += 1
+                self._unseen = passed == BATCHES_PER_TURN
+            except (KafkaError, ProtocolError) as error:
+                self._failure = _unreadable(self.name, error)
+        return self._next is not None or self._failure is not None
+
+    def suspend(self) -> None:
+        """Give back the memory of the batch that is being read; it is opened anew when needed."""
+        if self._reader is not None:
+            self._reader.close()
+        self._reader, self._decoded, self._index = None, [], 0
+        self._is_read = False
 
     def take(self, position: int, count: int, check_crcs: bool) -> list[ConsumerRecord]:
-        """Up to `count` records from `position` on, and fewer only at the end of a batch.
+        """Up to `count` records from `position` on; maybe none though it is not empty.
 
-        Raises `Refused` for a batch that is damaged; it is not taken off.
+        Then let others run, and `open_large` what `must_be_opened`, before the next call. Raises
+        `Refused` for a batch that is damaged; it is not taken off.
         """
         if self._index >= len(self._decoded):
-            self._decoded, self._index = [], 0
-            while self._batches and not self._decoded:
-                self._decoded = self._decode(*self._batches[-1], position, check_crcs)
-                self._current = self._batches.pop()
+            self._index = 0
+            self._decoded = self._decode(position, max(count, PIECE_RECORDS), check_crcs)
         if self._index == 0 and len(self._decoded) <= count:
             taken, self._decoded = self._decoded, []
             return taken
@@ -100,40 +171,105 @@ class Fetched:
         self._index += count
         return taken
 
-    def _decode(
-        self, header: BatchHeader, data: memoryview, position: int, check_crcs: bool
-    ) -> list[ConsumerRecord]:
+    def _decode(self, position: int, count: int, check_crcs: bool) -> list[ConsumerRecord]:
+        """Some records of the next batch that has any to be shown, unless that takes long."""
+        self._decoded = []
+        for _ in range(BATCHES_PER_TURN):
+            if self._reader is None and not self._open(position, check_crcs):
+                break
+            found = self._piece(count)
+            if found or self._reader is not None:  # there is much to be skipped
+                return found
+        return []
+
+    async def open_large(self, position: int, check_crcs: bool, offload: Offload) -> None:
+        """Open the batch that `must_be_opened`. It cannot be cancelled, so it always gets on."""
+        opened = self._next
+        assert opened is not None
+        header, data = opened
+        reader: RecordReader | None = None
+        failure: OdradekError | None = None
+        with trio.CancelScope(shield=True):
+            try:
+                reader = await offload(partial(RecordReader, data, check_crc=check_crcs))
+            except (KafkaError, ProtocolError) as error:
+                failure = damaged(self.name, header, error)
+        if self._next is opened and self._waits_for_room:
+            self._reader, self._failure, self._waits_for_room = reader, failure, False
+            self._begin = position
+
+    def _open(self, position: int, check_crcs: bool) -> bool:
+        """Open the next batch; False if there is none, or it is large. Raises `Refused`."""
+        if not self._advance() or self._waits_for_room:
+            return False
+        if self._failure is not None:
+            raise self._failure.copy()
+        assert self._next is not None
+        header, data = self._next
+        try:
+            limit = max(SMALL_MAX_BYTES, len(data))
+            self._reader = RecordReader(data, max_bytes=limit, check_crc=check_crcs)
+        except (KafkaError, ProtocolError) as error:
+            if isinstance(error, KafkaError) and error.code is ErrorCode.MESSAGE_TOO_LARGE:
+                self._waits_for_room = True
+                return False
+            raise damaged(self.name, header, error) from None
+        self._begin = position
+        return True
+
+    def _piece(self, count: int) -> list[ConsumerRecord]:
+        """Decode up to `count` records, and return those that were not read before."""
+        assert self._next is not None
+        assert self._reader is not None
+        header, _ = self._next
         topic, partition = self.name
         timestamp_type = int(header.timestamp_type)
         try:
-            records = decode_batch(data, check_crc=check_crcs)
-        except (KafkaError, ProtocolError) as error:
-            raise damaged(self.name, header, error) from None
+            records = self._reader.take(count)
+        except KafkaError as error:
+            self._reader, self._failure = None, damaged(self.name, header, error)
+            raise self._failure.copy() from None
+        if not self._reader.left:
+            self._reader, self._is_read = None, True
+        first, last = header.base_offset, header.last_offset
         make = ConsumerRecord._make
         found = [
             make((topic, partition, offset, timestamp, timestamp_type, key, value, headers))
             for key, value, headers, timestamp, offset in records
+            if first <= offset <= last
         ]
-        if header.base_offset < position:
-            return [record for record in found if record.offset >= position]
+        if len(found) < len(records):
+            why = f"it has an offset that is not in {first} to {last}, as it announces"
+            self._reader, self._failure = None, damaged(self.name, header, why)
+            raise self._failure.copy()
+        if first < self._begin:
+            return [record for record in found if record.offset >= self._begin]
         return found
 
     def take_batch(self, position: int, check_crcs: bool) -> FetchedBatch | None:
-        """The next whole batch; None at the end. Raises `Refused` for a damaged one.
+        """The next whole batch; None at the end, or where others should run before it goes on.
 
         A batch of which `take` left a part is given once more, to be read from `position` on.
+        Raises `Refused` for a damaged one.
         """
-        if self._current is not None and self._index < len(self._decoded):
-            header, data = self._current
-            self._decoded, self._index = [], 0
-            return FetchedBatch(*self.name, header, data, max(position, header.base_offset))
-        if not self._batches:
+        is_part = self._index < len(self._decoded) or self._reader is not None
+        if not is_part and not self._advance():
             return None
-        header, data = self._batches[-1]
-        if check_crcs and not crc_is_good(data, header):
+        if self._failure is not None:
+            raise self._failure.copy()
+        assert self._next is not None
+        header, data = self._next
+        if not is_part and check_crcs and not crc_is_good(data, header):
             raise damaged(self.name, header, "its CRC does not match")
-        self._batches.pop()
+        self.suspend()
+        self._next, self._waits_for_room = None, False
         return FetchedBatch(*self.name, header, data, max(position, header.base_offset))
+
+
+def _unreadable(name: TopicPartition, error: Exception) -> OdradekError:
+    return Refused(
+        f"what the broker sent of {name} cannot be read: {error}", code=ErrorCode.CORRUPT_MESSAGE
+    )
 
 
 def damaged(name: TopicPartition, header: BatchHeader, why: object) -> OdradekError:

@@ -362,8 +362,9 @@ class Fetcher:
             )
             return
         if fetched.next_offset == one.fetch_offset:
-            # Not one whole batch: only old brokers cut the first one off. Ask for more.
-            one.max_bytes = min(2 * max(one.max_bytes, len(records)), PARTITION_BYTES_MAX)
+            if not fetched.has_batch:
+                # Not one whole batch: only old brokers cut the first one off. Ask for more.
+                one.max_bytes = min(2 * max(one.max_bytes, len(records)), PARTITION_BYTES_MAX)
             return
         one.fetch_offset = fetched.next_offset
         one.fetched.append(fetched)

@@ -25,6 +25,7 @@ from odradek.protocol.errors import ProtocolError
 from odradek.protocol.schema import Buffer
 
 MAGIC: Final = 2
+MAGIC_AT: Final = 16
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES: Final = 61
 """Size of a header; no batch is shorter."""
@@ -158,15 +159,36 @@ def iter_batches(data: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
     while end - position >= HEADER_BYTES:
         header = BatchHeader._make(HEADER.unpack_from(view, position))
         if header.magic != MAGIC or header.size_bytes < HEADER_BYTES:
-            raise ProtocolError(
-                f"at byte {position} there is no record batch of format {MAGIC}: "
-                f"magic {header.magic}, length {header.batch_length}"
-            )
+            raise _no_batch(position, header)
         following = position + header.size_bytes
         if following > end:
             return
         yield header, view[position:following]
         position = following
+
+
+def last_whole_header(data: Buffer) -> BatchHeader | None:
+    """The header of the last batch that `iter_batches` gives, None if it gives none.
+
+    Raises `ProtocolError` as it does.
+    """
+    position, end, found = 0, len(data), -1
+    while end - position >= HEADER_BYTES:
+        (length,) = _INT32.unpack_from(data, position + 8)
+        if data[position + MAGIC_AT] != MAGIC or length < HEADER_BYTES - LENGTH_PREFIX_BYTES:
+            raise _no_batch(position, read_header(data, position))
+        following = position + LENGTH_PREFIX_BYTES + length
+        if following > end:
+            break
+        found, position = position, following
+    return None if found < 0 else read_header(data, found)
+
+
+def _no_batch(position: int, header: BatchHeader) -> ProtocolError:
+    return ProtocolError(
+        f"at byte {position} there is no record batch of format {MAGIC}: "
+        f"magic {header.magic}, length {header.batch_length}"
+    )
 
 
 def last_header(data: Buffer) -> BatchHeader:

@@ -11,13 +11,15 @@ from typing import Final
 
 from odradek.protocol.batch import read_header
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.record import Record, decode_batch, encode_batch
+from odradek.protocol.record import Record, RecordReader, encode_batch
 from odradek.protocol.schema import Buffer
 
 MARKER_VERSION: Final = 0
 ABORT: Final = 0
 COMMIT: Final = 1
 
+CONTROL_MAX_BYTES: Final = 64 * 1024
+"""What the one record of a control batch may take; a marker takes 17 bytes."""
 _KEY: Final = struct.Struct(">hh")
 _VALUE: Final = struct.Struct(">hi")
 
@@ -60,7 +62,7 @@ def read_marker(source: Buffer | Record) -> Marker:
 
     A newer version may have more fields behind the known ones. Raises `KafkaError`: CORRUPT_MESSAGE
     for what is no marker (Kafka writes other control records only into its metadata topic), and for
-    a batch whatever `decode_batch` raises.
+    a batch whatever `RecordReader` raises.
     """
     record = source if isinstance(source, Record) else _only_record(source)
     if record.key is None or len(record.key) < _KEY.size:
@@ -77,7 +79,7 @@ def read_marker(source: Buffer | Record) -> Marker:
 def _only_record(batch: Buffer) -> Record:
     if not read_header(batch).is_control:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "a marker is not in a control batch")
-    records = decode_batch(batch)
-    if len(records) != 1:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a control batch has {len(records)} records")
-    return records[0]
+    reader = RecordReader(batch, max_bytes=CONTROL_MAX_BYTES)
+    if reader.left != 1:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a control batch has {reader.left} records")
+    return reader.take(1)[0]
