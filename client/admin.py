@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType, TracebackType
 from typing import Final, Literal, Self, Unpack
 
+from odradek.client.bounded import bounded
 from odradek.client.cluster import Cluster
 from odradek.client.config import ClientConfig, ClientOptions, Isolation
 from odradek.client.errors import Refused, Retriable, code_of, error_for
@@ -111,6 +112,7 @@ class Admin(TransactionAdmin):
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS or not if_not_exists:
                 raise
 
+    @bounded("creating topics")
     async def create_topics(
         self, topics: Iterable[NewTopic], *, validate_only: bool = False
     ) -> None:
@@ -257,6 +259,7 @@ class Admin(TransactionAdmin):
         """Every setting of topics, by topic and name. Raises `Refused`."""
         return await self._describe_configs(None, TOPIC, names)
 
+    @bounded("reading the settings of brokers")
     async def describe_broker_configs(self, *node_ids: int) -> dict[int, dict[str, ConfigEntry]]:
         """Every setting of brokers, by node id and name; each is asked about itself."""
         found: dict[int, dict[str, ConfigEntry]] = {}

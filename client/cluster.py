@@ -122,6 +122,9 @@ class Cluster:
             self._running[scope] = None
             try:
                 await task(*args)
+            except Closed:
+                if not self.is_closed:
+                    raise
             finally:
                 del self._running[scope]
 
@@ -137,7 +140,7 @@ class Cluster:
     ) -> T:
         """The first result of `attempt` that is not `Retriable`.
 
-        Raises `TimedOut` after `timeout_ms` (default `max_block_ms`), with the last reason;
+        Raises `TimedOut` with the last reason after `timeout_ms` (default `max_block_ms`), and
         `Disconnected` if no broker was ever reached within `first_connect_ms`.
         """
         limit_ms = self.config.max_block_ms if timeout_ms is None else timeout_ms
@@ -153,17 +156,17 @@ class Cluster:
                     last = self.last_trouble = error
                 self.journal.retrying(doing, since, last)
                 await trio.sleep(backoff.next_seconds(last.code))
-        raise self._out_of_time(doing, limit_ms, last)
+        raise self.out_of_time(doing, limit_ms, last)
 
     async def within(self, doing: str, call: Callable[[], Awaitable[T]]) -> T:
         """The result of a call that is made of several. Raises `TimedOut` after `max_block_ms`."""
-        limit_ms = self.config.max_block_ms
         self.last_trouble = None
-        with trio.move_on_after(limit_ms / 1000):
+        with trio.move_on_after(self.config.max_block_ms / 1000):
             return await call()
-        raise self._out_of_time(doing, limit_ms, self.last_trouble)
+        raise self.out_of_time(doing, self.config.max_block_ms, self.last_trouble)
 
-    def _out_of_time(self, doing: str, limit_ms: float, last: Retriable | None) -> OdradekError:
+    def out_of_time(self, doing: str, limit_ms: float, last: Retriable | None) -> OdradekError:
+        """What a call raises that was not done in time: with the reason why it was tried again."""
         if self.is_closed:
             return Closed("the client was closed")
         reason = last or f"no answer from {self._places}; see whether a Kafka broker runs there"

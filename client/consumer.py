@@ -11,6 +11,7 @@ from typing import Self, TypeVar, Unpack
 
 import trio
 
+from odradek.client.bounded import bounded
 from odradek.client.cluster import Cluster
 from odradek.client.config import ConsumerConfig, ConsumerOptions
 from odradek.client.errors import OdradekError, Refused
@@ -128,6 +129,7 @@ class Consumer:
         for one in wanted:
             self.seek(one.name, found[one.name].offset)
 
+    @bounded("looking for where to begin")
     async def position(self, partition: TopicPartition) -> int:
         """The offset that is read next. Raises `OffsetOutOfRange`, `TimedOut`, `Refused`."""
         one = self._get(partition)
@@ -182,19 +184,48 @@ class Consumer:
         return await self._wait_for(timeout_ms, lambda: self._take_batches(limit), bool)
 
     def __aiter__(self) -> Self:
-        """Records for ever. `position` and `commit` follow what was handed out."""
+        """Records for ever. `position` and `commit` follow what was handed out.
+
+        Waits for the next record as long as brokers answer; raises `TimedOut` when none has for
+        `max_block_ms`, and as `poll`.
+        """
         return self
 
     async def __anext__(self) -> ConsumerRecord:
         index = self._run_index
         if index >= len(self._run):
-            await self._wait_for(None, self._take_run, lambda _: False)
+            await self.wait_for_records(self._take_run)
             index = 0
         record = self._run[index]
         self._run_index = index + 1
         if self._run_of is not None:
             self._run_of.position = record.offset + 1
         return record
+
+    async def wait_for_records(
+        self, take: Callable[[], list[ConsumerRecord]] | None = None
+    ) -> list[ConsumerRecord]:
+        """Wait for records as an iteration does: as long as brokers answer.
+
+        Raises `TimedOut` when none has answered a fetch for `max_block_ms`, and as `poll`.
+        """
+        limit_ms = self._config.max_block_ms
+        since = trio.current_time()
+        self._cluster.last_trouble = None
+        while True:
+            if not self._readers():  # paused: the program itself lets it wait
+                since = trio.current_time()
+            answered_at = max(since, self._fetcher.answered_at)
+            left_ms = limit_ms - (trio.current_time() - answered_at) * 1000
+            if left_ms <= 0:
+                reason = self._cluster.last_trouble
+                raise self._cluster.out_of_time("waiting for records", limit_ms, reason)
+            if take is None:
+                taken = await self.poll(left_ms)
+            else:
+                taken = await self._wait_for(left_ms, take, lambda _: False)
+            if taken:
+                return taken
 
     async def _wait_for(
         self,

@@ -114,6 +114,8 @@ class Fetcher:
         self._is_started = False
         self._resolving = trio.Lock()
         self._backoff = Backoff(config)
+        self.answered_at = float("-inf")
+        """When a fetch was last answered with something else than a retriable error."""
 
     def start(self) -> None:
         """Begin to fetch, at the first poll: before it, partitions may still be sought."""
@@ -249,7 +251,8 @@ class Fetcher:
                 self._tell_missing()
                 if any(self._cluster.metadata.leader(*one.name) is None for one in self._readers()):
                     await trio.sleep(self._backoff.next_seconds())
-        except Retriable:
+        except Retriable as error:
+            self._cluster.last_trouble = error
             await trio.sleep(self._backoff.next_seconds())
         except OdradekError as error:
             self._tell_all(self._readers(), error)
@@ -288,7 +291,8 @@ class Fetcher:
                 self._backoff.count = 0
             if scope.cancelled_caught:
                 self._cluster.drop_connection(node_id, PURPOSE)
-        except Retriable:
+        except Retriable as error:
+            self._cluster.last_trouble = error
             self._cluster.metadata.forget_age()
             await trio.sleep(self._backoff.next_seconds())
         except OdradekError as error:
@@ -343,6 +347,7 @@ class Fetcher:
         if code != ErrorCode.NONE:
             self._take_error(one, code)
             return
+        self.answered_at = trio.current_time()
         one.high_watermark = data.high_watermark
         one.last_stable_offset = data.last_stable_offset
         records = data.records

@@ -94,6 +94,8 @@ class Sender:
         self._next_wake = NEVER
         self._armed = NEVER
         self._running: set[object] = set()
+        self._backoffs: dict[object, Backoff] = {}
+        """Pauses of background tasks that have failed, by their keys, until they succeed."""
 
     # Called by the producer
 
@@ -419,8 +421,14 @@ class Sender:
             await trio.sleep(backoff.next_seconds())
 
     async def _refresh_old(self) -> None:
-        if not await self._refresh_quietly(self._cluster.metadata.topics):
-            await trio.sleep(Backoff(self._config, 2).next_seconds())
+        if await self._refresh_quietly(self._cluster.metadata.topics):
+            self._backoffs.pop("age", None)
+        else:
+            await self._pause("age")
+
+    async def _pause(self, key: object) -> None:
+        """Wait before a background task that failed may run again, longer each time."""
+        await trio.sleep(self._backoffs.setdefault(key, Backoff(self._config)).next_seconds())
 
     def _refuse_missing(self) -> None:
         """Fail what goes to partitions that the topic does not have."""
@@ -439,9 +447,10 @@ class Sender:
     async def _connect(self, node_id: int) -> None:
         try:
             await self._cluster.connection(node_id, PURPOSE)
+            self._backoffs.pop(node_id, None)
         except Retriable:
             self._cluster.metadata.forget_age()
-            await trio.sleep(Backoff(self._config, 1).next_seconds())
+            await self._pause(node_id)
             await self._refresh_quietly({name.topic for name in self._accumulator.active})
         except OdradekError as error:
             self._give_up_all(error)

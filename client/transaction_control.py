@@ -12,11 +12,12 @@ Which one, the broker decides: its finalised feature `transaction.version`.
 
 The end of a transaction runs in the background until the coordinator has answered. A user who is
 cancelled meanwhile loses the wait and not the end; the next transaction waits for it. EndTxn is
-repeated until it is answered: it may be, the coordinator knows a repeated one.
+retried until it is answered, which is safe: the coordinator recognises a repeated one (KIP-890).
 """
 
 import contextlib
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 import trio
@@ -38,6 +39,7 @@ from odradek.client.errors import (
 )
 from odradek.client.prepared import Completion, PreparedTransaction
 from odradek.client.sender import Sender
+from odradek.client.transaction_errors import end_unknown, timed_out
 from odradek.client.transaction_requests import Refusal, TransactionRequests
 from odradek.client.txn import Event, State, step
 from odradek.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
@@ -204,7 +206,7 @@ class TransactionControl:
             self.fail(Fatal(f"{error}; {failure}", code=error.code))
         else:
             self._was_ended = True
-            self._set_back(Event.TIMED_OUT, self._timed_out())
+            self._set_back(Event.TIMED_OUT, timed_out(self.transactional_id, self._timeout_ms))
         finally:
             decided.set()
 
@@ -232,14 +234,6 @@ class TransactionControl:
             self._sender.identity = await self._requests.init_producer_id(self._sender.identity)
         else:
             await self._go_on_if_last()
-
-    def _timed_out(self) -> Aborted:
-        return Aborted(
-            f"the broker has aborted the transaction of {self.transactional_id!r} because it was "
-            f"open for longer than transaction_timeout_ms={self._timeout_ms}; "
-            f"do its work again, faster or with a larger limit",
-            code=ErrorCode.INVALID_PRODUCER_EPOCH,
-        )
 
     async def _refused(self, refusal: Refusal) -> OdradekError:
         """What a refusal means for the transaction: the error to raise."""
@@ -283,7 +277,10 @@ class TransactionControl:
             self._stored = trio.Event()
         self._storing += 1
         try:
-            await self._send_offsets(offsets, group)
+            await self._cluster.within(
+                f"storing offsets of the group {group.group_id!r} with the transaction",
+                partial(self._send_offsets, offsets, group),
+            )
             is_done = True
         except Refusal as refusal:
             raise await self._refused(refusal) from None
@@ -386,15 +383,7 @@ class TransactionControl:
         try:
             if committed:
                 await self._send_the_rest(State.COMMITTING)
-            else:
-                self._has_gap |= self._sender.drop(Aborted("the transaction was aborted"))
-                await self._sender.settled()
-                await self._all_asked()
-                if self._decided is not None:
-                    await self._decided.wait()
-                if self.state is State.FAILED and self.cause is not None:
-                    raise self.cause.copy()
-            await self._end(committed)
+            await self._ask_for_end(committed)
             self.advance(Event.ENDED)
             outcome.clear()
         except OdradekError as error:
@@ -403,6 +392,31 @@ class TransactionControl:
             self._decided = None
             self._ending = None
             ending.set()
+
+    async def _ask_for_end(self, committed: bool) -> None:
+        """Ask the coordinator until it has confirmed the end, for `max_block_ms` altogether.
+
+        Raises `Fatal` if it has not: then only another producer can go on.
+        """
+        try:
+            await self._cluster.within(
+                f"{'committing' if committed else 'aborting'} the transaction of "
+                f"{self.transactional_id!r}",
+                partial(self._settle_and_end, committed),
+            )
+        except TimedOut as error:
+            raise self._end_unknown(error, committed) from None
+
+    async def _settle_and_end(self, committed: bool) -> None:
+        if not committed:
+            self._has_gap |= self._sender.drop(Aborted("the transaction was aborted"))
+            await self._sender.settled()
+            await self._all_asked()
+            if self._decided is not None:
+                await self._decided.wait()
+            if self.state is State.FAILED and self.cause is not None:
+                raise self.cause.copy()
+        await self._end(committed)
 
     async def _all_asked(self) -> None:
         """Until nothing is asked of the coordinators for the transaction any more. With TV1 what
@@ -447,16 +461,13 @@ class TransactionControl:
                 self._sender.identity = await self._requests.init_producer_id(self._sender.identity)
         except Refusal as refusal:
             await self._recover(committed, refusal)
-        except (TimedOut, Refused) as error:
-            if committed:
-                left = "whether it was committed is not known"
-            elif self.never_times_out:
-                left = "it stays open until another producer takes over its transactional id"
-            else:
-                left = f"the broker aborts it after {self._timeout_ms} ms"
-            failure = Fatal(f"{error}; {left}. Make a new producer.", code=error.code)
-            self.fail(failure)
-            raise failure from None
+        except Refused as error:
+            raise self._end_unknown(error, committed) from None
+
+    def _end_unknown(self, error: OdradekError, committed: bool) -> Fatal:
+        after_ms = None if self.never_times_out else self._timeout_ms
+        self.fail(failure := end_unknown(error, committed=committed, aborted_after_ms=after_ms))
+        return failure
 
     async def _recover(self, committed: bool, refusal: Refusal) -> None:
         """EndTxn was refused: find out why, and make a clean start if that is possible."""
@@ -484,6 +495,6 @@ class TransactionControl:
             raise failure from None
         if committed:
             self._was_ended = True
-            self._set_back(Event.TIMED_OUT, self._timed_out())
+            self._set_back(Event.TIMED_OUT, timed_out(self.transactional_id, self._timeout_ms))
             assert self.cause is not None
             raise self.cause.copy()

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from odradek.client import txn_requests
+from odradek.client.bounded import bounded
 from odradek.client.cluster import Cluster
 from odradek.client.descriptions import (
     HangingTransaction,
@@ -113,6 +114,7 @@ class TransactionAdmin:
 
     # Put together
 
+    @bounded("looking for transactions that hold readers back")
     async def who_pins(
         self, topic: str, partition: int | None = None
     ) -> dict[TopicPartition, Pin | None]:
@@ -140,6 +142,7 @@ class TransactionAdmin:
             for name in wanted
         }
 
+    @bounded("looking for hanging transactions")
     async def find_hanging(
         self, *topics: str, max_timeout_ms: int = MAX_TIMEOUT_MS
     ) -> list[HangingTransaction]:

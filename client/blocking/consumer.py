@@ -16,9 +16,6 @@ from odradek.client.types import (
 
 T = TypeVar("T")
 
-POLL_MS = 60_000
-"""How long an iteration waits at a time; it goes on waiting."""
-
 
 class Consumer(Blocking[AsyncConsumer]):
     """`odradek.client.Consumer` with plain `with` and `for`, and without `await`."""
@@ -108,12 +105,15 @@ class Consumer(Blocking[AsyncConsumer]):
         return self._hosted.loop.call(self._async.fetch_batches, timeout_ms, max_bytes)
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
-        """Records for ever. `position` and `commit` follow what was handed out."""
+        """Records for ever. `position` and `commit` follow what was handed out.
+
+        Raises `TimedOut` when no broker has answered for `max_block_ms`.
+        """
         while True:
             while self._run_index < len(self._run):
                 self._run_index += 1
                 yield self._run[self._run_index - 1]
-            self._run = self._hosted.loop.call(self._async.poll, POLL_MS)
+            self._run = self._hosted.loop.call(self._async.wait_for_records)
             self._run_index = 0
 
     # Offsets

@@ -204,6 +204,10 @@ class FakeBroker:
         self._nursery.start_soon(self._serve, theirs)
         return MemoryStream(ours, f"{host}:{port}")
 
+    def served(self) -> tuple[Api[Any, Any], ...]:
+        """What ApiVersions lists."""
+        return SERVED
+
     # The connection
 
     async def _serve(self, stream: trio.StapledStream[Any, Any]) -> None:
@@ -267,7 +271,7 @@ class FakeBroker:
                     min_version=api.min_version,
                     max_version=limits.get(api.key, self.apis[api.key].max_version),
                 )
-                for api in SERVED
+                for api in self.served()
             ),
             finalized_features=features,
         )

@@ -9,7 +9,7 @@ from odradek.client import blocking
 
 OF_THE_LOOP = {
     "Producer": {"prepare", "record_lost", "send_nowait"},
-    "Consumer": {"positions"},
+    "Consumer": {"positions", "wait_for_records"},
     "Transaction": {"check_open"},
 }
 """What the blocking classes themselves use of the async ones."""

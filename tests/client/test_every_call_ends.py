@@ -1,0 +1,235 @@
+"""No call of the client waits for ever: every public method, against every kind of broker.
+
+`CALLS` says how each method is called and what bounds it (`client/bounded.py` is the list for
+users). A method that is not in it fails `test_every_method_is_called_here`, and one without a bound
+fails against the first broker that keeps silent.
+"""
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from odradek.client import (
+    Admin,
+    Consumer,
+    NewTopic,
+    OdradekError,
+    PreparedTransaction,
+    Producer,
+    TopicPartition,
+    Transaction,
+)
+from odradek.protocol.record import Record, encode_batch
+from tests.client.fake_broker import ADDRESS
+from tests.client.hostile_broker import HostileBroker, Trouble
+
+BLOCK: Final = 60.0
+"""max_block_ms."""
+DELIVERY: Final = 120.0
+"""delivery_timeout_ms."""
+POLL: Final = 0.5
+END: Final = DELIVERY + 2 * BLOCK
+SLACK: Final = 0.5
+PLACE: Final = TopicPartition("t", 0)
+
+
+@dataclass
+class Subject:
+    """What a call is made on."""
+
+    client: Any
+    transaction: Any = None
+
+
+@dataclass(frozen=True)
+class Call:
+    make: Callable[[Subject], Awaitable[Any]]
+    bound: float = BLOCK
+
+
+def on_client(name: str, *args: Any, bound: float = BLOCK, **options: Any) -> Call:
+    return Call(lambda subject: getattr(subject.client, name)(*args, **options), bound)
+
+
+def on_transaction(name: str, *args: Any, bound: float = BLOCK) -> Call:
+    return Call(lambda subject: getattr(subject.transaction, name)(*args), bound)
+
+
+async def _await_delivery(subject: Subject) -> None:
+    await (await subject.client.send("t", b"x", partition=0))
+
+
+async def _begin_another(subject: Subject) -> None:
+    with trio.move_on_after(0.1):
+        await subject.transaction.commit()
+    async with subject.client.transaction():
+        pass
+
+
+def encoded() -> bytes:
+    return bytes(encode_batch([Record(None, b"x")]))
+
+
+CALLS: Final[dict[str, Call]] = {
+    "Producer.send": on_client("send", "u", b"x"),
+    "Producer.send_batch": on_client("send_batch", "u", 0, encoded()),
+    "Producer.prepare": on_client("prepare", "u"),
+    "Producer.partitions_for": on_client("partitions_for", "u"),
+    "Producer.flush": on_client("flush", bound=DELIVERY),
+    "Producer.complete": on_client("complete", None, bound=END),
+    "Producer, a delivery": Call(_await_delivery, DELIVERY),
+    "Transaction.send": on_transaction("send", "u", b"x"),
+    "Transaction.send_batch": on_transaction("send_batch", "u", 0, encoded()),
+    "Transaction.send_offsets": on_transaction("send_offsets", {PLACE: 1}, "g"),
+    "Transaction.flush": on_transaction("flush", bound=DELIVERY),
+    "Transaction.prepare": on_transaction("prepare", bound=END),
+    "Transaction.commit": on_transaction("commit", bound=END),
+    "Transaction.abort": on_transaction("abort"),
+    "Transaction, begun while another ends": Call(_begin_another, END),
+    "Consumer.seek_to_beginning": on_client("seek_to_beginning"),
+    "Consumer.seek_to_end": on_client("seek_to_end"),
+    "Consumer.position": on_client("position", PLACE),
+    "Consumer.poll": on_client("poll", 500, bound=POLL),
+    "Consumer.fetch_batches": on_client("fetch_batches", 500, bound=POLL),
+    "Consumer.wait_for_records": on_client("wait_for_records"),
+    "Consumer.__anext__": on_client("__anext__"),
+    "Consumer.commit": on_client("commit", {PLACE: 1}),
+    "Consumer.committed": on_client("committed", [PLACE]),
+    "Consumer.offsets_for_times": on_client("offsets_for_times", {PLACE: 1}),
+    "Consumer.beginning_offsets": on_client("beginning_offsets", [PLACE]),
+    "Consumer.end_offsets": on_client("end_offsets", [PLACE]),
+    "Consumer.partitions_for": on_client("partitions_for", "u"),
+    "Consumer.topics": on_client("topics"),
+    "Admin.create_topic": on_client("create_topic", "u"),
+    "Admin.create_topics": on_client("create_topics", [NewTopic("u")]),
+    "Admin.delete_topics": on_client("delete_topics", "u"),
+    "Admin.create_partitions": on_client("create_partitions", "u", 2),
+    "Admin.list_topics": on_client("list_topics"),
+    "Admin.describe_topics": on_client("describe_topics", "u"),
+    "Admin.list_offsets": on_client("list_offsets", {PLACE: "latest"}),
+    "Admin.committed": on_client("committed", "g"),
+    "Admin.describe_topic_configs": on_client("describe_topic_configs", "u"),
+    "Admin.describe_broker_configs": on_client("describe_broker_configs", 1, 2, 3),
+    "Admin.describe_cluster": on_client("describe_cluster"),
+    "Admin.list_transactions": on_client("list_transactions"),
+    "Admin.describe_transactions": on_client("describe_transactions", "a", "b"),
+    "Admin.describe_transaction": on_client("describe_transaction", "a"),
+    "Admin.describe_producers": on_client("describe_producers", [PLACE]),
+    "Admin.abort_transaction": on_client(
+        "abort_transaction", PLACE, producer_id=1, producer_epoch=0
+    ),
+    "Admin.fence_producers": on_client("fence_producers", "a", "b"),
+    "Admin.force_terminate_transaction": on_client("force_terminate_transaction", "a"),
+    "Admin.who_pins": on_client("who_pins", "t"),
+    "Admin.find_hanging": on_client("find_hanging"),
+}
+OLD_TROUBLES: Final = (Trouble.SLOW, Trouble.LOADING, Trouble.NO_COORDINATOR, Trouble.DIES)
+CASES: Final = [
+    *((name, trouble, 2) for name in CALLS for trouble in Trouble),
+    *((name, trouble, 1) for name in CALLS if "Trans" in name[:5] for trouble in OLD_TROUBLES),
+]
+"""The generation of the protocol, last, matters to transactions only."""
+CLASSES: Final[tuple[type, ...]] = (Producer, Transaction, Consumer, Admin)
+
+
+def test_every_method_is_called_here() -> None:
+    methods = {
+        f"{kind.__name__}.{name}"
+        for kind in CLASSES
+        for name, method in inspect.getmembers(kind, inspect.iscoroutinefunction)
+        if not name.startswith("_") or name == "__anext__"
+    }
+    assert methods - CALLS.keys() == set()
+
+
+@asynccontextmanager
+async def entered(name: str, broker: HostileBroker) -> AsyncIterator[Subject]:
+    """A client at work; a transaction has a record stored and another under way."""
+    if name.startswith("Admin"):
+        async with Admin(ADDRESS, connect=broker.connect) as admin:
+            yield Subject(admin)
+    elif name.startswith("Consumer"):
+        options: dict[str, Any] = {"connect": broker.connect, "group_id": "g"}
+        async with Consumer(ADDRESS, **options) as consumer:
+            consumer.assign([PLACE])
+            yield Subject(consumer)
+    elif name.startswith("Producer"):
+        async with Producer(ADDRESS, connect=broker.connect) as producer:
+            await (await producer.send("t", b"stored", partition=0))
+            await producer.send("t", b"under way", partition=0)
+            yield Subject(producer)
+    else:
+        async with (
+            Producer(ADDRESS, connect=broker.connect, transactional_id="a") as producer,
+            producer.transaction() as transaction,
+        ):
+            await (await transaction.send("t", b"stored", partition=0))
+            await transaction.send("t", b"under way", partition=0)
+            yield Subject(producer, transaction)
+
+
+@pytest.mark.parametrize(
+    ("name", "trouble", "version"), CASES, ids=lambda one: getattr(one, "name", one)
+)
+async def test_every_call_ends_in_its_time_and_so_does_leaving(
+    autojump_clock: MockClock, nursery: trio.Nursery, name: str, trouble: Trouble, version: int
+) -> None:
+    broker = HostileBroker(nursery, transaction_version=version)
+    call = CALLS[name]
+    took = -1.0
+    left_at = 0.0
+    with trio.move_on_after(2 * END + SLACK) as scope:
+        try:
+            async with entered(name, broker) as subject:
+                broker.turn(trouble)
+                before = trio.current_time()
+                with suppress(OdradekError):
+                    await call.make(subject)
+                took = trio.current_time() - before
+                left_at = trio.current_time()
+        except OdradekError:
+            pass
+    assert not scope.cancelled_caught, "it waits for ever"
+    assert 0 <= took <= call.bound + SLACK
+    assert trio.current_time() - left_at <= END + SLACK
+
+
+@pytest.mark.parametrize("trouble", Trouble, ids=lambda trouble: trouble.name)
+async def test_a_transactional_producer_that_finds_no_broker_ends_in_time(
+    autojump_clock: MockClock, nursery: trio.Nursery, trouble: Trouble
+) -> None:
+    broker = HostileBroker(nursery)
+    broker.turn(trouble)
+    before = trio.current_time()
+    with trio.move_on_after(2 * BLOCK) as scope:
+        try:
+            async with Producer(ADDRESS, connect=broker.connect, transactional_id="a") as producer:
+                if trouble in (Trouble.NO_TOPIC, Trouble.NO_LEADER):
+                    await producer.partitions_for("t")
+        except OdradekError:
+            pass
+    assert not scope.cancelled_caught
+    assert trio.current_time() - before <= BLOCK + SLACK
+
+
+async def test_a_prepared_transaction_is_completed_in_time_or_fails(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    broker = HostileBroker(nursery)
+    async with (
+        Producer(ADDRESS, connect=broker.connect, transactional_id="a") as producer,
+        producer.transaction() as transaction,
+    ):
+        await transaction.send("t", b"x", partition=0)
+        prepared = await transaction.prepare()
+        broker.turn(Trouble.SILENT)
+        before = trio.current_time()
+        with pytest.raises(OdradekError, match="whether it was committed is not known"):
+            await producer.complete(PreparedTransaction.parse(str(prepared)))
+        assert trio.current_time() - before <= BLOCK + SLACK
