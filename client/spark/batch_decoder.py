@@ -10,7 +10,7 @@ The broker does not look at records and a producer may have written anything: si
 before they are followed, and a batch that contradicts itself is a `KafkaError(CORRUPT_MESSAGE)`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -20,7 +20,7 @@ import pyarrow as pa
 from odradek.client.spark import varints
 from odradek.client.spark.varints import VARINT_MAX_BYTES, Bytes, Int64s
 from odradek.protocol.batch import HEADER_BYTES, BatchHeader, Codec, TimestampType
-from odradek.protocol.compression import Decompressed, decompress
+from odradek.protocol.compression import Decompressed, decompress, release
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.schema import Buffer
 
@@ -36,6 +36,9 @@ RECORD_MIN_BYTES: Final = 7
 FIRST_STRIDE: Final = 8
 STRIDE_GROWTH: Final = 4
 STRIDE_MAX: Final = 1 << 20
+ROWS_MAX: Final = 250_000
+"""Records that are decoded at once; that many take some 50 MB on the way, besides their bytes."""
+WALKED_AT_ONCE: Final = 100_000
 BROKEN_STRIDES_MAX: Final = 8
 """After so many strides in a row that broke at once, the records are of many sizes: walk."""
 
@@ -75,40 +78,89 @@ def records_section(header: BatchHeader, batch: Buffer) -> Buffer | Decompressed
 
 def decode(
     batches: Sequence[Batch], *, start_offset: int, end_offset: int, with_headers: bool
-) -> DecodedRecords:
-    """The records of `batches` with offsets in [start_offset, end_offset), in order.
+) -> Iterator[DecodedRecords]:
+    """The records of `batches` with offsets in [start_offset, end_offset), in order and in pieces.
 
-    Their CRCs have been checked and none is a control batch. Raises `KafkaError(CORRUPT_MESSAGE)`.
+    Their CRCs have been checked and none is a control batch. Their sections are released: read them
+    once. A batch of 6 KB may have 9 million records, and a column of them takes 72 MB for each step
+    of the way: so at most `ROWS_MAX` are decoded at once. Raises `KafkaError(CORRUPT_MESSAGE)`.
     """
-    headers = [header for header, _ in batches]
+    columns = _BatchColumns.of([header for header, _ in batches])
     data, heads = _find_records(batches)
+    for first in range(0, max(len(heads), 1), ROWS_MAX):
+        owners = columns.owners(first, min(first + ROWS_MAX, len(heads)))
+        rows = _decode_rows(data, heads[first : first + ROWS_MAX], columns, owners)
+        yield _wanted(data, rows, start_offset, end_offset, with_headers=with_headers)
+
+
+class _BatchColumns(NamedTuple):
+    """What all records of a batch have in common, one row a batch."""
+
+    ends: Int64s
+    """The number of records up to and with each batch."""
+    types: Int64s
+    base_offsets: Int64s
+    base_timestamps: Int64s
+
+    @classmethod
+    def of(cls, headers: Sequence[BatchHeader]) -> "_BatchColumns":
+        return cls(
+            np.cumsum(_int64s([header.record_count for header in headers])),
+            _int64s([header.timestamp_type for header in headers]),
+            _int64s([header.base_offset for header in headers]),
+            _int64s([_base_timestamp(header) for header in headers]),
+        )
+
+    def owners(self, first: int, end: int) -> Int64s:
+        """The batch of each of the records [first, end)."""
+        return np.searchsorted(self.ends, np.arange(first, end), side="right")
+
+
+class _Rows(NamedTuple):
+    """Records of which the numbers are read; keys begin at `positions`, records end at `ends`."""
+
+    offsets: Int64s
+    timestamps: Int64s
+    types: Int64s
+    positions: Int64s
+    ends: Int64s
+
+
+def _decode_rows(data: bytes, heads: Int64s, columns: _BatchColumns, owners: Int64s) -> _Rows:
     view = np.frombuffer(data, dtype=np.uint8)
     sizes, positions = varints.read(view, heads)
     ends = positions + sizes
     time_deltas, positions = varints.read(view, positions + 1)  # 1: the attributes, unused
     offset_deltas, positions = varints.read(view, positions)
+    types = columns.types[owners]
+    return _Rows(
+        offsets=columns.base_offsets[owners] + offset_deltas,
+        timestamps=columns.base_timestamps[owners]
+        + time_deltas * (types == TimestampType.CREATE_TIME),
+        types=types,
+        positions=positions,
+        ends=ends,
+    )
 
-    counts = [header.record_count for header in headers]
-    types = np.repeat(_int64s([header.timestamp_type for header in headers]), counts)
-    offsets = np.repeat(_int64s([header.base_offset for header in headers]), counts)
-    timestamps = np.repeat(_int64s([_base_timestamp(header) for header in headers]), counts)
-    offsets += offset_deltas
-    timestamps += time_deltas * (types == TimestampType.CREATE_TIME)
 
-    wanted = (offsets >= start_offset) & (offsets < end_offset)
-    if not wanted.all():
-        offsets, timestamps, types = offsets[wanted], timestamps[wanted], types[wanted]
-        positions, ends = positions[wanted], ends[wanted]
-    keys = _read_blobs(view, positions, ends)
-    values = _read_blobs(view, keys.ends, ends)
+def _wanted(
+    data: bytes, rows: _Rows, start_offset: int, end_offset: int, *, with_headers: bool
+) -> DecodedRecords:
+    """The rows with offsets in [start_offset, end_offset)."""
+    is_wanted = (rows.offsets >= start_offset) & (rows.offsets < end_offset)
+    if not is_wanted.all():
+        rows = _Rows(*(column[is_wanted] for column in rows))
+    view = np.frombuffer(data, dtype=np.uint8)
+    keys = _read_blobs(view, rows.positions, rows.ends)
+    values = _read_blobs(view, keys.ends, rows.ends)
     key_column, value_column = _gather(data, keys, values)
     return DecodedRecords(
-        offsets=offsets,
-        timestamps_ms=timestamps,
-        timestamp_types=types,
+        offsets=rows.offsets,
+        timestamps_ms=rows.timestamps,
+        timestamp_types=rows.types,
         keys=key_column,
         values=value_column,
-        headers=_decode_headers(data, view, values.ends, ends) if with_headers else None,
+        headers=_decode_headers(data, view, values.ends, rows.ends) if with_headers else None,
     )
 
 
@@ -131,11 +183,13 @@ def _find_records(batches: Sequence[Batch]) -> tuple[bytes, Int64s]:
     heads = [np.zeros(0, dtype=np.int64)]
     position = 0
     for header, section in batches:
-        end = position + len(section)
-        if not 0 <= header.record_count <= len(section) // RECORD_MIN_BYTES:
-            raise _corrupt(f"{header.record_count} records in {len(section)} bytes")
-        heads.append(_find_heads(data, position, end, header.record_count))
-        position = end
+        size_bytes = len(section)
+        if isinstance(section, Decompressed):
+            release(section)
+        if not 0 <= header.record_count <= size_bytes // RECORD_MIN_BYTES:
+            raise _corrupt(f"{header.record_count} records in {size_bytes} bytes")
+        heads.append(_find_heads(data, position, position + size_bytes, header.record_count))
+        position += size_bytes
     return data, np.concatenate(heads)
 
 
@@ -144,8 +198,9 @@ def _find_heads(data: bytes, position: int, end: int, count: int) -> Int64s:
     heads = np.empty(count, dtype=np.int64)
     try:
         found, position = _stride(data, position, end, heads)
-        if found < count:
-            heads[found:], position = _walk(data, position, count - found)
+        for first in range(found, count, WALKED_AT_ONCE):
+            some = heads[first : first + WALKED_AT_ONCE]
+            some[:], position = _walk(data, position, len(some))
     except IndexError:
         raise _corrupt("its records go on behind its end") from None
     if position != end:

@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 from odradek.client.blocking import Consumer
 from odradek.client.config import MIB, ConsumerOptions
 from odradek.client.errors import OffsetOutOfRange
+from odradek.client.fetched import damaged
 from odradek.client.spark.batch_decoder import Batch, decode, records_section
 from odradek.client.spark.columns import arrow_schema, check_read_schema, to_arrow
 from odradek.client.spark.offsets import (
@@ -27,6 +28,7 @@ from odradek.client.spark.offsets import (
 )
 from odradek.client.spark.options import ReadOptions, Topics
 from odradek.client.types import FetchedBatch, TopicPartition
+from odradek.protocol.errors import KafkaError
 
 CHUNK_BYTES: Final = 4 * MIB
 """How much is decoded at once and handed to Spark as one Arrow batch: about 30,000 small rows."""
@@ -136,14 +138,14 @@ def read_partition(options: ReadOptions, partition: InputPartition) -> Iterator[
     wanted = partition.offset_range
     schema = arrow_schema(include_headers=options.include_headers)
     for chunk in chunks(fetch_range(options, wanted)):
-        records = decode(
+        for records in decode(
             chunk,
             start_offset=wanted.start,
             end_offset=wanted.end,
             with_headers=options.include_headers,
-        )
-        if len(records):
-            yield to_arrow(records, wanted, schema)
+        ):
+            if len(records):
+                yield to_arrow(records, wanted, schema)
 
 
 def chunks(batches: Iterable[FetchedBatch]) -> Iterator[list[Batch]]:
@@ -151,7 +153,11 @@ def chunks(batches: Iterable[FetchedBatch]) -> Iterator[list[Batch]]:
     chunk: list[Batch] = []
     size_bytes = 0
     for batch in batches:
-        section = records_section(batch.header, batch.data)
+        try:
+            section = records_section(batch.header, batch.data)
+        except KafkaError as error:
+            name = TopicPartition(batch.topic, batch.partition)
+            raise damaged(name, batch.header, error) from None
         chunk.append((batch.header, section))
         size_bytes += len(section)
         if size_bytes >= CHUNK_BYTES:

@@ -27,7 +27,7 @@ again; it is one transaction, all or nothing, and leaves no decision.
 
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -37,9 +37,9 @@ from odradek.client.errors import Refused
 from odradek.client.partitioner import murmur2
 from odradek.client.spark.messages import TopicBatch
 from odradek.client.spark.options import WriteOptions
-from odradek.client.types import NewTopic, OffsetAndMetadata, TopicPartition
+from odradek.client.types import FetchedBatch, NewTopic, OffsetAndMetadata, TopicPartition
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.record import decode_batch
+from odradek.protocol.record import Record, RecordReader
 
 DECISION_PARTITIONS: Final = 8
 """Never changed: which of them has a query's decisions follows from the query's id and this."""
@@ -48,6 +48,7 @@ READ_TIMEOUT_S: Final = 120.0
 """How long reading decisions may take; longer than an abandoned transaction stays open."""
 POLL_MS: Final = 1_000
 UNDECIDED: Final = -1
+DECODED_AT_ONCE: Final = 1_000
 
 
 class StaleDriver(RuntimeError):
@@ -190,12 +191,19 @@ class Relay:
                 )
             # Batches and not records: that returns also where there was nothing but a marker.
             for batch in consumer.fetch_batches(POLL_MS):
-                for record in decode_batch(batch.data):
+                for record in _records(batch):
                     if record.key == self._write_id.encode():
                         found = Decision(batch_id=_batch_of(record.value), offset=record.offset)
                         newest = max(newest, found, key=lambda decision: decision.batch_id)
             position = consumer.position(self.decisions)
         return newest
+
+
+def _records(batch: FetchedBatch) -> Iterator[Record]:
+    """The records of a batch, decoded by and by: anybody can write to the topic."""
+    reader = RecordReader(batch.data)
+    while reader.left:
+        yield from reader.take(DECODED_AT_ONCE)
 
 
 def _stored_decision(stored: OffsetAndMetadata | None) -> Decision:

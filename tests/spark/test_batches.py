@@ -1,5 +1,6 @@
 """Columns become batches that other clients read, and other clients' batches become columns."""
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as kafka_python_murmur2
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 
-from odradek.client.spark import partitioner, varints
+from odradek.client.spark import batch_decoder, partitioner, varints
 from odradek.client.spark.batch_decoder import DecodedRecords, decode, records_section
 from odradek.client.spark.batch_encoder import (
     EncodedBatch,
@@ -23,6 +24,8 @@ from odradek.client.spark.batch_encoder import (
 from odradek.client.spark.varints import Varints
 from odradek.protocol.batch import HEADER_BYTES, Codec, crc_is_good, read_header, set_crc
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.record import Record, encode_batch
+from tests.broker.poison import WITH_KEY, WITHOUT_KEY, crowd
 
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 Row = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]
@@ -54,7 +57,8 @@ def decode_all(batches: list[EncodedBatch] | list[bytes], **wanted: Any) -> Deco
     wanted = {"start_offset": 0, "end_offset": 1 << 62, "with_headers": True} | wanted
     parsed = [(read_header(batch), batch) for batch in given]
     sections = [(header, records_section(header, batch)) for header, batch in parsed]
-    return decode(sections, **wanted)
+    (found,) = decode(sections, **wanted)
+    return found
 
 
 def with_base_offset(batch: bytes, base_offset: int) -> bytes:
@@ -218,6 +222,43 @@ def test_a_damaged_batch_never_decodes_to_anything_but_rows_or_corrupt_message(
     else:
         assert len(decoded.keys) == len(decoded.values) == len(decoded.headers) == len(decoded)
     assert set(codes) <= {ErrorCode.CORRUPT_MESSAGE}
+
+
+@pytest.mark.parametrize("record", [WITH_KEY, WITHOUT_KEY])
+def test_a_small_batch_of_many_records_is_decoded_in_pieces(record: bytes) -> None:
+    """All columns of it were in memory at once: of 9 million records, gigabytes."""
+    batch = bytes(crowd(1_000_000, record=record))
+    header = read_header(batch)
+    tracemalloc.start()
+    try:
+        pieces = decode(
+            [(header, records_section(header, batch))],
+            start_offset=0,
+            end_offset=1 << 62,
+            with_headers=True,
+        )
+        count = sum(len(piece) for piece in pieces)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert count == 1_000_000
+    assert peak_bytes < 90_000_000
+
+
+def test_records_of_many_batches_are_the_same_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = [
+        bytes(encode_batch([Record(key=b"%d" % n, value=b"v" * n)] * n, base_offset=10 * n))
+        for n in range(1, 9)
+    ]
+    whole = decode_all(batches)
+    monkeypatch.setattr(batch_decoder, "ROWS_MAX", 5)
+    monkeypatch.setattr(batch_decoder, "WALKED_AT_ONCE", 3)
+    sections = [(read_header(one), records_section(read_header(one), one)) for one in batches]
+    pieces = list(decode(sections, start_offset=0, end_offset=1 << 62, with_headers=True))
+    assert [len(piece) for piece in pieces] == [5] * 7 + [1]
+    for name in ("offsets", "timestamps_ms", "keys", "values"):
+        found = [one for piece in pieces for one in getattr(piece, name).tolist()]
+        assert found == getattr(whole, name).tolist()
 
 
 @given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1), min_size=1))

@@ -38,7 +38,9 @@ def rows_of(batches: tuple[TopicBatch, ...]) -> list[tuple[str, int, bytes | Non
         header = read_header(batch.data)
         assert header.record_count == batch.record_count
         section = records_section(header, batch.data)
-        found = decode([(header, section)], start_offset=0, end_offset=1 << 40, with_headers=False)
+        (found,) = decode(
+            [(header, section)], start_offset=0, end_offset=1 << 40, with_headers=False
+        )
         rows += [
             (batch.topic, batch.partition, key, value)
             for key, value in zip(found.keys.to_pylist(), found.values.to_pylist(), strict=True)
