@@ -28,7 +28,7 @@ ELSEWHERE: Final = {
     "produce": ("odradek.client.cli.records", "produce"),
     "consume": ("odradek.client.cli.records", "consume"),
     "txn": ("odradek.client.cli.transactions", "txn"),
-    "log": ("odradek.broker.storage.dump", "log"),
+    "log": ("odradek.broker.storage.repair_command", "log"),
     "storage": ("odradek.broker.storage_command", "storage"),
 }
 

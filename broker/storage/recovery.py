@@ -351,7 +351,10 @@ class Recovery:
             await self._read_segment(
                 recovered, segments[-1], following[number] if following[number:] else None
             )
-        last = segments[-1]
+        last, state = segments[-1], recovered.state
+        if self._rules.accept_losses:  # deleted records may be among them
+            state.log_start_offset = min(state.log_start_offset, last.next_offset)
+            state.clean_offset = min(state.clean_offset, last.next_offset)
         if last.next_offset < self._vouched_offset:
             problem = f"batches up to offset {self._vouched_offset} are missing"
             raise DamagedLog(last.path(), last.size_bytes, last.next_offset, problem)

@@ -122,3 +122,40 @@ def commit(broker: RunningBroker, transactional_id: str, max_block_ms: int = 60_
         producer.transaction() as transaction,
     ):
         transaction.send(TOPIC, b"once")
+
+
+def test_a_damaged_log_is_repaired_and_served_again(tmp_path: Path) -> None:
+    with run_broker(data_dir=tmp_path) as broker:
+        with Admin(broker.address) as admin:
+            admin.create_topic(TOPIC, partitions=2)
+        for _ in range(3):
+            fill(broker, 0, 1)
+        broker.kill()
+        damaged = tmp_path / f"{TOPIC}-0"
+        data = bytearray((damaged / FIRST_LOG).read_bytes())
+        data[len(data) // 2] ^= 1  # in the second of three batches
+        (damaged / FIRST_LOG).write_bytes(data)
+        broker.start()
+        assert f"{TOPIC}-0 is offline" in broker.log
+        assert "A broker runs on" in repair("--leave-out", str(damaged), status=1)
+        broker.stop()
+        assert "cannot be read" in repair(str(tmp_path), status=1)
+        assert "mended" in repair("--leave-out", str(tmp_path), status=0)
+        assert "Nothing is damaged" in repair(str(tmp_path), status=0)
+        broker.start()
+        assert "offline" not in broker.log
+        with Consumer(broker.address) as consumer:
+            consumer.assign([TopicPartition(TOPIC, 0)])
+            consumer.seek_to_beginning()
+            offsets: list[int] = []
+            while len(offsets) < 2:
+                offsets += [record.offset for record in consumer.poll(1000)]
+        assert offsets == [0, 2]
+
+
+def repair(*arguments: str, status: int) -> str:
+    command = [sys.executable, "-m", "odradek.broker", "log", "repair", *arguments]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert ended.returncode == status, ended
+    return ended.stdout + ended.stderr

@@ -1,0 +1,393 @@
+"""Mending a damaged log as a person chooses: what is wrong with it, and the two ways to go on.
+
+- *Cut*: the log ends in front of the first damage. All from there on goes into files beside.
+- *Leave out*: each damage alone goes into a file beside, and all good batches stay. An empty batch
+  takes the place of the missing offsets, as compaction leaves them: so the log has no gap, and
+  every reader, recovery included, goes on behind it. If nothing good follows and no checkpoint
+  says where the log ended, it is the same as to cut.
+
+Files are only ever changed after what they lose is in a file beside, on disk. A crash on the way
+leaves a log that is still damaged, or is whole and has a checkpoint that is about other files; the
+same repair, done again, goes on from there. In the end all is read anew: producers, indexes,
+aborted transactions and the checkpoint are those of what remains.
+"""
+
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from typing import Final
+from uuid import UUID
+
+from odradek.broker.env import Disk, File
+from odradek.broker.storage.checkpoint import Checkpoint, read_checkpoint
+from odradek.broker.storage.compaction.batches import emptied
+from odradek.broker.storage.config import LogConfig
+from odradek.broker.storage.damage import Rules
+from odradek.broker.storage.files import LOG, OpenFiles, file_path, offsets_in
+from odradek.broker.storage.found_transactions import FoundTransaction, Transactions
+from odradek.broker.storage.identity import read_identity
+from odradek.broker.storage.inspection import FoundBatch, describe_record
+from odradek.broker.storage.log import Log
+from odradek.broker.storage.recovery import good_batches
+from odradek.broker.storage.replacement import CLEANED, put_in_place
+from odradek.broker.storage.segment import Segment
+from odradek.broker.storage.tail import CHUNK_BYTES, examine_tail, find_batch, keep_bytes, keep_file
+from odradek.protocol.batch import HEADER_BYTES, MAGIC, BatchHeader, read_header
+from odradek.protocol.errors import KafkaError, ProtocolError
+from odradek.protocol.state_topics import INTERNAL_TOPICS
+
+NONE: Final = -1
+OWNERS_MAX: Final = 1_000
+"""Transactional ids or groups that are named at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """Bytes of a segment that are no batches, none if a file ends too early; and what they cost."""
+
+    base_offset: int
+    """Of the segment."""
+    position: int
+    end: int
+    offset: int
+    """The first that is missing."""
+    next_offset: int | None
+    """Of the first good batch behind it; None if there is none."""
+    leader_epoch: int
+    problem: str
+    torn: tuple[FoundTransaction, ...]
+    """Transactions that had begun and not ended in front of it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Survey:
+    """What reading a whole log found."""
+
+    directory: str
+    topic: str
+    topic_id: UUID | None
+    is_compacted: bool
+    checkpoint: Checkpoint | None
+    bases: list[int]
+    damages: list[Damage] = field(default_factory=list)
+    log_end_offset: int = 0
+    batches_behind: int = 0
+    """Good batches behind the first damage."""
+    owners_behind: dict[str, None] = field(default_factory=dict)
+    """Of records of a state topic behind the first damage: transactional ids or groups."""
+    checkpoint_fits: bool = True
+    overlaps: bool = False
+    """A segment begins before the one in front of it ends: nothing can be left out."""
+
+    @property
+    def is_damaged(self) -> bool:
+        return bool(self.damages) or not self.checkpoint_fits
+
+    @property
+    def is_internal(self) -> bool:
+        return self.topic in INTERNAL_TOPICS
+
+
+async def survey(disk: Disk, directory: str) -> Survey:
+    """Read a log from its first batch to its last. Changes nothing. Raises OSError."""
+    checkpoint = await read_checkpoint(disk, directory)
+    identity = await read_identity(disk, directory)
+    topic = (
+        directory.rpartition("/")[2].rpartition("-")[0]
+        if identity is None
+        else (identity.where.topic)
+    )
+    bases = offsets_in(disk.listdir(directory), LOG)
+    if checkpoint is not None:
+        bases = [base for base in bases if base >= checkpoint.segments[0].base_offset]
+    configs = {} if identity is None else identity.configs
+    found = Survey(
+        directory=directory,
+        topic=topic,
+        topic_id=checkpoint.topic_id if checkpoint else identity.topic_id if identity else None,
+        is_compacted="compact" in configs.get("cleanup.policy", "")
+        or topic in INTERNAL_TOPICS
+        or (checkpoint is not None and checkpoint.clean_offset > checkpoint.log_start_offset),
+        checkpoint=checkpoint,
+        bases=bases,
+    )
+    if checkpoint is not None:
+        found.checkpoint_fits = all(
+            not one.size_bytes
+            or (
+                one.base_offset in bases
+                and disk.size(file_path(directory, one.base_offset, LOG)) >= one.size_bytes
+            )
+            for one in checkpoint.segments
+        )
+    files = OpenFiles(disk)
+    try:
+        await _Walk(files, found).run()
+    finally:
+        files.close_all()
+    return found
+
+
+class _Walk:
+    """Reads all segments in order and fills in a `Survey`."""
+
+    def __init__(self, files: OpenFiles, found: Survey) -> None:
+        self._files = files
+        self._found = found
+        self._transactions = Transactions()
+        self._epoch = NONE
+        self._next_offset = NONE
+        self._good: list[tuple[int, BatchHeader]] = []
+        """Those of the segment that is being read, with their places."""
+
+    async def run(self) -> None:
+        found = self._found
+        for number, base in enumerate(found.bases):
+            segment = Segment(self._files, found.directory, base)
+            if number == 0:
+                self._first(base)
+            elif base != self._next_offset:
+                self._missing(found.bases[number - 1], self._next_offset, base)
+            following = found.bases[number + 1] if found.bases[number + 1 :] else None
+            await self._segment(segment, following)
+            self._next_offset = segment.next_offset
+        found.log_end_offset = max(self._next_offset, 0)
+        checkpoint = found.checkpoint
+        if checkpoint is not None and checkpoint.recovery_offset > found.log_end_offset:
+            if found.bases:
+                end = checkpoint.recovery_offset
+                self._missing(found.bases[-1], self._next_offset, end)
+            found.checkpoint_fits = False
+
+    def _first(self, base: int) -> None:
+        checkpoint = self._found.checkpoint
+        known = None if checkpoint is None else checkpoint.segments[0]
+        if known is not None and known.size_bytes and known.base_offset < base:
+            self._add(base, 0, 0, known.base_offset, base, "the files in front of it are missing")
+
+    def _missing(self, base: int, offset: int, next_offset: int) -> None:
+        """The segment at `base` ends at `offset`, and the log goes on at `next_offset`."""
+        found = self._found
+        last = found.damages[-1] if found.damages else None
+        if next_offset < offset:
+            found.overlaps = True
+        if last is not None and last.base_offset == base and last.next_offset is None:
+            found.damages[-1] = replace(last, next_offset=next_offset)
+            return
+        size_bytes = self._files.disk.size(file_path(found.directory, base, LOG))
+        problem = f"batches up to offset {next_offset} are missing behind it"
+        if next_offset < offset:
+            problem = f"the next file begins at offset {next_offset}, before this one ends"
+        self._add(base, size_bytes, size_bytes, offset, next_offset, problem)
+
+    def _add(
+        self, base: int, position: int, end: int, offset: int, next_offset: int | None, problem: str
+    ) -> None:
+        self._found.damages.append(
+            Damage(
+                base_offset=base,
+                position=position,
+                end=end,
+                offset=offset,
+                next_offset=next_offset,
+                leader_epoch=max(self._epoch, 0),
+                problem=problem,
+                torn=tuple(
+                    one for one in self._transactions.open.values() if one.first_offset is not None
+                ),
+            )
+        )
+
+    async def _segment(self, segment: Segment, following: int | None) -> None:
+        found, last_base = self._found, self._found.bases[-1]
+        gaps_before = last_base if found.is_compacted else 0
+        self._good.clear()
+        while True:
+            await self._good_batches(segment, gaps_before)
+            position, offset, size_bytes = (
+                segment.size_bytes,
+                segment.next_offset,
+                segment.file.size,
+            )
+            if position == size_bytes or offset == following:
+                return  # what a failed append has left behind is no damage
+            tail = await examine_tail(segment.file, position, offset)
+            vouched = 0 if found.checkpoint is None else found.checkpoint.recovery_offset
+            if tail.is_cut_short and following is None and offset >= vouched:
+                return
+            again = await find_batch(segment.file, position + 1, offset)
+            if again is None:
+                self._add(segment.base_offset, position, size_bytes, offset, None, tail.problem)
+                return
+            start = await segment.file.pread(again, HEADER_BYTES)
+            next_offset = read_header(start).base_offset
+            self._add(segment.base_offset, position, again, offset, next_offset, tail.problem)
+            segment.size_bytes, segment.next_offset = again, next_offset
+
+    async def _good_batches(self, segment: Segment, gaps_before: int) -> None:
+        async with aclosing(good_batches(segment, gaps_before)) as batches:
+            async for position, header, data in batches:
+                epoch = header.partition_leader_epoch
+                if epoch < self._epoch:
+                    self._take_back(segment, position, header)
+                self._epoch = max(self._epoch, epoch)
+                self._good.append((position, header))
+                self._see(FoundBatch(position, header, data))
+                segment.size_bytes = position + header.size_bytes
+                segment.next_offset = header.next_offset
+
+    def _take_back(self, segment: Segment, position: int, header: BatchHeader) -> None:
+        """The leader epoch falls, so that of the batches in front is the damaged one."""
+        first: tuple[int, BatchHeader] | None = None
+        while self._good and self._good[-1][1].partition_leader_epoch > (
+            header.partition_leader_epoch
+        ):
+            first = self._good.pop()
+        self._epoch = header.partition_leader_epoch
+        if first is not None:
+            self._add(
+                segment.base_offset,
+                first[0],
+                position,
+                first[1].base_offset,
+                header.base_offset,
+                "its leader epoch is later than that of the batches behind it",
+            )
+
+    def _see(self, batch: FoundBatch) -> None:
+        found = self._found
+        self._transactions.see(batch)
+        if not found.damages:
+            return
+        found.batches_behind += 1
+        if found.is_internal and not batch.header.is_control:
+            try:
+                records = batch.records()
+                said = [describe_record(record, found.topic) for record in records]
+            except (KafkaError, ProtocolError):
+                return
+            for one in said:
+                owner = one.get("transactional_id", one.get("group"))
+                if owner is not None and len(found.owners_behind) < OWNERS_MAX:
+                    found.owners_behind[str(owner)] = None
+
+
+# mending
+
+
+async def repair(disk: Disk, found: Survey, *, leaves_out: bool, now_ms: int) -> list[str]:
+    """Mend what a survey found, and return the files in which the damaged bytes are kept.
+
+    Raises OSError. It can be done again, with a new survey.
+    """
+    checkpoint = found.checkpoint
+    if checkpoint is not None and checkpoint.replaced:
+        (new,) = [s for s in checkpoint.segments if s.base_offset == checkpoint.replaced[0]]
+        put_in_place(disk, found.directory, new, checkpoint.replaced)
+    kept: list[str] = []
+    if leaves_out:
+        for base in found.bases:
+            damages = [one for one in found.damages if one.base_offset == base]
+            if damages:
+                kept += await _leave_out(disk, found, base, damages)
+    elif found.damages:
+        kept += await _cut(disk, found, found.damages[0])
+    await disk.fsync_dir(found.directory)
+    if found.topic_id is not None:
+        await _read_anew(disk, found, found.topic_id, now_ms)
+    return kept
+
+
+async def _cut(disk: Disk, found: Survey, damage: Damage) -> list[str]:
+    directory, kept = found.directory, []
+    file = disk.open(file_path(directory, damage.base_offset, LOG))
+    try:
+        is_in_front = damage.offset < damage.base_offset  # of the first file that is there
+        if file.size > damage.position:
+            size_bytes = file.size
+            first = damage.base_offset if is_in_front else damage.offset
+            kept.append(await keep_bytes(disk, directory, file, damage.position, size_bytes, first))
+            await file.truncate(damage.position)
+            await file.fsync()
+    finally:
+        file.close()
+    for base in found.bases:
+        if base > damage.base_offset:
+            path = file_path(directory, base, LOG)
+            if disk.size(path):
+                kept.append(keep_file(disk, directory, path, base))
+            else:
+                disk.remove(path)
+    return kept
+
+
+async def _leave_out(disk: Disk, found: Survey, base: int, damages: list[Damage]) -> list[str]:
+    """Write a segment anew without its damage, and let that take its place at one moment."""
+    path, kept = file_path(found.directory, base, LOG), []
+    beside = path + CLEANED
+    if disk.exists(beside):
+        disk.remove(beside)
+    old, new = disk.open(path), disk.open(beside)
+    try:
+        position = 0
+        for one in damages:
+            await _copy(old, new, position, one.position)
+            if one.end > one.position:
+                kept.append(
+                    await keep_bytes(disk, found.directory, old, one.position, one.end, one.offset)
+                )
+            if one.next_offset is not None and base <= one.offset < one.next_offset:
+                new.append(_empty(one.offset, one.next_offset, one.leader_epoch))
+            position = one.end
+        await _copy(old, new, position, old.size)
+        await new.fsync()
+    finally:
+        old.close()
+        new.close()
+    disk.rename(beside, path)
+    await disk.fsync_dir(found.directory)
+    return kept
+
+
+async def _copy(source: File, target: File, position: int, end: int) -> None:
+    while position < end:
+        chunk = await source.pread(position, min(CHUNK_BYTES, end - position))
+        target.append(chunk)
+        position += len(chunk)
+
+
+def _empty(offset: int, next_offset: int, leader_epoch: int) -> bytearray:
+    """A batch without records in the place of these offsets."""
+    return emptied(
+        BatchHeader(
+            base_offset=offset,
+            batch_length=0,
+            partition_leader_epoch=leader_epoch,
+            magic=MAGIC,
+            crc=0,
+            attributes=0,
+            last_offset_delta=next_offset - offset - 1,
+            base_timestamp=NONE,
+            max_timestamp=NONE,
+            producer_id=NONE,
+            producer_epoch=NONE,
+            base_sequence=NONE,
+            record_count=0,
+        )
+    )
+
+
+async def _read_anew(disk: Disk, found: Survey, topic_id: UUID, now_ms: int) -> None:
+    """Open the log as a broker does, believing nothing, so that its checkpoint is made anew."""
+    files = OpenFiles(disk)
+    try:
+        log, _ = await Log.open(
+            files,
+            found.directory,
+            topic_id=topic_id,
+            config=LogConfig(is_compacted=found.is_compacted),
+            now_ms=now_ms,
+            rules=Rules(read_all=True, accept_losses=True),
+        )
+        log.close()
+    finally:
+        files.close_all()

@@ -1,0 +1,210 @@
+"""`odradek log repair DIR`: what is wrong with a damaged log, and the way out that you choose.
+
+DIR is the directory of a partition, or a data directory with many. Without a choice, and with
+`--dry-run`, nothing is changed. It refuses while a broker runs on the directory.
+"""
+
+import contextlib
+import os.path
+import time
+from collections.abc import Iterator
+from typing import Final
+
+import click
+import trio
+
+from odradek.broker.env import Disk
+from odradek.broker.storage.disk import SystemDisk
+from odradek.broker.storage.dump import log
+from odradek.broker.storage.files import LOG, file_path, offsets_in
+from odradek.broker.storage.found_transactions import FoundTransaction, History
+from odradek.broker.storage.repair import Damage, Survey, repair, survey
+from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC
+from odradek.protocol.text import printable
+
+__all__ = ["log"]
+
+LOCK_FILE: Final = ".lock"
+SHOWN: Final = 20
+
+
+@log.command("repair", short_help="Mend a damaged log, as you choose.")
+@click.argument("directory", metavar="DIR")
+@click.option("--cut", is_flag=True, help="End the log in front of the first damage.")
+@click.option(
+    "--leave-out", is_flag=True, help="Leave out the damage, keep what is good behind it."
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
+@click.option("--tear", is_flag=True, help="Do it although transactions or state are torn by it.")
+def repair_logs(directory: str, cut: bool, leave_out: bool, dry_run: bool, tear: bool) -> None:
+    """Show what is wrong with a log, and mend it.
+
+    DIR is a partition's directory or a data directory. Whatever is taken out of a log is kept in
+    files beside it, named OFFSET.cut: nothing is thrown away. Without --cut or --leave-out it only
+    shows. The status is 1 if something is left that is damaged.
+    """
+    if cut and leave_out:
+        raise click.ClickException("--cut and --leave-out contradict each other; give one.")
+    path = directory.rstrip("/") or directory[:1]
+    if not os.path.isdir(path):
+        raise click.ClickException(f"There is no directory {path!r}.")
+    choice = "cut" if cut else "leave out" if leave_out else None
+    try:
+        data_dir, partitions = _partitions(path)
+        with _lock(data_dir):
+            is_whole = trio.run(_repair_all, data_dir, partitions, choice, dry_run, tear)
+    except OSError as error:
+        raise click.ClickException(f"{error.filename or path}: {error.strerror}.") from None
+    if not is_whole:
+        raise click.exceptions.Exit(1)
+
+
+def _partitions(path: str) -> tuple[str, list[str]]:
+    """The data directory, and the directories of partitions that are asked for."""
+    disk = SystemDisk()
+    names = disk.listdir(path)
+    if offsets_in(names, LOG) or "checkpoint" in names:
+        return os.path.dirname(os.path.abspath(path)), [path]
+    found = [f"{path}/{name}" for name in names if os.path.isdir(f"{path}/{name}")]
+    found = [one for one in found if offsets_in(disk.listdir(one), LOG)]
+    if not found:
+        raise click.ClickException(f"There is no log in {path}.")
+    return path, [one for one in found if not one.endswith(".deleted")]
+
+
+@contextlib.contextmanager
+def _lock(data_dir: str) -> Iterator[None]:
+    try:
+        lock = SystemDisk().lock(f"{data_dir}/{LOCK_FILE}")
+    except BlockingIOError:
+        raise click.ClickException(
+            f"A broker runs on {data_dir}; stop it, and use this command again."
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+async def _repair_all(
+    data_dir: str, partitions: list[str], choice: str | None, dry_run: bool, tear: bool
+) -> bool:
+    """Return True if nothing is left that is damaged."""
+    disk = SystemDisk()
+    history: History | None = None
+    damaged = left = 0
+    for directory in partitions:
+        found = await survey(disk, directory)
+        if not found.is_damaged:
+            continue
+        damaged += 1
+        history = history or History.read(data_dir)
+        _show(found, choice, history)
+        left += not await _repair_one(disk, found, choice, dry_run, tear)
+    if not damaged:
+        click.echo(f"Nothing is damaged: {len(partitions)} logs were read from end to end.")
+    return left == 0
+
+
+async def _repair_one(
+    disk: Disk, found: Survey, choice: str | None, dry_run: bool, tear: bool
+) -> bool:
+    """Mend one log if that is wanted and allowed. Return True if it was."""
+    if choice is None:
+        click.echo("  Choose --cut or --leave-out; with --dry-run you see what each would do.")
+        return False
+    if choice == "leave out" and found.overlaps:
+        click.echo("  Files overlap, so nothing can be left out; use --cut.")
+        return False
+    if _tears(found) and not tear:
+        click.echo("  Nothing is done without --tear, as transactions or state would be torn.")
+        return False
+    if dry_run:
+        click.echo("  Nothing was changed (--dry-run).")
+        return False
+    now_ms = time.time_ns() // 1_000_000
+    kept = await repair(disk, found, leaves_out=choice == "leave out", now_ms=now_ms)
+    for path in kept:
+        click.echo(f"  kept: {path}")
+    if found.topic_id is None:
+        click.echo("  Its checkpoint could not be made anew; the broker does it when it starts.")
+    after = await survey(disk, found.directory)
+    if after.is_damaged:
+        click.echo("  Something is still damaged:")
+        _show(after, None, History())
+        return False
+    click.echo(f"  mended: it has offsets up to {after.log_end_offset - 1} now.")
+    return True
+
+
+def _tears(found: Survey) -> bool:
+    return bool(found.damages) and (
+        found.is_internal or any(damage.torn for damage in found.damages)
+    )
+
+
+# for people
+
+
+def _show(found: Survey, choice: str | None, history: History) -> None:
+    click.echo(f"{found.directory} is damaged:")
+    for damage in found.damages:
+        _show_damage(found, damage)
+    if not found.damages:
+        click.echo("  Its checkpoint is about more than these files have.")
+        return
+    first = found.damages[0]
+    if choice != "leave out":
+        click.echo(
+            f"  --cut: the log ends at offset {first.offset}; {found.batches_behind} good batches "
+            "behind it go too."
+        )
+        _show_owners(found)
+    if choice != "cut":
+        count = len(found.damages)
+        what = "the damaged place goes" if count == 1 else f"the {count} damaged places go"
+        click.echo(f"  --leave-out: {what}; all good batches stay.")
+    torn = {id(one): one for damage in found.damages for one in damage.torn}
+    cut_ids = {id(one) for one in first.torn}
+    for key, one in torn.items():
+        if choice == "cut" and key not in cut_ids:
+            continue
+        click.echo(f"  {_transaction(one, history)} would be torn.")
+    if found.is_internal:
+        click.echo(
+            f"  {found.topic} is internal: the damaged bytes may hold the newest state of an id."
+        )
+
+
+def _show_damage(found: Survey, damage: Damage) -> None:
+    path = file_path(found.directory, damage.base_offset, LOG)
+    if damage.next_offset is None:
+        offsets = f"Offsets from {damage.offset} on"
+    elif damage.next_offset == damage.offset + 1:
+        offsets = f"Offset {damage.offset}"
+    else:
+        offsets = f"Offsets {damage.offset} to {damage.next_offset - 1}"
+    click.echo(
+        f"  {path}, bytes {damage.position} to {damage.end}: {damage.problem}. "
+        f"{offsets} cannot be read."
+    )
+
+
+def _show_owners(found: Survey) -> None:
+    if not found.owners_behind:
+        return
+    names = [printable(name) for name in list(found.owners_behind)[:SHOWN]]
+    more = len(found.owners_behind) - len(names)
+    what = "groups" if found.topic == CONSUMER_OFFSETS_TOPIC else "transactional ids"
+    others = f" and {more} more" if more else ""
+    click.echo(f"    The last that is known of these {what} goes: {', '.join(names)}{others}.")
+
+
+def _transaction(one: FoundTransaction, history: History) -> str:
+    owner = history.owner_of(one)
+    whose = f"'{printable(owner.transactional_id)}', " if owner is not None else ""
+    end = one.last_offset if one.marker_offset is None else one.marker_offset
+    return (
+        f"The transaction of {whose}producer {one.producer_id} epoch {one.producer_epoch} "
+        f"(offsets {one.first_offset} to {end}, {one.outcome})"
+    )
