@@ -109,6 +109,7 @@ class Partitions:
         self._partitions: dict[TopicPartition, Partition] = {}
         self.offline = OfflinePartitions()
         self._last_run = LastRun()
+        self._has_failures = trio.Event()
         self._is_open = False
         self._opened: Opened | None = None
         self._unflushed: dict[Partition, None] = {}
@@ -371,6 +372,7 @@ class Partitions:
         if self._partitions.get(where) is partition:  # and its topic is not deleted meanwhile
             is_damaged = partition.log.is_damaged
             self.offline.add(where, partition.topic_id, reason, is_damaged=is_damaged)
+            self._has_failures.set()
 
     def _has_appended(self, partition: Partition) -> None:
         """Called at every append: quick."""
@@ -394,6 +396,7 @@ class Partitions:
             nursery.start_soon(self._enforce_retention)
             nursery.start_soon(self._expire_producers)
             nursery.start_soon(self._remove_garbage)
+            nursery.start_soon(self._note_failures)
             nursery.start_soon(self._cleaner.run)
             nursery.start_soon(self._scrubber.run)
             task_status.started()
@@ -454,6 +457,8 @@ class Partitions:
         while True:
             await trio.sleep(self._retention_seconds)
             for partition in self.all():
+                if partition.log.failure is not None:  # nothing of it may go
+                    continue
                 try:
                     await partition.enforce_retention()
                 except (KafkaError, OSError) as error:
@@ -468,6 +473,12 @@ class Partitions:
                 if expired:
                     LOGGER.info("%r: forgot %d silent producers", partition, len(expired))
                 await trio.lowlevel.checkpoint()
+
+    async def _note_failures(self) -> None:
+        while True:
+            await self._has_failures.wait()
+            self._has_failures = trio.Event()
+            await self._note_this_run()
 
     async def _remove_garbage(self) -> None:
         while True:

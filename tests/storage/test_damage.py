@@ -8,6 +8,8 @@ directory is changed.
 from collections.abc import Iterator
 
 import pytest
+import trio
+import trio.testing
 
 from odradek.broker.partition import Partition
 from odradek.broker.storage.config import LogConfig
@@ -150,6 +152,26 @@ async def test_after_a_power_failure_the_log_ends_at_the_first_bad_batch_and_the
     }
 
 
+async def test_every_byte_that_is_flipped_after_a_kill_is_noticed() -> None:
+    machine = Machine(config=LogConfig(segment_bytes=300, index_interval_bytes=100))
+    partition = await filled(machine, 6)
+    machine.disk.kill()
+    paths = [segment.path() for segment in partition.log.segments]
+    last = list(starts(machine, paths[-1]))[-1]
+    for path in paths:
+        for position in range(machine.disk.size(path)):
+            if path == paths[-1] and last + 12 <= position < last + 16:
+                continue  # the leader epoch of the last batch: nothing behind it contradicts it
+            machine.disk.damage(path, position)
+            before = files(machine)
+            with pytest.raises(DamagedLog):
+                await machine.start()
+            assert files(machine) == before, (path, position)
+            machine.disk.damage(path, position)
+            machine.disk.kill()
+    assert (await machine.start()).log_end_offset == partition.log_end_offset
+
+
 async def test_what_was_cut_is_never_overwritten() -> None:
     machine = Machine()
     partition = await machine.start()
@@ -194,6 +216,20 @@ async def test_damage_that_was_found_while_serving_is_not_hidden_by_a_clean_stop
         assert files(machine) == before
     machine.disk.damage(path, 100)  # a person restores the file
     assert await contents(await machine.start()) == expected
+
+
+async def test_damage_that_was_found_while_serving_is_not_forgotten_by_a_kill() -> None:
+    machine = Machine(config=CONFIG)
+    partition = await with_a_tail(machine, checkpoint=True)
+    path = partition.log.segments[0].path()
+    machine.disk.damage(path, 100)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(machine.partitions.run)
+        partition.take_offline(f"{path} is damaged")
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    machine.disk.kill()
+    await kept_offline(machine)
 
 
 async def kept_offline(machine: Machine) -> None:
