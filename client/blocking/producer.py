@@ -183,7 +183,7 @@ class Producer(Blocking[AsyncProducer]):
                 raise Refused("no transaction is open: send inside `with producer.transaction()`")
             if self._transaction._is_ended:
                 self._hosted.loop.call_nowait(self._transaction._inner.check_open)
-        if self._loop is None or not self._is_awake:
+        if self._loop is None or not self._is_awake or self._is_drained:
             loop = self._hosted.loop
             loop.check_running()
             if self._loop is None:
