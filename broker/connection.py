@@ -64,7 +64,7 @@ INVARIANTS: Final = (
 )
 """Where an assertion that fails means that what the broker knows cannot be trusted any more."""
 
-ITEMS_AT_ONCE: Final = 1_000
+ITEMS_AT_ONCE: Final = 500
 """Items that a message may have to be parsed or built by the loop itself, a few milliseconds."""
 
 ITEM_BYTES: Final = 200

@@ -142,7 +142,11 @@ async def _poll(
     min_bytes = min(request.min_bytes, max_bytes)
     longest_ms = context.core.config.connections_max_idle_ms
     deadline = trio.current_time() + min(max(0, request.max_wait_ms), longest_ms) / 1000
-    partitions_bytes = sum(max(0, reading.wanted.partition_max_bytes) for reading in readings)
+    partitions_bytes = 0
+    turns = Turns()
+    for reading in readings:
+        await turns.take()
+        partitions_bytes += max(0, reading.wanted.partition_max_bytes)
     room_bytes = min(max_bytes, partitions_bytes) + len(readings) * ANSWER_ITEM_BYTES
     is_over = False
     while True:

@@ -52,6 +52,8 @@ FETCH_MANY_FROM: Final = 8
 FETCH_ONE_ERROR_FROM: Final = 2
 OFFSETS_AT_ONCE: Final = 500
 """Offsets that are stored, or fetched, without a checkpoint in between."""
+COMMIT_STEPS: Final = 5
+"""What storing one offset costs, in steps of a turn."""
 FETCH_STEPS: Final = 3
 """What one group costs, in steps of a turn, besides its offsets."""
 
@@ -88,6 +90,7 @@ async def offset_commit(
         generation_id=request.generation_id_or_member_epoch,
     )
     for some in some_at_a_time(wanted):
+        await turns.take(len(some) * COMMIT_STEPS)
         committing = Committing(group_id=request.group_id, claim=claim, offsets=some)
         try:
             await context.core.cluster.ensure_state_topic(CONSUMER_OFFSETS_TOPIC)

@@ -91,9 +91,13 @@ async def _described(
     context: RequestContext, found: Iterable[Found]
 ) -> list[MetadataResponseTopic]:
     found = list(found)
-    partition_count = sum(len(each.partitions) for each in found if isinstance(each, TopicImage))
-    await context.expect(len(found) + partition_count)
     turns = Turns()
+    item_count = len(found)
+    for each in found:
+        await turns.take()
+        if isinstance(each, TopicImage):
+            item_count += len(each.partitions)
+    await context.expect(item_count)
     described = []
     for each in found:
         await turns.take()

@@ -37,8 +37,8 @@ from odradek.broker.api.context import Deferred, RequestContext
 from odradek.broker.api.parallel import for_each
 from odradek.broker.api.transactional import (
     admit,
-    check_one_producer,
     note_opener,
+    one_producer,
     tell,
     transaction_version_of_produce,
 )
@@ -113,13 +113,11 @@ async def produce(
             batches[-1].append(batch)
     flat = [batch for of_topic in batches for batch in of_topic]
     try:
-        _check_transactional_id(request, flat)
-        _check_acks(request, flat)
-        check_one_producer([batch for batch in flat if batch.error is None])
-        await _check_keys(context, flat)
+        await _check_all(context, request, flat, turns)
     except KafkaError as error:
+        refusal = error.with_traceback(None)
         for batch in flat:
-            batch.error = error.with_traceback(None)
+            batch.error = refusal
     for start in range(0, len(flat), BATCHES_AT_ONCE):
         if start:
             await trio.lowlevel.checkpoint()
@@ -128,7 +126,7 @@ async def produce(
     if request.acks == 0:
         _close_on_error(flat)
         return None
-    if all(map(_is_settled, flat)):
+    if len(flat) <= BATCHES_AT_ONCE and all(map(_is_settled, flat)):
         return await _response(request, batches)
 
     async def finish() -> ProduceResponse:
@@ -136,6 +134,21 @@ async def produce(
         return await _response(request, batches)
 
     return Deferred(finish)
+
+
+async def _check_all(
+    context: RequestContext, request: ProduceRequest, batches: Sequence[Batch], turns: Turns
+) -> None:
+    """Refuse what is wrong with a request whatever its partitions hold. Raises KafkaError."""
+    producer = None
+    for start in range(0, len(batches), BATCHES_AT_ONCE):
+        some = batches[start : start + BATCHES_AT_ONCE]
+        await turns.take(len(some))
+        _check_transactional_id(request, some)
+        _check_acks(request, some)
+        wanted = [batch for batch in some if batch.error is None]
+        producer = one_producer(wanted, producer)
+    await _check_keys(context, batches)
 
 
 async def _append_some(
@@ -180,6 +193,7 @@ async def _check_keys(context: RequestContext, batches: Sequence[Batch]) -> None
     """
     turns = Turns()
     for batch in batches:
+        await turns.take()
         partition = batch.partition
         if batch.error is not None or partition is None or not partition.config.is_compacted:
             continue

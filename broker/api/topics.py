@@ -78,8 +78,8 @@ async def _create_topic(
         name=asked.name,
         partition_count=asked.num_partitions,
         replication_factor=asked.replication_factor,
-        assignments=tuple((a.partition_index, a.broker_ids) for a in asked.assignments),
-        configs=tuple((config.name, config.value) for config in asked.configs),
+        assignments=tuple([(a.partition_index, a.broker_ids) for a in asked.assignments]),
+        configs=tuple([(config.name, config.value) for config in asked.configs]),
     )
     try:
         topic = await context.core.cluster.create_topic(wanted, validate_only=validate_only)

@@ -71,7 +71,7 @@ async def admit(
 
     No other task runs between the last check and the return. Raises KafkaError for all of them.
     """
-    producer = _the_producer(batches)
+    producer = one_producer(batches)
     for batch in batches:
         batch.error = _fenced_here(batch)
     unknown = [batch for batch in batches if _must_be_admitted(context, batch)]
@@ -125,14 +125,15 @@ def _must_be_admitted(context: RequestContext, batch: "Batch") -> bool:
     return not partition.has_open_transaction(header.producer_id, header.producer_epoch)
 
 
-def check_one_producer(batches: Iterable["Batch"]) -> None:
-    """Raises KafkaError if the transactional batches of a request are of several producers."""
-    _the_producer(batches)
+def one_producer(
+    batches: Iterable["Batch"], before: ProducerIdAndEpoch | None = None
+) -> ProducerIdAndEpoch | None:
+    """Return whose transactional batches these are, None if none is (KAFKA-14916: of one producer).
 
-
-def _the_producer(batches: Iterable["Batch"]) -> ProducerIdAndEpoch | None:
-    """Whose transactional batches these are; None if none is (KAFKA-14916: of one producer)."""
-    producers = {
+    `before`: whose others of the same request are. Raises KafkaError for several producers.
+    """
+    producers = {} if before is None else {before: None}
+    producers |= {
         ProducerIdAndEpoch(
             producer_id=batch.header.producer_id, producer_epoch=batch.header.producer_epoch
         ): None

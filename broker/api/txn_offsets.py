@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final
 
 from odradek.broker.api.context import RequestContext
-from odradek.broker.api.group_offsets import Codes, some_at_a_time
+from odradek.broker.api.group_offsets import COMMIT_STEPS, Codes, some_at_a_time
 from odradek.broker.api.transactional import note_opener, tell_refused
 from odradek.broker.group.requests import Claim, Committing, OffsetToStore
 from odradek.broker.topic_partition import TopicPartition
@@ -60,6 +60,7 @@ async def txn_offset_commit(
         producer_id=request.producer_id, producer_epoch=request.producer_epoch
     )
     for some in some_at_a_time(wanted) if wanted else ():
+        await turns.take(len(some) * COMMIT_STEPS)
         try:
             codes.update(await _commit_in_transaction(context, request, producer, some))
             context.saw(request.transactional_id, producer)

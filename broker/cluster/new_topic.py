@@ -133,13 +133,13 @@ def planned_partition_count(wanted: NewTopic, *, default: int, brokers: Collecti
             f"A manual partition assignment was specified, but {which} was not set to -1. "
             "Give assignments, or the numbers of partitions and replicas, not both.",
         )
-    indexes = sorted(index for index, _ in wanted.assignments)
+    indexes = sorted([index for index, _ in wanted.assignments])
     if indexes != list(range(len(indexes))):
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"Partitions are numbered from 0 without gaps, not {indexes[:10]}.",
         )
     check_partition_count(len(indexes))
-    for _, replicas in wanted.assignments:
+    for replicas in {replicas: None for _, replicas in wanted.assignments}:  # mostly the same
         check_replicas(replicas, brokers)
     return len(indexes)

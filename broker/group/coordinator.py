@@ -460,9 +460,10 @@ def _check_named(group_id: str) -> None:
 
 def _check_joining(joining: Joining) -> None:
     """What is kept in memory and on disk for each member has a limit."""
+    some = joining.protocols[:PROTOCOLS_MAX]
     names = [joining.protocol_type, joining.group_instance_id or ""]
-    names += [each.name for each in joining.protocols]
-    metadata_bytes = sum(len(each.metadata) for each in joining.protocols)
+    names += [each.name for each in some]
+    metadata_bytes = sum(len(each.metadata) for each in some)
     if len(joining.protocols) > PROTOCOLS_MAX:
         problem = f"{len(joining.protocols)} protocols, of at most {PROTOCOLS_MAX}"
     elif metadata_bytes > MEMBER_MAX_BYTES:

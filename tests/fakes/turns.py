@@ -1,7 +1,7 @@
 """Measures how long one task holds trio's loop, in function calls and not in seconds."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,17 +11,19 @@ import trio
 class LongestTurn(trio.abc.Instrument):
     """The most function calls (Python's and C's) that a task made between two checkpoints."""
 
-    def __init__(self, but_not: trio.lowlevel.Task) -> None:
+    def __init__(self, but_not: trio.lowlevel.Task, tasks: Collection[str]) -> None:
         self.calls = 0
         self.task_name = ""
         self._but_not = but_not
+        self._tasks = tasks
         self._so_far = 0
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
         self._so_far = 0
 
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        if self._so_far > self.calls and task is not self._but_not:
+        is_watched = not self._tasks or task.name in self._tasks
+        if self._so_far > self.calls and task is not self._but_not and is_watched:
             self.calls, self.task_name = self._so_far, task.name
 
     def called(self, _frame: Any, event: str, _arg: Any) -> None:
@@ -33,9 +35,10 @@ class LongestTurn(trio.abc.Instrument):
 
 
 @contextmanager
-def longest_turn() -> Iterator[LongestTurn]:
-    """Watch every task but the current one inside. Threads are not counted."""
-    longest = LongestTurn(trio.lowlevel.current_task())
+def longest_turn(*tasks: str) -> Iterator[LongestTurn]:
+    """Watch every task but the current one inside, or those with these names. Threads are not
+    counted."""
+    longest = LongestTurn(trio.lowlevel.current_task(), tasks)
     before = sys.getprofile()
     trio.lowlevel.add_instrument(longest)
     sys.setprofile(longest.called)
