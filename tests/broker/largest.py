@@ -5,7 +5,7 @@ stand the test, too.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, Final
 from uuid import UUID
 
@@ -39,9 +39,6 @@ NUMBERS: Final = {
     "timestamp": -1,
 }
 """What lets a request get as far as possible; other numbers are small ones."""
-NUMBERED: Final = frozenset({"index", "partition", "partition_index"})
-NO_TEXT: Final = frozenset({"group_instance_id", "member_id", "transactional_id"})
-"""Texts that are left out in Produce and OffsetCommit: who says nothing of himself may do more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +53,8 @@ class Full:
     are_alike: bool
     known: dict[str, Any]
     """Values of fields by name, that only the running broker knows."""
+    name: str = BIG
+    """What every text begins with."""
 
 
 def array_paths(cls: type[Any], version: int) -> Iterator[Path]:
@@ -113,7 +112,7 @@ def _item(name: str, kind: FieldType, version: int, full: Full, path: Path, numb
 
 def _simple(name: str, kind: FieldType, full: Full, number: int) -> Any:
     if kind.kind == "string":
-        return BIG if full.are_alike or not number else f"{BIG}-{number}"
+        return full.name if full.are_alike or not number else f"{full.name}-{number}"
     if kind.kind == "uuid":
         return UUID(int=number)
     if kind.kind == "bool":
@@ -129,7 +128,3 @@ def _simple(name: str, kind: FieldType, full: Full, number: int) -> Any:
     if full.are_alike:
         return 0
     return number % 128 if kind.kind == "int8" else number
-
-
-def with_known(full: Full, **known: Any) -> Full:
-    return replace(full, known={**full.known, **known})

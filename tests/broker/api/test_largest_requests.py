@@ -50,6 +50,7 @@ SERVING: Final = ("tests.fakes.net.FakeNetwork._serve",)
 ANSWER_MAX_BYTES: Final = 4 * 1024 * 1024
 PARTITIONS: Final = 200
 SECONDS: Final = 120
+STRING_MAX_BYTES: Final = 2**15 - 1
 
 
 async def in_thread(function: Callable[[], T]) -> T:
@@ -59,9 +60,9 @@ async def in_thread(function: Callable[[], T]) -> T:
 class Asker:
     """A client of a broker in this process."""
 
-    def __init__(self, client: FakeClient) -> None:
+    def __init__(self, client: FakeClient, client_id: str = "largest") -> None:
         self._client = client
-        self._connection = ClientConnection("largest")
+        self._connection = ClientConnection(client_id)
         self._count = 0
 
     async def ask(self, api: Api[Any, Any], version: int, message: Any) -> Any:
@@ -77,7 +78,7 @@ class Asker:
 
 
 @asynccontextmanager
-async def broker() -> AsyncIterator[Callable[[], Asker]]:
+async def broker() -> AsyncIterator[Callable[..., Asker]]:
     """Something that connects to a broker in this process."""
     network = FakeNetwork()
     config = {
@@ -111,7 +112,7 @@ async def broker() -> AsyncIterator[Callable[[], Asker]]:
 
         nursery.start_soon(run)
         await started.wait()
-        yield lambda: Asker(network.client())
+        yield lambda *client_id: Asker(network.client(), *client_id)
         nursery.cancel_scope.cancel()
 
 
@@ -162,3 +163,19 @@ async def test_the_largest_request_does_not_hold_the_loop(
                 with longest_turn(*SERVING) as longest:
                     await connect().ask(api, version, message)
                 assert longest.calls < CALLS_MAX, (longest, version, path, are_alike)
+
+
+@pytest.mark.parametrize("key", HANDLERS, ids=lambda key: APIS[key].name)
+async def test_names_as_long_as_the_wire_allows_are_no_bug_of_ours(
+    key: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A sentence that quotes one outgrew the length of `error_message`, which has 16 bits."""
+    api = APIS[key]
+    with trio.fail_after(SECONDS):
+        async with broker() as connect:
+            for version in range(api.min_version, api.max_version + 1):
+                for name in ("n" * STRING_MAX_BYTES, "é" * (STRING_MAX_BYTES // 2)):
+                    full = Full(path=(), count=1, are_alike=True, known={}, name=name)
+                    asker = connect(name)
+                    await asker.ask(api, version, largest_request(api, version, full))
+    assert "a bug in the broker" not in caplog.text
