@@ -37,7 +37,7 @@ INTERRUPTED_GRACE_S: Final = 2.0
 class Loop:
     """A thread with a trio loop in it."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: trio.abc.Clock | None = None) -> None:
         """Start the thread. Raises `Closed` if the loop cannot start (no file descriptors left)."""
         self.process_id = os.getpid()
         self.at_exit: dict[object, Callable[[], None]] = {}
@@ -50,7 +50,7 @@ class Loop:
         self._nursery: trio.Nursery | None = None
         started = threading.Event()
         self._thread = threading.Thread(
-            target=self._run, args=(started,), name="odradek-client", daemon=True
+            target=self._run, args=(started, clock), name="odradek-client", daemon=True
         )
         self._thread.start()
         started.wait()
@@ -60,10 +60,10 @@ class Loop:
     def is_running(self) -> bool:
         return self._why_ended is None and self._thread.is_alive()
 
-    def _run(self, started: threading.Event) -> None:
+    def _run(self, started: threading.Event, clock: trio.abc.Clock | None) -> None:
         why = "it has ended"
         try:
-            trio.run(self._main, started)
+            trio.run(self._main, started, clock=clock)
         except BaseException as error:
             LOG.critical("the loop of all blocking clients has ended", exc_info=error)
             why = f"{type(error).__name__}: {error.__cause__ or error}"
