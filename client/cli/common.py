@@ -2,6 +2,7 @@
 
 import functools
 import json
+import logging
 import os
 import select
 import shutil
@@ -11,6 +12,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 import click
 
+from odradek.client.config import ClientOptions
 from odradek.client.errors import OdradekError
 
 P = ParamSpec("P")
@@ -18,6 +20,8 @@ R = TypeVar("R")
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 DEFAULT_TIMEOUT_S: Final = 10.0
+FIRST_CONNECT_S: Final = 2.0
+"""A broker that is down is told within three seconds, of which Python takes its part."""
 SECONDS_MAX: Final = 10**9
 """Thirty years: in milliseconds there is room for it in every clock and every request."""
 INT16_MAX: Final = 2**15 - 1
@@ -48,6 +52,8 @@ def told(command: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        # What the client logs on the way to an error, the error says.
+        logging.getLogger("odradek.client").addHandler(logging.NullHandler())
         try:
             return command(*args, **kwargs)
         except BrokenPipeError:
@@ -60,6 +66,11 @@ def told(command: Callable[P, R]) -> Callable[P, R]:
             raise click.ClickException(sentence(str(error))) from None
 
     return run
+
+
+def show_log() -> None:
+    """Print the client's warnings on standard error: for commands that outlive a broker."""
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
 
 
 def sentence(text: str) -> str:
@@ -99,9 +110,9 @@ def connection_options(command: Callable[P, R]) -> Callable[P, R]:
         "timeout_s",
         type=Seconds(min=0.001),
         default=DEFAULT_TIMEOUT_S,
-        show_default=True,
         metavar="SECONDS",
-        help="How long to try.",
+        help=f"How long to wait for the broker.  [default: {DEFAULT_TIMEOUT_S:.0f}; "
+        f"{FIRST_CONNECT_S:.0f} if it cannot be reached at all]",
     )
     return bootstrap(timeout(command))
 
@@ -112,6 +123,17 @@ def assignment(text: str, option: str) -> tuple[str, str]:
     if not separator or not name:
         raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint=option)
     return name, value
+
+
+def limits(timeout_s: float) -> ClientOptions:
+    """The time limits of a command's client.
+
+    Who gives --timeout wants to wait that long, also for a broker that has yet to start.
+    """
+    source = click.get_current_context().get_parameter_source("timeout_s")
+    is_default = source is click.core.ParameterSource.DEFAULT
+    first_ms = in_ms(FIRST_CONNECT_S) if is_default else None
+    return {"max_block_ms": in_ms(timeout_s), "first_connect_ms": first_ms}
 
 
 def in_ms(seconds: float) -> int:

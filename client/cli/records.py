@@ -1,6 +1,7 @@
 """`odradek produce` and `odradek consume`: records from lines, and lines from records."""
 
 import base64
+import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import IO, Final
@@ -18,8 +19,9 @@ from odradek.client.cli.common import (
     assignment,
     check_reader,
     connection_options,
-    in_ms,
     json_line,
+    limits,
+    show_log,
     told,
 )
 from odradek.client.cli.words import counted
@@ -32,14 +34,47 @@ DEFAULT_FORMAT: Final = "%v"
 
 @click.command()
 @click.argument("topic_name", metavar="TOPIC")
-@click.option("--file", "-f", "source", type=click.File("rb"), default="-", help="Not from stdin.")
-@click.option("--key-separator", "-K", metavar="TEXT", help="What stands between key and value.")
-@click.option("--key", "-k", metavar="TEXT", help="The key of every record.")
-@click.option("--header", "-H", "headers", multiple=True, metavar="NAME=VALUE", help="Repeatable.")
-@click.option("--partition", "-p", type=click.IntRange(min=0), help="Default: by key.")
-@click.option("--transactional-id", metavar="ID", help="All records in one transaction, or none.")
 @click.option(
-    "--compression", "-z", type=click.Choice(tuple(CODECS)), default="none", show_default=True
+    "--file",
+    "-f",
+    "source",
+    type=click.File("rb"),
+    default="-",
+    help="Read lines from this file.  [default: standard input]",
+)
+@click.option(
+    "--key-separator",
+    "-K",
+    metavar="TEXT",
+    help="Each line is KEY, this text, VALUE; \\t is a tab. A line without it is an error.",
+)
+@click.option("--key", "-k", metavar="TEXT", help="Give every record this key.")
+@click.option(
+    "--header",
+    "-H",
+    "headers",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Give every record this header. Repeatable.",
+)
+@click.option(
+    "--partition",
+    "-p",
+    type=click.IntRange(min=0),
+    help="Send every record to this partition.  [default: chosen by key]",
+)
+@click.option(
+    "--transactional-id",
+    metavar="ID",
+    help="Send all records in one transaction of this id: all are visible, or none.",
+)
+@click.option(
+    "--compression",
+    "-z",
+    type=click.Choice(tuple(CODECS)),
+    default="none",
+    show_default=True,
+    help="How batches of records are compressed.",
 )
 @connection_options
 @told
@@ -55,7 +90,7 @@ def produce(
     bootstrap: str,
     timeout_s: float,
 ) -> None:
-    """Send lines as records, each as the value of one."""
+    """Send each line to TOPIC as the value of a record."""
     if key is not None and key_separator is not None:
         raise click.UsageError("--key and --key-separator exclude each other.")
     given = [assignment(one, "--header") for one in headers]
@@ -72,7 +107,7 @@ def produce(
         bootstrap,
         transactional_id=transactional_id,
         compression=compression,
-        max_block_ms=in_ms(timeout_s),
+        **limits(timeout_s),
     ) as producer:
         if transactional_id is None:
             count = send_all(producer)
@@ -108,23 +143,47 @@ def _records(
     type=click.Choice(("read_committed", "read_uncommitted")),
     default="read_committed",
     show_default=True,
+    help="read_uncommitted also prints records of open and aborted transactions.",
 )
-@click.option("--follow", "-f", is_flag=True, help="Wait for more; alone, begin at the end.")
 @click.option(
-    "--from-beginning", is_flag=True, help="Begin at the first record (default without -f)."
+    "--follow",
+    "-f",
+    is_flag=True,
+    help="Wait for more records until Ctrl-C; begins at the end unless told where.",
 )
-@click.option("--offset", "-o", type=int, help="Begin there; -5: five before the end.")
-@click.option("--partition", "-p", "partitions", type=int, multiple=True, help="Repeatable.")
-@click.option("--max-records", "-n", type=click.IntRange(min=1), help="Stop after so many.")
+@click.option(
+    "--from-beginning",
+    is_flag=True,
+    help="Begin at the first record, also with --follow.  [default without --follow]",
+)
+@click.option(
+    "--offset",
+    "-o",
+    type=int,
+    metavar="NUMBER",
+    help="Begin at this offset in each partition; -5 begins five before the end.",
+)
+@click.option(
+    "--partition",
+    "-p",
+    "partitions",
+    type=int,
+    multiple=True,
+    help="Read only this partition. Repeatable.  [default: all]",
+)
+@click.option(
+    "--max-records", "-n", type=click.IntRange(min=1), help="Stop after this many records."
+)
 @click.option(
     "--format",
     "template",
     default=DEFAULT_FORMAT,
     metavar="TEXT",
-    help="%t topic, %p partition, %o offset, %T milliseconds, %k key, %v value, %h headers, "
-    "%% percent, \\n \\t.  [default: %v]",
+    help="Print each record so: %t topic, %p partition, %o offset, %T timestamp in milliseconds, "
+    "%k key, %v value, %h headers, %% percent sign, \\n new line, \\t tab. The line ends after it, "
+    "with or without a \\n of its own.  [default: %v]",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a record.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each record.")
 @connection_options
 @told
 def consume(
@@ -140,14 +199,16 @@ def consume(
     bootstrap: str,
     timeout_s: float,
 ) -> None:
-    """Print records; without -f, those that are there now."""
+    """Print the records of TOPIC that are there now, or with --follow those that come."""
     if from_beginning and offset is not None:
         raise click.UsageError("--from-beginning and --offset exclude each other.")
     show = _as_json if as_json else _formatter(template)
-    with Consumer(bootstrap, isolation_level=isolation, max_block_ms=in_ms(timeout_s)) as consumer:
+    with Consumer(bootstrap, isolation_level=isolation, **limits(timeout_s)) as consumer:
         numbers = partitions or tuple(consumer.partitions_for(topic_name))
         wanted = [TopicPartition(topic_name, one) for one in numbers]
         consumer.assign(wanted)
+        if follow:
+            show_log()
         _seek(consumer, wanted, offset, at_end=follow and not from_beginning)
         ends = None if follow else consumer.end_offsets(wanted)
         left = max_records
@@ -171,8 +232,15 @@ def _seek(
         return
     beginnings, ends = consumer.beginning_offsets(wanted), consumer.end_offsets(wanted)
     for one in wanted:
-        place = offset if offset >= 0 else ends[one] + offset
-        consumer.seek(one, min(max(place, beginnings[one]), ends[one]))
+        begin, end = beginnings[one], ends[one]
+        if offset > end:
+            told = f"{one} ends at offset {end}: there is nothing at {offset} yet."
+            click.echo(told, err=True)
+        elif 0 <= offset < begin:
+            told = f"{one} begins at offset {begin}: what was at {offset} has been deleted."
+            click.echo(told, err=True)
+        place = offset if offset >= 0 else end + offset
+        consumer.seek(one, min(max(place, begin), end))
 
 
 def _lists(
@@ -213,8 +281,10 @@ def _formatter(template: str) -> Callable[[ConsumerRecord], bytes]:
             raise click.BadParameter(f"%{letter} is not one of {known}", param_hint="--format")
         pieces += (fields[letter], part[1:].encode())
 
+    ending = b"" if isinstance(pieces[-1], bytes) and pieces[-1].endswith(b"\n") else b"\n"
+
     def fill(record: ConsumerRecord) -> bytes:
-        return b"".join(one if isinstance(one, bytes) else one(record) for one in pieces) + b"\n"
+        return b"".join(one if isinstance(one, bytes) else one(record) for one in pieces) + ending
 
     return fill
 
@@ -245,4 +315,5 @@ def _text(value: bytes | None) -> str | dict[str, str] | None:
 
 
 def _unescape(text: str) -> str:
-    return text.replace("\\n", "\n").replace("\\t", "\t")
+    """`text` with \\n, \\t and \\\\ as the characters that they stand for."""
+    return re.sub(r"\\([nt\\])", lambda match: {"n": "\n", "t": "\t"}.get(match[1], "\\"), text)

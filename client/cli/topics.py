@@ -12,7 +12,7 @@ from odradek.client.cli.common import (
     assignment,
     connection_options,
     echo_json,
-    in_ms,
+    limits,
     show_table,
     told,
 )
@@ -44,7 +44,7 @@ def create_topic(
 ) -> None:
     """Make topics."""
     settings = dict(assignment(one, "--config") for one in configs)
-    with Admin(bootstrap, max_block_ms=in_ms(timeout_s)) as admin:
+    with Admin(bootstrap, **limits(timeout_s)) as admin:
         for name in names:
             admin.create_topic(
                 name,
@@ -61,7 +61,7 @@ def create_topic(
 @told
 def list_topics(internal: bool, bootstrap: str, timeout_s: float) -> None:
     """Name the topics, one a line."""
-    with Admin(bootstrap, max_block_ms=in_ms(timeout_s)) as admin:
+    with Admin(bootstrap, **limits(timeout_s)) as admin:
         for name in admin.list_topics(internal=internal):
             click.echo(name)
 
@@ -73,7 +73,7 @@ def list_topics(internal: bool, bootstrap: str, timeout_s: float) -> None:
 @told
 def describe_topic(names: tuple[str, ...], as_json: bool, bootstrap: str, timeout_s: float) -> None:
     """Show partitions, who leads them, how many records they have, and settings."""
-    with Admin(bootstrap, max_block_ms=in_ms(timeout_s)) as admin:
+    with Admin(bootstrap, **limits(timeout_s)) as admin:
         for found in admin.describe_topics(*names):
             description = _describe(admin, found)
             if as_json:
@@ -146,5 +146,5 @@ def delete_topic(names: tuple[str, ...], yes: bool, bootstrap: str, timeout_s: f
     """Delete topics and all their records."""
     if not yes and sys.stdin.isatty():
         click.confirm(f"Delete {', '.join(names)} and all records in it?", abort=True)
-    with Admin(bootstrap, max_block_ms=in_ms(timeout_s)) as admin:
+    with Admin(bootstrap, **limits(timeout_s)) as admin:
         admin.delete_topics(*names)

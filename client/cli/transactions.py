@@ -29,6 +29,7 @@ from odradek.client.cli.common import (
     connection_options,
     echo_json,
     in_ms,
+    limits,
     show_table,
     terminal_width,
     told,
@@ -101,7 +102,7 @@ def list_transactions(
     milliseconds since 1970; age_ms and times_out_in_ms are durations.
     """
     wanted = (*states, *sorted(OPEN_STATES)) if only_open else states
-    with Admin(bootstrap, max_block_ms=in_ms(timeout_s)) as admin:
+    with Admin(bootstrap, **limits(timeout_s)) as admin:
         listed = admin.list_transactions(
             states=wanted,
             producer_ids=producer_ids,
@@ -156,7 +157,7 @@ def describe(
     Keys of --json: those of `odradek txn list`; partitions also have
     start_offset and records_behind, null where nothing was written yet.
     """
-    with Admin(bootstrap, max_block_ms=in_ms(timeout_s)) as admin:
+    with Admin(bootstrap, **limits(timeout_s)) as admin:
         described = admin.describe_transactions(*transactional_ids)
         found = [one for one in described.values() if isinstance(one, TransactionDescription)]
         partitions = {name for one in found for name in one.partitions}
@@ -242,7 +243,7 @@ def who_pins(where: str, as_json: bool, bootstrap: str, timeout_s: float) -> Non
     is null; nothing is printed for partitions that nobody pins.
     """
     topic, partition = _place_of(where)
-    with Admin(bootstrap, max_block_ms=in_ms(timeout_s)) as admin:
+    with Admin(bootstrap, **limits(timeout_s)) as admin:
         pins = admin.who_pins(topic, partition)
     pinned = [one for one in pins.values() if one is not None]
     for one in pinned:
@@ -338,7 +339,7 @@ def hanging(
     coordinator_epoch, start_offset, last_timestamp, last_timestamp_ms,
     idle_ms, transactional_id, reason, abort_command.
     """
-    with Admin(bootstrap, max_block_ms=in_ms(timeout_s)) as admin:
+    with Admin(bootstrap, **limits(timeout_s)) as admin:
         found = admin.find_hanging(*topics, max_timeout_ms=round(max_timeout_s * 1000))
     for one in found:
         command = abort_command(one, bootstrap)

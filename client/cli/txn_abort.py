@@ -24,9 +24,10 @@ from odradek.client.cli.common import (
     INT32_MAX,
     INT64_MAX,
     connection_options,
-    in_ms,
+    limits,
     told,
 )
+from odradek.client.config import ClientOptions
 
 CLIENT_ID = "odradek txn abort"
 """So that the broker's explanation says who it was."""
@@ -79,7 +80,8 @@ def abort(
     odradek txn abort --topic T --partition P --producer-id N --producer-epoch E
         writes an ABORT marker to one partition; for transactions that hang.
     """
-    with Admin(bootstrap, max_block_ms=in_ms(timeout_s), client_id=CLIENT_ID) as admin:
+    options: ClientOptions = {**limits(timeout_s), "client_id": CLIENT_ID}
+    with Admin(bootstrap, **options) as admin:
         if transactional_id is not None:
             given = (topic, partition, start_offset, producer_id, producer_epoch, coordinator_epoch)
             if any(one is not None for one in given):

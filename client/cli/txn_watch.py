@@ -22,6 +22,7 @@ from odradek.client.cli.common import (
     connection_options,
     echo_json,
     in_ms,
+    limits,
     told,
 )
 from odradek.client.cli.txn_events import Happening, Snapshot, happenings
@@ -85,13 +86,15 @@ def watch(
     deciding, committed, aborted, timed out, fenced, resumed, renewed, gone;
     with a null id watching: the first look, trouble and well: the broker), text.
     """
-    limit_ms = max(in_ms(timeout_s) // LOOKS_PER_TIMEOUT, 1)
+    look_ms = max(in_ms(timeout_s) // LOOKS_PER_TIMEOUT, 1)
+    first_ms = limits(timeout_s)["first_connect_ms"]
+    patience_s = timeout_s if first_ms is None else first_ms / 1000
     try:
         with (
-            Admin(bootstrap, max_block_ms=limit_ms) as admin,
+            Admin(bootstrap, max_block_ms=look_ms) as admin,
             _view(as_json, show_all, bootstrap) as view,
         ):
-            Watch(admin, view, pattern).run(interval_s, timeout_s)
+            Watch(admin, view, pattern).run(interval_s, patience_s)
     except KeyboardInterrupt:
         return
 

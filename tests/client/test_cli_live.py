@@ -41,6 +41,29 @@ def test_lines_go_in_and_come_out(run: Run) -> None:
     )
 
 
+def test_an_offset_that_a_partition_does_not_have_is_said_to_be_missing(run: Run) -> None:
+    topic = name_of("topic")
+    run.said("topic", "create", topic, "--partitions", "1")
+    run.said("produce", topic, given="one\ntwo")
+    result = run("consume", topic, "--offset", "7")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == f"{topic}-0 ends at offset 2: there is nothing at 7 yet.\n"
+    assert run("consume", topic, "--offset", "2").stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("template", "line"),
+    [("%v", "x\n"), (r"%v\n", "x\n"), (r"%v\n\n", "x\n\n"), (r"\\n%v\t", "\\nx\t\n")],
+)
+def test_a_record_ends_its_line_once_whether_its_format_says_so_or_not(
+    run: Run, template: str, line: str
+) -> None:
+    topic = name_of("topic")
+    run.said("topic", "create", topic, "--partitions", "1")
+    run.said("produce", topic, given="x")
+    assert run.said("consume", topic, "--format", template) == line
+
+
 def test_keys_and_headers(run: Run) -> None:
     topic = name_of("topic")
     run.said("topic", "create", topic, "--partitions", "1")

@@ -7,6 +7,8 @@ import pytest
 import trio
 from click.testing import CliRunner
 
+from odradek.broker.cli import main
+from odradek.client.cli import common
 from odradek.client.cli.common import PADDED_MAX, json_line, sentence, show_table, told
 from odradek.client.errors import Refused
 from tests.client.live import Run
@@ -79,3 +81,39 @@ async def test_a_server_that_does_not_answer_is_named(nursery: trio.Nursery) -> 
         f"Error: Listing transactions: not done within 300 ms (no answer from {host}:{port}; "
         "see whether a Kafka broker runs there).\n"
     )
+
+
+COMMANDS = [
+    ("topic", "list"),
+    ("topic", "create", "t"),
+    ("topic", "describe", "t"),
+    ("topic", "delete", "t", "--yes"),
+    ("produce", "t"),
+    ("produce", "t", "--transactional-id", "x"),
+    ("consume", "t"),
+    ("consume", "t", "--partition", "0", "--follow"),
+    ("txn", "list"),
+    ("txn", "describe", "x"),
+    ("txn", "who-pins", "t"),
+    ("txn", "hanging"),
+    ("txn", "abort", "x"),
+    ("txn", "watch"),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_broker_that_is_down_is_told_long_before_the_time_out(
+    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(common, "FIRST_CONNECT_S", 0.01)
+    where = {"ODRADEK_BOOTSTRAP": "127.0.0.1:1"}
+    result = CliRunner().invoke(main, command, input="x", env=where)
+    assert result.exit_code == 1
+    assert result.stderr.count("\n") == 1
+    assert "127.0.0.1:1 (Connection refused); see whether a broker listens there" in result.stderr
+
+
+def test_who_gives_a_time_out_waits_that_long_for_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(common, "FIRST_CONNECT_S", 0.01)
+    result = Run("127.0.0.1:1")("topic", "list", "--timeout", "0.2")
+    assert "not done within 200 ms" in result.stderr
