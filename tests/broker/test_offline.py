@@ -6,12 +6,40 @@ import subprocess
 import sys
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 
 from odradek.broker.testing import RunningBroker, run_broker
 from odradek.client.blocking import Admin, Consumer, OdradekError, Producer, TopicPartition
+from odradek.protocol.apis.offsets import (
+    LIST_OFFSETS,
+    OFFSET_FOR_LEADER_EPOCH,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from odradek.protocol.apis.transactions import (
+    DESCRIBE_PRODUCERS,
+    DescribeProducersRequest,
+    DescribeProducersTopicRequest,
+)
+from odradek.protocol.apis.txn import (
+    WRITE_TXN_MARKERS,
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC, state_partition
+from odradek.protocol.state_topics import (
+    CONSUMER_OFFSETS_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    state_partition,
+)
+from tests.broker.asks import batch, fetch, produce, topic_metadata
+from tests.broker.raw import RawClient
 
 TOPIC = "departures"
 FIRST_LOG = f"{0:020}.log"
@@ -76,6 +104,129 @@ def test_a_damaged_log_kept_the_whole_broker_from_starting(tmp_path: Path) -> No
             broker.stop()
             assert contents(damaged) == before
             assert not (tmp_path / "clean-shutdown").exists()
+
+
+def test_every_api_says_that_an_offline_partition_has_a_storage_error(tmp_path: Path) -> None:
+    with run_broker(data_dir=tmp_path) as broker:
+        with Admin(broker.address) as admin:
+            admin.create_topic(TOPIC, partitions=2)
+        fill(broker, 0, 1)
+        broker.stop()
+        cut_short(tmp_path / f"{TOPIC}-1")
+        broker.start()
+        with RawClient(broker) as client:
+            for index, expected in ((0, ErrorCode.NONE), (1, ErrorCode.KAFKA_STORAGE_ERROR)):
+                codes = {
+                    "Produce": produce(client, TOPIC, batch(b"x"), partition=index).error_code,
+                    "Fetch": fetch(client, TOPIC, 0, partition=index).error_code,
+                    "ListOffsets": end_offset(client, index),
+                    "OffsetForLeaderEpoch": epoch_end(client, index),
+                    "DescribeProducers": producers(client, index),
+                    "WriteTxnMarkers": marker(client, index),
+                }
+                assert codes == dict.fromkeys(codes, expected)
+            online, offline = topic_metadata(client, TOPIC).partitions
+            assert (online.error_code, online.leader_id, online.offline_replicas) == (0, 1, ())
+            assert offline.error_code == ErrorCode.LEADER_NOT_AVAILABLE
+            assert (offline.leader_id, offline.replica_nodes, offline.isr_nodes) == (-1, (1,), (1,))
+            assert offline.offline_replicas == (1,)
+
+
+def end_offset(client: RawClient, index: int) -> int:
+    wanted = ListOffsetsPartition(partition_index=index, timestamp=-1)
+    topic = ListOffsetsTopic(name=TOPIC, partitions=(wanted,))
+    answer = client.ask(LIST_OFFSETS, 6, ListOffsetsRequest(replica_id=-1, topics=(topic,)))
+    return int(answer.topics[0].partitions[0].error_code)
+
+
+def epoch_end(client: RawClient, index: int) -> int:
+    wanted = OffsetForLeaderPartition(partition=index, leader_epoch=0)
+    topic = OffsetForLeaderTopic(topic=TOPIC, partitions=(wanted,))
+    answer = client.ask(OFFSET_FOR_LEADER_EPOCH, 4, OffsetForLeaderEpochRequest(topics=(topic,)))
+    return int(answer.topics[0].partitions[0].error_code)
+
+
+def producers(client: RawClient, index: int) -> int:
+    topic = DescribeProducersTopicRequest(name=TOPIC, partition_indexes=(index,))
+    answer = client.ask(DESCRIBE_PRODUCERS, 0, DescribeProducersRequest(topics=(topic,)))
+    return int(answer.topics[0].partitions[0].error_code)
+
+
+def marker(client: RawClient, index: int) -> int:
+    one = WritableTxnMarker(
+        producer_id=7,
+        producer_epoch=0,
+        transaction_result=True,
+        topics=(WritableTxnMarkerTopic(name=TOPIC, partition_indexes=(index,)),),
+        coordinator_epoch=-1,
+    )
+    answer = client.ask(WRITE_TXN_MARKERS, 1, WriteTxnMarkersRequest(markers=(one,)))
+    return int(answer.markers[0].topics[0].partitions[0].error_code)
+
+
+def test_librdkafka_goes_on_with_the_partitions_that_are_served(tmp_path: Path) -> None:
+    with run_broker(data_dir=tmp_path) as broker:
+        with Admin(broker.address) as admin:
+            admin.create_topic(TOPIC, partitions=2)
+        fill(broker, 0, 1)
+        broker.stop()
+        cut_short(tmp_path / f"{TOPIC}-1")
+        broker.start()
+        outcomes: dict[int | None, confluent_kafka.KafkaError | None] = {}
+        theirs = confluent_kafka.Producer(
+            {"bootstrap.servers": broker.address, "message.timeout.ms": 3000}
+        )
+        for index in (0, 1):
+            theirs.produce(
+                TOPIC,
+                b"theirs",
+                partition=index,
+                on_delivery=lambda error, message: outcomes.update({message.partition(): error}),
+            )
+        assert theirs.flush(60) == 0
+        assert outcomes[0] is None
+        assert outcomes[1] is not None
+        consumer = confluent_kafka.Consumer(
+            {"bootstrap.servers": broker.address, "group.id": "g", "auto.offset.reset": "earliest"}
+        )
+        consumer.subscribe([TOPIC])
+        found: list[bytes | None] = []
+        while len(found) < 2:
+            message = consumer.poll(60)
+            assert message is not None
+            if message.error() is None:
+                found.append(message.value())
+        assert found == [b"of 0", b"theirs"]
+        consumer.close()
+
+
+def test_an_offline_partition_of_offsets_stops_its_own_groups_and_no_others(
+    tmp_path: Path,
+) -> None:
+    config = {"offsets.topic.num.partitions": str(STATE_PARTITIONS)}
+    groups = {state_partition(f"group-{n}", STATE_PARTITIONS): f"group-{n}" for n in range(100)}
+    with run_broker(data_dir=tmp_path, config=config) as broker:
+        with Admin(broker.address) as admin:
+            admin.create_topic(TOPIC, partitions=1)
+        for group in groups.values():
+            store_offset(broker, group)
+        broker.stop()
+        cut_short(tmp_path / f"{CONSUMER_OFFSETS_TOPIC}-1")
+        broker.start()
+        with Admin(broker.address, max_block_ms=500) as admin:
+            where = TopicPartition(TOPIC, 0)
+            for index, group in groups.items():
+                if index != 1:
+                    assert admin.committed(group, [where])[where].offset == 3
+            with pytest.raises(OdradekError) as caught:
+                admin.committed(groups[1], [where])
+            assert caught.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def store_offset(broker: RunningBroker, group: str) -> None:
+    theirs = confluent_kafka.Consumer({"bootstrap.servers": broker.address, "group.id": group})
+    theirs.commit(offsets=[confluent_kafka.TopicPartition(TOPIC, 0, 3)], asynchronous=False)
+    theirs.close()
 
 
 def test_a_topic_with_an_offline_partition_grows_and_is_deleted(tmp_path: Path) -> None:

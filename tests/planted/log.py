@@ -21,7 +21,31 @@ DISKS: Final = "tests/broker/partition/test_failing_disks.py::test_"
 READERS: Final = "tests/broker/partition/test_readers.py::test_"
 TOGETHER: Final = "tests/broker/api/test_known_bugs.py::test_"
 
+DAMAGE: Final = "tests/storage/test_damage.py::test_"
+TORN: Final = "tests/storage/test_crashes.py::test_"
+
 LOG_BUGS: Final = (
+    Planted(
+        bug="damage in an older segment removes the later ones",
+        file=OPENING,
+        old="offset < self._vouched_offset or (self._rules.same_boot and not is_torn)",
+        new="offset < self._vouched_offset",
+        tests=(f"{DAMAGE}every_byte_that_is_flipped_after_a_kill_is_noticed",),
+    ),
+    Planted(
+        bug="an ordinary power failure is taken for damage",
+        file="broker/partitions.py",
+        old="is_same = boot_id is not None and boot_id == self._last_run.boot_id",
+        new="is_same = boot_id is not None",
+        tests=(f"{TORN}crashes_while_recovering_lose_and_invent_nothing",),
+    ),
+    Planted(
+        bug="a reboot makes a torn write of known damage",
+        file="broker/partitions.py",
+        old="same_boot=is_same or was_clean or is_suspect, read_all=is_suspect",
+        new="same_boot=is_same or was_clean",
+        tests=(f"{DAMAGE}damage_is_not_forgotten_when_the_system_is_started_anew",),
+    ),
     Planted(
         bug="KAFKA-10702",
         file=PRODUCERS,
