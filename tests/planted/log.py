@@ -37,7 +37,7 @@ LOG_BUGS: Final = (
         file="broker/partitions.py",
         old="is_same = boot_id is not None and boot_id == self._last_run.boot_id",
         new="is_same = boot_id is not None",
-        tests=(f"{TORN}crashes_while_recovering_lose_and_invent_nothing",),
+        tests=(f"{TORN}a_crash_at_every_operation_loses_and_invents_nothing",),
     ),
     Planted(
         bug="a reboot makes a torn write of known damage",
