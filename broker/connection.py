@@ -11,8 +11,8 @@ scope for every request costs more than parsing it:
 
 - a frame that has begun must be complete `frame_seconds` later, whatever trickles in meanwhile;
 - without a request or an answer being read by the client for `idle_seconds` the connection ends;
-- when memory is short, clients that are slow to read their answers go first, then those whose
-  requests are not complete.
+- when others wait for memory, what a client holds of the pool must not wait for that client: not
+  for long (`memory.py`).
 
 Work for a client that has gone stops. While a request is under way nothing is read, so the server's
 watch looks at the connection itself (`look_after`). After a reset no answer can arrive: whatever
@@ -40,7 +40,7 @@ import trio
 
 from odradek.broker.api.context import Core, Deferred, Handler, RequestContext
 from odradek.broker.env import Buffer, Connection, Offload, OtherEnd, inline
-from odradek.broker.memory import Memory
+from odradek.broker.memory import Memory, Share
 from odradek.broker.txn.presence import Seat
 from odradek.protocol.api import Api
 from odradek.protocol.apis import APIS
@@ -70,9 +70,15 @@ ITEMS_AT_ONCE: Final = 500
 ITEM_BYTES: Final = 200
 """What an item of a request takes as an object, besides its bytes in the frame."""
 
+RECEIVE_MAX_BYTES: Final = 1024 * 1024
+"""How much of a large request is read at once, once there is room for it."""
+
 ANSWERS_PENDING_MAX: Final = 5
 ANSWER_AFTER_END_SECONDS: Final = 10.0
 """How long a request may be under way whose client sends no more: it may be there, or have gone."""
+SLOW_SECONDS: Final = 2.0
+"""How long a client may hold a part of the pool that others wait for: an answer that it has not
+read, or a request that is not complete."""
 STEPS_BETWEEN_YIELDS: Final = 16
 """Reads and requests that one connection may do without letting others run."""
 
@@ -124,6 +130,7 @@ class ClientConnection:
         self._handlers = handlers
         self._limits = limits
         self._memory = memory
+        self._share = Share(memory)
         self._frames = FrameReader(limits.frame_max_bytes)
         self._protocol = ServerConnection(apis)
         self._seat = seat
@@ -135,8 +142,6 @@ class ClientConnection:
             ANSWERS_PENDING_MAX - 1
         )
         self._pending_count = 0
-        self._held_bytes = 0
-        self._answers_bytes = 0
         self._reserved_bytes = 0
         self._parsed_bytes = 0
         self._steps = 0
@@ -171,10 +176,8 @@ class ClientConnection:
         except* _OurBug:
             pass  # its traceback is in the log
         finally:
-            self._memory.give_back(self._held_bytes)
-            self._memory.answers.give_back(self._answers_bytes + self._reserved_bytes)
-            self._memory.parsed.give_back(self._parsed_bytes)
-            self._held_bytes = self._answers_bytes = self._reserved_bytes = self._parsed_bytes = 0
+            self._share.release_all()
+            self._release_parsed()
             del self._frames
             if self._seat is not None:
                 self._seat.leave(is_gone=self._was_closed_by_client)
@@ -182,7 +185,27 @@ class ClientConnection:
     @property
     def held_bytes(self) -> int:
         """Bytes of its requests and answers that are in memory."""
-        return self._held_bytes
+        return self._share.held_bytes
+
+    @property
+    def pool_bytes(self) -> int:
+        """Those of them that others could have."""
+        return self._share.pool_bytes
+
+    def cost(self, now: float) -> float:
+        """Bytes of the pool that wait for the client, times the seconds that they have waited."""
+        if self.sending_since < math.inf:
+            since = self.sending_since
+        elif self.is_inside_request:
+            since = self._read_deadline - self._limits.frame_seconds
+        else:
+            return 0.0
+        return self._share.pool_bytes * (now - since) if now - since > SLOW_SECONDS else 0.0
+
+    def answer_poll(self) -> None:
+        """Answer a long poll with what there is, if its request has many items."""
+        if self._poll is not None and self._parsed_bytes:
+            self._poll.cancel()
 
     @property
     def is_inside_request(self) -> bool:
@@ -273,22 +296,38 @@ class ClientConnection:
 
     async def _receive(self) -> bool:
         """Read what is there; False at the end of the stream."""
-        if self._memory.is_short:
-            await self._memory.room()
         was_inside_frame = self._frames.is_inside_frame
         if not was_inside_frame:
             self._read_deadline = trio.current_time() + self._limits.idle_seconds
         self._is_waiting = not was_inside_frame
-        count = await self._stream.receive_into(self._frames.buffer())
+        count = await self._receive_some()
         self._is_waiting = False
         if count == 0:
             self._was_closed_by_client = not self._is_stopping
             return False
         self._frames.received(count)
-        self._hold(count)
         if not was_inside_frame:
             self._read_deadline = trio.current_time() + self._limits.frame_seconds
         return True
+
+    async def _receive_some(self) -> int:
+        """Receive as much as this connection may hold, which counts from here on."""
+        share, buffer = self._share, self._frames.buffer()
+        if own_bytes := share.own_bytes:
+            count = await self._stream.receive_into(buffer[:own_bytes])
+            share.hold(count)
+            return count
+        # As much again as is here: who announces a lot must send it to be given room for it.
+        some_bytes = min(RECEIVE_MAX_BYTES, self._frames.missing_bytes, share.held_bytes)
+        some = buffer[:some_bytes]
+        await share.room(len(some))
+        share.hold(len(some))
+        count = 0
+        try:
+            count = await self._stream.receive_into(some)
+        finally:
+            share.release(len(some) - count)
+        return count
 
     async def _serve(self, frame: memoryview) -> None:
         self._read_deadline = math.inf
@@ -306,7 +345,7 @@ class ClientConnection:
             host=self._host,
             seat=self._seat,
             is_version_known=request.unsupported_version is None,
-            reading=self._memory.reading,
+            reading=self._share.reading,
             reserve=self._reserve,
             polling=self._polling,
         )
@@ -315,7 +354,7 @@ class ClientConnection:
         self._serving_key = None
         if answer is None:
             self._answered += 1
-            self._release(size_bytes)
+            self._share.release(size_bytes)
         elif self._pending_count or isinstance(answer, Deferred):
             size_bytes += self._keep_parsed()
             self._pending_count += 1
@@ -375,7 +414,7 @@ class ClientConnection:
         """Let the objects of a request count like its bytes, until it is answered; their size."""
         size_bytes = self._parsed_bytes
         if size_bytes:
-            self._hold(size_bytes)
+            self._share.hold(size_bytes)
             self._release_parsed()
         return size_bytes
 
@@ -394,9 +433,9 @@ class ClientConnection:
                 f"an answer to {api} of about {size_bytes} bytes is asked for, and "
                 f"socket.response.max.bytes is {self._limits.answer_max_bytes}"
             )
-        await self._memory.answers.room()
+        await self._share.room(size_bytes)
         self._reserved_bytes += size_bytes
-        self._memory.answers.take(size_bytes)
+        self._share.hold(size_bytes)
 
     async def _built(self, request: Request, answer: Any) -> list[Buffer]:
         """The bytes of an answer, which count from here on."""
@@ -406,13 +445,8 @@ class ClientConnection:
                 parts = build(items_max=ITEMS_AT_ONCE)
             except TooManyItemsError:
                 parts = await self._offload(build)
-        if self._reserved_bytes:
-            self._memory.answers.give_back(self._reserved_bytes)
-            self._reserved_bytes = 0
-        answer_bytes = sum(map(len, parts))
-        self._hold(answer_bytes)
-        self._answers_bytes += answer_bytes
-        self._memory.answers.take(answer_bytes)
+        self._share.hold(sum(map(len, parts)) - self._reserved_bytes)
+        self._reserved_bytes = 0
         return parts
 
     async def _send(self, parts: list[Buffer], size_bytes: int) -> None:
@@ -420,18 +454,7 @@ class ClientConnection:
         await self._stream.send_all(parts)
         self.sending_since = math.inf
         self._answered += 1
-        answer_bytes = sum(map(len, parts))
-        self._answers_bytes -= answer_bytes
-        self._memory.answers.give_back(answer_bytes)
-        self._release(size_bytes + answer_bytes)
-
-    def _hold(self, size_bytes: int) -> None:
-        self._held_bytes += size_bytes
-        self._memory.take(size_bytes)
-
-    def _release(self, size_bytes: int) -> None:
-        self._held_bytes -= size_bytes
-        self._memory.give_back(size_bytes)
+        self._share.release(size_bytes + sum(map(len, parts)))
 
 
 class _OurBug(Exception):

@@ -1,9 +1,27 @@
-"""What the requests and answers of all connections hold in memory, together."""
+"""What the requests and answers of all connections hold in memory, and who has to wait for more.
+
+- The first `OWN_BYTES` that a connection holds are its own: it takes them without asking, whatever
+  others hold. So a small request is always read and answered.
+- What it holds beyond that comes from a pool that all connections share. While the pool is used up,
+  whoever wants more of it waits: a large request is not read on, a large answer is not made.
+- An answer that may be smaller than what was asked for (Fetch) gets at most a quarter of what is
+  left of the pool. Each one leaves three quarters to the others, so that readers alone, however
+  many and however slow, do not use it up.
+- If anybody waits, the server closes those who make no use of what they hold (`server.py`), first
+  those whom it has cost most: bytes times seconds.
+
+The bound is therefore the pool and `OWN_BYTES` for each connection.
+"""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Final, NamedTuple
 
 import trio
+
+OWN_BYTES: Final = 64 * 1024
+ANSWERS_PER_POOL: Final = 4
+"""An answer that may be smaller gets at most this part of what is left."""
 
 
 class Account:
@@ -18,6 +36,11 @@ class Account:
     def is_short(self) -> bool:
         return self.used_bytes >= self.limit_bytes
 
+    @property
+    def is_wanted(self) -> bool:
+        """Return True if somebody waits for room."""
+        return bool(self._waiting)
+
     def take(self, count: int) -> None:
         self.used_bytes += count
 
@@ -31,25 +54,110 @@ class Account:
             await self._waiting.park()
 
 
-class Memory(Account):
-    """How many bytes of requests and answers all connections hold; above the limit nobody reads.
+class _Wait(NamedTuple):
+    woken: trio.Event
+    bytes: int
 
-    Answers, and what they are made of, have the same limit once more by themselves: they go when
-    clients take them, but a request that waits for room would not.
-    """
+
+class Memory:
+    """The pool, and the shares of all connections in it."""
 
     def __init__(self, limit_bytes: int) -> None:
-        super().__init__(limit_bytes)
-        self.answers = Account(limit_bytes)
+        self.limit_bytes = limit_bytes
+        self.used_bytes = 0
         self.parsed = Account(limit_bytes)
         """The objects of requests with many items: only other such requests wait for their room."""
+        self._waiting: dict[Share, _Wait] = {}
+
+    @property
+    def left_bytes(self) -> int:
+        return max(0, self.limit_bytes - self.used_bytes)
+
+    @property
+    def missing_bytes(self) -> int:
+        """How much must be given back until the one who waits for most has room; 0 if nobody is."""
+        wanted_bytes = max((wait.bytes for wait in self._waiting.values()), default=0)
+        return max(0, wanted_bytes - self.left_bytes)
+
+    def take(self, count: int) -> None:
+        self.used_bytes += count
+
+    def give_back(self, count: int) -> None:
+        self.used_bytes -= count
+        if count and self._waiting:
+            for wait in self._waiting.values():
+                wait.woken.set()
+
+    async def wait(self, share: "Share", wanted_bytes: int) -> None:
+        """Return when something was given back, to the pool or by the share itself."""
+        assert share not in self._waiting, "only one task of a connection waits at a time"
+        wait = self._waiting[share] = _Wait(trio.Event(), wanted_bytes)
+        try:
+            await wait.woken.wait()
+        finally:
+            del self._waiting[share]
+
+    def wake(self, share: "Share") -> None:
+        wait = self._waiting.get(share)
+        if wait is not None:
+            wait.woken.set()
+
+
+class Share:
+    """What one connection holds. Only one of its tasks waits at a time: the one that reads."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self.held_bytes = 0
+
+    @property
+    def own_bytes(self) -> int:
+        """How much more it may hold without asking."""
+        return max(0, OWN_BYTES - self.held_bytes)
+
+    @property
+    def pool_bytes(self) -> int:
+        """How much of the pool it has."""
+        return max(0, self.held_bytes - OWN_BYTES)
+
+    def hold(self, count: int) -> None:
+        before = self.pool_bytes
+        self.held_bytes += count
+        self._memory.take(self.pool_bytes - before)
+
+    def release(self, count: int) -> None:
+        before = self.pool_bytes
+        self.held_bytes -= count
+        assert self.held_bytes >= 0, self.held_bytes
+        self._memory.give_back(before - self.pool_bytes)
+        self._memory.wake(self)
+
+    def release_all(self) -> None:
+        self.release(self.held_bytes)
+
+    async def room(self, count: int) -> None:
+        """Return when `count` more bytes may be held. What is larger than the pool gets all of it.
+
+        There is no checkpoint between the last look and the return.
+        """
+        memory = self._memory
+        while True:
+            wanted_bytes = min(max(0, count - self.own_bytes), memory.limit_bytes)
+            if wanted_bytes <= memory.left_bytes:
+                return
+            await memory.wait(self, wanted_bytes)
 
     @asynccontextmanager
-    async def reading(self, max_bytes: int) -> AsyncIterator[None]:
-        """Read up to `max_bytes` for an answer inside, once there is room for them."""
-        await self.answers.room()
-        self.answers.take(max_bytes)
+    async def reading(self, max_bytes: int, least_bytes: int = 0) -> AsyncIterator[int]:
+        """Hold room inside for an answer that may be smaller; how many bytes it may have.
+
+        Waits until there is room for `least_bytes`.
+        """
+        await self.room(least_bytes)
+        fair_bytes = max(self.own_bytes, self._memory.left_bytes // ANSWERS_PER_POOL)
+        granted = max(least_bytes, min(max_bytes, fair_bytes))
+        self.hold(granted)
         try:
-            yield
+            yield granted
         finally:
-            self.answers.give_back(max_bytes)
+            self.release(granted)

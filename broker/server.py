@@ -1,7 +1,6 @@
 """The broker's door: listens, gives every connection its task, watches their time limits."""
 
 import logging
-import math
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
@@ -21,10 +20,6 @@ T = TypeVar("T")
 LOGGER: Final = logging.getLogger(__name__)
 
 WATCH_SECONDS: Final = 1.0
-SLOW_SECONDS: Final = 5.0
-"""How long a client may take for an answer when memory is short, and how long it may be short
-because of requests that are not complete: nobody reads, so none of them would ever be."""
-
 OFFLOADED_AT_ONCE: Final = 1
 """Large messages that are parsed or built at the same time: the loop shares the interpreter with
 each of them."""
@@ -69,13 +64,12 @@ class Server:
         self._connections: dict[int, ClientConnection] = {}
         self._count = 0
         self._is_stopping = False
-        self._short_since = math.inf
         self._last_gone = trio.Event()
 
     @property
     def held_bytes(self) -> int:
         """Bytes of requests and answers that are in memory."""
-        return self._memory.used_bytes
+        return sum(connection.held_bytes for connection in self._connections.values())
 
     async def serve(self, host: str, port: int, *, started: Callable[[str, int], None]) -> None:
         """Serve until cancelled. Raises OSError if the address cannot be had."""
@@ -144,17 +138,18 @@ class Server:
                     connection.close_overdue()
                 else:
                     connection.look_after(now)
-            if self._memory.is_short:
-                self._short_since = min(self._short_since, now)
-                self._close_slowest(now)
-            else:
-                self._short_since = math.inf
+            if self._memory.missing_bytes:
+                self._close_costliest(now)
+            if self._memory.parsed.is_wanted:
+                for connection in self._connections.values():
+                    connection.answer_poll()
 
-    def _close_slowest(self, now: float) -> None:
-        """Get memory back from the client that holds most of it and does not get on."""
-        everybody = self._connections.values()
-        slow = [c for c in everybody if now - c.sending_since > SLOW_SECONDS]
-        if not slow and now - self._short_since > SLOW_SECONDS:
-            slow = [c for c in everybody if c.is_inside_request]
-        if slow:
-            max(slow, key=lambda connection: connection.held_bytes).close_slow()
+    def _close_costliest(self, now: float) -> None:
+        """Get the memory that others wait for from the clients that make no use of it."""
+        missing_bytes = self._memory.missing_bytes
+        costs = [(each.cost(now), each) for each in self._connections.values()]
+        for cost, connection in sorted(costs, key=lambda pair: pair[0], reverse=True):
+            if cost == 0 or missing_bytes <= 0:
+                return
+            missing_bytes -= connection.pool_bytes
+            connection.close_slow()

@@ -71,6 +71,12 @@ class FrameReader:
         """Whether bytes of a frame are here that is not complete, once `next_frame` gave None."""
         return self._end > self._start
 
+    @property
+    def missing_bytes(self) -> int:
+        """How much has not been received of the next frame, or of its length."""
+        here = self._end - self._start
+        return max(LENGTH_BYTES, self._size_bytes() or 0) - here
+
     def buffer(self) -> memoryview:
         """Where to receive into: never empty. Only between `next_frame` -> None and `received`."""
         self._make_room()

@@ -38,13 +38,13 @@ class Core:
 ANSWER_ITEM_BYTES: Final = 200
 """What an item of an answer takes, as an object and on the wire."""
 
-SMALL_ANSWER_BYTES: Final = 256 * 1024
+SMALL_ANSWER_BYTES: Final = 64 * 1024
 """An answer of this size is built without asking for room: it counts when it is built."""
 
 
-def _at_once(_max_bytes: int) -> AbstractAsyncContextManager[None]:
+def _at_once(max_bytes: int, _least_bytes: int = 0) -> AbstractAsyncContextManager[int]:
     """Nobody counts what an answer takes."""
-    return nullcontext()
+    return nullcontext(max_bytes)
 
 
 async def _no_account(_size_bytes: int) -> None:
@@ -63,8 +63,9 @@ class RequestContext:
     """The place of the connection, where transactional producers are watched."""
     is_version_known: bool = True
     """False for an ApiVersions request of an unknown version; `api_version` is then 0."""
-    reading: Callable[[int], AbstractAsyncContextManager[None]] = _at_once
-    """Entered by who reads up to so many bytes for an answer: it waits until there is room."""
+    reading: Callable[[int, int], AbstractAsyncContextManager[int]] = _at_once
+    """Entered with the most and the least bytes that an answer may have: it waits until there is
+    room for the least, and gives how many it may have."""
     reserve: Callable[[int], Awaitable[None]] = _no_account
     """Waits until there is room for an answer of about so many bytes. See `expect`."""
 

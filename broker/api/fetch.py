@@ -22,7 +22,7 @@ for `connections.max.idle.ms` at most, whatever `max_wait_ms` says. Kafka lists 
 in the order of their markers, and with OFFSET_OUT_OF_RANGE it does not say where the log is.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -142,30 +142,56 @@ async def _poll(
     min_bytes = min(request.min_bytes, max_bytes)
     longest_ms = context.core.config.connections_max_idle_ms
     deadline = trio.current_time() + min(max(0, request.max_wait_ms), longest_ms) / 1000
-    partitions_bytes = 0
+    partitions_bytes = batch_bytes = 0
     turns = Turns()
     for reading in readings:
         await turns.take()
         partitions_bytes += max(0, reading.wanted.partition_max_bytes)
-    room_bytes = min(max_bytes, partitions_bytes) + len(readings) * ANSWER_ITEM_BYTES
+        if reading.partition is not None:  # one batch is given whatever the request's limits are
+            batch_bytes = max(batch_bytes, reading.partition.log.config.max_message_bytes)
+    items_bytes = least_bytes = len(readings) * ANSWER_ITEM_BYTES
+    wanted_bytes = max(min(max_bytes, partitions_bytes), batch_bytes) + items_bytes
     is_over = False
     while True:
         with context.core.partitions.watch(
             [reading.partition for reading in readings if reading.partition is not None]
         ) as news:
-            async with context.reading(room_bytes):
-                found, size_bytes, is_final = await _read_all(request, readings, max_bytes)
+            async with context.reading(wanted_bytes, least_bytes) as granted_bytes:
+                room_bytes = granted_bytes - items_bytes
+                fits_one = room_bytes >= batch_bytes
+                found, size_bytes, is_final = await _read_all(
+                    request, readings, min(max_bytes, room_bytes), min_one=fits_one
+                )
+            least_bytes = items_bytes
             is_over = is_over or trio.current_time() >= deadline
             if is_final or is_over or size_bytes >= min_bytes:
                 return found
             del found  # it is read again, and may be much
             with context.polling(deadline) as poll:
-                await news.wait()
+                if not (fits_one or size_bytes) and _has_more(request, readings):
+                    # Memory is short, and not one batch has fitted into what was left of it.
+                    one_bytes = items_bytes + batch_bytes
+                    async with context.reading(one_bytes, one_bytes):
+                        least_bytes = one_bytes  # there is room now, and no checkpoint until then
+                else:
+                    await news.wait()
             is_over = poll.cancelled_caught
 
 
+def _has_more(request: FetchRequest, readings: Iterable[Reading]) -> bool:
+    """Return True if a partition has records for the reader."""
+    is_committed = request.isolation_level == READ_COMMITTED
+    for reading in readings:
+        partition = reading.partition
+        if partition is not None:
+            end = partition.last_stable_offset if is_committed else partition.high_watermark
+            if reading.wanted.fetch_offset < end:
+                return True
+    return False
+
+
 async def _read_all(
-    request: FetchRequest, readings: Sequence[Reading], max_bytes: int
+    request: FetchRequest, readings: Sequence[Reading], max_bytes: int, *, min_one: bool
 ) -> tuple[list[PartitionData], int, bool]:
     """One pass over all partitions: what was found, its size, and whether waiting is no use."""
     found = []
@@ -173,7 +199,9 @@ async def _read_all(
     for number, reading in enumerate(readings):
         if number % PARTITIONS_BETWEEN_YIELDS == PARTITIONS_BETWEEN_YIELDS - 1:
             await trio.lowlevel.checkpoint()
-        data = await _read(request, reading, max_bytes - total_bytes, is_first=not total_bytes)
+        data = await _read(
+            request, reading, max_bytes - total_bytes, is_first=min_one and not total_bytes
+        )
         total_bytes += len(data.records or b"")
         is_final = is_final or data.error_code != 0 or data.diverging_epoch.epoch != NONE_YET
         found.append(data)

@@ -21,8 +21,9 @@ CORE = cast(Core, None)  # these handlers need no parts of a broker
 class Asked:
     """Builds requests whose key is a number, and reads the numbers that were answered."""
 
-    def __init__(self) -> None:
-        self._connection = ClientConnection("test")
+    def __init__(self, client_id: str = "test") -> None:
+        """A long `client_id` makes large requests."""
+        self._connection = ClientConnection(client_id)
 
     def frame(self, number: int) -> bytes:
         _, parts = self._connection.request(

@@ -9,7 +9,10 @@ from types import SimpleNamespace
 from typing import Final, cast
 
 import pytest
+import trio
+import trio.testing
 
+from odradek.broker import memory
 from odradek.broker.api.context import ANSWER_ITEM_BYTES, Core, RequestContext
 from odradek.broker.api.fetch import fetch as read_fetch
 from odradek.broker.config import BrokerConfig
@@ -66,9 +69,9 @@ async def test_what_will_be_read_is_counted_before(of_each: int, of_both: int) -
     counted: list[int] = []
 
     @asynccontextmanager
-    async def reading(max_bytes: int) -> AsyncIterator[None]:
+    async def reading(max_bytes: int, least_bytes: int) -> AsyncIterator[int]:
         counted.append(max_bytes)
-        yield
+        yield max_bytes
 
     def unknown(topic: str, index: int) -> Partition:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -89,6 +92,68 @@ async def test_what_will_be_read_is_counted_before(of_each: int, of_both: int) -
         context, FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=7, topics=(topic,))
     )
     assert counted == [of_both + 2 * ANSWER_ITEM_BYTES]
+
+
+class OneBatch:
+    """A partition with one batch of 600 bytes."""
+
+    log = SimpleNamespace(config=SimpleNamespace(max_message_bytes=600))
+    high_watermark = last_stable_offset = 1
+
+    async def read(
+        self, offset: int, max_bytes: int, *, read_committed: bool, min_one: bool
+    ) -> SimpleNamespace:
+        size = 600 if min_one or max_bytes >= 600 else 0
+        return SimpleNamespace(
+            high_watermark=1,
+            last_stable_offset=1,
+            log_start_offset=0,
+            records=bytes(size),
+            aborted=(),
+        )
+
+
+@pytest.mark.parametrize(("is_freed", "expected"), [(True, 600), (False, 0)])
+async def test_a_batch_that_memory_has_no_room_for_is_waited_for_and_then_given(
+    autojump_clock: trio.testing.MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    is_freed: bool,
+    expected: int,
+) -> None:
+    """Neither is memory taken that others hold, nor is a reader told that there is nothing."""
+    monkeypatch.setattr(memory, "OWN_BYTES", 100)
+    pool = memory.Memory(1_000)
+    greedy, honest = memory.Share(pool), memory.Share(pool)
+    greedy.hold(1_000)
+    core = SimpleNamespace(
+        config=BrokerConfig(),
+        partitions=SimpleNamespace(
+            watch=lambda _: nullcontext(SimpleNamespace(wait=trio.sleep_forever)),
+            get=lambda topic, index: OneBatch(),
+        ),
+    )
+    context = RequestContext(
+        core=cast(Core, core), api_version=12, client_id="", host="", reading=honest.reading
+    )
+    wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=10**6)
+    request = FetchRequest(
+        max_wait_ms=1_000,
+        min_bytes=1,
+        max_bytes=10**6,
+        topics=(FetchTopic(topic="t", partitions=(wanted,)),),
+    )
+    async with trio.open_nursery() as nursery:
+
+        async def free() -> None:
+            await trio.sleep(0.5)
+            assert pool.missing_bytes > 0
+            greedy.release_all()
+
+        if is_freed:
+            nursery.start_soon(free)
+        answer = await read_fetch(context, request)
+    assert len(answer.responses[0].partitions[0].records or b"") == expected
+    assert honest.held_bytes == 0
 
 
 def test_the_end_is_no_error_and_beyond_it_is(client: RawClient, topic: str) -> None:
