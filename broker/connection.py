@@ -168,7 +168,8 @@ class ClientConnection:
                         await self._read_requests()
                     self._to_writer.close()
         except* ProtocolError as group:
-            LOGGER.info("connection of %s closed: %s", self.peer, _first(group))
+            error = _first(group)
+            self._log_closed(str(error), cause=_raised_at(error))
         except* trio.BrokenResourceError as group:
             self._was_closed_by_client = not self._is_stopping
             LOGGER.debug("connection of %s was reset", self.peer)
@@ -269,7 +270,7 @@ class ClientConnection:
             why = f"a request was not complete after {self._limits.frame_seconds:g} s"
         else:
             why = f"nothing was asked for {self._limits.idle_seconds:g} s"
-        LOGGER.info("connection of %s closed: %s", self.peer, why)
+        self._log_closed(why, cause=why)
         self._whole.cancel()
 
     def close_slow(self) -> None:
@@ -282,6 +283,10 @@ class ClientConnection:
             else "the client does not read its answers",
         )
         self._whole.cancel()
+
+    def _log_closed(self, why: str, *, cause: str) -> None:
+        """`cause`: what such lines are counted by, so that none hides another (`log_lines.py`)."""
+        LOGGER.info("connection of %s closed: %s", self.peer, why, extra={"cause": cause})
 
     async def _read_requests(self) -> None:
         while not self._is_stopping:
@@ -480,8 +485,16 @@ def _let_go(error: BaseException) -> None:
     clear_frames(error.__traceback__)
 
 
-def _first(group: BaseExceptionGroup[ProtocolError]) -> str:
+def _first(group: BaseExceptionGroup[ProtocolError]) -> BaseException:
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return str(error)
+    return error
+
+
+def _raised_at(error: BaseException) -> str:
+    """The place in the program where an exception was raised: one cause, whatever it names."""
+    where = ""
+    for frame, line in walk_tb(error.__traceback__):
+        where = f"{frame.f_code.co_filename}:{line}"
+    return where

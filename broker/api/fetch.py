@@ -168,7 +168,7 @@ async def _poll(
                 return found
             del found  # it is read again, and may be much
             with context.polling(deadline) as poll:
-                if not (fits_one or size_bytes) and _has_more(request, readings):
+                if not (fits_one or size_bytes) and await _has_more(request, readings):
                     # Memory is short, and not one batch has fitted into what was left of it.
                     one_bytes = items_bytes + batch_bytes
                     async with context.reading(one_bytes, one_bytes):
@@ -178,10 +178,12 @@ async def _poll(
             is_over = poll.cancelled_caught
 
 
-def _has_more(request: FetchRequest, readings: Iterable[Reading]) -> bool:
+async def _has_more(request: FetchRequest, readings: Iterable[Reading]) -> bool:
     """Return True if a partition has records for the reader."""
     is_committed = request.isolation_level == READ_COMMITTED
+    turns = Turns()
     for reading in readings:
+        await turns.take()
         partition = reading.partition
         if partition is not None:
             end = partition.last_stable_offset if is_committed else partition.high_watermark

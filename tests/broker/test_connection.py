@@ -2,6 +2,7 @@
 
 import logging
 import math
+import struct
 from typing import Any
 
 import pytest
@@ -123,6 +124,21 @@ async def test_nonsense_closes_its_connection_with_one_line_and_no_other(
         assert await answers(good, asked, 1) == [1]
     assert len(caplog.messages) == 1
     assert "192.0.2.2:40000 closed" in caplog.messages[0]
+
+
+async def test_lines_about_one_kind_of_nonsense_do_not_hide_those_about_another(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The log counts lines by their cause, and 100 of one kind had hidden the only other."""
+    caplog.set_level(logging.INFO)
+    too_long, unknown = struct.pack(">i", 2**30), struct.pack(">ihhih", 10, 999, 0, 1, 0)
+    async with serving(handlers(echo)) as (network, _):
+        for nonsense in (too_long, too_long, unknown, unknown):
+            client = network.client()
+            client.send(nonsense)
+            await client.closed()
+    causes = [vars(record)["cause"] for record in caplog.records]
+    assert causes[0] == causes[1] != causes[2] == causes[3]
 
 
 @pytest.mark.parametrize("is_deferred", [False, True])
