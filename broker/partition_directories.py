@@ -16,7 +16,7 @@ from typing import Final
 from uuid import UUID
 
 from odradek.broker.env import Disk
-from odradek.broker.storage.identity import Owner, is_empty_log, owner_of
+from odradek.broker.storage.identity import Identity, Owner, is_empty_log, owner_of
 from odradek.broker.topic_partition import TopicPartition, partition_of
 
 LOGGER: Final = logging.getLogger(__name__)
@@ -56,13 +56,18 @@ class PartitionDirectories:
         self._directory = directory
         self._discarded = discarded
 
-    async def check_owner(self, where: TopicPartition, topic_id: UUID) -> None:
-        """Raises `ForeignDirectory` if the directory of a partition is another's, OSError."""
+    async def check_owner(self, where: TopicPartition, topic_id: UUID) -> Identity | None:
+        """Return what the directory of a partition says of itself.
+
+        Raises `ForeignDirectory` if it is another's, OSError.
+        """
         directory = f"{self._directory}/{where}"
-        if self._disk.exists(directory):
-            owner = await owner_of(self._disk, directory)
-            if not owner.may_be(where, topic_id):
-                raise ForeignDirectory(directory, owner, topic_id)
+        if not self._disk.exists(directory):
+            return None
+        owner = await owner_of(self._disk, directory)
+        if not owner.may_be(where, topic_id):
+            raise ForeignDirectory(directory, owner, topic_id)
+        return owner.identity
 
     async def may_be(self, where: TopicPartition, topic_id: UUID) -> bool:
         """Return True if a partition's directory is there and not another's. Raises OSError."""

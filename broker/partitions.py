@@ -175,7 +175,7 @@ class Partitions:
         assert where not in self._partitions, where
         opened = await self.begin()
         directory = f"{self._directory}/{where}"
-        await self._directories.check_owner(where, topic_id)
+        found = await self._directories.check_owner(where, topic_id)
         log, recovered = await Log.open(
             self._files,
             directory,
@@ -187,7 +187,7 @@ class Partitions:
         )
         opened.add(recovered)
         if identity is not None:
-            await self._keep_identity(log, recovered, identity)
+            await self._keep_identity(log, recovered, identity, found)
         partition = Partition(
             topic=topic,
             index=index,
@@ -256,7 +256,9 @@ class Partitions:
             topic, topic_id, index, config, leader_epoch=leader_epoch, identity=identity
         )
 
-    async def _keep_identity(self, log: Log, recovered: Recovered, identity: Identity) -> None:
+    async def _keep_identity(
+        self, log: Log, recovered: Recovered, identity: Identity, found: Identity | None
+    ) -> None:
         """Raises OSError, but not for a log with data, which can be served without it."""
         checkpoint = recovered.checkpoint
         has_data = log.log_end_offset > 0
@@ -265,6 +267,7 @@ class Partitions:
                 self._disk,
                 log.directory,
                 identity,
+                found=found,
                 has_data=has_data,
                 was_flushed=checkpoint is not None and checkpoint.recovery_offset > 0,
             )

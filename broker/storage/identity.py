@@ -76,47 +76,50 @@ def decode_identity(data: bytes | bytearray) -> Identity | None:
 
 async def read_identity(disk: Disk, directory: str) -> Identity | None:
     """Return what a directory says of itself, or None if it does not. Raises OSError."""
-    return decode_identity(await _read(disk, directory))
+    path = f"{directory}/{IDENTITY}"
+    if not disk.exists(path):
+        return None
+    file = disk.open(path)
+    try:
+        return decode_identity(await file.pread(0, file.size))
+    finally:
+        file.close()
 
 
 async def keep_identity(
-    disk: Disk, directory: str, identity: Identity, *, has_data: bool, was_flushed: bool
+    disk: Disk,
+    directory: str,
+    identity: Identity,
+    *,
+    found: Identity | None,
+    has_data: bool,
+    was_flushed: bool,
 ) -> None:
-    """Write the identity of a directory unless it is there already. Raises OSError.
+    """Write the identity of a directory unless it was found there. Raises OSError.
 
     Where there is data the file is on disk on return. An empty log has nothing to lose: the file is
     flushed with the first records (`Log.sync`). `was_flushed` says that this has happened; a broker
     that was killed before may have left records and a file that are in memory only.
     """
-    wanted = encode_identity(identity)
-    if await _read(disk, directory) == wanted:
+    path, beside = f"{directory}/{IDENTITY}", f"{directory}/{BESIDE}"
+    if found == identity:
         if has_data and not was_flushed:
-            await sync_file(disk, f"{directory}/{IDENTITY}")
+            await sync_file(disk, path)
         return
-    beside = f"{directory}/{BESIDE}"
-    if disk.exists(beside):
-        disk.remove(beside)
-    file = disk.open(beside)
+    # a topic may have thousands of empty logs: for those no more calls than there must be
+    written = beside if has_data else path
+    if disk.exists(written):
+        disk.remove(written)
+    file = disk.open(written)
     try:
-        file.append(wanted)
+        file.append(encode_identity(identity))
         if has_data:
             await file.fsync()
     finally:
         file.close()
-    disk.rename(beside, f"{directory}/{IDENTITY}")
     if has_data:
+        disk.rename(beside, path)
         await disk.fsync_dir(directory)
-
-
-async def _read(disk: Disk, directory: str) -> bytes | bytearray:
-    path = f"{directory}/{IDENTITY}"
-    if not disk.exists(path):
-        return b""
-    file = disk.open(path)
-    try:
-        return await file.pread(0, file.size)
-    finally:
-        file.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,7 @@ class Owner:
 
     where: TopicPartition | None = None
     topic_id: UUID | None = None
+    identity: Identity | None = None
 
     def may_be(self, where: TopicPartition, topic_id: UUID) -> bool:
         """Return True unless the directory says that it is another's."""
@@ -142,7 +146,7 @@ async def owner_of(disk: Disk, directory: str) -> Owner:
     """
     identity = await read_identity(disk, directory)
     if identity is not None:
-        return Owner(identity.where, identity.topic_id)
+        return Owner(identity.where, identity.topic_id, identity)
     checkpoint = await read_checkpoint(disk, directory)
     return Owner() if checkpoint is None else Owner(None, checkpoint.topic_id)
 
