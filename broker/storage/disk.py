@@ -212,6 +212,7 @@ class SystemDisk:
 
     def __init__(self) -> None:
         self._threads = Threads()
+        self._boot_id = _boot_id()  # asked for with each of thousands of logs
 
     def open(self, path: str) -> SystemFile:
         return SystemFile(path, self._threads)
@@ -247,11 +248,15 @@ class SystemDisk:
         return shutil.disk_usage(path).free
 
     def boot_id(self) -> str | None:
-        try:
-            with open(BOOT_ID) as file:
-                return file.read().strip() or None
-        except OSError:  # not Linux
-            return None
+        return self._boot_id
+
+
+def _boot_id() -> str | None:
+    try:
+        with open(BOOT_ID) as file:
+            return file.read().strip() or None
+    except OSError:  # not Linux
+        return None
 
 
 def _remove_all(path: str) -> None:
