@@ -14,6 +14,7 @@ from odradek.client.errors import Refused, Retriable, code_of, error_for
 from odradek.client.offsets import fetch_committed, list_offsets
 from odradek.client.txn_admin import TransactionAdmin
 from odradek.client.types import (
+    DECISIONS_DEFAULT,
     EARLIEST,
     LATEST,
     MAX_TIMESTAMP,
@@ -202,7 +203,10 @@ class Admin(TransactionAdmin):
         """The names of all topics, sorted; with `internal` also the brokers' own."""
         found = await self._metadata(None)
         return sorted(
-            topic.name for topic in found if topic.name and (internal or not topic.is_internal)
+            topic.name
+            for topic in found
+            if topic.name
+            and (internal or not (topic.is_internal or topic.name == DECISIONS_DEFAULT))
         )
 
     async def describe_topics(self, *names: str) -> list[TopicDescription]:

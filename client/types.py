@@ -159,6 +159,11 @@ def numbers_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int
     return found
 
 
+DECISIONS_DEFAULT: Final = "odradek-spark-decisions"
+"""The topic in which Spark queries without a transactionalIdPrefix keep their decisions. It counts
+as internal in listings and patterns; whoever names it gets it. A topic of another prefix cannot be
+told from a user's own."""
+
 EARLIEST: Final = -2
 LATEST: Final = -1
 MAX_TIMESTAMP: Final = -3

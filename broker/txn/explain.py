@@ -24,8 +24,16 @@ def why_locked_out(transactional_id: str, transaction: Transaction, now_ms: int)
 def what_happened(
     transactional_id: str, before: Transaction, after: Transaction, now_ms: int
 ) -> str | None:
-    """The line for the log, if the change from `before` to `after` locked a producer out."""
+    """The line for the log, if the change from `before` to `after` locked a producer out.
+
+    A client that starts anew and finds nothing open has ended its earlier instance itself, as a
+    Spark query does with every micro-batch. If that instance lives after all, the refusal of its
+    next request is logged, with the reason.
+    """
     if after.bump is None or after.bump is before.bump:
+        return None
+    is_same = before.client is not None and before.client == after.client
+    if is_same and before.state is not State.ONGOING and _is_new_instance(after.bump.cause):
         return None
     if after.bump.cause is BumpCause.EXHAUSTED:
         old, new = before.producer_id, after.told.producer_id
@@ -82,6 +90,10 @@ def _reason(cause: BumpCause, transaction: Transaction) -> str:
             return f"{_name_of(transaction.client)} closed its last connection"
         case BumpCause.RESUMED:
             return f"{_name_of(transaction.client)} asked for a new epoch"
+
+
+def _is_new_instance(cause: BumpCause) -> bool:
+    return cause in (BumpCause.NEW_INSTANCE, BumpCause.RESUMED)
 
 
 def _name_of(client: ClientIdentity | None) -> str:

@@ -34,6 +34,9 @@ RELAY_MAX_BYTES: Final = 256 * MIB
 BATCH_MAX_BYTES: Final = 1000 * KIB
 """A little below the 1,048,588 bytes that a topic takes unless its max.message.bytes says more."""
 POLL_TIMEOUT_MS: Final = 120_000
+FIRST_CONNECT_MS: Final = 7_000
+"""How long a read or a write that begins looks for a broker: a wrong host is told within ten
+seconds, of which Spark takes its part. What has begun waits longer for a broker that restarts."""
 
 OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
 """What Spark itself puts among the options."""

@@ -26,8 +26,8 @@ from odradek.client.spark.offsets import (
     resolve,
     split_plan,
 )
-from odradek.client.spark.options import ReadOptions, Topics
-from odradek.client.types import FetchedBatch, TopicPartition
+from odradek.client.spark.options import FIRST_CONNECT_MS, ReadOptions, Topics
+from odradek.client.types import DECISIONS_DEFAULT, FetchedBatch, TopicPartition
 from odradek.protocol.errors import KafkaError
 
 CHUNK_BYTES: Final = 4 * MIB
@@ -49,7 +49,8 @@ class PartitionOffsets:
 
     def __init__(self, options: ReadOptions) -> None:
         self._topics = options.topics
-        self._consumer = Consumer(options.bootstrap, **options.consumer)
+        begun: ConsumerOptions = {**options.consumer, "first_connect_ms": FIRST_CONNECT_MS}
+        self._consumer = Consumer(options.bootstrap, **begun)
 
     def __enter__(self) -> Self:
         self._consumer.__enter__()
@@ -90,7 +91,8 @@ class TopicMissing(ValueError):
 def choose_topics(topics: Topics, there: list[str], *, allow_missing: bool) -> list[str]:
     """Those of the topics there are that were asked for. Raises `TopicMissing`."""
     if topics.pattern is not None:
-        return [name for name in there if topics.pattern.fullmatch(name)]
+        found = [name for name in there if topics.pattern.fullmatch(name)]
+        return [name for name in found if name != DECISIONS_DEFAULT]
     wanted = sorted(topics.subscribed or ())
     missing = [name for name in wanted if name not in there]
     if missing and not allow_missing:

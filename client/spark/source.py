@@ -10,7 +10,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from odradek.client.spark.columns import read_schema
-from odradek.client.spark.options import read_options, write_options
+from odradek.client.spark.options import OptionError, read_options, write_options
 from odradek.client.spark.reader import BatchReader
 from odradek.client.spark.stream_reader import StreamReader
 from odradek.client.spark.writer import BatchWriter, StreamWriter
@@ -39,8 +39,14 @@ class OdradekSource(DataSource):
         return StreamReader(read_options(self.options, "stream"), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """`overwrite` appends as well, as the connector's complete mode does: topics only grow."""
+        if overwrite:
+            raise OptionError(
+                "Save mode Overwrite not allowed for Kafka. Allowed save modes are Append and "
+                'ErrorIfExists (default). Here: say .mode("append"); to begin anew, delete the '
+                "topic first."
+            )
         return BatchWriter(write_options(self.options, "batch"), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """`overwrite` is output mode complete, which appends, as in the connector."""
         return StreamWriter(write_options(self.options, "stream"), schema)

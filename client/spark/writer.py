@@ -19,9 +19,10 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from odradek.client.blocking import Producer
+from odradek.client.config import ClientOptions
 from odradek.client.spark.columns import check_write_schema
 from odradek.client.spark.messages import CommitRefused, RelayMessage, checked
-from odradek.client.spark.options import WriteOptions
+from odradek.client.spark.options import FIRST_CONNECT_MS, WriteOptions
 from odradek.client.spark.relay import Relay
 from odradek.client.spark.task_encoder import encode_rows
 
@@ -37,7 +38,11 @@ def encode_task(
     """A task's rows as the message that commit gets."""
     # Rows without keys begin at another partition in every task and micro-batch.
     first_partition = _task().partitionId() + (batch_id or 0)
-    with Producer(options.bootstrap, **options.client) as producer:
+    begins = batch_id is None or batch_id == 0 or options.application is not None
+    client: ClientOptions = {**options.client}
+    if begins:
+        client["first_connect_ms"] = FIRST_CONNECT_MS
+    with Producer(options.bootstrap, **client) as producer:
         encoded = encode_rows(
             batches,
             options,

@@ -156,3 +156,9 @@ def test_mistakes_are_told_in_a_sentence(
     assert result.exit_code == status, result.output
     assert said in result.stderr
     assert "Traceback" not in result.output
+
+
+def test_the_decisions_of_spark_queries_are_listed_with_what_is_internal(run: Run) -> None:
+    run.said("topic", "create", "odradek-spark-decisions", "--if-not-exists")
+    assert "odradek-spark-decisions" not in run.said("topic", "list").splitlines()
+    assert "odradek-spark-decisions" in run.said("topic", "list", "--internal").splitlines()

@@ -45,6 +45,20 @@ async def test_an_instance_that_replaces_an_idle_one_is_one_line(
     assert "a new instance from 10.0.0.8" in caplog.text
 
 
+async def test_a_client_that_starts_anew_with_nothing_open_is_not_logged_as_fencing(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="odradek.txn"):
+        former = await world.init()
+        me = await world.init()
+        assert caplog.records == []
+        await world.add(me, P0)
+        await world.init()
+    assert len(caplog.records) == 1  # a transaction was open
+    with pytest.raises(KafkaError, match=r"a new instance from .* started"):
+        await world.add(former, P0)
+
+
 async def test_what_a_transaction_is_doing_can_be_asked(world: World) -> None:
     me = await world.init()
     await world.add(me, P0)

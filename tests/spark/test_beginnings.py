@@ -1,0 +1,68 @@
+"""What is told when a read or a write begins: a mode that is not there, a host that is wrong."""
+
+from types import SimpleNamespace
+
+import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from odradek.client.errors import Disconnected
+from odradek.client.spark import reader, writer
+from odradek.client.spark.options import (
+    PREFIX_DEFAULT,
+    OptionError,
+    Topics,
+    read_options,
+    write_options,
+)
+from odradek.client.spark.reader import PartitionOffsets, choose_topics
+from odradek.client.spark.relay import Relay
+from odradek.client.spark.source import OdradekSource
+from odradek.client.spark.writer import encode_task
+from odradek.client.types import DECISIONS_DEFAULT
+
+NOWHERE = {"kafka.bootstrap.servers": "127.0.0.1:1"}
+VALUES = StructType([StructField("value", BinaryType())])
+
+
+def test_a_batch_that_would_overwrite_a_topic_is_refused_as_the_connector_does() -> None:
+    source = OdradekSource({**NOWHERE, "topic": "t"})
+    with pytest.raises(OptionError, match=r"^Save mode Overwrite not allowed for Kafka\. Allowed"):
+        source.writer(VALUES, True)
+    assert source.writer(VALUES, False) is not None
+
+
+def test_a_read_from_a_wrong_host_is_told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "FIRST_CONNECT_MS", 30)
+    options = read_options({**NOWHERE, "subscribe": "t"}, "batch")
+    with (
+        PartitionOffsets(options) as broker,
+        pytest.raises(Disconnected, match=r"127\.0\.0\.1:1 .*no broker was reached within 30 ms"),
+    ):
+        broker.partitions()
+
+
+@pytest.mark.parametrize("batch_id", [None, 0])
+def test_a_write_to_a_wrong_host_is_told_soon(
+    monkeypatch: pytest.MonkeyPatch, batch_id: int | None
+) -> None:
+    monkeypatch.setattr(writer, "FIRST_CONNECT_MS", 30)
+    monkeypatch.setattr(writer, "_task", lambda: SimpleNamespace(partitionId=lambda: 0))
+    monkeypatch.setattr(
+        writer, "encode_rows", lambda *_, count_partitions, **__: count_partitions("t")
+    )
+    with pytest.raises(Disconnected, match="no broker was reached within 30 ms"):
+        encode_task(iter(()), write_options({**NOWHERE, "topic": "t"}, "batch"), "w", batch_id)
+
+
+def test_a_pattern_does_not_read_the_decisions_of_the_sink() -> None:
+    everything = read_options({**NOWHERE, "subscribePattern": ".*"}, "batch").topics
+    there = ["flights", DECISIONS_DEFAULT]
+    assert choose_topics(everything, there, allow_missing=False) == ["flights"]
+    named = Topics(subscribed=(DECISIONS_DEFAULT,))
+    assert choose_topics(named, there, allow_missing=False) == [DECISIONS_DEFAULT]
+
+
+def test_the_topic_that_counts_as_internal_is_the_one_that_the_sink_writes() -> None:
+    options = write_options({**NOWHERE, "topic": "t"}, "batch")
+    assert options.prefix == PREFIX_DEFAULT
+    assert Relay(options, "w").decisions.topic == DECISIONS_DEFAULT
