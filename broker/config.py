@@ -9,6 +9,7 @@ members. Ours are `log.flush` (`ack` or `os`: whether an answer waits for the di
 `log.scrub.interval.ms` and `log.scrub.max.bytes.per.second` (how often and how fast sealed segments
 are read through for damage), `connections.max.frame.ms` (how long a request may take to arrive),
 `socket.response.max.bytes` (how large an answer may be; a Fetch has `fetch.max.bytes`),
+`max.broker.partitions` (how many partitions all topics may have together, but the internal ones),
 `transaction.concurrent.wait.ms` (how long CONCURRENT_TRANSACTIONS is held back) and
 `transaction.abort.on.disconnect` (whether a transaction ends with its producer's last connection).
 """
@@ -59,6 +60,7 @@ class BrokerConfig:
 
     # topics
     num_partitions: int = int32(4, low=1, high=PARTITIONS_MAX)
+    max_broker_partitions: int = int32(20_000, low=1)
     auto_create_topics_enable: bool = boolean(True)
     delete_topic_enable: bool = boolean(True)
     default_replication_factor: int = int32(1, low=1, high=1, why=ONE_BROKER)

@@ -33,13 +33,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from traceback import clear_frames, walk_tb
 from typing import Any, Final
 
 import trio
 
 from odradek.broker.api.context import Core, Deferred, Handler, RequestContext
 from odradek.broker.env import Buffer, Connection, Offload, OtherEnd, inline
+from odradek.broker.failures import failed_in, first, let_go, raised_at
 from odradek.broker.memory import Memory, Share
 from odradek.broker.txn.presence import Seat
 from odradek.protocol.api import Api
@@ -168,12 +168,12 @@ class ClientConnection:
                         await self._read_requests()
                     self._to_writer.close()
         except* ProtocolError as group:
-            error = _first(group)
-            self._log_closed(str(error), cause=_raised_at(error))
+            error = first(group)
+            self._log_closed(str(error), cause=raised_at(error))
         except* trio.BrokenResourceError as group:
             self._was_closed_by_client = not self._is_stopping
             LOGGER.debug("connection of %s was reset", self.peer)
-            _let_go(group)
+            let_go(group)
         except* _OurBug:
             pass  # its traceback is in the log
         finally:
@@ -390,7 +390,7 @@ class ClientConnection:
         except ProtocolError:
             raise
         except Exception as error:
-            if isinstance(error, AssertionError) and _failed_in(error).startswith(INVARIANTS):
+            if isinstance(error, AssertionError) and failed_in(error).startswith(INVARIANTS):
                 LOGGER.critical("an invariant is broken, and the broker stops: %s", error)
                 raise
             LOGGER.exception(
@@ -464,37 +464,3 @@ class ClientConnection:
 
 class _OurBug(Exception):
     """Has been logged with its traceback; it only ends the connection."""
-
-
-def _failed_in(error: BaseException) -> str:
-    """The module in which an exception was raised."""
-    module = ""
-    for frame, _ in walk_tb(error.__traceback__):
-        module = frame.f_globals["__name__"]
-    return module
-
-
-def _let_go(error: BaseException) -> None:
-    """Forget what the functions had in hand that it went through: an answer, say.
-
-    A nursery leaves an error in a cycle, which may stay until long after.
-    """
-    if isinstance(error, BaseExceptionGroup):
-        for each in error.exceptions:
-            _let_go(each)
-    clear_frames(error.__traceback__)
-
-
-def _first(group: BaseExceptionGroup[ProtocolError]) -> BaseException:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
-
-
-def _raised_at(error: BaseException) -> str:
-    """The place in the program where an exception was raised: one cause, whatever it names."""
-    where = ""
-    for frame, line in walk_tb(error.__traceback__):
-        where = f"{frame.f_code.co_filename}:{line}"
-    return where

@@ -33,6 +33,7 @@ from odradek.broker.cluster.new_topic import (
     check_growth,
     check_name,
     check_replicas,
+    check_room,
     not_hosted,
     planned_partition_count,
 )
@@ -226,6 +227,7 @@ class Controller:
             check_growth(name, have, total_count, None if replicas is None else len(replicas))
             for brokers in replicas or ():
                 check_replicas(brokers, self._broker_ids())
+            self._check_room(total_count - have)
             if validate_only:
                 return
             added = self._partitions(total_count - have)
@@ -285,10 +287,14 @@ class Controller:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, not_hosted(name))
         return topic
 
+    def _check_room(self, added: int) -> None:
+        check_room(self.image.partition_count, added, self._config.max_broker_partitions)
+
     def _planned(self, wanted: NewTopic) -> TopicImage:
         count = planned_partition_count(
             wanted, default=self._config.num_partitions, brokers=self._broker_ids()
         )
+        self._check_room(count)
         return TopicImage(
             name=wanted.name,
             topic_id=self._new_uuid(),

@@ -42,6 +42,8 @@ class ClusterImage:
     brokers: tuple[BrokerImage, ...]
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     names: Mapping[UUID, str] = field(default_factory=dict)
+    partition_count: int = 0
+    """Of all topics but the internal ones."""
 
     def broker(self, node_id: int) -> BrokerImage:
         return next(broker for broker in self.brokers if broker.node_id == node_id)
@@ -68,4 +70,5 @@ class ClusterImage:
             self,
             topics=MappingProxyType(ordered),
             names=MappingProxyType({topic.topic_id: name for name, topic in ordered.items()}),
+            partition_count=sum(len(t.partitions) for t in ordered.values() if not t.is_internal),
         )

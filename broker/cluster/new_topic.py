@@ -69,6 +69,16 @@ def check_partition_count(count: int) -> None:
     raise KafkaError(ErrorCode.INVALID_PARTITIONS, phrase + limits)
 
 
+def check_room(have: int, added: int, limit: int) -> None:
+    """POLICY_VIOLATION if all topics together would have too many partitions."""
+    if have + added > limit:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"All topics together have {have} partitions, and {added} more would be above "
+            f"max.broker.partitions, which is {limit}. Delete topics, or raise it.",
+        )
+
+
 def check_replication_factor(factor: int, broker_count: int) -> None:
     """INVALID_REPLICATION_FACTOR unless there are as many brokers; -1 is the default."""
     if factor != -1 and factor < 1:

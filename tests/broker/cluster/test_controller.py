@@ -278,3 +278,21 @@ async def test_a_disk_that_cannot_make_the_logs_makes_no_topic(world: World) -> 
     assert controller.image.topics == {}
     world.logs.failure = None
     await controller.create_topic(NewTopic(name="t"))
+
+
+async def test_all_topics_together_have_a_bounded_number_of_partitions(world: World) -> None:
+    """Seen: 199,000 names in one Metadata request made as many topics, and there was no end."""
+    controller = await world.controller(
+        from_properties({"max.broker.partitions": "10", "num.partitions": "4"})
+    )
+    await controller.ensure_topic("a")
+    await controller.create_topic(NewTopic(name="b", partition_count=3))
+    assert await refusal(controller.ensure_topic("c")) is ErrorCode.POLICY_VIOLATION
+    assert await refusal(controller.create_topic(NewTopic(name="c"))) is ErrorCode.POLICY_VIOLATION
+    assert await refusal(controller.create_partitions("b", 7)) is ErrorCode.POLICY_VIOLATION
+    await controller.create_partitions("b", 6)
+    assert await refusal(controller.create_partitions("b", 7)) is ErrorCode.POLICY_VIOLATION
+    await controller.ensure_state_topic(CONSUMER_OFFSETS_TOPIC)
+    await controller.delete_topic("a")
+    again = await world.controller(from_properties({"max.broker.partitions": "10"}))
+    assert len((await again.ensure_topic("c")).partitions) == 4
