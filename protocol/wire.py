@@ -32,6 +32,9 @@ from odradek.protocol.streams import TooManyItemsError as TooManyItemsError
 T = TypeVar("T")
 
 TAGGED_FIELD_MAX_BYTES: Final = 128 * 1024
+STRING_MAX_BYTES: Final = 2**15 - 1
+"""Kafka's limit, in every version. A length of 16 bits cannot say more, a varint could: a name of
+100 MB, say, which would be hashed character by character."""
 VARINT_MAX_BYTES: Final = 5
 
 
@@ -153,6 +156,8 @@ class Text(Lengthed):
         size = self.parse_size(stream, context, path)
         if size is None:
             return None
+        if size > STRING_MAX_BYTES:
+            raise ProtocolError(f"a string has {size} bytes, of at most {STRING_MAX_BYTES}")
         try:
             return str(stream.view(size), "utf-8")
         except UnicodeDecodeError as error:

@@ -157,14 +157,6 @@ _OF_PARTITIONS: Final = (
         ours=r"(?P<what>offset v\d+ t-0 at -3 committed -> NONE) \d+",
     ),
     Difference(
-        name="a string of more than 32,767 bytes is answered",
-        reason="Flexible versions can carry it; Kafka closes the connection. An error tells more"
-        " and lets the requests behind it be answered.",
-        story=r"bad_input\.(ids_that_nobody_has\[.*kind=long\]|new_ids_that_are_too_long\[.*)",
-        kafka=r"(?P<what>.*) -> closed",
-        ours=r"(?P<what>.*) -> .*INVALID_REQUEST",
-    ),
-    Difference(
         name="a group id has at most 1 KiB",
         reason="It is kept in memory, and anybody may send one.",
         story=r"bad_contents\.offsets_of_any_kind.*",

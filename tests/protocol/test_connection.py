@@ -10,7 +10,12 @@ import pytest
 
 from odradek.protocol.api import Api
 from odradek.protocol.apis import APIS
-from odradek.protocol.apis.metadata import METADATA, MetadataRequest, MetadataResponse
+from odradek.protocol.apis.metadata import (
+    METADATA,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
 from odradek.protocol.apis.produce import (
     PRODUCE,
     PartitionProduceData,
@@ -337,6 +342,19 @@ def test_a_tagged_field_cannot_be_read_beyond_its_end() -> None:
     one_tag, number_0, two_bytes = b"\x01", b"\x00", b"\x02"
     with pytest.raises(ProtocolError, match="inside a number"):
         parse(Outer, 0, True, one_tag + number_0 + two_bytes + bytes(8))
+
+
+@pytest.mark.parametrize("size", [2**15 - 1, 2**15])
+def test_a_string_is_as_long_as_in_kafka_in_every_version(size: int) -> None:
+    """A name of 100 MB was hashed character by character, and everybody waited."""
+    wanted = MetadataRequest(topics=(MetadataRequestTopic(name="n" * size),))
+    _, buffers = ClientConnection("c").request(METADATA, 12, wanted)
+    frame = b"".join(buffers)[4:]
+    if size < 2**15:
+        assert ServerConnection().parse(frame).body == wanted
+        return
+    with pytest.raises(ProtocolError, match="a string has 32768 bytes"):
+        ServerConnection().parse(frame)
 
 
 def test_an_answer_of_many_items_is_not_built_at_once() -> None:
