@@ -3,7 +3,7 @@
 What there is to do about transactions is in `txn_admin.py`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from types import MappingProxyType, TracebackType
 from typing import Final, Literal, Self, Unpack
 
@@ -52,6 +52,7 @@ from odradek.protocol.apis.topics import (
 )
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schema import ZERO_UUID
+from odradek.protocol.text import shortened
 
 OffsetSpec = Literal["earliest", "latest", "max_timestamp"] | int
 
@@ -132,9 +133,11 @@ class Admin(TransactionAdmin):
             answer = await self._cluster.ask(await self._controller(), CREATE_TOPICS, request)
             for one in answer.topics:
                 if one.error_code == ErrorCode.NONE:
-                    del rest[one.name]
+                    rest.pop(one.name, None)
             for one in answer.topics:
-                self._check(one.error_code, f"creating the topic {one.name!r}", one.error_message)
+                doing = f"creating the topic {shortened(one.name)!r}"
+                self._check(one.error_code, doing, one.error_message)
+            _check_complete(rest, (), "creating topics")
 
         names = list(rest)
         if names:
@@ -168,12 +171,13 @@ class Admin(TransactionAdmin):
             answer = await self._cluster.ask(await self._controller(), DELETE_TOPICS, request)
             for one in answer.responses:
                 if one.error_code == ErrorCode.NONE and one.name is not None:
-                    del rest[one.name]
+                    rest.pop(one.name, None)
             for one in answer.responses:
-                doing = f"deleting the topic {one.name!r}"
+                doing = f"deleting the topic {shortened(one.name or '')!r}"
                 if one.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     raise Refused(f"{doing}: there is no such topic", code=code_of(one.error_code))
                 self._check(one.error_code, doing, one.error_message)
+            _check_complete(rest, (), "deleting topics")
 
         if names:
             await self._cluster.retrying("deleting topics", attempt)
@@ -196,6 +200,8 @@ class Admin(TransactionAdmin):
                 if one.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     raise Refused(f"{doing}: there is no such topic", code=code_of(one.error_code))
                 self._check(one.error_code, doing, one.error_message)
+
+            _check_complete((topic,), {one.name for one in answer.results}, doing)
 
         await self._cluster.retrying(doing, attempt)
 
@@ -226,7 +232,11 @@ class Admin(TransactionAdmin):
                 raise Retriable("the metadata was asked for by somebody else")
             for topic in answer.topics:
                 if topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    self._check(topic.error_code, f"describing the topic {topic.name!r}", None)
+                    self._check(
+                        topic.error_code,
+                        f"describing the topic {shortened(topic.name or '')!r}",
+                        None,
+                    )
             return answer.topics
 
         return await self._cluster.retrying("reading the cluster's metadata", attempt)
@@ -287,10 +297,12 @@ class Admin(TransactionAdmin):
         async def attempt() -> dict[str, dict[str, ConfigEntry]]:
             answer = await self._cluster.ask(node_id, DESCRIBE_CONFIGS, request)
             for one in answer.results:
-                doing = f"reading the settings of {one.resource_name!r}"
+                doing = f"reading the settings of {shortened(one.resource_name)!r}"
                 if one.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     raise Refused(f"{doing}: there is no such topic", code=code_of(one.error_code))
                 self._check(one.error_code, doing, one.error_message)
+            there = {one.resource_name for one in answer.results}
+            _check_complete(names, there, "reading settings")
             return {
                 one.resource_name: {
                     entry.name: ConfigEntry(
@@ -336,6 +348,13 @@ class Admin(TransactionAdmin):
             self._cluster.metadata.controller_id = -1
         if number != ErrorCode.NONE:
             raise error_for(code_of(number), doing, said)
+
+
+def _check_complete(asked: Iterable[str], answered: Container[str], doing: str) -> None:
+    """Raise `Retriable` if an answer leaves out something: nothing is known of it then."""
+    for name in asked:
+        if name not in answered:
+            raise Retriable(f"{doing}: the broker's answer leaves out {name!r}")
 
 
 def _creatable(topic: NewTopic) -> CreatableTopic:

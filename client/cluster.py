@@ -28,7 +28,7 @@ from odradek.client.errors import (
 )
 from odradek.client.journal import Journal
 from odradek.client.link import Link, Refresh, first_cause
-from odradek.client.metadata import Metadata, Node, Topic
+from odradek.client.metadata import Metadata, Node, Topic, checked
 from odradek.client.types import TopicPartition
 from odradek.protocol.api import Api
 from odradek.protocol.apis.coordinator import FIND_COORDINATOR, FindCoordinatorRequest
@@ -315,7 +315,7 @@ class Cluster:
                 attempt.set()
             if connection.lost_answers:
                 self.journal.lost(connection.peer, connection.why_closed)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # what a name may have, IDNA says
             link.error = Disconnected(
                 f"no connection to {host}:{port} ({first_cause(error)}); "
                 f"see whether a broker listens there"
@@ -438,14 +438,14 @@ class Cluster:
         version = connection.version_of(FIND_COORDINATOR)
         request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=(key,))
         answer = await connection.request(FIND_COORDINATOR, version, request)
+        doing = f"looking for the coordinator of {key!r}"
+        found: Any = answer
         if version >= MANY_COORDINATORS_SINCE:
-            found = answer.coordinators[0]
-            number, said = found.error_code, found.error_message
-            node = Node(found.node_id, found.host, found.port)
-        else:
-            number, said = answer.error_code, answer.error_message
-            node = Node(answer.node_id, answer.host, answer.port)
-        self.check(number, f"looking for the coordinator of {key!r}", said)
+            found = next((one for one in answer.coordinators if one.key == key), None)
+        if found is None:
+            raise Retriable(f"{doing}: the broker's answer leaves it out")
+        self.check(found.error_code, doing, found.error_message)
+        node = checked(Node(found.node_id, found.host, found.port))
         self.metadata.nodes.setdefault(node.node_id, node)
         self._coordinators[(kind, key)] = node.node_id
         return node.node_id
@@ -465,8 +465,8 @@ class Cluster:
             request = FindCoordinatorRequest(key="", key_type=kind, coordinator_keys=some)
             answer = await connection.request(FIND_COORDINATOR, version, request)
             for found in answer.coordinators:
-                if found.error_code == ErrorCode.NONE:
-                    node = Node(found.node_id, found.host, found.port)
+                if found.error_code == ErrorCode.NONE and found.key in some:
+                    node = checked(Node(found.node_id, found.host, found.port))
                     self.metadata.nodes.setdefault(node.node_id, node)
                     self._coordinators[(kind, found.key)] = node.node_id
 

@@ -9,6 +9,7 @@ happened and what to do.
 from typing import Final, Self
 
 from odradek.protocol.errors import PHRASES, RETRIABLE, ErrorCode
+from odradek.protocol.text import shortened
 
 
 class OdradekError(Exception):
@@ -179,7 +180,7 @@ def explain(code: ErrorCode, doing: str, said: str | None = None) -> str:
     """
     sentence = f"{doing}: the broker answered {code.name}"
     if said:
-        sentence += f" ({said.rstrip('. ')})"
+        sentence += f" ({shortened(said.rstrip('. '))})"
     advice = _ADVICE.get(code)
     own_words = (said or "").removeprefix(PHRASES.get(code, "")).strip(". ")
     if ". " in own_words:

@@ -286,9 +286,13 @@ class Fetcher:
         try:
             with scope:
                 asked = {one.name: (one, one.fetch_offset) for one in readers}
+                soon = trio.current_time() + self._config.fetch_max_wait_ms / 2000
                 answer = await self._ask(node_id, readers)
                 self._take(answer, asked)
-                self._backoff.count = 0
+                if any(one.fetch_offset != offset for one, offset in asked.values()):
+                    self._backoff.count = 0
+                elif trio.current_time() < soon:  # it did not wait for something to send
+                    await trio.sleep(self._backoff.next_seconds())
             if scope.cancelled_caught:
                 self._cluster.drop_connection(node_id, PURPOSE)
         except Retriable as error:

@@ -23,7 +23,7 @@ class Refresh:
         self.error: OdradekError | None = None
 
 
-def first_cause(error: OSError) -> str:
+def first_cause(error: Exception) -> str:
     """trio tries several addresses and raises one error for all of them."""
     cause = error.__cause__
     first = cause.exceptions[0] if isinstance(cause, BaseExceptionGroup) else error

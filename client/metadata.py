@@ -8,6 +8,7 @@ from odradek.client.errors import OdradekError, Refused, Retriable, code_of
 from odradek.client.types import TopicPartition
 from odradek.protocol.apis.metadata import MetadataResponse, MetadataResponseTopic
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.text import shortened
 
 LEADER_MOVED: Final = frozenset(
     {
@@ -25,11 +26,26 @@ LEADER_MOVED: Final = frozenset(
 """Answers after which it is to be asked again who leads a partition."""
 
 
+HOST_MAX: Final = 255
+"""The longest name of a host (RFC 1035)."""
+PORT_MAX: Final = 65535
+
+
 class Node(NamedTuple):
     node_id: int
     host: str
     port: int
     rack: str | None = None
+
+
+def checked(node: Node) -> Node:
+    """Return `node`. Raises `Retriable` if it has an address that no broker can have."""
+    if node.node_id < 0 or not 0 < len(node.host) <= HOST_MAX or not 0 < node.port <= PORT_MAX:
+        raise Retriable(
+            f"the broker's answer gives the broker {node.node_id} the address "
+            f"{shortened(node.host)!r}, port {node.port}, which is none"
+        )
+    return node
 
 
 class Leader(NamedTuple):
@@ -79,14 +95,20 @@ class Metadata:
         return Retriable(f"{partition} has no leader", code=ErrorCode.LEADER_NOT_AVAILABLE)
 
     def learn(self, answer: MetadataResponse, now: float) -> list[int]:
-        """Take an answer in; the nodes that have another address than before."""
+        """Take an answer in; the nodes that have another address than before.
+
+        Raises `Retriable`, and nothing is taken in, for an answer that cannot be true.
+        """
+        known = {
+            broker.node_id: checked(Node(broker.node_id, broker.host, broker.port, broker.rack))
+            for broker in answer.brokers
+        }
+        for topic in answer.topics:
+            if any(one.partition_index < 0 for one in topic.partitions):
+                raise Retriable("the broker's answer has a topic with a negative partition")
         self.learned_at = now
         self.cluster_id = answer.cluster_id
         self.controller_id = answer.controller_id
-        known = {
-            broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack)
-            for broker in answer.brokers
-        }
         moved = list(self._moved(known))
         self.nodes = known
         for topic in answer.topics:

@@ -3,16 +3,18 @@
 Consumers and admins share these. All of them retry until their time is over.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Final
 
 import trio
 
 from odradek.client.cluster import COORDINATOR_MOVED, GROUP, Cluster
 from odradek.client.config import Isolation
-from odradek.client.errors import OdradekError
+from odradek.client.errors import OdradekError, Retriable
 from odradek.client.metadata import LEADER_MOVED
 from odradek.client.types import (
+    EARLIEST,
+    LATEST,
     GroupMetadata,
     OffsetAndMetadata,
     OffsetAndTimestamp,
@@ -43,6 +45,7 @@ from odradek.protocol.apis.offsets import (
 
 CONSUMER: Final = -1
 """The replica id of whoever is none."""
+NO_OFFSET: Final = -1
 WITH_NAMES: Final = 9
 """From version 10 on OffsetCommit and OffsetFetch say topics by id."""
 
@@ -117,11 +120,25 @@ async def _ask_leader(
     for topic_answer in answer.topics:
         for one in topic_answer.partitions:
             name = TopicPartition(topic_answer.name, one.partition_index)
+            if name not in spec:
+                continue
             if one.error_code in LEADER_MOVED:
                 cluster.metadata.forget_age()
             cluster.check(one.error_code, f"looking up an offset of {name}")
+            if one.offset < (0 if spec[name] in (EARLIEST, LATEST) else NO_OFFSET):
+                raise Retriable(f"the broker's answer gives {name} the offset {one.offset}")
             found[name] = OffsetAndTimestamp(one.offset, one.timestamp, one.leader_epoch)
+    _check_complete(spec, found, "looking up offsets")
     return found
+
+
+def _check_complete(
+    asked: Iterable[TopicPartition], answered: Container[TopicPartition], doing: str
+) -> None:
+    """Raise `Retriable` if an answer leaves out a partition: nothing is known of it then."""
+    for name in asked:
+        if name not in answered:
+            raise Retriable(f"{doing}: the broker's answer leaves out {name}")
 
 
 async def commit_offsets(
@@ -157,9 +174,12 @@ async def commit_offsets(
         answer = await cluster.ask_coordinator(
             GROUP, group.group_id, OFFSET_COMMIT, request, at_most=WITH_NAMES
         )
+        stored = set()
         for topic_answer in answer.topics:
             for one in topic_answer.partitions:
                 _check_group(cluster, group.group_id, one.error_code, doing)
+                stored.add(TopicPartition(topic_answer.name, one.partition_index))
+        _check_complete(offsets, stored, doing)
 
     if offsets:
         await cluster.retrying(doing, attempt)
@@ -194,7 +214,11 @@ async def fetch_committed(
         answer = await cluster.ask_coordinator(
             GROUP, group_id, OFFSET_FETCH, request, at_most=WITH_NAMES
         )
-        return _stored_in(cluster, group_id, answer, doing)
+        found = _stored_in(cluster, group_id, answer, doing)
+        if numbers is not None:
+            wanted = [TopicPartition(name, one) for name, ones in numbers.items() for one in ones]
+            _check_complete(wanted, found, doing)
+        return {name: one for name, one in found.items() if one.offset >= 0}
 
     return await cluster.retrying(doing, attempt, timeout_ms=timeout_ms)
 
@@ -224,17 +248,24 @@ def _fetch_request(
 def _stored_in(
     cluster: Cluster, group_id: str, answer: OffsetFetchResponse, doing: str
 ) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What an answer says of every partition that is in it; the offset -1 stands for none."""
     _check_group(cluster, group_id, answer.error_code, doing)
     stored: dict[TopicPartition, OffsetAndMetadata] = {}
     for group in answer.groups:
         _check_group(cluster, group_id, group.error_code, doing)
     topics: list[OffsetFetchResponseTopic | OffsetFetchResponseTopics] = [*answer.topics]
-    topics += [topic for group in answer.groups for topic in group.topics]
+    topics += [
+        topic for group in answer.groups if group.group_id == group_id for topic in group.topics
+    ]
     for topic in topics:
         for one in topic.partitions:
             _check_group(cluster, group_id, one.error_code, doing)
-            if one.committed_offset >= 0:
-                stored[TopicPartition(topic.name, one.partition_index)] = OffsetAndMetadata(
-                    one.committed_offset, one.metadata or "", one.committed_leader_epoch
+            name = TopicPartition(topic.name, one.partition_index)
+            if one.committed_offset < NO_OFFSET:
+                raise Retriable(
+                    f"{doing}: the broker's answer gives {name} the offset {one.committed_offset}"
                 )
+            stored[name] = OffsetAndMetadata(
+                one.committed_offset, one.metadata or "", one.committed_leader_epoch
+            )
     return stored

@@ -459,7 +459,7 @@ class Sender:
         """Whether there was an answer; who needs one tries again, until the batches' deadline."""
         try:
             await self._cluster.refresh(topics)
-        except Retriable:
+        except OdradekError:  # also Refused: a broker may come back with other versions
             return False
         return True
 
