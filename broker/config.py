@@ -7,7 +7,8 @@ Differs from Kafka: `num.partitions` is 4; state topics have one replica, as the
 `group.initial.rebalance.delay.ms` is 0, as in Kafka's own quick start; a group has at most 1,000
 members. Ours are `log.flush` (`ack` or `os`: whether an answer waits for the disk),
 `log.scrub.interval.ms` and `log.scrub.max.bytes.per.second` (how often and how fast sealed segments
-are read through for damage), `connections.max.frame.ms` (how long a request may take to arrive),
+are read through for damage), `log.reserve.bytes` (room that is kept for when the disk is full),
+`connections.max.frame.ms` (how long a request may take to arrive),
 `socket.response.max.bytes` (how large an answer may be; a Fetch has `fetch.max.bytes`),
 `max.broker.partitions` (how many partitions all topics may have together, but the internal ones),
 `transaction.concurrent.wait.ms` (how long CONCURRENT_TRANSACTIONS is held back) and
@@ -88,6 +89,7 @@ class BrokerConfig:
     log_cleaner_min_compaction_lag_ms: int = int64(0, low=0)
     log_scrub_interval_ms: int = int64(DAY_MS, low=1)
     log_scrub_max_bytes_per_second: int = int64(16 * MIB, low=1)
+    log_reserve_bytes: int = int64(8 * MIB, low=0, high=64 * MIB)
     producer_id_expiration_ms: int = int32(DAY_MS, low=1)
     producer_id_expiration_check_interval_ms: int = int32(10 * MINUTE_MS, low=1)
 

@@ -29,6 +29,7 @@ from odradek.broker.offline import OfflinePartitions
 from odradek.broker.partition import Partition
 from odradek.broker.partition_answers import Appended, ReadResult
 from odradek.broker.partition_directories import PartitionDirectories
+from odradek.broker.retention_loop import RetentionLoop
 from odradek.broker.scrubber import Scrubber, ScrubConfig
 from odradek.broker.storage.compaction.cleaner import Offload
 from odradek.broker.storage.config import MIB, FlushPolicy, LogConfig
@@ -38,6 +39,7 @@ from odradek.broker.storage.identity import IDENTITY, Identity, keep_identity
 from odradek.broker.storage.last_run import LAST_RUN, LastRun, read_last_run, write_last_run
 from odradek.broker.storage.log import Log
 from odradek.broker.storage.recovery import Recovered
+from odradek.broker.storage.reserve import DISK_FULL, ReservedDisk
 from odradek.broker.storage.segment import DamagedSegment
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.watch import Watch
@@ -96,16 +98,16 @@ class Partitions:
         scrub: ScrubConfig | None = None,
         offload: Offload = inline,
     ) -> None:
-        self._disk = disk
+        self._disk = disk if isinstance(disk, ReservedDisk) else ReservedDisk(disk, directory)
         self._directory = directory
         self._clock = clock
-        self._retention_seconds = retention_check_interval_ms / 1000
+        self._retention = RetentionLoop(self.all, self._disk, retention_check_interval_ms / 1000)
         self._expiration_seconds = producer_expiration_check_interval_ms / 1000
         self._cleaner = LogCleaner(self.all, cleaner or CleanerConfig(), offload)
         self._scrubber = Scrubber(self.all, scrub or ScrubConfig(), offload)
         self._directories = PartitionDirectories(disk, directory, self._discarded)
         self._decompressor = Decompressor(offload)
-        self._files = OpenFiles(disk)
+        self._files = OpenFiles(self._disk)
         self._partitions: dict[TopicPartition, Partition] = {}
         self.offline = OfflinePartitions()
         self._last_run = LastRun()
@@ -251,6 +253,7 @@ class Partitions:
         """Make an empty log; a directory in its place makes way for it. Raises OSError."""
         where = TopicPartition(topic, index)
         assert where not in self._partitions, where
+        self._disk.check_room()
         await self._directories.make_way(where)
         return await self.open(
             topic, topic_id, index, config, leader_epoch=leader_epoch, identity=identity
@@ -396,7 +399,7 @@ class Partitions:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._flush_unattended)
             nursery.start_soon(self._write_checkpoints)
-            nursery.start_soon(self._enforce_retention)
+            nursery.start_soon(self._retention.run)
             nursery.start_soon(self._expire_producers)
             nursery.start_soon(self._remove_garbage)
             nursery.start_soon(self._note_failures)
@@ -450,23 +453,12 @@ class Partitions:
         except KafkaError as error:
             LOGGER.debug("%r has no new checkpoint: %s", partition, error)
         except OSError as error:
-            LOGGER.warning("%r has no new checkpoint: %s", partition, error)
+            level = logging.DEBUG if error.errno in DISK_FULL else logging.WARNING
+            LOGGER.log(level, "%r has no new checkpoint: %s", partition, error)
             if partition.log.failure is None and not partition.is_deleted:  # the disk is full, say
                 retry_at = trio.current_time() + CHECKPOINT_RETRY_SECONDS
                 self._unsaved.setdefault(partition, retry_at)
                 self._has_unsaved.set()
-
-    async def _enforce_retention(self) -> None:
-        while True:
-            await trio.sleep(self._retention_seconds)
-            for partition in self.all():
-                if partition.log.failure is not None:  # nothing of it may go
-                    continue
-                try:
-                    await partition.enforce_retention()
-                except (KafkaError, OSError) as error:
-                    LOGGER.warning("%r: retention failed: %s", partition, error)
-                await trio.lowlevel.checkpoint()
 
     async def _expire_producers(self) -> None:
         while True:

@@ -17,6 +17,7 @@ from odradek.broker.cluster.store_embedded import DamagedStore, EmbeddedStore
 from odradek.broker.config import BrokerConfig
 from odradek.broker.log_lines import LimitedHandler
 from odradek.broker.storage.disk import SystemDisk
+from odradek.broker.storage.reserve import ReservedDisk
 from odradek.broker.system import (
     host_name,
     is_address,
@@ -127,8 +128,9 @@ async def _main(
     connections: int,
     log_lines: LimitedHandler,
 ) -> None:
-    disk = SystemDisk()
+    disk = ReservedDisk(SystemDisk(), str(directory), config.log_reserve_bytes)
     try:
+        disk.prepare()
         meta = await EmbeddedStore.open(disk, str(directory))
     except (DamagedStore, OSError) as error:
         raise CannotServe(f"The data directory {directory} cannot be used: {error}") from None

@@ -21,8 +21,7 @@ from typing import Final, TypeVar
 
 import trio
 
-from odradek.broker.env import Buffer, Connection, Env, MetaStore, OtherEnd
-from odradek.broker.storage.disk import SystemDisk
+from odradek.broker.env import Buffer, Connection, Disk, Env, MetaStore, OtherEnd
 
 T = TypeVar("T")
 
@@ -259,7 +258,7 @@ async def _in_thread(function: Callable[[], T]) -> T:
     return await trio.to_thread.run_sync(function)
 
 
-def system_env(disk: SystemDisk, meta: MetaStore) -> Env:
+def system_env(disk: Disk, meta: MetaStore) -> Env:
     """The Env of a broker that runs for real."""
     make = functools.partial(
         Env,

@@ -55,6 +55,7 @@ from odradek.broker.cluster.store import (
 )
 from odradek.broker.config import BrokerConfig
 from odradek.broker.env import Compare, MetaStore
+from odradek.broker.storage.reserve import DISK_FULL
 from odradek.broker.topic_config import check_topic_configs, state_topic_configs
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
@@ -157,9 +158,18 @@ class Controller:
                 for topic in topics
                 for index, partition in enumerate(topic.partitions)
             }
-            if puts:
+            if not puts:
+                return
+            try:
                 await self._meta.txn((), puts)
-                self.image = self.image.with_topics(topics)
+            except KafkaError as error:
+                cause = error.__cause__
+                if not isinstance(cause, OSError) or cause.errno not in DISK_FULL:
+                    raise
+                # The disk is that of the logs: nothing is appended in the old epochs meanwhile.
+                LOGGER.warning("leader epochs stay as they were, as the disk is full: %s", error)
+                return
+            self.image = self.image.with_topics(topics)
 
     async def create_topic(self, wanted: NewTopic, *, validate_only: bool = False) -> TopicImage:
         """Make a topic. Raises KafkaError: its name, numbers or settings cannot be, or the disk."""

@@ -6,13 +6,13 @@ That may have writes that are not on disk yet. They are in the page cache, where
 the file finds them, whoever has opened it; Linux keeps a failed write-back for it as well.
 """
 
-import errno
 from collections.abc import Iterator
 from typing import Final
 
 import trio
 
 from odradek.broker.env import Disk, File
+from odradek.broker.storage.reserve import ReservedDisk
 
 LOG: Final = ".log"
 OFFSET_INDEX: Final = ".index"
@@ -21,7 +21,6 @@ ABORTED_INDEX: Final = ".txnindex"
 SNAPSHOT: Final = ".snapshot"
 SEGMENT_SUFFIXES: Final = (LOG, OFFSET_INDEX, TIME_INDEX, ABORTED_INDEX)
 OFFSET_DIGITS: Final = 20
-DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def file_path(directory: str, offset: int, suffix: str) -> str:
@@ -65,7 +64,7 @@ class OpenFiles:
     """
 
     def __init__(self, disk: Disk, max_files: int = 256, max_syncs: int = 32) -> None:
-        self.disk = disk
+        self.disk = disk if isinstance(disk, ReservedDisk) else ReservedDisk(disk, ".")
         self._max_files = max_files
         self._files: dict[str, File] = {}
         self._syncs = trio.Semaphore(max_syncs)

@@ -30,7 +30,6 @@ from odradek.broker.storage.checkpoint import (
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.damage import UNKNOWN_PAST, Rules
 from odradek.broker.storage.files import (
-    DISK_FULL,
     SEGMENT_SUFFIXES,
     SNAPSHOT,
     OpenFiles,
@@ -44,6 +43,7 @@ from odradek.broker.storage.producers import EndedTransaction
 from odradek.broker.storage.reading import LogReader
 from odradek.broker.storage.recovery import LogState, Recovered, Recovery
 from odradek.broker.storage.replacement import put_in_place
+from odradek.broker.storage.reserve import DISK_FULL
 from odradek.broker.storage.segment import Segment
 from odradek.broker.storage.snapshot import encode_snapshot
 from odradek.protocol.batch import BatchHeader, set_base_offset
@@ -135,7 +135,6 @@ class Log:
             except OSError as error:
                 if recovered.checkpoint is None or error.errno not in DISK_FULL:
                     raise
-                LOGGER.warning("%s: no new checkpoint can be written: %s", log.name, error)
         return log, recovered
 
     @property
@@ -255,6 +254,7 @@ class Log:
         set_base_offset(batch, base_offset, leader_epoch)
         segment = self.active
         try:
+            self.files.disk.check_room()
             if not segment.has_room(len(batch), timestamp_ms, last_offset, self.config):
                 segment = self.roll()
             segment.append(batch, base_offset, last_offset, timestamp_ms, self.config)
@@ -270,7 +270,7 @@ class Log:
 
     def _refusal(self, error: OSError) -> KafkaError:
         if error.errno in DISK_FULL:
-            LOGGER.warning("%s: nothing can be appended: %s", self.name, error)
+            self.files.disk.ran_out()
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the disk is full: {self.name}")
         self.fail(error)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: {error.strerror}")

@@ -20,7 +20,8 @@ from typing import Final
 from crc32c import crc32c
 
 from odradek.broker.env import Disk, File
-from odradek.broker.storage.files import DISK_FULL, OFFSET_DIGITS
+from odradek.broker.storage.files import OFFSET_DIGITS
+from odradek.broker.storage.reserve import DISK_FULL
 from odradek.broker.storage.segment import Segment
 from odradek.protocol.batch import (
     CRC_START,

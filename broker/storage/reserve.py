@@ -1,0 +1,211 @@
+"""A disk with a reserve: when it is full, what keeps the broker going still finds room.
+
+A full disk refuses records, and nothing else may need it to have room first: to free any, retention
+writes a checkpoint; to start, the broker notes new leader epochs; a transaction that is decided is
+noted. So a small file is kept that is only there to be removed. Files of batches never get its
+room. Every other write that finds the disk full gives it up and is tried again.
+
+From the first write that finds no room, no batches are taken until the disk has room for the
+reserve, and as much again. Then the reserve is made anew. The log has one line for each of the two.
+"""
+
+import errno
+import logging
+import os
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import trio
+
+from odradek.broker.env import Buffer, Disk, File, Lock
+
+T = TypeVar("T")
+
+LOGGER: Final = logging.getLogger(__name__)
+RESERVE: Final = "reserve"
+DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+BATCHES: Final = (".log", ".cleaned")
+"""Files that never get the reserve's room: batches, and what compaction writes."""
+LOOK_SECONDS: Final = 1.0
+"""How often it is looked, at most, whether a full disk has room again."""
+LINE_SECONDS: Final = 60.0
+"""How often the log says, at most, that the disk is full."""
+
+
+class ReservedDisk:
+    """The `disk` that `directory` is on. `prepare` it, for a reserve of `reserve_bytes`."""
+
+    def __init__(self, disk: Disk, directory: str, reserve_bytes: int = 0) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._path = f"{directory}/{RESERVE}"
+        self._reserve_bytes = reserve_bytes
+        self._has_reserve = False
+        self._look_at = self._say_at = 0.0
+        self._said = False
+        self.is_full = False
+        self.on_full: Callable[[], None] = lambda: None
+        """Called when the disk has become full."""
+
+    # the reserve
+
+    def prepare(self) -> None:
+        """Find or make the reserve. Without room for it the disk counts as full."""
+        if not self._reserve_bytes:
+            return
+        try:
+            self._has_reserve = (
+                self._disk.exists(self._path) and self._disk.size(self._path) >= self._reserve_bytes
+            )
+        except OSError:
+            self._has_reserve = False
+        if not self._has_reserve and not self._refill():
+            self.ran_out()
+
+    def ran_out(self) -> None:
+        """Note that a write found no room."""
+        if self.is_full:
+            return
+        self.is_full = True
+        self.on_full()
+        now = trio.current_time()
+        # At the edge, or with a quota that nothing tells of, it may come and go every second.
+        self._said = now >= self._say_at
+        if not self._said:
+            return
+        self._say_at = now + LINE_SECONDS
+        LOGGER.error(
+            "the disk of %s is full: records are refused, everything else goes on; "
+            "free some room, or let retention do it",
+            self._directory,
+        )
+
+    def check_room(self) -> None:
+        """Raises OSError ENOSPC as long as a disk that was full has no room again."""
+        if not self.is_full:
+            return
+        now = trio.current_time()
+        if now >= self._look_at or not self._reserve_bytes:
+            self._look_at = now + LOOK_SECONDS
+            has_reserve = self._has_reserve or self._refill()
+            if has_reserve and self._has_room_for(self._reserve_bytes):
+                self.is_full = False
+                if self._said:
+                    LOGGER.warning("the disk of %s has room again", self._directory)
+                return
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._directory)
+
+    def _has_room_for(self, size_bytes: int) -> bool:
+        return self._disk.free_bytes(self._directory) >= size_bytes
+
+    def _refill(self) -> bool:
+        """Make the reserve if there is room for it and as much again; False if there is not."""
+        if not self._reserve_bytes:
+            return True
+        if not self._has_room_for(2 * self._reserve_bytes):
+            return False
+        try:
+            if self._disk.exists(self._path):
+                self._disk.remove(self._path)
+            file = self._disk.open(self._path)
+            try:
+                file.append(bytes(self._reserve_bytes))
+            finally:
+                file.close()
+        except OSError as error:  # a quota, say, of which the system does not tell beforehand
+            LOGGER.debug("%s cannot be made: %s", self._path, error)
+            return False
+        self._has_reserve = True
+        return True
+
+    def retried(self, write: Callable[[], T]) -> T:
+        """Call `write`; if the disk is full, give up the reserve and call it again.
+
+        Raises OSError.
+        """
+        try:
+            return write()
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+            self.ran_out()
+            if not self._has_reserve:
+                raise
+        self._has_reserve = False
+        self._disk.remove(self._path)
+        return write()
+
+    # Disk
+
+    def open(self, path: str) -> File:
+        if path.endswith(BATCHES):
+            return self._disk.open(path)
+        return _ReservedFile(self, self.retried(lambda: self._disk.open(path)))
+
+    def exists(self, path: str) -> bool:
+        return self._disk.exists(path)
+
+    def size(self, path: str) -> int:
+        return self._disk.size(path)
+
+    def listdir(self, path: str) -> list[str]:
+        return self._disk.listdir(path)
+
+    def mkdir(self, path: str) -> None:
+        self.retried(lambda: self._disk.mkdir(path))
+
+    def rename(self, source: str, target: str) -> None:
+        self.retried(lambda: self._disk.rename(source, target))
+
+    def remove(self, path: str) -> None:
+        self._disk.remove(path)
+
+    async def rmtree(self, path: str) -> None:
+        await self._disk.rmtree(path)
+
+    async def fsync_dir(self, path: str) -> None:
+        await self._disk.fsync_dir(path)
+
+    def lock(self, path: str) -> Lock:
+        return self._disk.lock(path)
+
+    def free_bytes(self, path: str) -> int:
+        return self._disk.free_bytes(path)
+
+    def boot_id(self) -> str | None:
+        return self._disk.boot_id()
+
+
+class _ReservedFile:
+    """A file whose writes may have the reserve's room."""
+
+    __slots__ = ("_disk", "_file")
+
+    def __init__(self, disk: ReservedDisk, file: File) -> None:
+        self._disk = disk
+        self._file = file
+
+    @property
+    def size(self) -> int:
+        return self._file.size
+
+    def append(self, *buffers: Buffer) -> int:
+        return self._disk.retried(lambda: self._file.append(*buffers))
+
+    def write_at(self, offset: int, data: Buffer) -> None:
+        self._disk.retried(lambda: self._file.write_at(offset, data))
+
+    async def pread(self, offset: int, size: int) -> bytes | bytearray:
+        return await self._file.pread(offset, size)
+
+    async def pread_once(self, offset: int, size: int) -> bytes | bytearray:
+        return await self._file.pread_once(offset, size)
+
+    async def truncate(self, size: int) -> None:
+        await self._file.truncate(size)
+
+    async def fsync(self) -> None:
+        await self._file.fsync()
+
+    def close(self) -> None:
+        self._file.close()
