@@ -92,10 +92,11 @@ class Loop:
         if self._why_ended is not None:
             raise Closed(f"the loop of the client has ended ({self._why_ended}): make a new one")
 
-    def current_time(self) -> float:
-        """The loop's clock, in seconds; from any thread."""
+    @property
+    def clock(self) -> trio.abc.Clock:
+        """The loop's clock; it may be read in any thread."""
         assert self._clock is not None
-        return self._clock.current_time()
+        return self._clock
 
     # The three ways in
 

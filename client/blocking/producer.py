@@ -9,7 +9,7 @@ result) empties the queue first.
 import logging
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Final, Unpack
 
@@ -46,6 +46,8 @@ class Producer(Blocking[AsyncProducer]):
         self._hosted = Hosted(lambda: AsyncProducer(bootstrap, **options))
         self._max_block = config.max_block_ms / 1000
         self._loop: Loop | None = None
+        self._current_time: Callable[[], float] = float
+        """The loop's clock, as soon as there is one."""
         self._queue: deque[Queued] = deque()
         self._is_awake = False
         self._is_drained = False
@@ -148,12 +150,13 @@ class Producer(Blocking[AsyncProducer]):
         another thread; if `send` raises, with what it raises. It waits only while the queue is
         full, for `max_block_ms` at most.
         """
-        try:
-            loop = self._ready_loop()
-        except BaseException as error:
-            if on_delivery is not None:
-                call_back(on_delivery, None, known_error(error))
-            raise
+        if self._is_transactional or not self._is_awake or self._is_drained:
+            try:
+                self._check_ready()
+            except BaseException as error:
+                if on_delivery is not None:
+                    call_back(on_delivery, None, known_error(error))
+                raise
         delivery = Delivery(self)
         self._queue.append(
             Queued(
@@ -165,19 +168,19 @@ class Producer(Blocking[AsyncProducer]):
                 timestamp_ms,
                 on_delivery,
                 delivery,
-                loop.current_time(),
+                self._current_time(),
             )
         )
         if not self._is_awake:
-            self._wake(loop)
+            self._wake()
         if self._is_drained:
             self._drain()
         elif len(self._queue) > QUEUED_MAX:
             self._hosted.loop.call(self._handed_over)
         return delivery
 
-    def _ready_loop(self) -> Loop:
-        """The loop, if a record may be queued now. Raises why not."""
+    def _check_ready(self) -> None:
+        """Raise why a record may not be queued now, if so."""
         if self._is_transactional:
             if self._transaction is None:
                 raise Refused("no transaction is open: send inside `with producer.transaction()`")
@@ -188,13 +191,14 @@ class Producer(Blocking[AsyncProducer]):
             loop.check_running()
             if self._loop is None:
                 loop.at_exit[self] = self._warn_at_exit
-            self._loop = loop
-        return self._loop
+                self._current_time = loop.clock.current_time
+                self._loop = loop
 
-    def _wake(self, loop: Loop) -> None:
+    def _wake(self) -> None:
+        assert self._loop is not None
         self._is_awake = True
         try:
-            loop.run_soon(self._hand_over)
+            self._loop.run_soon(self._hand_over)
         except Closed as error:
             self._drop_queue(error)
 
