@@ -6,6 +6,8 @@ calls in a loop yields now and then (`connection.py` does). Reading goes into th
 writing gathers the caller's parts: the bytes of a record batch are not copied here.
 """
 
+import contextlib
+import errno
 import functools
 import ipaddress
 import logging
@@ -30,6 +32,7 @@ BACKLOG: Final = 1024
 PARTS_MAX: Final = 512
 """Buffers in one sendmsg; the system's own limit is 1,024."""
 ACCEPT_PAUSE_SECONDS: Final = 0.1
+NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE})
 OPEN_FILES_MAX: Final = 65_536
 KILL_AT: Final = "ODRADEK_KILL_AT"
 CONNECT_TIMEOUT_SECONDS: Final = 10.0
@@ -157,6 +160,7 @@ async def _accept(
     handler: Callable[[Connection], Awaitable[None]],
     nursery: trio.Nursery,
 ) -> None:
+    spare = _Spare()
     try:
         while True:
             try:
@@ -165,15 +169,64 @@ async def _accept(
                 await trio.lowlevel.wait_readable(listener)
             except ConnectionAbortedError:
                 continue
-            except OSError as error:  # out of file handles, say: those who are here go on
-                LOGGER.warning("no connection can be accepted: %s", error.strerror)
-                await trio.sleep(ACCEPT_PAUSE_SECONDS)
+            except OSError as error:
+                if error.errno in NO_DESCRIPTOR and spare.take():
+                    await _turn_away(listener, spare)
+                else:
+                    LOGGER.warning("no connection can be accepted: %s", error.strerror)
+                    await trio.sleep(ACCEPT_PAUSE_SECONDS)
             else:
                 nursery.start_soon(_serve, sock, handler)
                 await trio.lowlevel.checkpoint()
     finally:
+        spare.release()
         trio.lowlevel.notify_closing(listener)
         listener.close()
+
+
+class _Spare:
+    """A file descriptor that is kept for when there is no other."""
+
+    def __init__(self) -> None:
+        self._descriptor = -1
+        self.take()
+
+    def take(self) -> bool:
+        """Return True if there is one, now or already."""
+        if self._descriptor < 0:
+            with contextlib.suppress(OSError):
+                self._descriptor = os.open(os.devnull, os.O_RDONLY)
+        return self._descriptor >= 0
+
+    def release(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+async def _turn_away(listener: socket.socket, spare: _Spare) -> None:
+    """Close the first connection that waits: its client learns that it is not served.
+
+    Without a descriptor the system refuses to accept even if no client waits, so wait for one.
+    """
+    spare.release()
+    try:
+        sock, address = listener.accept()
+    except BlockingIOError:
+        spare.take()
+        await trio.lowlevel.wait_readable(listener)
+    except OSError as error:
+        LOGGER.warning("no connection can be accepted: %s", error.strerror)
+        await trio.sleep(ACCEPT_PAUSE_SECONDS)
+    else:
+        sock.close()
+        spare.take()  # before a connection does
+        LOGGER.warning(
+            "connection of %s:%d refused: no file descriptor is left; raise the limit of open "
+            "files (ulimit -n)",
+            *address[:2],
+        )
+        await trio.lowlevel.checkpoint()
 
 
 async def _serve(sock: socket.socket, handler: Callable[[Connection], Awaitable[None]]) -> None:

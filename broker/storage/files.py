@@ -77,11 +77,21 @@ class OpenFiles:
         files = self._files
         file = files.pop(path, None)
         if file is None:
-            file = self.disk.open(path)
+            file = self._open(path)
             if len(files) >= self._max_files:
                 self.close(next(iter(files)))
         files[path] = file
         return file
+
+    def _open(self, path: str) -> File:
+        """Open a file; if the process has no descriptor left, those of others are closed first."""
+        while True:
+            try:
+                return self.disk.open(path)
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._files:
+                    raise
+            self.close(next(iter(self._files)))
 
     async def sync(self, path: str) -> None:
         """Have what was written to a file on disk. Raises OSError."""
