@@ -6,6 +6,7 @@ That may have writes that are not on disk yet. They are in the page cache, where
 the file finds them, whoever has opened it; Linux keeps a failed write-back for it as well.
 """
 
+import errno
 from collections.abc import Iterator
 from typing import Final
 
