@@ -214,7 +214,13 @@ class Controller:
             found = self.image.topics.get(name)
             if found is None:
                 found = self._state_topic(name)
-                await self._make(found)
+                try:
+                    await self._make(found)
+                except KafkaError as error:
+                    if error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
+                        raise
+                    # who looks for a coordinator tries again with this code, and with no other
+                    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
             return found
 
     async def create_partitions(

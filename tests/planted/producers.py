@@ -78,7 +78,7 @@ def _sound_is_next_sequence(""",
     Planted(
         bug="KAFKA-7190",
         file=OPENING,
-        old="            producers=await self._snapshot_at(first),\n",
+        old="            producers=await self._producers_before(first),\n",
         new="            producers=Producers(),\n",
         tests=(f"{RECOVERY}producers_outlive_their_records_even_without_a_checkpoint",),
     ),

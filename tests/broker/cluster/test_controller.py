@@ -1,5 +1,6 @@
 """Making, growing and removing topics, through the metadata store, and starting again."""
 
+import errno
 import random
 from collections.abc import Sequence
 from uuid import UUID
@@ -278,6 +279,37 @@ async def test_a_disk_that_cannot_make_the_logs_makes_no_topic(world: World) -> 
     assert controller.image.topics == {}
     world.logs.failure = None
     await controller.create_topic(NewTopic(name="t"))
+
+
+async def test_a_state_topic_that_cannot_be_made_now_is_asked_for_again(world: World) -> None:
+    """A full disk was KAFKA_STORAGE_ERROR, at which clients that look for a coordinator end."""
+    controller = await world.controller()
+    world.logs.failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "full")
+    assert await refusal(controller.ensure_state_topic(TRANSACTION_STATE_TOPIC)) is (
+        ErrorCode.COORDINATOR_NOT_AVAILABLE
+    )
+    world.logs.failure = None
+    await controller.ensure_state_topic(TRANSACTION_STATE_TOPIC)
+
+
+async def test_leader_epochs_stay_as_they_were_if_the_disk_is_full_at_the_start(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker did not start, and served nobody."""
+    controller = await world.controller()
+    await controller.create_topic(NewTopic(name="t", partition_count=1))
+
+    def no_room(_: object) -> None:
+        error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "full")
+        raise error from OSError(errno.ENOSPC, "No space left on device")
+
+    before = controller.image
+    with monkeypatch.context() as full:
+        full.setattr(world.meta, "put", no_room)
+        await controller.elect()
+    assert controller.image == before
+    await controller.elect()
+    assert controller.image != before
 
 
 async def test_all_topics_together_have_a_bounded_number_of_partitions(world: World) -> None:
