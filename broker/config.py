@@ -5,14 +5,9 @@ say) is refused like a misspelling: a setting that is silently without effect is
 
 Differs from Kafka: `num.partitions` is 4; state topics have one replica, as there is one broker;
 `group.initial.rebalance.delay.ms` is 0, as in Kafka's own quick start; a group has at most 1,000
-members. Ours are `log.flush` (`ack` or `os`: whether an answer waits for the disk),
-`log.scrub.interval.ms` and `log.scrub.max.bytes.per.second` (how often and how fast sealed segments
-are read through for damage), `log.reserve.bytes` (room that is kept for when the disk is full),
-`connections.max.frame.ms` (how long a request may take to arrive),
-`socket.response.max.bytes` (how large an answer may be; a Fetch has `fetch.max.bytes`),
-`max.broker.partitions` (how many partitions all topics may have together, but the internal ones),
-`transaction.concurrent.wait.ms` (how long CONCURRENT_TRANSACTIONS is held back) and
-`transaction.abort.on.disconnect` (whether a transaction ends with its producer's last connection).
+members. The settings that only this broker has are marked `ours`.
+
+`docs/configuration.md` is made from these declarations: `scripts/fix` makes it anew.
 """
 
 import functools
@@ -54,77 +49,306 @@ class BrokerConfig:
     """Every setting of `odradek serve`, already checked. Make it with `from_properties`."""
 
     # who and where
-    node_id: int = int32(1, low=0)
-    listeners: str = string("")
-    advertised_listeners: str = string("")
-    log_dirs: str = string("")
+    node_id: int = int32(1, low=0, about="The id of this broker in answers to clients.")
+    listeners: str = string(
+        "",
+        about=(
+            "The address to listen on, PLAINTEXT://HOST:PORT; `--listen` overrules it. "
+            "Unset, it is 127.0.0.1:9092."
+        ),
+    )
+    advertised_listeners: str = string(
+        "",
+        about=(
+            "The address that clients are told to connect to; `--advertise` overrules it. "
+            "Unset, it is the one that is listened on."
+        ),
+    )
+    log_dirs: str = string(
+        "",
+        about=(
+            "The directory that keeps everything; `--data-dir` overrules it. Unset, it is "
+            "./odradek-data."
+        ),
+    )
 
     # topics
-    num_partitions: int = int32(4, low=1, high=PARTITIONS_MAX)
-    max_broker_partitions: int = int32(20_000, low=1)
-    auto_create_topics_enable: bool = boolean(True)
-    delete_topic_enable: bool = boolean(True)
-    default_replication_factor: int = int32(1, low=1, high=1, why=ONE_BROKER)
-    min_insync_replicas: int = int32(1, low=1)
+    num_partitions: int = int32(
+        4,
+        low=1,
+        high=PARTITIONS_MAX,
+        about="Partitions of a topic that is created without a number of them.",
+    )
+    max_broker_partitions: int = int32(
+        20_000,
+        low=1,
+        ours=True,
+        about=("The most partitions that all topics may have together, but for the internal ones."),
+    )
+    auto_create_topics_enable: bool = boolean(
+        True, about="Create a topic when a client asks for one that is not there."
+    )
+    delete_topic_enable: bool = boolean(True, about="Let clients delete topics.")
+    default_replication_factor: int = int32(
+        1,
+        low=1,
+        high=1,
+        why=ONE_BROKER,
+        about="Replicas of a topic that is created without a number of them.",
+    )
+    min_insync_replicas: int = int32(
+        1, low=1, about="An acks=all write is refused while fewer replicas than this are in sync."
+    )
 
     # logs
-    log_flush: str = string("ack", choices=("ack", "os"))
-    log_segment_bytes: int = int32(1024 * MIB, low=16 * KIB)
-    log_roll_ms: int = int64(7 * DAY_MS, low=1)
-    log_retention_ms: int = int64(7 * DAY_MS, low=-1)
-    log_retention_bytes: int = int64(-1, low=-1)
-    log_retention_check_interval_ms: int = int64(5 * MINUTE_MS, low=1)
-    log_index_interval_bytes: int = int32(4 * KIB, low=0)
-    log_index_size_max_bytes: int = int32(10 * MIB, low=4)
-    log_message_timestamp_type: str = string("CreateTime", choices=("CreateTime", "LogAppendTime"))
-    log_message_timestamp_before_max_ms: int = int64(2**63 - 1, low=0)
-    log_message_timestamp_after_max_ms: int = int64(HOUR_MS, low=0)
-    message_max_bytes: int = int32(MIB + 12, low=0)
-    log_cleanup_policy: str = words("delete", choices=CLEANUP_POLICIES)
-    log_cleaner_backoff_ms: int = int64(15 * SECOND_MS, low=1)
-    log_cleaner_dedupe_buffer_size: int = int64(128 * MIB, low=KIB)
-    log_cleaner_delete_retention_ms: int = int64(DAY_MS, low=0)
-    log_cleaner_max_compaction_lag_ms: int = int64(2**63 - 1, low=1)
-    log_cleaner_min_cleanable_ratio: float = double(0.5, low=0, high=1)
-    log_cleaner_min_compaction_lag_ms: int = int64(0, low=0)
-    log_scrub_interval_ms: int = int64(DAY_MS, low=1)
-    log_scrub_max_bytes_per_second: int = int64(16 * MIB, low=1)
-    log_reserve_bytes: int = int64(8 * MIB, low=0, high=64 * MIB)
-    producer_id_expiration_ms: int = int32(DAY_MS, low=1)
-    producer_id_expiration_check_interval_ms: int = int32(10 * MINUTE_MS, low=1)
+    log_flush: str = string(
+        "ack",
+        choices=("ack", "os"),
+        ours=True,
+        about=(
+            "`ack`: a write is on disk before it is answered. `os`: the operating system "
+            "writes it to disk when it likes, as with Kafka's defaults."
+        ),
+    )
+    log_segment_bytes: int = int32(
+        1024 * MIB,
+        low=16 * KIB,
+        about="A segment of a partition's log is closed before it is larger than this.",
+    )
+    log_roll_ms: int = int64(
+        7 * DAY_MS, low=1, about="A segment is closed when its first record is this old."
+    )
+    log_retention_ms: int = int64(
+        7 * DAY_MS,
+        low=-1,
+        about=("Closed segments are deleted when their newest record is this old; -1 keeps them."),
+    )
+    log_retention_bytes: int = int64(
+        -1,
+        low=-1,
+        about=(
+            "The oldest closed segments are deleted while the partition has more bytes than"
+            " this; -1 keeps them."
+        ),
+    )
+    log_retention_check_interval_ms: int = int64(
+        5 * MINUTE_MS,
+        low=1,
+        about="The time between two looks for segments that retention deletes.",
+    )
+    log_index_interval_bytes: int = int32(
+        4 * KIB,
+        low=0,
+        about="An entry is added to the offset index after so many bytes of records.",
+    )
+    log_index_size_max_bytes: int = int32(
+        10 * MIB,
+        low=4,
+        about="The largest size of an index; a segment is closed when its index is full.",
+    )
+    log_message_timestamp_type: str = string(
+        "CreateTime",
+        choices=("CreateTime", "LogAppendTime"),
+        about=(
+            "The timestamp of a record: the producer's (CreateTime), or when it was "
+            "appended (LogAppendTime)."
+        ),
+    )
+    log_message_timestamp_before_max_ms: int = int64(
+        2**63 - 1,
+        low=0,
+        about="A record is refused if its timestamp is further in the past than this.",
+    )
+    log_message_timestamp_after_max_ms: int = int64(
+        HOUR_MS,
+        low=0,
+        about="A record is refused if its timestamp is further in the future than this.",
+    )
+    message_max_bytes: int = int32(
+        MIB + 12, low=0, about="The largest record batch that is accepted, as it is compressed."
+    )
+    log_cleanup_policy: str = words(
+        "delete",
+        choices=CLEANUP_POLICIES,
+        about=(
+            "What becomes of old records: `delete` by age and size, `compact` to the newest"
+            " of each key, or both."
+        ),
+    )
+    log_cleaner_backoff_ms: int = int64(
+        15 * SECOND_MS, low=1, about="The time between two looks for logs to compact."
+    )
+    log_cleaner_dedupe_buffer_size: int = int64(
+        128 * MIB, low=KIB, about="Memory for the keys of a log that is being compacted."
+    )
+    log_cleaner_delete_retention_ms: int = int64(
+        DAY_MS,
+        low=0,
+        about=(
+            "A deletion (a record without a value) stays for at least this time in a compacted log."
+        ),
+    )
+    log_cleaner_max_compaction_lag_ms: int = int64(
+        2**63 - 1, low=1, about="A record is compacted at the latest after this time."
+    )
+    log_cleaner_min_cleanable_ratio: float = double(
+        0.5,
+        low=0,
+        high=1,
+        about="A log is compacted when this part of it has not been compacted yet.",
+    )
+    log_cleaner_min_compaction_lag_ms: int = int64(
+        0, low=0, about="A record is not compacted before this time has passed."
+    )
+    log_scrub_interval_ms: int = int64(
+        DAY_MS,
+        low=1,
+        ours=True,
+        about="Closed segments are read through for damage once in this time.",
+    )
+    log_scrub_max_bytes_per_second: int = int64(
+        16 * MIB, low=1, ours=True, about="How fast closed segments are read through for damage."
+    )
+    log_reserve_bytes: int = int64(
+        8 * MIB,
+        low=0,
+        high=64 * MIB,
+        ours=True,
+        about="Room on the disk that is kept for deletions and checkpoints when the disk is full.",
+    )
+    producer_id_expiration_ms: int = int32(
+        DAY_MS,
+        low=1,
+        about=(
+            "A partition forgets an idempotent producer that has written nothing for this time."
+        ),
+    )
+    producer_id_expiration_check_interval_ms: int = int32(
+        10 * MINUTE_MS, low=1, about="The time between two looks for producers to forget."
+    )
 
     # connections
-    socket_request_max_bytes: int = int32(100 * MIB, low=1)
-    socket_response_max_bytes: int = int32(100 * MIB, low=1)
-    connections_max_idle_ms: int = int64(10 * MINUTE_MS, low=1)
-    connections_max_frame_ms: int = int64(30 * SECOND_MS, low=1)
-    max_connections: int = int32(2**31 - 1, low=0)
-    queued_max_request_bytes: int = int64(256 * MIB, low=1)
-    fetch_max_bytes: int = int32(55 * MIB, low=1024, high=64 * MIB)
+    socket_request_max_bytes: int = int32(
+        100 * MIB, low=1, about="A connection is closed if it announces a larger request."
+    )
+    socket_response_max_bytes: int = int32(
+        100 * MIB,
+        low=1,
+        ours=True,
+        about=("A request whose answer would be larger is refused; a Fetch has fetch.max.bytes."),
+    )
+    connections_max_idle_ms: int = int64(
+        10 * MINUTE_MS, low=1, about="A connection is closed when it has been idle for this time."
+    )
+    connections_max_frame_ms: int = int64(
+        30 * SECOND_MS,
+        low=1,
+        ours=True,
+        about=(
+            "A connection is closed if a request that has begun is not complete after this time."
+        ),
+    )
+    max_connections: int = int32(
+        2**31 - 1,
+        low=0,
+        about="The most connections at once; the limit of open files may be lower.",
+    )
+    queued_max_request_bytes: int = int64(
+        256 * MIB,
+        low=1,
+        about="Memory for requests that are read or worked on; one that needs more waits.",
+    )
+    fetch_max_bytes: int = int32(
+        55 * MIB,
+        low=1024,
+        high=64 * MIB,
+        about="The most bytes of records in one answer to a Fetch.",
+    )
 
     # transactions
-    transaction_max_timeout_ms: int = int32(15 * MINUTE_MS, low=1)
-    transactional_id_expiration_ms: int = int32(7 * DAY_MS, low=1)
-    transaction_concurrent_wait_ms: int = int32(SECOND_MS, low=0)
-    transaction_partition_verification_enable: bool = boolean(True)
-    transaction_two_phase_commit_enable: bool = boolean(False)
-    transaction_abort_on_disconnect: bool = boolean(False)
-    transaction_state_log_num_partitions: int = int32(50, low=1, high=PARTITIONS_MAX)
-    transaction_state_log_segment_bytes: int = int32(100 * MIB, low=16 * KIB)
-    transaction_state_log_replication_factor: int = int32(1, low=1, high=1, why=ONE_BROKER)
-    transaction_state_log_min_isr: int = int32(1, low=1, high=1, why=ONE_BROKER)
+    transaction_max_timeout_ms: int = int32(
+        15 * MINUTE_MS, low=1, about="The longest transaction time-out that a producer may ask for."
+    )
+    transactional_id_expiration_ms: int = int32(
+        7 * DAY_MS, low=1, about="A transactional id that is unused for this time is forgotten."
+    )
+    transaction_concurrent_wait_ms: int = int32(
+        SECOND_MS,
+        low=0,
+        ours=True,
+        about=(
+            "How long a request waits for the transaction before it to end, before it is "
+            "answered CONCURRENT_TRANSACTIONS."
+        ),
+    )
+    transaction_partition_verification_enable: bool = boolean(
+        True,
+        about=(
+            "Check with the coordinator that a transactional batch belongs to an open transaction."
+        ),
+    )
+    transaction_two_phase_commit_enable: bool = boolean(
+        False, about="Let producers prepare transactions that do not time out (KIP-939)."
+    )
+    transaction_abort_on_disconnect: bool = boolean(
+        False,
+        ours=True,
+        about=(
+            "Abort an open transaction when the last connection of its producer is closed, "
+            "and not at its time-out."
+        ),
+    )
+    transaction_state_log_num_partitions: int = int32(
+        50,
+        low=1,
+        high=PARTITIONS_MAX,
+        about="Partitions of __transaction_state when it is created.",
+    )
+    transaction_state_log_segment_bytes: int = int32(
+        100 * MIB, low=16 * KIB, about="The segment size of __transaction_state."
+    )
+    transaction_state_log_replication_factor: int = int32(
+        1, low=1, high=1, why=ONE_BROKER, about="Replicas of __transaction_state."
+    )
+    transaction_state_log_min_isr: int = int32(
+        1,
+        low=1,
+        high=1,
+        why=ONE_BROKER,
+        about="Replicas of __transaction_state that must be in sync.",
+    )
 
     # groups
-    offsets_topic_num_partitions: int = int32(50, low=1, high=PARTITIONS_MAX)
-    offsets_topic_segment_bytes: int = int32(100 * MIB, low=16 * KIB)
-    offsets_topic_replication_factor: int = int32(1, low=1, high=1, why=ONE_BROKER)
-    offsets_retention_minutes: int = int32(7 * 24 * 60, low=1)
-    offsets_retention_check_interval_ms: int = int64(10 * MINUTE_MS, low=1)
-    offset_metadata_max_bytes: int = int32(4096, low=0)
-    group_initial_rebalance_delay_ms: int = int32(0, low=0)
-    group_min_session_timeout_ms: int = int32(6 * SECOND_MS, low=1)
-    group_max_session_timeout_ms: int = int32(30 * MINUTE_MS, low=1)
-    group_max_size: int = int32(1000, low=1)
+    offsets_topic_num_partitions: int = int32(
+        50, low=1, high=PARTITIONS_MAX, about="Partitions of __consumer_offsets when it is created."
+    )
+    offsets_topic_segment_bytes: int = int32(
+        100 * MIB, low=16 * KIB, about="The segment size of __consumer_offsets."
+    )
+    offsets_topic_replication_factor: int = int32(
+        1, low=1, high=1, why=ONE_BROKER, about="Replicas of __consumer_offsets."
+    )
+    offsets_retention_minutes: int = int32(
+        7 * 24 * 60,
+        low=1,
+        about="The offsets of a group without members are forgotten after this time.",
+    )
+    offsets_retention_check_interval_ms: int = int64(
+        10 * MINUTE_MS, low=1, about="The time between two looks for offsets to forget."
+    )
+    offset_metadata_max_bytes: int = int32(
+        4096, low=0, about="The largest note that a client may store with an offset."
+    )
+    group_initial_rebalance_delay_ms: int = int32(
+        0, low=0, about="How long the first rebalance of a new group waits for more members."
+    )
+    group_min_session_timeout_ms: int = int32(
+        6 * SECOND_MS, low=1, about="The shortest session time-out that a member may ask for."
+    )
+    group_max_session_timeout_ms: int = int32(
+        30 * MINUTE_MS, low=1, about="The longest session time-out that a member may ask for."
+    )
+    group_max_size: int = int32(1000, low=1, about="The most members of a group.")
 
 
 # Kafka's coarser spellings of the same settings: name -> (setting, milliseconds in one of them)

@@ -45,6 +45,10 @@ class ConfigType(IntEnum):
 class Setting:
     type: ConfigType
     default: Value
+    about: str = ""
+    """What it does, in a sentence for docs/configuration.md."""
+    ours: bool = False
+    """Kafka has no such setting."""
     low: float | None = None
     high: float | None = None
     choices: tuple[str, ...] = ()
@@ -150,34 +154,34 @@ def nearest_name(name: str, known: Iterable[str]) -> str | None:
     return near[0] if near else None
 
 
-def _setting(default: Value, kind: ConfigType, options: dict[str, Any]) -> Any:
-    made = Setting(type=kind, default=default, **options)
+def _setting(default: Value, about: str, kind: ConfigType, options: dict[str, Any]) -> Any:
+    made = Setting(type=kind, default=default, about=about, **options)
     return field(default=default, metadata={"setting": made})
 
 
-def int32(default: int, **options: Any) -> Any:
-    return _setting(default, ConfigType.INT, options)
+def int32(default: int, *, about: str, **options: Any) -> Any:
+    return _setting(default, about, ConfigType.INT, options)
 
 
-def int64(default: int, **options: Any) -> Any:
-    return _setting(default, ConfigType.LONG, options)
+def int64(default: int, *, about: str, **options: Any) -> Any:
+    return _setting(default, about, ConfigType.LONG, options)
 
 
-def boolean(default: bool, **options: Any) -> Any:
-    return _setting(default, ConfigType.BOOLEAN, options)
+def boolean(default: bool, *, about: str, **options: Any) -> Any:
+    return _setting(default, about, ConfigType.BOOLEAN, options)
 
 
-def double(default: float, **options: Any) -> Any:
-    return _setting(default, ConfigType.DOUBLE, options)
+def double(default: float, *, about: str, **options: Any) -> Any:
+    return _setting(default, about, ConfigType.DOUBLE, options)
 
 
-def words(default: str, **options: Any) -> Any:
+def words(default: str, *, about: str, **options: Any) -> Any:
     """A list, with commas between."""
-    return _setting(default, ConfigType.LIST, options)
+    return _setting(default, about, ConfigType.LIST, options)
 
 
-def string(default: str, **options: Any) -> Any:
-    return _setting(default, ConfigType.STRING, options)
+def string(default: str, *, about: str, **options: Any) -> Any:
+    return _setting(default, about, ConfigType.STRING, options)
 
 
 def settings_of(cls: type[Any]) -> dict[str, Setting]:

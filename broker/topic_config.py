@@ -53,13 +53,16 @@ def _int64(default: int, broker_name: str | None, **bounds: Any) -> TopicSetting
     return TopicSetting(setting=made, broker_name=broker_name)
 
 
-def _text(default: str, broker_name: str | None, *choices: str, why: str = "") -> TopicSetting:
-    made = Setting(type=ConfigType.STRING, default=default, choices=choices, why=why)
+def _text(
+    default: str, broker_name: str | None, *choices: str, why: str = "", about: str = ""
+) -> TopicSetting:
+    made = Setting(type=ConfigType.STRING, default=default, choices=choices, why=why, about=about)
     return TopicSetting(setting=made, broker_name=broker_name)
 
 
-def _only(default: bool, why: str) -> TopicSetting:
-    made = Setting(type=ConfigType.BOOLEAN, default=default, choices=(text_of(default),), why=why)
+def _only(default: bool, why: str, about: str) -> TopicSetting:
+    choices = (text_of(default),)
+    made = Setting(type=ConfigType.BOOLEAN, default=default, choices=choices, why=why, about=about)
     return TopicSetting(setting=made)
 
 
@@ -68,7 +71,13 @@ TOPIC_SETTINGS: Final[dict[str, TopicSetting]] = {
         setting=Setting(type=ConfigType.LIST, default="delete", choices=CLEANUP_POLICIES),
         broker_name="log.cleanup.policy",
     ),
-    "compression.type": _text("producer", None, "producer", why=_NO_RECOMPRESSION),
+    "compression.type": _text(
+        "producer",
+        None,
+        "producer",
+        why=_NO_RECOMPRESSION,
+        about="How batches are compressed: as the producer sent them.",
+    ),
     "delete.retention.ms": _int64(DAY_MS, "log.cleaner.delete.retention.ms", low=0),
     "index.interval.bytes": _int32(4 * KIB, "log.index.interval.bytes", low=0),
     "max.compaction.lag.ms": _int64(2**63 - 1, "log.cleaner.max.compaction.lag.ms", low=1),
@@ -86,14 +95,29 @@ TOPIC_SETTINGS: Final[dict[str, TopicSetting]] = {
     ),
     "min.compaction.lag.ms": _int64(0, "log.cleaner.min.compaction.lag.ms", low=0),
     "min.insync.replicas": _int32(1, "min.insync.replicas", low=1),
-    "preallocate": _only(False, "segments grow as they are written"),
+    "preallocate": _only(
+        False,
+        "segments grow as they are written",
+        about="Whether a segment's file has its full size from the beginning.",
+    ),
     "retention.bytes": _int64(-1, "log.retention.bytes", low=-1),
     "retention.ms": _int64(7 * DAY_MS, "log.retention.ms", low=-1),
     "segment.bytes": _int32(1024 * MIB, "log.segment.bytes", low=16 * KIB),
     "segment.index.bytes": _int32(10 * MIB, "log.index.size.max.bytes", low=4),
-    "segment.jitter.ms": _int64(0, None, low=0, high=0, why="segments roll without jitter"),
+    "segment.jitter.ms": _int64(
+        0,
+        None,
+        low=0,
+        high=0,
+        why="segments roll without jitter",
+        about="A random time by which segments are closed earlier.",
+    ),
     "segment.ms": _int64(7 * DAY_MS, "log.roll.ms", low=1),
-    "unclean.leader.election.enable": _only(False, "it would lose committed transactions"),
+    "unclean.leader.election.enable": _only(
+        False,
+        "it would lose committed transactions",
+        about="Whether a replica that lacks records may lead.",
+    ),
 }
 
 

@@ -1,0 +1,117 @@
+"""The configuration reference, made from the declarations of settings, so that it cannot be wrong.
+
+`scripts/fix` runs this, which writes the page:
+
+    python -m odradek.broker.reference docs/configuration.md
+
+A test fails where the page is another, or where a setting has no sentence.
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from odradek.broker.config import COARSER, KEPT_ANYWAY, RENAMED, broker_settings
+from odradek.broker.settings import INT32_MAX, INT64_MAX, ConfigType, Setting, text_of
+from odradek.broker.topic_config import TOPIC_SETTINGS
+
+INTRODUCTION: Final = """\
+<!-- made from broker/config.py and broker/topic_config.py: scripts/fix makes it anew -->
+
+# Configuration
+
+`odradek serve --config FILE` reads a properties file, as Kafka's `server.properties` is one;
+`--set NAME=VALUE` overrules it. A setting that this broker does not have is refused, with its line,
+unless `--ignore-unknown` is given. Names are Kafka's but for those marked *ours*. Times are in
+milliseconds where a name ends in `ms`, sizes in bytes.
+"""
+TOPICS: Final = """\
+## Settings of a topic
+
+`odradek topic create NAME --config NAME=VALUE` gives a topic a setting of its own; without one the
+broker's applies.
+"""
+OTHER_NAMES: Final = """\
+## Other names
+
+Where a file has a setting in two units, the finer one counts.
+"""
+
+
+def page() -> str:
+    """The text of docs/configuration.md."""
+    return "\n".join([INTRODUCTION, *_broker(), "", TOPICS, *_topics(), "", OTHER_NAMES, *_names()])
+
+
+def _broker() -> Iterator[str]:
+    yield from ("| setting | default | values | what it does |", "|---|---|---|---|")
+    for name, setting in broker_settings().items():
+        ours = " *(ours)*" if setting.ours else ""
+        yield f"| `{name}`{ours} | {_default(setting)} | {_values(setting)} | {setting.about} |"
+
+
+def _topics() -> Iterator[str]:
+    yield from (
+        "| setting | the broker's | default | values | what it does |",
+        "|---|---|---|---|---|",
+    )
+    for name, topic in TOPIC_SETTINGS.items():
+        setting = topic.setting
+        broker = f"`{topic.broker_name}`" if topic.broker_name else ""
+        yield (
+            f"| `{name}` | {broker} | {_default(setting)} | {_values(setting)} | "
+            f"{about_topic(name)} |"
+        )
+
+
+def about_topic(name: str) -> str:
+    """What a setting of a topic does: the same as the broker's that it falls back to."""
+    topic = TOPIC_SETTINGS[name]
+    broker = topic.broker_name
+    return topic.setting.about or (broker_settings()[broker].about if broker else "")
+
+
+def _names() -> Iterator[str]:
+    yield from ("| name | stands for |", "|---|---|")
+    for name, (stands_for, unit) in COARSER.items():
+        yield f"| `{name}` | `{stands_for}`, in units of {unit:,} ms |"
+    for name, stands_for in RENAMED.items():
+        yield f"| `{name}` | `{stands_for}` |"
+    for name in sorted(KEPT_ANYWAY):
+        yield f"| `{name}` | nothing: what is overdue is dealt with when it is due |"
+    yield ""
+
+
+def _default(setting: Setting) -> str:
+    text = text_of(setting.default)
+    if not text:
+        return "unset"
+    return "2^63-1" if text == str(INT64_MAX) else f"`{text}`"
+
+
+def _values(setting: Setting) -> str:
+    if setting.choices:
+        why = f" ({setting.why})" if setting.why else ""
+        return " or ".join(f"`{one}`" for one in setting.choices) + why
+    if setting.type is ConfigType.BOOLEAN:
+        return "`true` or `false`"
+    if setting.type is ConfigType.STRING:
+        return "text"
+    if setting.low is not None and setting.low == setting.high:
+        return f"only {setting.low} ({setting.why})"
+    largest = INT32_MAX if setting.type is ConfigType.INT else INT64_MAX
+    high = largest if setting.high is None else setting.high
+    shown = {INT32_MAX: "2^31-1", INT64_MAX: "2^63-1"}.get(int(high), f"{high:,}")
+    low = "any" if setting.low is None else f"{setting.low:,}"
+    return f"{low} to {shown}"
+
+
+def main() -> None:
+    path = Path(sys.argv[1])
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(page())
+
+
+if __name__ == "__main__":
+    main()
