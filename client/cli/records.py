@@ -3,6 +3,7 @@
 import base64
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import IO, Final
 
@@ -26,6 +27,7 @@ from odradek.client.cli.common import (
 )
 from odradek.client.cli.words import counted
 from odradek.client.config import CODECS, Compression, Isolation
+from odradek.client.errors import TimedOut
 
 READ_CHUNK: Final = 2_000
 POLL_MS: Final = 200
@@ -212,7 +214,7 @@ def consume(
         _seek(consumer, wanted, offset, at_end=follow and not from_beginning)
         ends = None if follow else consumer.end_offsets(wanted)
         left = max_records
-        for records in _lists(consumer, ends):
+        for records in _lists(consumer, ends, timeout_s):
             check_reader()
             shown = records if left is None else records[:left]
             for record in shown:
@@ -244,17 +246,31 @@ def _seek(
 
 
 def _lists(
-    consumer: Consumer, ends: dict[TopicPartition, int] | None
+    consumer: Consumer, ends: dict[TopicPartition, int] | None, timeout_s: float
 ) -> Iterator[list[ConsumerRecord]]:
-    """Records as they come; to `ends`, where there are any."""
-    while ends is None or any(consumer.position(one) < end for one, end in ends.items()):
-        records = consumer.poll(POLL_MS, READ_CHUNK)
+    """Records as they come; to `ends`, where there are any.
+
+    Raises `TimedOut` if `ends` are not reached and nothing has come for `timeout_s`.
+    """
+    places: dict[TopicPartition, int] = {}
+    moved_at = time.monotonic()
+    while True:
         if ends is not None:
-            for one, end in list(ends.items()):
-                if consumer.position(one) >= end:
-                    del ends[one]
-                    consumer.pause(one)
-        yield records
+            before, places = places, {one: consumer.position(one) for one in ends}
+            for one in [one for one, place in places.items() if place >= ends[one]]:
+                del ends[one]
+                consumer.pause(one)
+            if not ends:
+                return
+            if places != before:
+                moved_at = time.monotonic()
+            elif time.monotonic() - moved_at >= timeout_s:
+                one, end = next(iter(ends.items()))
+                raise TimedOut(
+                    f"{one} was read up to offset {places[one]} and nothing more has come for "
+                    f"{timeout_s:g} s, though the broker says that it ends at {end}"
+                )
+        yield consumer.poll(POLL_MS, READ_CHUNK)
 
 
 def _formatter(template: str) -> Callable[[ConsumerRecord], bytes]:

@@ -1,0 +1,46 @@
+"""`odradek consume` without -f ends, whatever a broker says about where a partition ends."""
+
+from typing import cast
+
+import pytest
+
+from odradek.client import TimedOut, TopicPartition
+from odradek.client.blocking import Consumer
+from odradek.client.cli.records import _lists
+
+PLACE = TopicPartition("t", 0)
+
+
+class ThreeRecords:
+    """Stands for a consumer that moves three offsets, one a poll."""
+
+    def __init__(self) -> None:
+        self.offset = 0
+        self.paused: list[TopicPartition] = []
+
+    def position(self, _partition: TopicPartition) -> int:
+        return self.offset
+
+    def pause(self, partition: TopicPartition) -> None:
+        self.paused.append(partition)
+
+    def poll(self, _timeout_ms: float, _count: int) -> list[object]:
+        self.offset = min(self.offset + 1, 3)
+        return []
+
+
+def test_an_end_that_the_broker_made_up_is_not_waited_for_for_ever() -> None:
+    """It was."""
+    consumer = ThreeRecords()
+    lists = _lists(cast(Consumer, consumer), {PLACE: 10**18}, timeout_s=0)
+    for _ in range(4):
+        next(lists)
+    with pytest.raises(TimedOut, match=r"t-0 was read up to offset 3 .* it ends at 1000000"):
+        next(lists)
+
+
+def test_a_partition_is_paused_where_it_ends() -> None:
+    consumer = ThreeRecords()
+    lists = _lists(cast(Consumer, consumer), {PLACE: 2}, timeout_s=60)
+    assert len(list(lists)) == 2
+    assert consumer.paused == [PLACE]
