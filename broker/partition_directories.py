@@ -18,6 +18,7 @@ from uuid import UUID
 from odradek.broker.env import Disk
 from odradek.broker.storage.identity import Identity, Owner, is_empty_log, owner_of
 from odradek.broker.topic_partition import TopicPartition, partition_of
+from odradek.broker.turns import Turns
 
 LOGGER: Final = logging.getLogger(__name__)
 DELETED: Final = ".deleted"
@@ -106,7 +107,9 @@ class PartitionDirectories:
 
         A directory that does not say that it is of this topic id stays.
         """
+        turns = Turns()
         for name in self._disk.listdir(self._directory):
+            await turns.take()
             where = partition_of(name)
             if where is None or where.topic != topic or not self.is_directory(name):
                 continue

@@ -3,11 +3,14 @@
 import random
 from pathlib import Path
 
+import trio
+
 from odradek.broker.cluster.new_topic import NewTopic
 from odradek.broker.rebuild import Salvaged, Wishes, plan
 from odradek.broker.storage.survey import survey_all
 from tests.broker.test_topic_logs import Node, a_life, ends_with_power_off
 from tests.fakes.disk import FakeDisk
+from tests.fakes.turns import longest_turn
 
 LOG_NAME = f"{0:020}.log"
 
@@ -104,3 +107,15 @@ async def test_a_rebuild_after_a_power_cut_at_any_operation_finds_what_was_ackno
         assert all(one.identity is not None for one in with_records), operation
         seen.add(answers[-1])
     assert "filled" in seen
+
+
+async def test_looking_for_what_is_left_of_a_topic_does_not_hold_the_loop() -> None:
+    disk = FakeDisk()
+    node = await Node.start(disk)
+    await node.cluster.create_topic(NewTopic(name="t", partition_count=1))
+    for index in range(5_000):
+        disk.mkdir(f"/data/others-{index}")
+    with longest_turn() as longest:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(node.cluster.delete_topic, "t")
+    assert longest.calls < 10_000, longest.calls
