@@ -129,7 +129,9 @@ class ProducerConfig(ClientConfig):
     buffer_bytes: int = 32 * MIB
     """Records that wait for their acknowledgement; beyond it `send` waits."""
     delivery_timeout_ms: int = 120_000
+    """How long a record may wait for its acknowledgement from the time its batch was begun."""
     transaction_timeout_ms: int = 60_000
+    """How long a transaction may be open before the broker aborts it."""
     two_phase_commit: bool = False
     """Transactions have no time-out: an outside coordinator ends them (`prepared.py`)."""
     keep_prepared: bool = False

@@ -3,7 +3,7 @@
 import pytest
 
 from odradek.client.accumulator import Accumulator, PartitionQueue
-from odradek.client.delivery import NO_PRODUCER, Batch, ProducerIdentity
+from odradek.client.delivery import FAILURES_KEPT, NO_PRODUCER, Batch, ProducerIdentity
 from odradek.client.errors import Refused, TimedOut
 from odradek.protocol.batch import Codec, read_header
 from odradek.protocol.record import Record, decode_batch, encode_batch
@@ -203,6 +203,25 @@ async def test_a_failure_that_nobody_asked_about_is_told_once(accumulator: Accum
     accumulator.give_up(batch, TimedOut("too late"))
     assert isinstance(accumulator.failures.take(), TimedOut)
     assert accumulator.failures.take() is None
+
+
+async def test_failures_that_nobody_reads_take_no_memory_without_end_and_are_counted(
+    accumulator: Accumulator,
+) -> None:
+    for number in range(3 * FAILURES_KEPT):
+        accumulator.give_up(add(accumulator, b"a"), TimedOut(f"number {number}"))
+    assert len(accumulator.failures._lost) <= FAILURES_KEPT
+    error = accumulator.failures.take()
+    assert str(error) == "number 0"
+    assert f"{3 * FAILURES_KEPT} records" in error.__notes__[0]  # type: ignore[union-attr]
+    assert accumulator.failures.take() is None
+
+
+async def test_a_failed_batch_keeps_its_error_and_not_its_bytes(accumulator: Accumulator) -> None:
+    batch = add(accumulator, b"a")
+    accumulator.give_up(batch, TimedOut("too late"))
+    assert batch.builder is None
+    assert batch.encoded is None
 
 
 async def test_an_encoded_batch_goes_behind_the_records_before_it(accumulator: Accumulator) -> None:
