@@ -407,9 +407,12 @@ class Cluster:
         )
 
     async def leaders(
-        self, partitions: Iterable[TopicPartition]
+        self, partitions: Iterable[TopicPartition], *, some_are_enough: bool = False
     ) -> dict[int, list[TopicPartition]]:
-        """Which node leads which of these. Raises `Retriable` while one has none."""
+        """Which node leads which of these. Raises `Retriable` while one has none.
+
+        With `some_are_enough` those without are left out, and it is raised if all are.
+        """
         wanted = list(partitions)
         missing = {
             one.topic for one in wanted if self.metadata.leader(one.topic, one.partition) is None
@@ -417,14 +420,21 @@ class Cluster:
         if missing or self.is_stale:
             await self.refresh(sorted({one.topic for one in wanted}))
         by_node: dict[int, list[TopicPartition]] = {}
+        leaderless: OdradekError | None = None
         for one in wanted:
             code = self.metadata.topic_errors.get(one.topic)
             if code is not None:
                 raise error_for(code, f"looking for the leader of {one}")
             leader = self.metadata.leader(one.topic, one.partition)
             if leader is None:
-                raise self.metadata.no_leader(one)
+                error = self.metadata.no_leader(one)
+                if not some_are_enough or not isinstance(error, Retriable):
+                    raise error
+                leaderless = error
+                continue
             by_node.setdefault(leader.node_id, []).append(one)
+        if leaderless is not None and not by_node:
+            raise leaderless
         return by_node
 
     # Coordinators

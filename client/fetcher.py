@@ -183,9 +183,11 @@ class Fetcher:
             self._cluster,
             {one.name: place for one in lost},
             self._config.isolation_level,
+            some_are_enough=True,
         )
         for one in lost:
-            if one.position is None and self.assigned.get(one.name) is one:
+            is_wanted = one.position is None and self.assigned.get(one.name) is one
+            if is_wanted and one.name in found:
                 one.move(found[one.name].offset)
 
     # Fetching
@@ -193,7 +195,11 @@ class Fetcher:
     async def _run(self) -> None:
         while True:
             self._wake = trio.Event()
-            lost = [one for one in self._readers() if one.position is None]
+            lost = [
+                one
+                for one in self._readers()
+                if one.position is None and not self._is_leaderless(one)
+            ]
             if lost:
                 await self._resolve_or_tell(lost)
             waiting = self._start_requests()
@@ -212,6 +218,12 @@ class Fetcher:
     def _readers(self) -> list[Assigned]:
         return [one for one in self.assigned.values() if not one.is_paused and one.error is None]
 
+    def _is_leaderless(self, one: Assigned) -> bool:
+        """Return True if a partition is there and has no leader, so that the others go first."""
+        topic = self._cluster.metadata.topics.get(one.name.topic)
+        leader = None if topic is None else topic.partitions.get(one.name.partition)
+        return leader is not None and leader.node_id < 0
+
     def _start_requests(self) -> float:
         """Ask every broker that can be asked; when to look again at the latest."""
         now = trio.current_time()
@@ -221,6 +233,7 @@ class Fetcher:
         for one in self._readers():
             leader = self._cluster.metadata.leader(*one.name)
             if one.position is None:
+                is_leader_missing = is_leader_missing or self._is_leaderless(one)
                 continue
             if one.not_before > now:
                 look_again = min(look_again, one.not_before)

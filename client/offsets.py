@@ -60,16 +60,18 @@ async def list_offsets(
     isolation_level: Isolation,
     *,
     timeout_ms: float | None = None,
+    some_are_enough: bool = False,
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
     """The first offset at or after a timestamp, or for EARLIEST, LATEST, MAX_TIMESTAMP, that one.
 
-    LATEST is the last stable offset under read_committed. Offset -1: no record is that young.
+    LATEST is the last stable offset under read_committed. Offset -1: no record is that young. With
+    `some_are_enough` partitions that have no leader are left out, unless none has one.
     """
     found: dict[TopicPartition, OffsetAndTimestamp] = {}
 
     async def attempt() -> None:
         missing = [partition for partition in spec if partition not in found]
-        by_node = await cluster.leaders(missing)
+        by_node = await cluster.leaders(missing, some_are_enough=some_are_enough)
         errors: list[OdradekError] = []
 
         async def ask(node_id: int, partitions: list[TopicPartition]) -> None:
@@ -91,7 +93,7 @@ async def list_offsets(
 
     if spec:
         await cluster.retrying("looking up offsets", attempt, timeout_ms=timeout_ms)
-    return {partition: found[partition] for partition in spec}
+    return {partition: found[partition] for partition in spec if partition in found}
 
 
 async def _ask_leader(

@@ -10,6 +10,7 @@ from typing import IO, Final
 import click
 
 from odradek.client.blocking import (
+    Admin,
     Consumer,
     ConsumerRecord,
     Producer,
@@ -207,6 +208,8 @@ def consume(
     show = _as_json if as_json else _formatter(template)
     with Consumer(bootstrap, isolation_level=isolation, **limits(timeout_s)) as consumer:
         numbers = partitions or tuple(consumer.partitions_for(topic_name))
+        if not partitions:
+            numbers = _with_leader(topic_name, numbers, bootstrap, timeout_s)
         wanted = [TopicPartition(topic_name, one) for one in numbers]
         consumer.assign(wanted)
         if follow:
@@ -224,6 +227,21 @@ def consume(
                 left -= len(shown)
                 if left <= 0:
                     return
+
+
+def _with_leader(
+    topic_name: str, numbers: tuple[int, ...], bootstrap: str, timeout_s: float
+) -> tuple[int, ...]:
+    """Leave out partitions that have no leader, with a line for each, unless none has one."""
+    with Admin(bootstrap, **limits(timeout_s)) as admin:
+        (topic,) = admin.describe_topics(topic_name)
+    without = {one.partition for one in topic.partitions if one.leader < 0}
+    served = tuple(one for one in numbers if one not in without)
+    if not served:
+        return numbers
+    for one in sorted(without):
+        click.echo(f"{topic_name}-{one} has no leader and is left out.", err=True)
+    return served
 
 
 def _seek(

@@ -200,6 +200,26 @@ def test_librdkafka_goes_on_with_the_partitions_that_are_served(tmp_path: Path) 
         consumer.close()
 
 
+def test_our_consumer_waited_for_the_offline_partition_and_read_none_of_the_others(
+    tmp_path: Path,
+) -> None:
+    with run_broker(data_dir=tmp_path) as broker:
+        with Admin(broker.address) as admin:
+            admin.create_topic(TOPIC, partitions=3)
+        fill(broker, 0, 1, 2)
+        broker.stop()
+        cut_short(tmp_path / f"{TOPIC}-1")
+        broker.start()
+        with Consumer(broker.address, auto_offset_reset="earliest") as consumer:
+            consumer.assign([TopicPartition(TOPIC, index) for index in range(3)])
+            found: list[bytes | None] = []
+            while len(found) < 2:
+                found += [record.value for record in consumer.poll(1000)]
+        assert sorted(found, key=str) == [b"of 0", b"of 2"]
+        said = odradek("consume", TOPIC, "--from-beginning", "-b", broker.address)
+        assert sorted(said.split("\n")) == ["", "of 0", "of 2"]
+
+
 def test_an_offline_partition_of_offsets_stops_its_own_groups_and_no_others(
     tmp_path: Path,
 ) -> None:

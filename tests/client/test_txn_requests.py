@@ -63,7 +63,7 @@ class Scripted(Cluster):
         self.forgotten.append(key)
 
     async def leaders(
-        self, partitions: Iterable[TopicPartition]
+        self, partitions: Iterable[TopicPartition], *, some_are_enough: bool = False
     ) -> dict[int, list[TopicPartition]]:
         raise Retriable("none is there", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
