@@ -419,23 +419,7 @@ class Cluster:
         }
         if missing or self.is_stale:
             await self.refresh(sorted({one.topic for one in wanted}))
-        by_node: dict[int, list[TopicPartition]] = {}
-        leaderless: OdradekError | None = None
-        for one in wanted:
-            code = self.metadata.topic_errors.get(one.topic)
-            if code is not None:
-                raise error_for(code, f"looking for the leader of {one}")
-            leader = self.metadata.leader(one.topic, one.partition)
-            if leader is None:
-                error = self.metadata.no_leader(one)
-                if not some_are_enough or not isinstance(error, Retriable):
-                    raise error
-                leaderless = error
-                continue
-            by_node.setdefault(leader.node_id, []).append(one)
-        if leaderless is not None and not by_node:
-            raise leaderless
-        return by_node
+        return self.metadata.by_leader(wanted, some_are_enough=some_are_enough)
 
     # Coordinators
 

@@ -1,10 +1,10 @@
 """What a client knows of its cluster, learned from Metadata answers. Pure: it asks nobody."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from odradek.client.errors import OdradekError, Refused, Retriable, code_of
+from odradek.client.errors import OdradekError, Refused, Retriable, code_of, error_for
 from odradek.client.types import TopicPartition
 from odradek.protocol.apis.metadata import MetadataResponse, MetadataResponseTopic
 from odradek.protocol.errors import ErrorCode
@@ -93,6 +93,28 @@ class Metadata:
                 code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             )
         return Retriable(f"{partition} has no leader", code=ErrorCode.LEADER_NOT_AVAILABLE)
+
+    def by_leader(
+        self, wanted: Iterable[TopicPartition], *, some_are_enough: bool
+    ) -> dict[int, list[TopicPartition]]:
+        """See `Cluster.leaders`."""
+        by_node: dict[int, list[TopicPartition]] = {}
+        leaderless: OdradekError | None = None
+        for one in wanted:
+            code = self.topic_errors.get(one.topic)
+            if code is not None:
+                raise error_for(code, f"looking for the leader of {one}")
+            leader = self.leader(one.topic, one.partition)
+            if leader is None:
+                error = self.no_leader(one)
+                if not some_are_enough or not isinstance(error, Retriable):
+                    raise error
+                leaderless = error
+                continue
+            by_node.setdefault(leader.node_id, []).append(one)
+        if leaderless is not None and not by_node:
+            raise leaderless
+        return by_node
 
     def learn(self, answer: MetadataResponse, now: float) -> list[int]:
         """Take an answer in; the nodes that have another address than before.
