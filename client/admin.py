@@ -78,6 +78,10 @@ class Admin(TransactionAdmin):
     def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ClientOptions]) -> None:
         self._config = ClientConfig(**options)
         self._cluster = Cluster(bootstrap, self._config)
+        self._address = bootstrap if isinstance(bootstrap, str) else ",".join(bootstrap)
+
+    def __repr__(self) -> str:
+        return f"<Admin of {self._address}>"
 
     async def __aenter__(self) -> Self:
         await self._cluster.__aenter__()

@@ -21,6 +21,7 @@ from odradek.client.transaction import with_metadata
 from odradek.client.types import (
     EARLIEST,
     LATEST,
+    SHOWN_MAX,
     ConsumerRecord,
     FetchedBatch,
     GroupMetadata,
@@ -52,8 +53,10 @@ class Consumer:
         self._run_of: Assigned | None = None
 
     def __repr__(self) -> str:
-        places = ", ".join(f"{one.name}@{one.position}" for one in self._assigned.values())
-        return f"<Consumer of {places or 'nothing'}, {self._config.isolation_level}>"
+        assigned = list(self._assigned.values())
+        places = ", ".join(f"{one.name}@{one.position}" for one in assigned[:SHOWN_MAX])
+        more = f" and {len(assigned) - SHOWN_MAX} more" if len(assigned) > SHOWN_MAX else ""
+        return f"<Consumer of {places or 'nothing'}{more}, {self._config.isolation_level}>"
 
     @property
     def _assigned(self) -> dict[TopicPartition, Assigned]:

@@ -17,6 +17,18 @@ Header = tuple[str, bytes | None]
 """A record's header: its name and its value."""
 
 
+SHOWN_MAX: Final = 8
+"""How many of many things a repr shows."""
+SHOWN_BYTES_MAX: Final = 60
+"""How much of a value a repr shows."""
+
+
+def _shown(value: bytes | None) -> str:
+    if value is None or len(value) <= SHOWN_BYTES_MAX:
+        return repr(value)
+    return f"{value[:SHOWN_BYTES_MAX]!r}... ({len(value)} bytes)"
+
+
 class TopicPartition(NamedTuple):
     topic: str
     partition: int
@@ -73,6 +85,18 @@ class ConsumerRecord(NamedTuple):
     value: bytes | None
     headers: tuple[Header, ...]
 
+    def __repr__(self) -> str:
+        """Where it is and how it begins: a value may have megabytes."""
+        headers = "".join(
+            f", {name[:SHOWN_BYTES_MAX]}={_shown(value)}"
+            for name, value in self.headers[:SHOWN_MAX]
+        )
+        more = f", {len(self.headers)} headers" if len(self.headers) > SHOWN_MAX else ""
+        return (
+            f"<ConsumerRecord {self.topic}-{self.partition}@{self.offset}: key {_shown(self.key)}, "
+            f"value {_shown(self.value)}{headers}{more}>"
+        )
+
 
 class FetchedBatch(NamedTuple):
     """A record batch as it was stored: committed, no control batch, its CRC checked.
@@ -121,6 +145,9 @@ class TopicDescription(NamedTuple):
     topic_id: UUID
     is_internal: bool
     partitions: tuple[PartitionDescription, ...]
+
+    def __repr__(self) -> str:
+        return f"<TopicDescription {self.name!r}: {len(self.partitions)} partitions>"
 
 
 class ConfigEntry(NamedTuple):

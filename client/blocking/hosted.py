@@ -144,6 +144,10 @@ class Blocking(Generic[Resource]):
 
     _hosted: Hosted[Resource]
 
+    def __repr__(self) -> str:
+        inner = self._hosted.opened
+        return repr(inner) if inner is not None else f"<{type(self).__name__}, not used yet>"
+
     def __enter__(self) -> Self:
         self._hosted.enter()
         return self
