@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from odradek.broker.env import Buffer
-from odradek.broker.storage.leader_epochs import UNKNOWN_EPOCH, LeaderEpochs
+from odradek.broker.storage.leader_epochs import OFFSET_MAX, UNKNOWN_EPOCH, LeaderEpochs
 from odradek.protocol.batch import (
     HEADER_BYTES,
     LENGTH_PREFIX_BYTES,
@@ -20,8 +20,9 @@ from odradek.protocol.batch import (
     read_header,
 )
 
-_FRONT: Final = struct.Struct(">qiibIhi")
-"""Base offset, batch length, leader epoch, magic, CRC, attributes, last offset delta."""
+_FRONT: Final = struct.Struct(">qiib6xi")
+"""Base offset, batch length, leader epoch, magic, last offset delta."""
+LENGTH_MIN: Final = HEADER_BYTES - LENGTH_PREFIX_BYTES
 
 
 class BrokenChain(Exception):
@@ -65,30 +66,33 @@ class Chain:
         Stop behind `batches_max` batches, at a batch that reaches to `to_offset`, and at one whose
         end is not in `data` (with `headers_only`: whose header is not). Raises BrokenChain.
         """
-        next_offset, gaps_before = self.next_offset, self._rules.gaps_before
-        size_bytes = len(data)
+        # One of these runs for every batch that is fetched: names are local, and what is not wanted
+        # is a bound that nothing reaches.
+        unpack, gaps_before = _FRONT.unpack_from, self._rules.gaps_before
+        next_offset, known_epoch, epoch_end = self.next_offset, self._epoch, self._epoch_end
+        last_start = len(data) - HEADER_BYTES
+        end_max = OFFSET_MAX if headers_only else len(data)
+        stop_offset = OFFSET_MAX if to_offset is None else to_offset
         left = -1 if batches_max is None else batches_max
-        while left and size_bytes - at >= HEADER_BYTES:
-            base_offset, length, epoch, magic, _, _, delta = _FRONT.unpack_from(data, at)
-            end = at + LENGTH_PREFIX_BYTES + length
-            if magic != MAGIC or end - at < HEADER_BYTES or delta < 0:
+        while left and at <= last_start:
+            base_offset, length, epoch, magic, delta = unpack(data, at)
+            if magic != MAGIC or length < LENGTH_MIN or delta < 0:
                 raise BrokenChain(at, "there is no batch")
             if base_offset != next_offset and not next_offset < base_offset < gaps_before:
                 raise BrokenChain(at, f"a batch at offset {base_offset} follows {next_offset - 1}")
             last_offset = base_offset + delta
             # the batch with the log's start may begin below it, where epochs are not known any more
-            if last_offset >= self._epoch_end:
-                self._epoch, self._epoch_end = self._rules.epochs.span(last_offset)
-            if epoch != self._epoch and self._epoch != UNKNOWN_EPOCH:
-                raise BrokenChain(at, f"a batch of leader epoch {epoch} stands in {self._epoch}")
-            if to_offset is not None and last_offset >= to_offset:
-                break
-            if end > size_bytes and not headers_only:
+            if last_offset >= epoch_end:
+                known_epoch, epoch_end = self._rules.epochs.span(last_offset)
+            if epoch != known_epoch and known_epoch != UNKNOWN_EPOCH:
+                raise BrokenChain(at, f"a batch of leader epoch {epoch} stands in {known_epoch}")
+            end = at + LENGTH_PREFIX_BYTES + length
+            if last_offset >= stop_offset or end > end_max:
                 break
             if with_crc and not crc_is_good(data[at:end], read_header(data, at)):
                 raise BrokenChain(at, "its checksum is wrong")
             next_offset = last_offset + 1
             at = end
             left -= 1
-        self.next_offset = next_offset
+        self.next_offset, self._epoch, self._epoch_end = next_offset, known_epoch, epoch_end
         return at
