@@ -77,6 +77,7 @@ class Hosted(Generic[Resource]):
         self._loop: Loop | None = None
         self._stay: _Stay[Resource] | None = None
         self._entering = threading.Lock()
+        self._process_id = os.getpid()
         self.is_closed = False
 
     @property
@@ -102,6 +103,9 @@ class Hosted(Generic[Resource]):
         if self.is_closed:
             raise Closed("it is closed: make a new one")
         if self._loop is None:
+            if self._process_id != os.getpid():
+                # After a fork; a thread that this process does not have may hold the lock.
+                self._entering, self._process_id = threading.Lock(), os.getpid()
             with self._entering:  # the first use may be by several threads at once
                 if self._loop is None:
                     loop = the_loop()

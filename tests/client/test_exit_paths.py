@@ -2,6 +2,8 @@
 
 # ruff: noqa: PT012 - what raises here is often the end of a block, so the block is the statement
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -68,6 +70,24 @@ async def _crash_trio() -> None:
 
     trio.lowlevel.spawn_system_task(fails)
     await trio.sleep_forever()
+
+
+def test_an_unused_client_that_another_thread_was_entering_at_a_fork_works_in_the_child(
+    address: str,
+) -> None:
+    admin = Admin(address)
+    with admin._hosted._entering:  # as the other thread holds it
+        child = os.fork()
+        if child == 0:
+            signal.alarm(WAIT_MS // 1000)  # instead of a hang
+            status = 1
+            try:
+                with admin:
+                    admin.list_topics()
+                status = 0
+            finally:
+                os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_a_callback_that_calls_sys_exit_ends_nothing(address: str) -> None:
