@@ -316,3 +316,20 @@ def test_what_clients_are_told_to_connect_to_can_be_said() -> None:
     with run_broker(config=advertised) as broker, RawClient(broker) as client:
         told = client.ask(METADATA, 12, MetadataRequest(topics=())).brokers[0]
         assert (told.host, told.port) == ("broker.example", 1234)
+
+
+def test_every_way_to_make_partitions_ends_at_the_bound_with_a_sentence(tmp_path: Path) -> None:
+    limits = {"max.broker.partitions": "6", "num.partitions": "4"}
+    with run_broker(data_dir=tmp_path, config=limits) as broker, RawClient(broker) as client:
+        assert topic_metadata(client, "made", may_create=True).error_code == ErrorCode.NONE
+        refused = topic_metadata(client, "too-many", may_create=True)
+        assert refused.error_code == ErrorCode.POLICY_VIOLATION
+        created = create_topic(client, "too-many", 3)
+        assert created.error_code == ErrorCode.POLICY_VIOLATION
+        assert "max.broker.partitions, which is 6" in created.error_message
+        growth = CreatePartitionsTopic(name="made", count=7, assignments=None)
+        request = CreatePartitionsRequest(topics=(growth,), timeout_ms=1000, validate_only=False)
+        grown = client.ask(CREATE_PARTITIONS, 3, request).results[0]
+        assert grown.error_code == ErrorCode.POLICY_VIOLATION
+        assert "max.broker.partitions, which is 6" in grown.error_message
+        assert create_topic(client, "small", 2).error_code == ErrorCode.NONE
