@@ -60,6 +60,8 @@ class Topic(NamedTuple):
     topic_id: UUID
     is_internal: bool
     partitions: dict[int, Leader]
+    led: tuple[int, ...] = ()
+    """The partitions that have a leader, if there are any that have none."""
 
 
 class Metadata:
@@ -166,4 +168,7 @@ class Metadata:
             if old is not None and old.leader_epoch > leader.leader_epoch >= 0:
                 leader = old
             partitions[one.partition_index] = leader
-        self.topics[name] = Topic(name, topic.topic_id, topic.is_internal, partitions)
+        led = tuple(index for index, leader in partitions.items() if leader.node_id >= 0)
+        if len(led) == len(partitions):
+            led = ()
+        self.topics[name] = Topic(name, topic.topic_id, topic.is_internal, partitions, led)

@@ -257,7 +257,7 @@ class Producer:
             else:
                 headers = ()
             if partition is None:
-                partition = self._choose(topic, key, size_bytes, len(known.partitions))
+                partition = self._choose(topic, key, size_bytes, len(known.partitions), known.led)
             elif partition not in known.partitions:
                 raise self._cluster.metadata.no_leader(TopicPartition(topic, partition))
             batch, is_new = accumulator.append(
@@ -387,7 +387,15 @@ class Producer:
         self._yield_after_bytes = self._config.batch_bytes
         await trio.lowlevel.checkpoint()
 
-    def _choose(self, topic: str, key: bytes | None, size_bytes: int, count: int) -> int:
+    def _choose(
+        self,
+        topic: str,
+        key: bytes | None,
+        size_bytes: int,
+        count: int,
+        led: tuple[int, ...] = (),
+    ) -> int:
+        """`led` are the partitions with a leader, if some have none (as Kafka's clients do it)."""
         if self._custom_partitioner is not None:
             chosen = self._custom_partitioner(topic, key, count)
             if not 0 <= chosen < count:
@@ -399,6 +407,8 @@ class Producer:
             return chosen
         if key is not None:
             return self._partitioner.of_key(key, count)
+        if led:  # a partition that is offline would keep its records waiting
+            return led[self._partitioner.without_key(topic, size_bytes, len(led))]
         return self._partitioner.without_key(topic, size_bytes, count)
 
 
