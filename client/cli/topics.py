@@ -20,17 +20,34 @@ from odradek.client.cli.common import (
 
 @click.group()
 def topic() -> None:
-    """Make, list, describe and delete topics."""
+    """Create, list, describe and delete topics."""
 
 
 @topic.command("create")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.option(
-    "--partitions", "-p", type=click.IntRange(1, INT32_MAX), help="Default: the broker's."
+    "--partitions",
+    "-p",
+    type=click.IntRange(1, INT32_MAX),
+    help="Partitions of each topic.  [default: the broker's num.partitions]",
 )
-@click.option("--replication-factor", "-r", type=click.IntRange(1, INT16_MAX), help="Likewise.")
-@click.option("--config", "-c", "configs", multiple=True, metavar="NAME=VALUE", help="Repeatable.")
-@click.option("--if-not-exists", is_flag=True, help="No error if it is there.")
+@click.option(
+    "--replication-factor",
+    "-r",
+    type=click.IntRange(1, INT16_MAX),
+    help="Replicas of each partition.  [default: the broker's]",
+)
+@click.option(
+    "--config",
+    "-c",
+    "configs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Give the topics this setting. Repeatable.",
+)
+@click.option(
+    "--if-not-exists", is_flag=True, help="Leave a topic that is there as it is; no error."
+)
 @connection_options
 @told
 def create_topic(
@@ -42,7 +59,7 @@ def create_topic(
     bootstrap: str,
     timeout_s: float,
 ) -> None:
-    """Make topics."""
+    """Create topics."""
     settings = dict(assignment(one, "--config") for one in configs)
     with Admin(bootstrap, **limits(timeout_s)) as admin:
         for name in names:
@@ -56,11 +73,15 @@ def create_topic(
 
 
 @topic.command("list")
-@click.option("--internal", is_flag=True, help="Also the brokers' own.")
+@click.option(
+    "--internal",
+    is_flag=True,
+    help="List also internal topics, of the broker and of Spark queries.",
+)
 @connection_options
 @told
 def list_topics(internal: bool, bootstrap: str, timeout_s: float) -> None:
-    """Name the topics, one a line."""
+    """Print the names of topics, one per line."""
     with Admin(bootstrap, **limits(timeout_s)) as admin:
         for name in admin.list_topics(internal=internal):
             click.echo(name)
@@ -68,11 +89,11 @@ def list_topics(internal: bool, bootstrap: str, timeout_s: float) -> None:
 
 @topic.command("describe")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a topic.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each topic.")
 @connection_options
 @told
 def describe_topic(names: tuple[str, ...], as_json: bool, bootstrap: str, timeout_s: float) -> None:
-    """Show partitions, who leads them, how many records they have, and settings."""
+    """Show a topic's partitions, their leaders and offsets, and its settings."""
     with Admin(bootstrap, **limits(timeout_s)) as admin:
         for found in admin.describe_topics(*names):
             description = _describe(admin, found)
@@ -139,7 +160,7 @@ def _cell(value: object) -> str:
 
 @topic.command("delete")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
-@click.option("--yes", "-y", is_flag=True, help="Do not ask, on a terminal.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @connection_options
 @told
 def delete_topic(names: tuple[str, ...], yes: bool, bootstrap: str, timeout_s: float) -> None:

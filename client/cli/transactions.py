@@ -61,7 +61,9 @@ def txn() -> None:
     multiple=True,
     help=f"{', '.join(words.STATES)}; repeatable.",
 )
-@click.option("--open", "only_open", is_flag=True, help="Those that are not at their end.")
+@click.option(
+    "--open", "only_open", is_flag=True, help="List only ids with a transaction that has not ended."
+)
 @click.option(
     "--producer-id",
     "producer_ids",
@@ -78,7 +80,9 @@ def txn() -> None:
     help="Open for longer; ids without an open transaction stay, as in Kafka: add --open.",
 )
 @click.option("--pattern", help="A regular expression for the whole transactional id.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, see above.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print a JSON object for each id; the keys are above."
+)
 @connection_options
 @told
 def list_transactions(
@@ -145,7 +149,9 @@ def _show_list(found: Sequence[TransactionDescription]) -> None:
 
 @txn.command()
 @click.argument("transactional_ids", metavar="ID...", nargs=-1, required=True)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object an id, see above.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print a JSON object for each id; the keys are above."
+)
 @connection_options
 @told
 def describe(
@@ -229,7 +235,12 @@ def _place(place: Mapping[str, object]) -> str:
 
 @txn.command("who-pins", short_help="Say who holds back what consumers see.")
 @click.argument("where", metavar="TOPIC[:PARTITION]")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a pinned partition.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print a JSON object for each pinned partition; the keys are above.",
+)
 @connection_options
 @told
 def who_pins(where: str, as_json: bool, bootstrap: str, timeout_s: float) -> None:
@@ -307,7 +318,7 @@ def _pin_facts(pin: Pin) -> dict[str, object]:
 
 
 @txn.command(short_help="Find transactions that nobody is going to end.")
-@click.option("--topic", "-t", "topics", multiple=True, help="Only there; repeatable.")
+@click.option("--topic", "-t", "topics", multiple=True, help="Look only at this topic. Repeatable.")
 @click.option(
     "--max-timeout",
     "max_timeout_s",
@@ -318,7 +329,12 @@ def _pin_facts(pin: Pin) -> dict[str, object]:
     help="Look at what was last written longer ago; the brokers' transaction.max.timeout.ms.",
 )
 @click.option("--fail", is_flag=True, help=f"End with status {FOUND} if there is one.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a transaction, see above.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print a JSON object for each transaction; the keys are above.",
+)
 @connection_options
 @told
 def hanging(

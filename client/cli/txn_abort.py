@@ -35,28 +35,33 @@ CLIENT_ID = "odradek txn abort"
 
 @click.command()
 @click.argument("transactional_id", metavar="[ID]", required=False)
-@click.option("--topic", "-t", metavar="TOPIC", help="There only; with --partition and one of:")
+@click.option(
+    "--topic",
+    "-t",
+    metavar="TOPIC",
+    help="The topic to write to; with --partition, and an offset or a producer.",
+)
 @click.option("--partition", "-p", type=click.IntRange(0, INT32_MAX), metavar="NUMBER")
 @click.option(
     "--start-offset",
     type=click.IntRange(0, INT64_MAX),
     metavar="OFFSET",
-    help="Where it begins there.",
+    help="The offset at which the transaction begins in the partition.",
 )
 @click.option(
     "--producer-id",
     type=click.IntRange(0, INT64_MAX),
     metavar="NUMBER",
-    help="Whose it is, with --producer-epoch.",
+    help="The producer of the transaction; with --producer-epoch.",
 )
 @click.option("--producer-epoch", type=click.IntRange(0, INT16_MAX), metavar="NUMBER")
 @click.option(
     "--coordinator-epoch",
     type=click.IntRange(-1, INT32_MAX),
     metavar="NUMBER",
-    help="Default: what the partition knows.",
+    help="The coordinator epoch of the marker.  [default: what the partition knows]",
 )
-@click.option("--yes", "-y", is_flag=True, help="Do not ask, on a terminal.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @connection_options
 @told
 def abort(

@@ -62,11 +62,16 @@ class View(Protocol):
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="Between two looks.",
+    help="The time between two looks.",
 )
-@click.option("--all", "show_all", is_flag=True, help="Also ids where nothing is going on.")
+@click.option("--all", "show_all", is_flag=True, help="Show also ids without an open transaction.")
 @click.option("--pattern", help="A regular expression for the whole transactional id.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a happening, see above.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print a JSON object for each event; the keys are above.",
+)
 @connection_options
 @told
 def watch(
