@@ -6,7 +6,11 @@ from typing import Final
 import pytest
 
 from odradek.broker.testing import RunningBroker
-from odradek.protocol.apis.transactions import TransactionState
+from odradek.protocol.apis.transactions import (
+    DESCRIBE_TRANSACTIONS,
+    DescribeTransactionsRequest,
+    TransactionState,
+)
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.state_topics import state_partition
 from tests.broker.api.conftest import HostAndPort
@@ -377,14 +381,13 @@ def test_an_id_is_described_once_however_often_it_is_asked_for(client: RawClient
     assert [state.transactional_id for state in states] == [writer.id, "nobody"]
 
 
-def test_a_name_that_is_too_long_for_an_id_is_refused(client: RawClient) -> None:
-    """Kafka closes the connection: its strings end at 32,767 bytes."""
+def test_a_name_that_is_too_long_for_a_string_closes_as_in_kafka(client: RawClient) -> None:
     writer = Writer(client)
-    known, *others = described(client, writer.id, "x" * 65_536, "\N{SNOWMAN}" * 11_000)
-    assert known.error_code == E.NONE
-    assert [state.error_code for state in others] == [E.INVALID_REQUEST, E.INVALID_REQUEST]
-    found = listed(client, states=["x" * 65_536], transactional_id_pattern="x" * 1_000)
-    assert (found.error_code, len(found.unknown_state_filters)) == (E.NONE, 1)
+    known, longest = described(client, writer.id, "x" * 32_767)
+    assert (known.error_code, longest.error_code) == (E.NONE, E.TRANSACTIONAL_ID_NOT_FOUND)
+    too_long = DescribeTransactionsRequest(transactional_ids=("x" * 32_768,))
+    client.request(DESCRIBE_TRANSACTIONS, 0, too_long)
+    assert client.is_closed_by_broker()
 
 
 @pytest.mark.parametrize(
