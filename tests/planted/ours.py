@@ -174,8 +174,8 @@ OUR_BUGS: Final = (
     Planted(
         bug="a batch keeps the time of a record that has gone",
         file=BATCHES,
-        old="max_timestamp = max(",
-        new="max_timestamp = header.max_timestamp or max(",
+        old="max_timestamp = latest",
+        new="max_timestamp = header.max_timestamp or latest",
         tests=(f"{COMPACTION}the_largest_time_of_a_batch_is_that_of_a_record_in_it",),
     ),
     Planted(
