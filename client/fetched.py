@@ -14,7 +14,6 @@ on. A batch that is large once decompressed is opened by `open_large`, in a thre
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import islice
 from typing import Final
 
 import trio
@@ -23,7 +22,14 @@ from odradek.client.config import Offload
 from odradek.client.errors import OdradekError, Refused
 from odradek.client.types import ConsumerRecord, FetchedBatch, TopicPartition
 from odradek.protocol.apis.fetch import AbortedTransaction
-from odradek.protocol.batch import BatchHeader, crc_is_good, iter_batches, last_whole_header
+from odradek.protocol.batch import (
+    CONTROL_BIT,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    crc_is_good,
+    iter_batches,
+    last_whole_header,
+)
 from odradek.protocol.compression import SMALL_MAX_BYTES
 from odradek.protocol.control import read_marker
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
@@ -48,19 +54,21 @@ def visible_batches(
     waiting = sorted(aborted, key=lambda one: one.first_offset)
     following = 0
     open_aborted: set[int] = set()
-    for header, data in batches:
-        last_offset = header.last_offset
-        while following < len(waiting) and waiting[following].first_offset <= last_offset:
+    for batch in batches:
+        header, data = batch
+        while following < len(waiting) and waiting[following].first_offset <= header.last_offset:
             open_aborted.add(waiting[following].producer_id)
             following += 1
-        if header.is_control:
+        if not header.attributes & (CONTROL_BIT | TRANSACTIONAL_BIT):
+            yield batch
+        elif header.is_control:
             if header.producer_id in open_aborted and not read_marker(data).committed:
                 open_aborted.discard(header.producer_id)
             yield None
         elif header.is_transactional and header.producer_id in open_aborted:
             yield None
         else:
-            yield header, data
+            yield batch
 
 
 class Fetched:
@@ -135,18 +143,19 @@ class Fetched:
         """Find the next batch that may be seen, unless that takes long; True if there is one."""
         if self._is_read:
             self._next, self._is_read = None, False
-        if self._next is None and self._unseen and self._failure is None:
-            passed = 0
+        if self._next is not None:
+            return True
+        if self._unseen and self._failure is None:
             try:
-                for found in islice(self._batches, BATCHES_PER_TURN):
-                    if found is not None:
-                        self._next = found
+                for _ in range(BATCHES_PER_TURN):
+                    self._next = next(self._batches)
+                    if self._next is not None:
                         return True
-                    passed += 1
-                self._unseen = passed == BATCHES_PER_TURN
+            except StopIteration:
+                self._unseen = False
             except (KafkaError, ProtocolError) as error:
                 self._failure = _unreadable(self.name, error)
-        return self._next is not None or self._failure is not None
+        return self._failure is not None
 
     def suspend(self) -> None:
         """Give back the memory of the batch that is being read; it is opened anew when needed."""
@@ -208,7 +217,7 @@ class Fetched:
         header, data = self._next
         try:
             limit = max(SMALL_MAX_BYTES, len(data))
-            self._reader = RecordReader(data, max_bytes=limit, check_crc=check_crcs)
+            self._reader = RecordReader(data, header=header, max_bytes=limit, check_crc=check_crcs)
         except (KafkaError, ProtocolError) as error:
             if isinstance(error, KafkaError) and error.code is ErrorCode.MESSAGE_TOO_LARGE:
                 self._waits_for_room = True
@@ -221,20 +230,23 @@ class Fetched:
         """Decode up to `count` records, and return those that were not read before."""
         assert self._next is not None
         assert self._reader is not None
-        header, _ = self._next
+        header, reader = self._next[0], self._reader
         topic, partition = self.name
         timestamp_type = int(header.timestamp_type)
         try:
-            records = self._reader.take(count)
+            records = reader.take(count)
         except KafkaError as error:
             self._reader, self._failure = None, damaged(self.name, header, error)
             raise self._failure.copy() from None
-        if not self._reader.left:
+        if not reader.left:
             self._reader, self._is_read = None, True
         first, last = header.base_offset, header.last_offset
-        make = ConsumerRecord._make
+        new = tuple.__new__  # as `_make`, without counting the fields again
         found = [
-            make((topic, partition, offset, timestamp, timestamp_type, key, value, headers))
+            new(
+                ConsumerRecord,
+                (topic, partition, offset, timestamp, timestamp_type, key, value, headers),
+            )
             for key, value, headers, timestamp, offset in records
             if first <= offset <= last
         ]

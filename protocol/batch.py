@@ -158,9 +158,10 @@ def iter_batches(data: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
     position, end = 0, len(view)
     while end - position >= HEADER_BYTES:
         header = BatchHeader._make(HEADER.unpack_from(view, position))
-        if header.magic != MAGIC or header.size_bytes < HEADER_BYTES:
+        size_bytes = LENGTH_PREFIX_BYTES + header.batch_length
+        if header.magic != MAGIC or size_bytes < HEADER_BYTES:
             raise _no_batch(position, header)
-        following = position + header.size_bytes
+        following = position + size_bytes
         if following > end:
             return
         yield header, view[position:following]

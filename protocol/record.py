@@ -9,17 +9,20 @@ writing and inline when reading, slices of one object, and a named tuple for `Re
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from crc32c import crc32c
+
 from odradek.protocol.batch import (
+    CODEC_MASK,
     CONTROL_BIT,
+    CRC_START,
     HEADER,
     HEADER_BYTES,
     LENGTH_PREFIX_BYTES,
+    LOG_APPEND_TIME_BIT,
     MAGIC,
     TRANSACTIONAL_BIT,
     BatchHeader,
     Codec,
-    TimestampType,
-    crc_is_good,
     read_header,
     set_crc,
 )
@@ -222,24 +225,34 @@ class RecordReader:
     __slots__ = ("_data", "_position", "header", "left")
 
     def __init__(
-        self, batch: Buffer, *, max_bytes: int = DECOMPRESSED_MAX_BYTES, check_crc: bool = True
+        self,
+        batch: Buffer,
+        *,
+        header: BatchHeader | None = None,
+        max_bytes: int = DECOMPRESSED_MAX_BYTES,
+        check_crc: bool = True,
     ) -> None:
         """Read the batch at the start of `batch`, which is not referred to afterwards.
+
+        `header` is the header of that batch, if the caller has read it already.
 
         Raises `ProtocolError` if there is not even a header, `KafkaError` for what a header
         announces and the batch does not hold: CORRUPT_MESSAGE; MESSAGE_TOO_LARGE if the records
         would take more than `max_bytes` decompressed; UNSUPPORTED_COMPRESSION_TYPE.
         """
-        self.header = header = read_header(batch)
-        if header.magic != MAGIC or not HEADER_BYTES <= header.size_bytes <= len(batch):
+        self.header = header = header or read_header(batch)
+        size_bytes = LENGTH_PREFIX_BYTES + header.batch_length
+        if header.magic != MAGIC or not HEADER_BYTES <= size_bytes <= len(batch):
             raise _corrupt(
-                header,
-                f"magic {header.magic}, {header.size_bytes} bytes, of which {len(batch)} are here",
+                header, f"magic {header.magic}, {size_bytes} bytes, of which {len(batch)} are here"
             )
-        if check_crc and not crc_is_good(batch, header):
-            raise _corrupt(header, "the CRC does not match")
-        with memoryview(batch) as view, view[HEADER_BYTES : header.size_bytes] as content:
-            self._data: Decompressed = decompress(header.codec, content, max_bytes)
+        with memoryview(batch) as view:
+            if check_crc and crc32c(view[CRC_START:size_bytes]) != header.crc:
+                raise _corrupt(header, "the CRC does not match")
+            with view[HEADER_BYTES:size_bytes] as content:
+                self._data: Decompressed = decompress(
+                    header.attributes & CODEC_MASK, content, max_bytes
+                )
         self._position = 0
         self.left = header.record_count
         """How many records have not been taken."""
@@ -259,12 +272,14 @@ class RecordReader:
         With LogAppendTime every record has the batch's max timestamp, as Kafka's consumers see it.
         Raises `KafkaError` CORRUPT_MESSAGE, and closes itself.
         """
-        header, count = self.header, min(count, self.left)
+        header, data = self.header, self._data
+        if count > self.left:
+            count = self.left
         why = ""
         try:
-            records, self._position = _decode_records(header, self._data, self._position, count)
-            if count == self.left and self._position != len(self._data):
-                why = f"{len(self._data) - self._position} bytes follow the last record"
+            records, self._position = _decode_records(header, data, self._position, count)
+            if count == self.left and self._position != len(data):
+                why = f"{len(data) - self._position} bytes follow the last record"
         except (IndexError, UnicodeDecodeError) as error:
             why = f"a record is malformed: {error}"
         except KafkaError:
@@ -276,7 +291,7 @@ class RecordReader:
         self.left -= count
         if not self.left:
             self.close()
-        if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        if header.attributes & LOG_APPEND_TIME_BIT:
             return [record._replace(timestamp_ms=header.max_timestamp) for record in records]
         return records
 
@@ -306,7 +321,7 @@ def _decode_records(
     """Decode `count` records; also where they end. Long, as short varints are read in place."""
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     records: list[Record] = []
-    append, make = records.append, Record._make
+    append, new = records.append, tuple.__new__  # as `Record._make`, without counting again
     for _ in range(count):
         number = data[position]
         position += 1
@@ -368,7 +383,7 @@ def _decode_records(
         )
         if position != end:
             raise _corrupt(header, f"a record ends at byte {position} and not at {end}")
-        append(make((key, value, headers, timestamp_ms, offset)))
+        append(new(Record, (key, value, headers, timestamp_ms, offset)))
     return records, position
 
 
