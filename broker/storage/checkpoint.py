@@ -12,7 +12,8 @@ checkpoint that describes the new one says so in `replaced` (see `replacement.py
 
 import struct
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Final
 from uuid import UUID
 
@@ -27,6 +28,12 @@ from odradek.broker.storage.segment import Segment, SegmentSummary
 CHECKPOINT: Final = "checkpoint"
 BESIDE: Final = "checkpoint.tmp"
 VERSION: Final = 1
+CHECKSUMS: Final = ("index_crc", "time_index_crc", "aborted_crc")
+"""Fields of a summary that have a key of their own, which an older broker ignores. It would not
+start with a summary that is longer than those it knows."""
+SIZES: Final = tuple(name for name in SegmentSummary.__slots__ if name not in CHECKSUMS)
+_sizes_of: Final = attrgetter(*SIZES)
+_checksums_of: Final = attrgetter(*CHECKSUMS)
 _CRC: Final = struct.Struct(">I")
 
 
@@ -68,7 +75,8 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
             "topic_id": checkpoint.topic_id.bytes,
             "recovery_offset": checkpoint.recovery_offset,
             "log_start_offset": checkpoint.log_start_offset,
-            "segments": [astuple(segment) for segment in checkpoint.segments],
+            "segments": [_sizes_of(segment) for segment in checkpoint.segments],
+            "checksums": [_checksums_of(segment) for segment in checkpoint.segments],
             "epochs": checkpoint.epochs,
             "producers": [pack(entry) for entry in checkpoint.producers],
             "clean_offset": checkpoint.clean_offset,
@@ -85,14 +93,15 @@ def decode_checkpoint(data: bytes | bytearray) -> Checkpoint | None:
     content: dict[str, Any] = msgpack.unpackb(memoryview(data)[_CRC.size :])
     if content["version"] != VERSION:
         return None
-    names = SegmentSummary.__slots__
+    segments = content["segments"]
+    checksums = content.get("checksums", [()] * len(segments))  # an older broker writes none
     return Checkpoint(
         topic_id=UUID(bytes=content["topic_id"]),
         recovery_offset=content["recovery_offset"],
         log_start_offset=content["log_start_offset"],
         segments=[
-            SegmentSummary(**dict(zip(names, values, strict=False)))  # checksums may be missing
-            for values in content["segments"]
+            SegmentSummary(**dict(zip((*SIZES, *CHECKSUMS), (*values, *crcs), strict=False)))
+            for values, crcs in zip(segments, checksums, strict=True)
         ],
         epochs=[EpochStart(*values) for values in content["epochs"]],
         producers=[unpack(fields) for fields in content["producers"]],

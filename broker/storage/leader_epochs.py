@@ -1,6 +1,6 @@
 """Which leader epoch began at which offset: how replicas and consumers find where logs part."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from operator import itemgetter
 from typing import NamedTuple
@@ -16,7 +16,11 @@ class EpochStart(NamedTuple):
 
 
 class LeaderEpochs:
-    """(epoch, start offset), both ascending."""
+    """(epoch, start offset), both ascending.
+
+    A change makes a new list, as the scrubber looks at the old one in another thread: were entries
+    to move under it, it would find damage where there is none.
+    """
 
     __slots__ = ("entries",)
 
@@ -32,9 +36,8 @@ class LeaderEpochs:
         if epoch <= self.latest:
             return
         # an epoch in which nothing was appended leaves no trace: the next one begins where it did
-        while self.entries and self.entries[-1].start_offset >= start_offset:
-            self.entries.pop()
-        self.entries.append(EpochStart(epoch, start_offset))
+        kept = bisect_left(self.entries, start_offset, key=itemgetter(1))
+        self.entries = [*self.entries[:kept], EpochStart(epoch, start_offset)]
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """The largest epoch <= `epoch` that is known, and where it ended.
@@ -56,18 +59,18 @@ class LeaderEpochs:
 
     def span(self, offset: int) -> tuple[int, int]:
         """The epoch in which `offset` was appended, or -1, and where the next one begins."""
-        following = bisect_right(self.entries, offset, key=itemgetter(1))
-        epoch = self.entries[following - 1].epoch if following else UNKNOWN_EPOCH
-        is_last = following == len(self.entries)
-        return epoch, OFFSET_MAX if is_last else self.entries[following].start_offset
+        entries = self.entries
+        following = bisect_right(entries, offset, key=itemgetter(1))
+        epoch = entries[following - 1].epoch if following else UNKNOWN_EPOCH
+        return epoch, OFFSET_MAX if following == len(entries) else entries[following].start_offset
 
     def truncate_end(self, offset: int) -> None:
         """Forget what began at `offset` or later."""
-        while self.entries and self.entries[-1].start_offset >= offset:
-            self.entries.pop()
+        self.entries = self.entries[: bisect_left(self.entries, offset, key=itemgetter(1))]
 
     def truncate_start(self, log_start_offset: int) -> None:
         """Let the epoch that holds `log_start_offset` begin there and forget those before it."""
         first = bisect_right(self.entries, log_start_offset, key=itemgetter(1)) - 1
         if first >= 0:
-            self.entries[: first + 1] = [EpochStart(self.entries[first].epoch, log_start_offset)]
+            begins = EpochStart(self.entries[first].epoch, log_start_offset)
+            self.entries = [begins, *self.entries[first + 1 :]]

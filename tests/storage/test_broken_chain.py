@@ -1,5 +1,7 @@
 """A bit in what no checksum of a batch covers: base offset, length, leader epoch, magic."""
 
+from functools import partial
+
 import pytest
 import trio
 
@@ -107,3 +109,20 @@ def test_offsets_are_missing_only_where_the_log_was_compacted() -> None:
     for next_offset, gaps_before in ((5, 7), (8, 20)):
         with pytest.raises(BrokenChain, match="a batch at offset 7 follows"):
             Chain(ChainRules(epochs=epochs, gaps_before=gaps_before), next_offset).follow(made)
+
+
+def test_leader_epochs_do_not_move_under_a_thread_that_looks_at_them() -> None:
+    """Retention made the scrubber see an epoch where another one was."""
+    epochs = LeaderEpochs([EpochStart(1, 0), EpochStart(2, 5), EpochStart(3, 9)])
+    changes = (
+        partial(epochs.truncate_start, 6),
+        partial(epochs.assign, 4, 12),
+        partial(epochs.assign, 5, 12),
+        partial(epochs.truncate_end, 9),
+    )
+    for change in changes:
+        seen = epochs.entries
+        before = list(seen)
+        change()
+        assert (seen, epochs.entries != before) == (before, True)
+    assert epochs.entries == [EpochStart(2, 6)]

@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import replace
+from itertools import accumulate
 
 import pytest
 import trio
@@ -11,10 +12,12 @@ from odradek.broker.log_cleaner import LogCleaner
 from odradek.broker.maintenance import inline
 from odradek.broker.storage.compaction.batches import delete_horizon
 from odradek.broker.storage.compaction.plan import STATE_ROLL_BYTES
+from odradek.broker.storage.segment import DamagedSegment
 from odradek.broker.storage.timestamps import TimestampOffset
 from odradek.broker.storage.validation import check_keys
 from odradek.broker.turns import Turns
 from odradek.protocol.batch import (
+    CRC_START,
     HEADER,
     Codec,
     TimestampType,
@@ -430,7 +433,7 @@ async def test_a_damaged_batch_is_not_copied_and_the_log_is_left_alone(
     assert await cleaner.clean_what_is_due() == 0
     assert await cleaner.clean_what_is_due() == 0
     (line,) = [one.getMessage() for one in caplog.records if one.levelno == logging.ERROR]
-    assert f"the batch at byte 0 of {second.path()} is damaged" in line
+    assert f"{second.path()} is damaged at byte 0" in line
     assert partition.log.segments[1] is second
 
 
@@ -489,3 +492,31 @@ async def test_a_record_without_a_key_is_refused(codec: Codec) -> None:
     with pytest.raises(KafkaError, match=r"cannot be read: .*more than") as refused:
         await check(bomb())
     assert refused.value.code is ErrorCode.INVALID_RECORD
+
+
+async def test_compaction_does_not_make_a_flipped_bit_in_a_header_permanent() -> None:
+    """The record at a wrong offset was copied, or taken for an older one and let go."""
+    machine = compacted_machine()
+    partition = await machine.start()
+    client = KeyedClient(partition)
+    for number in range(20):
+        client.send((f"key{number % 7}", f"value {number}"))
+    await partition.flush()
+    partition.log.roll()
+    plan = partition.plan_compaction()
+    assert plan is not None
+    segment = plan.segments[1]
+    content = machine.disk.bytes_of(segment.path())
+    names = machine.disk.listdir(partition.log.directory)
+    places = [0, *accumulate(header.size_bytes for header, _ in iter_batches(content))]
+    file = machine.disk.open(segment.path())
+    for position in (places[0], places[1], places[-2]):  # the first batch, the second, the last
+        for bit in range(8 * (CRC_START - 4)):
+            at = position + (bit >> 3)
+            file.write_at(at, bytes([content[at] ^ 1 << (bit & 7)]))
+            with pytest.raises(DamagedSegment):
+                await partition.compact(plan)
+            file.write_at(at, content[at : at + 1])
+    assert machine.disk.bytes_of(segment.path()) == content
+    assert machine.disk.listdir(partition.log.directory) == names
+    assert await partition.compact(plan) is not None

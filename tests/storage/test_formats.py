@@ -3,7 +3,9 @@
 from random import Random
 from uuid import UUID
 
+import msgpack
 import pytest
+from crc32c import crc32c
 
 from odradek.broker.storage.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from odradek.broker.storage.leader_epochs import EpochStart
@@ -64,6 +66,9 @@ CHECKPOINT = Checkpoint(
             index_bytes=8,
             time_index_bytes=12,
             aborted_bytes=34,
+            index_crc=1,
+            time_index_crc=2,
+            aborted_crc=3,
         )
     ],
     epochs=[EpochStart(0, 0), EpochStart(3, 20)],
@@ -75,6 +80,23 @@ def test_a_checkpoint_is_read_as_it_was_written() -> None:
     again = decode_checkpoint(encode_checkpoint(CHECKPOINT))
     assert again == CHECKPOINT
     assert list(again.producers) == producers()
+
+
+def test_an_older_broker_starts_with_a_newer_ones_checkpoint() -> None:
+    """It knows eleven numbers of a segment, and ended with an error when there were more."""
+    content = msgpack.unpackb(encode_checkpoint(CHECKPOINT)[4:])
+    assert content["version"] == 1
+    assert [len(values) for values in content["segments"]] == [11]
+
+
+def test_a_checkpoint_of_an_older_broker_has_no_checksums() -> None:
+    content = msgpack.unpackb(encode_checkpoint(CHECKPOINT)[4:])
+    del content["checksums"]
+    data = msgpack.packb(content)
+    again = decode_checkpoint(crc32c(data).to_bytes(4, "big") + data)
+    assert again is not None
+    assert again.segments[0].index_bytes == CHECKPOINT.segments[0].index_bytes
+    assert again.segments[0].index_crc is None
 
 
 @pytest.mark.parametrize(

@@ -28,14 +28,15 @@ import trio
 
 from odradek.broker.env import Buffer, Disk, File
 from odradek.broker.storage.aborted import AbortedEntry
+from odradek.broker.storage.chain import BrokenChain, Chain
 from odradek.broker.storage.compaction import batches
 from odradek.broker.storage.compaction.key_map import KeyMap
 from odradek.broker.storage.compaction.plan import Plan, groups
 from odradek.broker.storage.compaction.transactions import Transactions
 from odradek.broker.storage.log import Log
 from odradek.broker.storage.replacement import cleaned_path, remove_cleaned, write_indexes
-from odradek.broker.storage.segment import NO_TIMESTAMP, DamagedSegment, Segment
-from odradek.protocol.batch import HEADER_BYTES, MAGIC, BatchHeader, Codec, crc_is_good, read_header
+from odradek.broker.storage.segment import NO_TIMESTAMP, Segment
+from odradek.protocol.batch import HEADER_BYTES, BatchHeader, Codec, read_header
 from odradek.protocol.errors import KafkaError, ProtocolError
 
 LOGGER: Final = logging.getLogger(__name__)
@@ -268,6 +269,9 @@ class Cleaner:
         self, segment: Segment
     ) -> AsyncGenerator[tuple[BatchHeader, memoryview], None]:
         """Every batch of a segment. Raises DamagedSegment, Superseded, KafkaError, OSError."""
+        # A record that a flipped bit in a header lets go is gone for good, so the whole chain is
+        # checked: base offset, length and leader epoch are outside of the CRC.
+        chain = Chain(self.log.reader.rules, segment.base_offset)
         position, end, wanted = 0, segment.size_bytes, READ_BYTES
         while position < end:
             self.check()
@@ -281,17 +285,19 @@ class Cleaner:
                 if at + size_bytes > len(chunk) and position + at + size_bytes <= end:
                     wanted = max(READ_BYTES, size_bytes)
                     break
-                batch = chunk[at : at + size_bytes]
-                if header.magic != MAGIC or not crc_is_good(batch, header):
-                    raise DamagedSegment(
-                        f"the batch at byte {position + at} of {segment.path()} is damaged"
-                    )
-                yield header, batch
+                try:
+                    if chain.follow(chunk, at, batches_max=1, with_crc=True) == at:
+                        raise BrokenChain(at, "it ends inside a batch")
+                except BrokenChain as error:
+                    raise segment.damaged(position + error.at, str(error)) from error
+                yield header, chunk[at : at + size_bytes]
                 at += size_bytes
                 await self._breathe()
             if at == 0 and wanted == READ_BYTES:
-                raise DamagedSegment(f"{segment.path()} ends inside a batch at byte {position}")
+                raise segment.damaged(position, "it ends inside a batch")
             position += at
+        if chain.next_offset > segment.next_offset:
+            raise segment.damaged(end, f"it ends at offset {chain.next_offset - 1}")
 
     async def _compute(self, header: BatchHeader, function: Callable[[], Any]) -> Any:
         """Call `function`, in a thread if it may take long."""
