@@ -161,6 +161,9 @@ class Consumer:
 
     # Reading
 
+    # Ctrl-C comes before records are taken, or afterwards: none is skipped.
+
+    @trio.lowlevel.enable_ki_protection
     async def poll(
         self, timeout_ms: float = 500, max_records: int | None = None
     ) -> list[ConsumerRecord]:
@@ -174,6 +177,7 @@ class Consumer:
             return self._rest_of_run(count)
         return await self._wait_for(timeout_ms, lambda: self._take(count), lambda _: False)
 
+    @trio.lowlevel.enable_ki_protection
     async def fetch_batches(
         self, timeout_ms: float = 500, max_bytes: int | None = None
     ) -> list[FetchedBatch]:
@@ -194,6 +198,7 @@ class Consumer:
         """
         return self
 
+    @trio.lowlevel.enable_ki_protection
     async def __anext__(self) -> ConsumerRecord:
         index = self._run_index
         if index >= len(self._run):

@@ -222,11 +222,14 @@ class Failures:
 def call_back(
     on_delivery: OnDelivery, metadata: RecordMetadata | None, error: OdradekError | None
 ) -> None:
-    """Call a program's callback. What it raises harms nobody else."""
+    """Call a program's callback, and log what it raises. Only Ctrl-C is raised again."""
     try:
         on_delivery(metadata, error)
-    except (Exception, SystemExit):
-        # It is the user's, and must not take the connection down that called it.
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        # The caller is a task of the client that other records need. Test frameworks raise
+        # exceptions that are no `Exception` (`pytest.fail`), as does `sys.exit`.
         LOG.exception("the callback of a delivery failed")
 
 

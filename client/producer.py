@@ -175,6 +175,7 @@ class Producer:
             )
         return await self._control.complete(decided)
 
+    @trio.lowlevel.enable_ki_protection  # Ctrl-C comes before the record is taken, or afterwards
     async def send(
         self,
         topic: str,
@@ -319,10 +320,14 @@ class Producer:
         Raises the first failure that nobody has read yet (see `delivery.py`), or `TimedOut` after
         `timeout_ms` (without it, `delivery_timeout_ms` is the limit).
         """
+        limit = float("inf") if timeout_ms is None else timeout_ms / 1000
+        await self._flush_until(trio.current_time() + limit, timeout_ms)
+
+    async def _flush_until(self, until: float, timeout_ms: float | None) -> None:
         waiting = list(self._accumulator.incomplete)
         self._sender.start_flush()
         try:
-            with trio.move_on_after(timeout_ms / 1000 if timeout_ms is not None else float("inf")):
+            with trio.move_on_at(until):
                 for batch in waiting:
                     await batch.wait()
         finally:

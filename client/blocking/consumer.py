@@ -1,6 +1,6 @@
 """Consuming without an event loop: lists cross to the program's thread, not single records."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar, Unpack
 
@@ -90,12 +90,19 @@ class Consumer(Blocking[AsyncConsumer]):
 
     def poll(self, timeout_ms: float = 500, max_records: int | None = None) -> list[ConsumerRecord]:
         """Records as soon as there are some, or [] after `timeout_ms`."""
-        if self._run_index < len(self._run):
-            end = len(self._run) if max_records is None else self._run_index + max_records
-            rest = self._run[self._run_index : end]
-            self._run_index += len(rest)
-            return rest
-        return self._hosted.loop.call(self._async.poll, timeout_ms, max_records)
+        if self._run_index >= len(self._run):
+            self._hosted.loop.call(self._keep, partial(self._async.poll, timeout_ms, max_records))
+        end = len(self._run) if max_records is None else self._run_index + max_records
+        rest = self._run[self._run_index : end]
+        self._run_index += len(rest)
+        return rest
+
+    async def _keep(self, take: Callable[[], Awaitable[list[ConsumerRecord]]]) -> None:
+        """Take records for the program's thread. If Ctrl-C ends its call, they wait for the next.
+
+        Otherwise they were lost: the position is behind them, and `commit` would store it.
+        """
+        self._run, self._run_index = await take(), 0
 
     def fetch_batches(
         self, timeout_ms: float = 500, max_bytes: int | None = None
@@ -113,8 +120,7 @@ class Consumer(Blocking[AsyncConsumer]):
             while self._run_index < len(self._run):
                 self._run_index += 1
                 yield self._run[self._run_index - 1]
-            self._run = self._hosted.loop.call(self._async.wait_for_records)
-            self._run_index = 0
+            self._hosted.loop.call(self._keep, self._async.wait_for_records)
 
     # Offsets
 

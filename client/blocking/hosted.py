@@ -132,6 +132,8 @@ class Hosted(Generic[Resource]):
         """
         if self.is_closed:
             return
+        if self._loop is not None:
+            self._loop.check_caller()  # a callback cannot close it, and it stays open
         self.is_closed = True
         if self._loop is None or self._stay is None or self._loop.process_id != os.getpid():
             return

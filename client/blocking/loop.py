@@ -105,8 +105,7 @@ class Loop:
 
         Raises whatever the task raises, also SystemExit; `Closed` if the loop ends meanwhile.
         """
-        if threading.current_thread() is self._thread:
-            raise RuntimeError("a blocking call cannot be made from a delivery's callback")
+        self.check_caller()
         answer: SimpleQueue[Callable[[], T]] = SimpleQueue()
         scope = trio.CancelScope()
 
@@ -137,6 +136,11 @@ class Loop:
         finally:
             self._waiting.pop(answer, None)
         return result()
+
+    def check_caller(self) -> None:
+        """Raise `RuntimeError` in the loop's own thread, which cannot wait for itself."""
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("a blocking call cannot be made from a delivery's callback")
 
     def call_nowait(self, function: Callable[[*Args], T], *args: *Args) -> T:
         """Run a plain function in the loop and wait for its result."""

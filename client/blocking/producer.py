@@ -33,6 +33,7 @@ LOG: Final = logging.getLogger("odradek.client")
 
 QUEUED_MAX: Final = 10_000
 """Records that may wait for the loop before `send` waits for it."""
+NEVER: Final = float("inf")
 DRAINED_AT_ONCE: Final = 500
 """Records taken over before the loop looks after its connections again."""
 
@@ -82,6 +83,8 @@ class Producer(Blocking[AsyncProducer]):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if self._loop is not None:
+            self._loop.check_caller()  # before anything is dropped
         try:
             if exc is None and self._queue:
                 self._hosted.loop.call(self._handed_over)
@@ -150,9 +153,13 @@ class Producer(Blocking[AsyncProducer]):
         another thread; if `send` raises, with what it raises. It waits only while the queue is
         full, for `max_block_ms` at most.
         """
-        if self._is_transactional or not self._is_awake or self._is_drained:
+        is_full = len(self._queue) > QUEUED_MAX
+        if self._is_transactional or not self._is_awake or self._is_drained or is_full:
             try:
                 self._check_ready()
+                if is_full:
+                    self._hosted.loop.call(self._handed_over)
+                    self._check_ready()
             except BaseException as error:
                 if on_delivery is not None:
                     call_back(on_delivery, None, known_error(error))
@@ -175,8 +182,6 @@ class Producer(Blocking[AsyncProducer]):
             self._wake()
         if self._is_drained:
             self._drain()
-        elif len(self._queue) > QUEUED_MAX:
-            self._hosted.loop.call(self._handed_over)
         return delivery
 
     def _check_ready(self) -> None:
@@ -221,8 +226,15 @@ class Producer(Blocking[AsyncProducer]):
         self._hosted.loop.call(self._flush, timeout_ms)
 
     async def _flush(self, timeout_ms: float | None) -> None:
-        await self._handed_over()
-        await self._async.flush(timeout_ms)
+        until = trio.current_time() + (NEVER if timeout_ms is None else timeout_ms / 1000)
+        with trio.move_on_at(until) as scope:
+            await self._handed_over()
+        if scope.cancelled_caught:
+            raise TimedOut(
+                f"{len(self._queue)} records could not be taken within {timeout_ms} ms: their "
+                f"topic is not known yet, or the buffer is full"
+            )
+        await self._async._flush_until(until, timeout_ms)
 
     partitions_for = blocking(AsyncProducer.partitions_for)
     complete = blocking(AsyncProducer.complete)

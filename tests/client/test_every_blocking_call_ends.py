@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 from trio.testing import MockClock
 
-from odradek.client import OdradekError
+from odradek.client import OdradekError, TimedOut
 from odradek.client.blocking import Admin, Consumer, Producer, hosted
 from odradek.client.blocking.loop import Loop
 from tests.client.fake_broker import ADDRESS
@@ -99,6 +99,28 @@ def test_every_blocking_call_ends_and_so_does_leaving(
 
     ends_in_time(use)
     assert done == ["called", "left"]
+
+
+@pytest.mark.parametrize("topic", ["t", "there-is-none"])
+def test_flush_ends_after_its_time_out_also_where_a_topic_is_awaited(
+    loop: Loop, topic: str
+) -> None:
+    """The records' way to the loop was not part of that time, and took `max_block_ms`."""
+    assert loop._nursery is not None
+    broker = HostileBroker(loop._nursery)
+    took: list[float] = []
+
+    def use() -> None:
+        with suppress(OdradekError), entered("Producer", broker.connect) as subject:
+            loop.call_nowait(broker.turn, Trouble.SILENT)
+            subject.client.send(topic, b"x")
+            before = loop.clock.current_time()
+            with pytest.raises(TimedOut, match="within 500 ms"):
+                subject.client.flush(timeout_ms=500)
+            took.append(loop.clock.current_time() - before)
+
+    ends_in_time(use)
+    assert took == [pytest.approx(0.5)]
 
 
 def ends_in_time(use: Callable[[], None]) -> None:

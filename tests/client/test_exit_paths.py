@@ -15,6 +15,7 @@ from trio.testing import MockClock
 from odradek.broker.testing import run_broker
 from odradek.client import Closed, RecordMetadata
 from odradek.client.blocking import Admin, Producer
+from odradek.client.blocking import producer as blocking_producer
 from odradek.client.blocking.loop import Loop, the_loop
 from odradek.client.errors import OdradekError
 from odradek.protocol.apis.produce import PRODUCE
@@ -121,6 +122,74 @@ def test_a_partitioner_that_calls_sys_exit_costs_its_own_record(address: str) ->
             assert producer.send(topic, b"x", partition=0).result().offset == 0
         assert topic in admin.list_topics()
         assert the_loop() is loop
+
+
+class Failed(BaseException):
+    """As `pytest.fail` raises it."""
+
+
+@pytest.mark.parametrize("partition", [0, 9])
+def test_a_callback_that_fails_a_test_does_not_end_its_producer(
+    address: str, partition: int
+) -> None:
+    """It took the connection, or the task that hands records over, with it."""
+    topic = name_of("fails")
+
+    def fail(metadata: RecordMetadata | None, error: OdradekError | None) -> None:
+        raise Failed
+
+    with Admin(address) as admin:
+        admin.create_topic(topic, partitions=1)
+    with Producer(address) as producer:
+        producer.send(topic, b"x", partition=partition, on_delivery=fail)
+        producer.flush()
+        producer.send(topic, b"x").result()
+
+
+def test_a_producer_that_a_callback_tries_to_close_stays_open(address: str) -> None:
+    """It counted as closed and was not: its tasks went on, and its last records were dropped."""
+    topic = name_of("closes")
+    told: list[BaseException] = []
+
+    with Admin(address) as admin:
+        admin.create_topic(topic, partitions=1)
+    with Producer(address) as producer:
+
+        def close(metadata: RecordMetadata | None, error: OdradekError | None) -> None:
+            try:
+                producer.close()
+            except RuntimeError as error:
+                told.append(error)
+
+        producer.send(topic, b"x", on_delivery=close).result()
+        assert producer.send(topic, b"x").result().offset == 1
+    assert len(told) == 1
+
+
+def test_a_callback_cannot_fill_the_queue_beyond_its_bound(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record was queued, and `send` raised that it was not."""
+    topic = name_of("fills")
+    monkeypatch.setattr(blocking_producer, "QUEUED_MAX", 5)
+    told: list[tuple[RecordMetadata | None, OdradekError | None]] = []
+    raised: list[RuntimeError] = []
+
+    with Admin(address) as admin:
+        admin.create_topic(topic, partitions=1)
+    with Producer(address) as producer:
+
+        def send_more(metadata: RecordMetadata | None, error: OdradekError | None) -> None:
+            for _ in range(10):
+                try:
+                    producer.send(topic, b"x", on_delivery=lambda *one: told.append(one))
+                except RuntimeError as error:
+                    raised.append(error)
+
+        producer.send(topic, b"x", on_delivery=send_more).result()
+        producer.flush()
+    assert len(told) == 10
+    assert len([error for _, error in told if error is not None]) == len(raised) == 4
 
 
 @pytest.mark.parametrize("state", ["unknown topic", "full buffer", "idle", "in flight"])
