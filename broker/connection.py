@@ -79,6 +79,9 @@ ANSWER_AFTER_END_SECONDS: Final = 10.0
 SLOW_SECONDS: Final = 2.0
 """How long a client may hold a part of the pool that others wait for: an answer that it has not
 read, or a request that is not complete."""
+SHORT_SECONDS: Final = 3.0
+"""How long a connection that waits for memory may hold some: two might wait for each other. Longer
+than the above, as it may be the disk that is slow."""
 STEPS_BETWEEN_YIELDS: Final = 16
 """Reads and requests that one connection may do without letting others run."""
 
@@ -149,6 +152,7 @@ class ClientConnection:
         self._answered = 0
         self._answered_before = 0
         self._ended_since = math.inf
+        self._parsing_since = math.inf
         self._poll: trio.CancelScope | None = None
         self._is_in_a_hurry = False
         self._is_stopping = False
@@ -189,23 +193,29 @@ class ClientConnection:
         return self._share.held_bytes
 
     @property
-    def pool_bytes(self) -> int:
-        """Those of them that others could have."""
-        return self._share.pool_bytes
+    def claimed_bytes(self) -> int:
+        """Those of them that others could have, and the objects of a request of many items."""
+        return self._share.pool_bytes + self._parsed_bytes
 
     def cost(self, now: float) -> float:
-        """Bytes of the pool that wait for the client, times the seconds that they have waited."""
+        """Return the bytes that are held for nothing, times the seconds since they are.
+
+        That is while they wait for the client, or for memory.
+        """
+        patience = SLOW_SECONDS
         if self.sending_since < math.inf:
             since = self.sending_since
+        elif (short_since := min(self._share.waiting_since, self._parsing_since)) < math.inf:
+            since, patience = short_since, SHORT_SECONDS
         elif self.is_inside_request:
             since = self._read_deadline - self._limits.frame_seconds
         else:
             return 0.0
-        return self._share.pool_bytes * (now - since) if now - since > SLOW_SECONDS else 0.0
+        return self.claimed_bytes * (now - since) if now - since > patience else 0.0
 
     def answer_poll(self) -> None:
-        """Answer a long poll with what there is, if its request has many items."""
-        if self._poll is not None and self._parsed_bytes:
+        """Answer a long poll with what there is, if its request holds what others could have."""
+        if self._poll is not None and self.claimed_bytes:
             self._poll.cancel()
 
     @property
@@ -275,12 +285,16 @@ class ClientConnection:
 
     def close_slow(self) -> None:
         """End because memory is short and this client does not get on."""
+        if self.sending_since < math.inf:
+            why = "the client does not read its answers"
+        elif self.is_inside_request:
+            why = "its request is not complete"
+        else:
+            why = "its request needs more than is left"
         LOGGER.warning(
             "connection of %s closed: memory is short (queued.max.request.bytes), and %s",
             self.peer,
-            "its request is not complete"
-            if self.is_inside_request
-            else "the client does not read its answers",
+            why,
         )
         self._whole.cancel()
 
@@ -292,6 +306,8 @@ class ClientConnection:
         while not self._is_stopping:
             frame = self._frames.next_frame()
             if frame is not None:
+                if self._pending_count and not self._memory.left_bytes:
+                    await self._share.room(1)  # no further answer joins those that wait
                 await self._serve(frame)
             elif not await self._receive():
                 return
@@ -352,21 +368,27 @@ class ClientConnection:
             is_version_known=request.unsupported_version is None,
             reading=self._share.reading,
             reserve=self._reserve,
+            keep=self._keep,
             polling=self._polling,
         )
         with self._blamed_on_us(request):
             answer = await self._handlers[request.api.key](context, request.body)
         self._serving_key = None
+        # The writer builds answers of earlier requests meanwhile: those have no part in this.
+        reserved_bytes, self._reserved_bytes = self._reserved_bytes, 0
         if answer is None:
             self._answered += 1
-            self._share.release(size_bytes)
+            self._share.release(size_bytes + reserved_bytes)
         elif self._pending_count or isinstance(answer, Deferred):
-            size_bytes += self._keep_parsed()
+            size_bytes += await self._keep_parsed()
             self._pending_count += 1
-            known = answer if isinstance(answer, Deferred) else await self._built(request, answer)
-            await self._to_writer.send(Pending(request, known, size_bytes))
+            if isinstance(answer, Deferred):
+                size_bytes += reserved_bytes
+            else:
+                answer = await self._built(request, answer, reserved_bytes)
+            await self._to_writer.send(Pending(request, answer, size_bytes))
         else:
-            await self._send(await self._built(request, answer), size_bytes)
+            await self._send(await self._built(request, answer, reserved_bytes), size_bytes)
         if self._parsed_bytes:
             self._release_parsed()
         if self._frames.is_inside_frame:
@@ -405,7 +427,9 @@ class ClientConnection:
     async def _parse_many(self, frame: memoryview) -> Request:
         """Parse a request of many items while others are served."""
         items_max = min(REQUEST_ITEMS_MAX, len(frame))  # an item has at least one byte
+        self._parsing_since = trio.current_time()
         await self._memory.parsed.room()
+        self._parsing_since = math.inf
         self._parsed_bytes = items_max * ITEM_BYTES
         self._memory.parsed.take(self._parsed_bytes)
         cursor = Cursor(frame, items_max=REQUEST_ITEMS_MAX)
@@ -415,10 +439,11 @@ class ClientConnection:
         self._memory.parsed.give_back(too_many_bytes)
         return request
 
-    def _keep_parsed(self) -> int:
+    async def _keep_parsed(self) -> int:
         """Let the objects of a request count like its bytes, until it is answered; their size."""
         size_bytes = self._parsed_bytes
         if size_bytes:
+            await self._share.room(size_bytes)
             self._share.hold(size_bytes)
             self._release_parsed()
         return size_bytes
@@ -432,26 +457,34 @@ class ClientConnection:
 
         Raises ProtocolError if no answer may be so large.
         """
-        if size_bytes > self._limits.answer_max_bytes:
+        whole_bytes = self._reserved_bytes + size_bytes
+        if whole_bytes > self._limits.answer_max_bytes:
             api = "?" if self._serving_key is None else APIS[self._serving_key].name
             raise ProtocolError(
-                f"an answer to {api} of about {size_bytes} bytes is asked for, and "
+                f"an answer to {api} of about {whole_bytes} bytes is asked for, and "
                 f"socket.response.max.bytes is {self._limits.answer_max_bytes}"
             )
         await self._share.room(size_bytes)
+        self._keep(size_bytes)
+
+    def _keep(self, size_bytes: int) -> None:
+        """Count what is there of the answer that is being made, until it is built."""
         self._reserved_bytes += size_bytes
         self._share.hold(size_bytes)
 
-    async def _built(self, request: Request, answer: Any) -> list[Buffer]:
-        """The bytes of an answer, which count from here on."""
+    async def _built(self, request: Request, answer: Any, reserved_bytes: int = 0) -> list[Buffer]:
+        """Return the bytes of an answer, which count from here on, instead of what was reserved."""
         build = partial(self._protocol.build_response, request, answer)
         with self._blamed_on_us(request):
             try:
                 parts = build(items_max=ITEMS_AT_ONCE)
             except TooManyItemsError:
                 parts = await self._offload(build)
-        self._share.hold(sum(map(len, parts)) - self._reserved_bytes)
-        self._reserved_bytes = 0
+        more_bytes = sum(map(len, parts)) - reserved_bytes
+        if more_bytes >= 0:
+            self._share.hold(more_bytes)
+        else:
+            self._share.release(-more_bytes)  # which wakes those that wait for it
         return parts
 
     async def _send(self, parts: list[Buffer], size_bytes: int) -> None:

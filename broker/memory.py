@@ -1,4 +1,4 @@
-"""What the requests and answers of all connections hold in memory, and who has to wait for more.
+"""Count what the requests and answers of all connections hold in memory, and grant more of it.
 
 - The first `OWN_BYTES` that a connection holds are its own: it takes them without asking, whatever
   others hold. So a small request is always read and answered.
@@ -6,15 +6,21 @@
   whoever wants more of it waits: a large request is not read on, a large answer is not made.
 - An answer that may be smaller than what was asked for (Fetch) gets at most a quarter of what is
   left of the pool. Each one leaves three quarters to the others, so that readers alone, however
-  many and however slow, do not use it up.
-- If anybody waits, the server closes those who make no use of what they hold (`server.py`), first
-  those whom it has cost most: bytes times seconds.
+  many and however slow, do not use it up. What a connection waits for is not given to readers: so
+  a large answer gets its room, however busy the readers are.
+- The objects of a request with many items have an account of their own, as large as the pool.
+- While a connection waits, the server ends long polls of large requests and closes connections that
+  make no use of what they hold (`server.py`), first those that have cost most: bytes times seconds.
+  A connection that itself waits for more is one of those: otherwise two that hold half of the pool
+  each, and want more than half, would wait for each other for ever.
 
-The bound is therefore the pool and `OWN_BYTES` for each connection.
+The bound is therefore twice the pool, `OWN_BYTES` for each connection, and what the last request
+that was given room takes beyond it.
 """
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from math import inf
 from typing import Final, NamedTuple
 
 import trio
@@ -57,6 +63,7 @@ class Account:
 class _Wait(NamedTuple):
     woken: trio.Event
     bytes: int
+    since: float
 
 
 class Memory:
@@ -74,10 +81,14 @@ class Memory:
         return max(0, self.limit_bytes - self.used_bytes)
 
     @property
+    def wanted_bytes(self) -> int:
+        """The most that a connection waits for."""
+        return max((wait.bytes for wait in self._waiting.values()), default=0)
+
+    @property
     def missing_bytes(self) -> int:
-        """How much must be given back until the one who waits for most has room; 0 if nobody is."""
-        wanted_bytes = max((wait.bytes for wait in self._waiting.values()), default=0)
-        return max(0, wanted_bytes - self.left_bytes)
+        """How much must be given back until the largest wait is over; 0 if no connection waits."""
+        return max(0, self.wanted_bytes - self.left_bytes)
 
     def take(self, count: int) -> None:
         self.used_bytes += count
@@ -85,17 +96,31 @@ class Memory:
     def give_back(self, count: int) -> None:
         self.used_bytes -= count
         if count and self._waiting:
-            for wait in self._waiting.values():
+            self._wake_first()
+
+    def _wake_first(self) -> None:
+        """Wake the longest waits that fit into what is left: thousands may wait."""
+        left_bytes = self.left_bytes
+        for wait in self._waiting.values():
+            if wait.bytes <= left_bytes:
                 wait.woken.set()
+                left_bytes -= wait.bytes
 
     async def wait(self, share: "Share", wanted_bytes: int) -> None:
         """Return when something was given back, to the pool or by the share itself."""
         assert share not in self._waiting, "only one task of a connection waits at a time"
-        wait = self._waiting[share] = _Wait(trio.Event(), wanted_bytes)
+        wait = self._waiting[share] = _Wait(trio.Event(), wanted_bytes, trio.current_time())
         try:
             await wait.woken.wait()
         finally:
             del self._waiting[share]
+            # It may take less than it waited for, or nothing if it was cancelled.
+            self._wake_first()
+
+    def waiting_since(self, share: "Share") -> float:
+        """Return the time of trio's clock, infinity if it does not wait."""
+        wait = self._waiting.get(share)
+        return inf if wait is None else wait.since
 
     def wake(self, share: "Share") -> None:
         wait = self._waiting.get(share)
@@ -120,29 +145,37 @@ class Share:
         """How much of the pool it has."""
         return max(0, self.held_bytes - OWN_BYTES)
 
+    @property
+    def waiting_since(self) -> float:
+        """Return since when a task of the connection waits in `room`; infinity if none does."""
+        return self._memory.waiting_since(self)
+
     def hold(self, count: int) -> None:
-        before = self.pool_bytes
-        self.held_bytes += count
-        self._memory.take(self.pool_bytes - before)
+        before = self.held_bytes
+        after = self.held_bytes = before + count
+        if after > OWN_BYTES:
+            self._memory.take(after - max(before, OWN_BYTES))
 
     def release(self, count: int) -> None:
-        before = self.pool_bytes
-        self.held_bytes -= count
-        assert self.held_bytes >= 0, self.held_bytes
-        self._memory.give_back(before - self.pool_bytes)
+        before = self.held_bytes
+        after = self.held_bytes = before - count
+        assert after >= 0, after
+        if before > OWN_BYTES:
+            self._memory.give_back(before - max(after, OWN_BYTES))
         self._memory.wake(self)
 
     def release_all(self) -> None:
         self.release(self.held_bytes)
 
     async def room(self, count: int) -> None:
-        """Return when `count` more bytes may be held. What is larger than the pool gets all of it.
+        """Return when `count` more bytes may be held, or when no other connection has any.
 
         There is no checkpoint between the last look and the return.
         """
         memory = self._memory
         while True:
-            wanted_bytes = min(max(0, count - self.own_bytes), memory.limit_bytes)
+            most_bytes = memory.limit_bytes - self.pool_bytes
+            wanted_bytes = max(0, min(count - self.own_bytes, most_bytes))
             if wanted_bytes <= memory.left_bytes:
                 return
             await memory.wait(self, wanted_bytes)
@@ -154,7 +187,9 @@ class Share:
         Waits until there is room for `least_bytes`.
         """
         await self.room(least_bytes)
-        fair_bytes = max(self.own_bytes, self._memory.left_bytes // ANSWERS_PER_POOL)
+        memory = self._memory
+        spare_bytes = memory.left_bytes - memory.wanted_bytes
+        fair_bytes = max(self.own_bytes, spare_bytes // ANSWERS_PER_POOL)
         granted = max(least_bytes, min(max_bytes, fair_bytes))
         self.hold(granted)
         try:

@@ -138,18 +138,20 @@ class Server:
                     connection.close_overdue()
                 else:
                     connection.look_after(now)
-            if self._memory.missing_bytes:
-                self._close_costliest(now)
-            if self._memory.parsed.is_wanted:
+            if self._memory.missing_bytes or self._memory.parsed.is_wanted:
                 for connection in self._connections.values():
                     connection.answer_poll()
+                self._close_costliest(now)
 
     def _close_costliest(self, now: float) -> None:
-        """Get the memory that others wait for from the clients that make no use of it."""
-        missing_bytes = self._memory.missing_bytes
+        """Get the memory that others wait for from the connections that make no use of it.
+
+        For a request of many items one is closed: that leaves room for its objects.
+        """
+        missing_bytes = max(self._memory.missing_bytes, int(self._memory.parsed.is_wanted))
         costs = [(each.cost(now), each) for each in self._connections.values()]
         for cost, connection in sorted(costs, key=lambda pair: pair[0], reverse=True):
             if cost == 0 or missing_bytes <= 0:
                 return
-            missing_bytes -= connection.pool_bytes
+            missing_bytes -= connection.claimed_bytes
             connection.close_slow()

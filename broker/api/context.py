@@ -51,6 +51,10 @@ async def _no_account(_size_bytes: int) -> None:
     """Nobody counts what an answer takes."""
 
 
+def _not_counted(_size_bytes: int) -> None:
+    """Nobody counts what an answer takes."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestContext:
     """One request's circumstances. `client_id` is "" where the client gave none."""
@@ -68,7 +72,8 @@ class RequestContext:
     room for the least, and gives how many it may have."""
     reserve: Callable[[int], Awaitable[None]] = _no_account
     """Waits until there is room for an answer of about so many bytes. See `expect`."""
-
+    keep: Callable[[int], None] = _not_counted
+    """Counts so many bytes of the answer from now on, without waiting: they are there already."""
     polling: Callable[[float], trio.CancelScope] = trio.move_on_at
     """Entered by what only waits for news until a deadline, a time of trio's clock. The scope is
     cancelled before, if the client sends no more or the broker stops: the answer is then what there

@@ -162,10 +162,11 @@ async def _poll(
                 found, size_bytes, is_final = await _read_all(
                     request, readings, min(max_bytes, room_bytes), min_one=fits_one
                 )
+                is_over = is_over or trio.current_time() >= deadline
+                if is_final or is_over or size_bytes >= min_bytes:
+                    context.keep(size_bytes)  # others run before the answer is built
+                    return found
             least_bytes = items_bytes
-            is_over = is_over or trio.current_time() >= deadline
-            if is_final or is_over or size_bytes >= min_bytes:
-                return found
             del found  # it is read again, and may be much
             with context.polling(deadline) as poll:
                 if not (fits_one or size_bytes) and await _has_more(request, readings):

@@ -15,9 +15,10 @@ Differs from Kafka: a new group is not stored before it has an assignment; membe
 size and number of groups are bounded (`broker/group/limits.py`).
 """
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.group.members import Group, Member, MemberProtocol
@@ -51,6 +52,8 @@ from odradek.protocol.apis.group import (
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC
 
+T = TypeVar("T")
+
 MEMBER_ID_REQUIRED_FROM: Final = 4
 NULLABLE_PROTOCOL_FROM: Final = 7
 SKIP_ASSIGNMENT_FROM: Final = 9
@@ -70,7 +73,9 @@ async def join_group(context: RequestContext, request: JoinGroupRequest) -> Join
     try:
         await context.core.cluster.ensure_state_topic(CONSUMER_OFFSETS_TOPIC)
         protocols = await Turns().map(_protocol, request.protocols)
-        joined = await context.core.groups.join_group(_joining(context, request, protocols))
+        joined = await _polled(
+            context, context.core.groups.join_group(_joining(context, request, protocols))
+        )
     except KafkaError as error:
         member_id = request.member_id
         if isinstance(error, MemberIdRequiredError):
@@ -85,6 +90,14 @@ async def join_group(context: RequestContext, request: JoinGroupRequest) -> Join
             members=(),
         )
     return _joined_response(joined)
+
+
+async def _polled(context: RequestContext, waiting: Coroutine[Any, Any, T]) -> T:
+    """Wait for the other members. Raises KafkaError, at which the member joins again, if memory is
+    short and the request is large, if the client sends no more, or if the broker stops."""
+    with context.polling(math.inf):
+        return await waiting
+    raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "the request was not waited for any longer")
 
 
 def _protocol(asked: JoinGroupRequestProtocol) -> MemberProtocol:
@@ -142,15 +155,14 @@ async def sync_group(context: RequestContext, request: SyncGroupRequest) -> Sync
         await turns.take()
         assignments[each.member_id] = each.assignment
     try:
-        synced = await context.core.groups.sync_group(
-            Syncing(
-                group_id=request.group_id,
-                claim=_claim(request),
-                protocol_type=request.protocol_type,
-                protocol_name=request.protocol_name,
-                assignments=assignments,
-            )
+        syncing = Syncing(
+            group_id=request.group_id,
+            claim=_claim(request),
+            protocol_type=request.protocol_type,
+            protocol_name=request.protocol_name,
+            assignments=assignments,
         )
+        synced = await _polled(context, context.core.groups.sync_group(syncing))
     except KafkaError as error:
         return SyncGroupResponse(error_code=error.code, assignment=b"")
     return SyncGroupResponse(

@@ -200,6 +200,19 @@ def test_a_half_closed_fetch_that_would_wait_for_days_is_answered(broker: Runnin
         assert client.is_closed_by_broker()
 
 
+def test_a_half_closed_join_that_would_wait_for_days_is_told_to_join_again(
+    broker: RunningBroker,
+) -> None:
+    """It waits for the other members, as a long poll for records."""
+    with RawClient(broker) as member, RawClient(broker) as client:
+        while member.ask(JOIN_GROUP, 3, join("half-joined")).error_code != ErrorCode.NONE:
+            time.sleep(0.05)
+        client.request(JOIN_GROUP, 3, join("half-joined"))
+        client.half_close()
+        assert client.response().error_code == ErrorCode.REBALANCE_IN_PROGRESS
+        assert client.is_closed_by_broker()
+
+
 def test_no_topics_are_made_for_a_client_that_has_gone(tmp_path: Path) -> None:
     """Seen: 199,000 names in one request, and topics were made on and on."""
     names = 20_000
