@@ -42,6 +42,13 @@ SMALL_ANSWER_BYTES: Final = 64 * 1024
 """An answer of this size is built without asking for room: it counts when it is built."""
 
 
+def text_bytes(text: str | None) -> int:
+    """Return how many bytes a text takes in an answer, at most, without encoding it."""
+    if not text:
+        return 0
+    return len(text) if text.isascii() else 3 * len(text)
+
+
 def _at_once(max_bytes: int, _least_bytes: int = 0) -> AbstractAsyncContextManager[int]:
     """Nobody counts what an answer takes."""
     return nullcontext(max_bytes)

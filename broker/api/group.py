@@ -20,7 +20,7 @@ from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from odradek.broker.api.context import RequestContext
+from odradek.broker.api.context import RequestContext, text_bytes
 from odradek.broker.group.members import Group, Member, MemberProtocol
 from odradek.broker.group.requests import Claim, Joined, Joining, MemberIdRequiredError, Syncing
 from odradek.broker.group.state import GroupState
@@ -300,11 +300,14 @@ async def list_groups(context: RequestContext, request: ListGroupsRequest) -> Li
     types = frozenset(await turns.map(str.lower, request.types_filter))
     await context.expect(len(groups))
     listed = []
+    names_bytes = 0
     for group in groups:
         await turns.take()
         is_wanted = not states or group.state.value.lower() in states
         if is_wanted and (not types or CLASSIC in types):
             listed.append(_listed(group))
+            names_bytes += text_bytes(group.group_id) + text_bytes(group.protocol_type)
+    await context.expect(0, extra_bytes=names_bytes)
     return ListGroupsResponse(error_code=ErrorCode.NONE, groups=tuple(listed))
 
 

@@ -20,7 +20,7 @@ from itertools import islice
 from typing import Final
 from uuid import UUID
 
-from odradek.broker.api.context import RequestContext
+from odradek.broker.api.context import RequestContext, text_bytes
 from odradek.broker.group.requests import Claim, Committing, FetchedOffset, OffsetToStore
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.turns import Turns
@@ -191,7 +191,21 @@ async def offset_fetch(context: RequestContext, request: OffsetFetchRequest) -> 
     for topic in fetched:
         await turns.take()
         found.append(await _response_topic(topic, turns))
+    await context.expect(0, extra_bytes=await _metadata_bytes(found, turns))
     return OffsetFetchResponse(topics=tuple(found), error_code=ErrorCode.NONE)
+
+
+async def _metadata_bytes(
+    topics: Sequence[OffsetFetchResponseTopic | OffsetFetchResponseTopics], turns: Turns
+) -> int:
+    """Return what the metadata of these offsets takes when the answer is built: 4 KB for each."""
+    size_bytes = 0
+    for topic in topics:
+        await turns.take()
+        for each in topic.partitions:
+            await turns.take()
+            size_bytes += text_bytes(each.metadata)
+    return size_bytes
 
 
 async def _failed_fetch(
@@ -217,16 +231,20 @@ async def _fetch_groups(
         await turns.take(FETCH_STEPS)
         item_count += 1 if group.topics is not None else _offset_count(context, group.group_id)
     await context.expect(item_count)
-    known: dict[str, OffsetFetchResponseGroup] = {}
+    known: dict[str, tuple[OffsetFetchResponseGroup, int]] = {}
     found = []
+    whole_bytes = 0
     for group in request.groups:
         await turns.take(FETCH_STEPS)
-        if group.topics is not None:
-            found.append(await _fetch_group(context, request, group, turns))
-            continue
-        if group.group_id not in known:
-            known[group.group_id] = await _fetch_group(context, request, group, turns)
-        found.append(known[group.group_id])
+        known_one = known.get(group.group_id) if group.topics is None else None
+        if known_one is None:
+            fetched = await _fetch_group(context, request, group, turns)
+            known_one = fetched, await _metadata_bytes(fetched.topics, turns)
+            if group.topics is None:
+                known[group.group_id] = known_one
+        found.append(known_one[0])
+        whole_bytes += known_one[1]
+    await context.expect(0, extra_bytes=whole_bytes)
     return found
 
 

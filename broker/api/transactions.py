@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import re2
 
-from odradek.broker.api.context import RequestContext
+from odradek.broker.api.context import RequestContext, text_bytes
 from odradek.broker.turns import STEPS_PER_TURN, Turns
 from odradek.broker.txn.transaction import State
 from odradek.broker.txn.view import TransactionView
@@ -56,10 +56,13 @@ async def describe_transactions(
     transactional_ids = await turns.distinct(request.transactional_ids)
     await _expect(context, transactional_ids, turns)
     described = []
+    texts_bytes = 0
     for transactional_id in transactional_ids:
         await turns.take(DESCRIBE_STEPS)
         described.append(_describe(context, transactional_id))
+        texts_bytes += text_bytes(described[-1].explanation) + text_bytes(described[-1].client_id)
         await turns.take(sum(len(topic.partitions) for topic in described[-1].topics))
+    await context.expect(0, extra_bytes=texts_bytes)
     return DescribeTransactionsResponse(transaction_states=tuple(described))
 
 
@@ -132,10 +135,13 @@ async def list_transactions(
         return _refused(ErrorCode.INVALID_REGULAR_EXPRESSION)
     await context.expect(transactions.transaction_count)
     listed = []
+    ids_bytes = 0
     for view in transactions.transactions():
         await turns.take(STEPS_PER_TURN if len(view.transactional_id) > LONG else LIST_STEPS)
         if wanted.has(view):
             listed.append(_listed(view))
+            ids_bytes += text_bytes(view.transactional_id)
+    await context.expect(0, extra_bytes=ids_bytes)
     unknown = []
     for state in wanted.states:
         await turns.take()

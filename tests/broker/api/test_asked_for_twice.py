@@ -17,6 +17,8 @@ from odradek.protocol.apis.group_offsets import (
     OFFSET_FETCH,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
 )
 from odradek.protocol.apis.metadata import METADATA, MetadataRequest, MetadataRequestTopic
 from odradek.protocol.apis.topics import (
@@ -31,6 +33,7 @@ from odradek.protocol.errors import ErrorCode as E
 from odradek.protocol.schema import ZERO_UUID
 from tests.broker.asks import create_topic, topic_metadata
 from tests.broker.raw import RawClient
+from tests.group.wire import WireClient
 
 BROKER_RESOURCE = 4
 ANSWER_MAX_BYTES = 1024 * 1024
@@ -121,3 +124,36 @@ def test_an_answer_that_would_be_too_large_is_not_made_and_one_line_says_so(
     (line,) = [line for line in sparing.log.splitlines() if "socket.response.max.bytes" in line]
     assert "DescribeConfigs" in line
     assert "Traceback" not in sparing.log
+
+
+OFTEN = 1_000
+NAMED_OFTEN = {
+    7: OffsetFetchRequest(
+        group_id="noted",
+        topics=(OffsetFetchRequestTopic(name="noted", partition_indexes=(0,) * OFTEN),),
+    ),
+    8: OffsetFetchRequest(
+        groups=(
+            OffsetFetchRequestGroup(
+                group_id="noted",
+                topics=(OffsetFetchRequestTopics(name="noted", partition_indexes=(0,) * OFTEN),),
+            ),
+        )
+    ),
+    9: OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="noted", topics=None),) * OFTEN),
+}
+
+
+@pytest.mark.parametrize("version", NAMED_OFTEN)
+def test_the_metadata_of_offsets_counts_before_an_answer_is_built(
+    sparing: RunningBroker, version: int
+) -> None:
+    """4 KB for an index of four bytes: a request of 1 MB was answered with 800 MB."""
+    with WireClient(sparing.address) as client:
+        client.coordinator_of("noted")
+        client.create_topic("noted")
+        assert client.commit("noted", "noted", 5, metadata="x" * 4_000) == E.NONE
+        assert client.fetch("noted", "noted").committed_offset == 5
+        client.request(OFFSET_FETCH, version, NAMED_OFTEN[version])
+        assert client.is_closed_by_broker()
+    assert "an answer to OffsetFetch of about 4" in sparing.log
