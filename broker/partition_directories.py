@@ -11,6 +11,7 @@ first: then its name is free, and a crash does not leave half a log behind.
 
 import errno
 import logging
+import re
 from collections.abc import Callable
 from typing import Final
 from uuid import UUID
@@ -22,6 +23,8 @@ from odradek.broker.turns import Turns
 
 LOGGER: Final = logging.getLogger(__name__)
 DELETED: Final = ".deleted"
+_THROWN_AWAY: Final = re.compile(r"[0-9a-f]{32}-[0-9]+(\.[0-9]+)?\.deleted")
+"""A person may end a name with `.deleted`, too, and that is not ours to remove."""
 SET_ASIDE: Final = ".set-aside"
 ASIDE_MAX_CHARACTERS: Final = 200
 """How much of a directory's name stays in that of one that is set aside: a name has at most 255."""
@@ -141,14 +144,14 @@ class PartitionDirectories:
     def thrown_away(self) -> list[str]:
         """Return the paths of what was thrown away and is still there. Raises OSError."""
         names = self._disk.listdir(self._directory)
-        return [f"{self._directory}/{name}" for name in names if name.endswith(DELETED)]
+        return [f"{self._directory}/{name}" for name in names if _THROWN_AWAY.fullmatch(name)]
 
     def warn_of_strangers(self, known: set[str]) -> None:
         """Log which directories no topic names: they may be missed. Raises OSError."""
         strangers = [
             name
             for name in self._disk.listdir(self._directory)
-            if name not in known and not name.endswith(DELETED) and self.is_directory(name)
+            if name not in known and not _THROWN_AWAY.fullmatch(name) and self.is_directory(name)
         ]
         if strangers:
             shown = ", ".join(strangers[:STRANGERS_SHOWN])
