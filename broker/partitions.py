@@ -186,6 +186,7 @@ class Partitions:
             now_ms=self._clock.wall_ms(),
             leader_epoch=leader_epoch,
             rules=self._rules(str(where)),
+            has_identity=identity is not None,
         )
         opened.add(recovered)
         if identity is not None:

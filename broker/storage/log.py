@@ -102,16 +102,16 @@ class Log:
         now_ms: int,
         leader_epoch: int = 0,
         rules: Rules = UNKNOWN_PAST,
+        has_identity: bool = False,
     ) -> "tuple[Log, Recovered]":
         """Open a log, recovered, or make an empty one. Everything in it is on disk.
 
         That an empty one is there at all is on disk with the first that is appended to it: making
-        many (state topics have 50) should not wait for the disk as often.
+        many (state topics have 50) should not wait for the disk as often. It gets a checkpoint at
+        once to say whose it is, unless `has_identity`: then the caller keeps that in another file.
 
         `leader_epoch` begins at its end, if it is new (KAFKA-7415). That alone is not worth a write
-        for every log at every start: an epoch without records leaves no trace anyway.
-
-        Raises OSError.
+        for every log at every start: an epoch without records leaves no trace. Raises OSError.
         """
         files.disk.mkdir(directory)
         recovery = Recovery(
@@ -123,12 +123,12 @@ class Log:
             rules=rules,
         )
         recovered = await recovery.run()
-        state = recovered.state
-        if leader_epoch > state.epochs.latest:
-            state.epochs.assign(leader_epoch, state.segments[-1].next_offset)
         log = cls(files, directory, topic_id, config, recovered.state)
+        if leader_epoch > log.epochs.latest:
+            log.epochs.assign(leader_epoch, log.log_end_offset)
         if recovered.checkpoint is None and log._is_new:
-            place_checkpoint(files.disk, directory, log.to_save().checkpoint)
+            if not has_identity:
+                place_checkpoint(files.disk, directory, log.to_save().checkpoint)
         elif recovered.is_changed:
             try:
                 await log.save(log.to_save())

@@ -30,7 +30,7 @@ from typing import Final
 
 from odradek.broker.env import Disk
 from odradek.broker.storage.chain import ChainRules
-from odradek.broker.storage.checkpoint import BESIDE, Checkpoint, read_checkpoint
+from odradek.broker.storage.checkpoint import BESIDE, CHECKPOINT, Checkpoint, read_checkpoint
 from odradek.broker.storage.damage import UNKNOWN_PAST, DamagedLog, Rules
 from odradek.broker.storage.files import (
     ABORTED_INDEX,
@@ -192,7 +192,7 @@ class Recovery:
         if checkpoint is not None and not self._rules.read_all and self._matches(checkpoint, bases):
             recovered = await self._from_checkpoint(checkpoint)
         else:
-            if (bases or checkpoint is not None) and not self._rules.read_all:
+            if not (self._rules.read_all or self._never_had_checkpoint(bases)):
                 LOGGER.warning(
                     "%s: its checkpoint is missing or is not about these files; all is read",
                     self._directory,
@@ -210,6 +210,12 @@ class Recovery:
             await state.segments[-1].sync()
             await self._disk.fsync_dir(self._directory)
         return recovered
+
+    def _never_had_checkpoint(self, bases: list[int]) -> bool:
+        """Return True if this may be a log so young that none was written yet."""
+        if bases and bases[0]:
+            return False
+        return not self._disk.exists(f"{self._directory}/{CHECKPOINT}")
 
     def _finish_replacement(self, checkpoint: Checkpoint) -> None:
         if checkpoint.replaced:
@@ -324,7 +330,11 @@ class Recovery:
         )
         if checkpoint is not None and not bases:
             state.producers = Producers(checkpoint.producers)
-        return Recovered(state=state, checkpoint=checkpoint, is_changed=True)
+        # A broker may have thousands of logs in which nothing was ever appended: for those nothing
+        # is flushed at the start.
+        has_data = bool(bases) and self._disk.size(state.segments[0].path()) > 0
+        is_changed = has_data or not self._never_had_checkpoint(bases)
+        return Recovered(state=state, checkpoint=checkpoint, is_changed=is_changed)
 
     async def _producers_before(self, offset: int) -> Producers:
         found = await snapshot_at(self._disk, self._directory, offset, self._now_ms)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
+import trio
 
 from odradek.broker.partition import Partition
 from odradek.broker.partition_directories import ForeignDirectory, aside_name
@@ -123,7 +124,7 @@ async def test_a_log_that_no_topic_names_is_set_aside_when_its_name_is_needed(
     """It was taken for a deleted namesake's and removed, or served as the new topic's."""
     machine = Machine()
     for number in (1, 2):
-        await filled(machine)
+        await (await filled(machine)).checkpoint()
         kept = machine.disk.bytes_of(LOG_FILE)
         machine.disk.crash()
         for name in lost:
@@ -171,3 +172,47 @@ def test_other_names_are_no_partitions(name: str) -> None:
 
 def test_a_partitions_directory_is_known_by_its_name() -> None:
     assert partition_of("a-b-12") == TopicPartition("a-b", 12)
+
+
+async def test_a_new_log_is_two_files_and_no_start_writes_or_flushes_an_empty_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A topic of 3,000 partitions took twice as long: each had a checkpoint of nothing as well."""
+    machine = Machine()
+    machine.partitions = Partitions(disk=machine.disk, directory=DIRECTORY, clock=machine.clock)
+    await machine.partitions.begin()
+    before = machine.disk.counts["fsync"], machine.disk.counts["fsync_dir"]
+    await machine.partitions.create(TOPIC, TOPIC_ID, 0, machine.config, identity=WHOSE)
+    assert (machine.disk.counts["fsync"], machine.disk.counts["fsync_dir"]) == before
+    assert machine.disk.listdir(PARTITION_DIRECTORY) == [f"{0:020}.log", IDENTITY]
+    for _ in range(2):
+        machine.disk.kill()
+        machine.partitions = Partitions(disk=machine.disk, directory=DIRECTORY, clock=machine.clock)
+        await machine.partitions.begin()
+        operations = machine.disk.operations
+        partition = await machine.partitions.open(
+            TOPIC, TOPIC_ID, 0, machine.config, identity=WHOSE, leader_epoch=1
+        )
+        assert machine.disk.journal[operations:] == []
+    partition.append_from_client(batch("a"))
+    await partition.flush()
+    machine.disk.crash()
+    assert (await started(machine)).log_end_offset == 1
+    assert caplog.messages == []
+
+
+async def test_a_directory_that_a_person_renamed_is_not_taken_for_a_deleted_one() -> None:
+    """One that was called so by hand was removed at the next start, with all that was in it."""
+    machine = Machine()
+    await filled(machine)
+    machine.disk.rename(PARTITION_DIRECTORY, f"{PARTITION_DIRECTORY}.deleted")
+    ours = [f"{DIRECTORY}/{TOPIC_ID.hex}-0{repeated}.deleted" for repeated in ("", ".2")]
+    for path in ours:
+        machine.disk.mkdir(path)
+    partitions = Partitions(disk=machine.disk, directory=DIRECTORY, clock=machine.clock)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partitions.run)
+        while any(map(machine.disk.exists, ours)):
+            await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+    assert machine.disk.bytes_of(f"{PARTITION_DIRECTORY}.deleted/{0:020}.log") != b""
