@@ -7,6 +7,7 @@ traceback. Modules are imported by the command that needs them, so that `serve` 
 import importlib
 import io
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Final
@@ -49,7 +50,12 @@ class Commands(click.Group):
         if cmd_name not in ELSEWHERE:
             return super().get_command(ctx, cmd_name)
         module, attribute = ELSEWHERE[cmd_name]
-        found: object = getattr(importlib.import_module(module), attribute)
+        # Ctrl-C waits for the end of the import: inside it, Python may raise it as another error.
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            found: object = getattr(importlib.import_module(module), attribute)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         assert isinstance(found, click.Command), found
         return found
 

@@ -136,18 +136,24 @@ class Cluster:
     # Calls that repeat
 
     async def retrying(
-        self, doing: str, attempt: Callable[[], Awaitable[T]], *, timeout_ms: float | None = None
+        self,
+        doing: str,
+        attempt: Callable[[], Awaitable[T]],
+        *,
+        timeout_ms: float | None = None,
+        until: float | None = None,
     ) -> T:
         """The first result of `attempt` that is not `Retriable`.
 
-        Raises `TimedOut` with the last reason after `timeout_ms` (default `max_block_ms`), and
-        `Disconnected` if no broker was ever reached within `first_connect_ms`.
+        Raises `TimedOut` with the last reason after `timeout_ms` (default `max_block_ms`), or at
+        the time `until`, for a caller that has spent a part of them already; `Disconnected` if no
+        broker was ever reached within `first_connect_ms`.
         """
         limit_ms = self.config.max_block_ms if timeout_ms is None else timeout_ms
         since = trio.current_time()
         backoff = Backoff(self.config)
         last: Retriable | None = None
-        with trio.move_on_after(limit_ms / 1000):
+        with trio.move_on_at(since + limit_ms / 1000 if until is None else until):
             await self._reach()
             while True:
                 try:
@@ -382,7 +388,7 @@ class Cluster:
                 link.connection.close(Disconnected(f"broker {node_id} has another address now"))
 
     async def topic(
-        self, name: str, *, auto_create: bool = False, timeout_ms: float | None = None
+        self, name: str, *, auto_create: bool = False, until: float | None = None
     ) -> Topic:
         """What is known of a topic; asks until it exists and is led.
 
@@ -402,9 +408,7 @@ class Cluster:
                 raise Retriable(f"the topic {name!r} is not there yet")
             return found
 
-        return await self.retrying(
-            f"looking for the topic {name!r}", attempt, timeout_ms=timeout_ms
-        )
+        return await self.retrying(f"looking for the topic {name!r}", attempt, until=until)
 
     async def leaders(
         self, partitions: Iterable[TopicPartition], *, some_are_enough: bool = False

@@ -371,7 +371,7 @@ class Producer:
                 + (f" ({reason})" if reason else ""),
                 code=reason.code if reason else None,
             )
-        await self._topic(topic, timeout_ms=(until - now) * 1000)
+        await self._topic(topic, until=until)
         with trio.move_on_at(until):
             while not self._accumulator.has_room:
                 self._sender.wake()
@@ -383,10 +383,10 @@ class Producer:
             f"raise buffer_bytes"
         )
 
-    async def _topic(self, topic: str, *, timeout_ms: float | None = None) -> Topic:
+    async def _topic(self, topic: str, *, until: float | None = None) -> Topic:
         if not isinstance(topic, str):
             raise Refused(f"a topic is a str, and {topic!r} was given")
-        return await self._cluster.topic(topic, auto_create=True, timeout_ms=timeout_ms)
+        return await self._cluster.topic(topic, auto_create=True, until=until)
 
     async def _give_way(self) -> None:
         self._yield_after_bytes = self._config.batch_bytes

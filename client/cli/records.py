@@ -96,6 +96,8 @@ def produce(
     """Send each line to TOPIC as the value of a record."""
     if key is not None and key_separator is not None:
         raise click.UsageError("--key and --key-separator exclude each other.")
+    if key_separator == "":
+        raise click.BadParameter("it is empty; \\t is a tab.", param_hint="--key-separator")
     given = [assignment(one, "--header") for one in headers]
     encoded = tuple((name, value.encode()) for name, value in given)
 

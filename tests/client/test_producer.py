@@ -469,3 +469,12 @@ async def test_wrong_options_are_refused_when_the_producer_is_made(
 ) -> None:
     with pytest.raises(ValueError, match=r"\w+ \w+ \w+"):
         producer_of(fake_broker, **options)
+
+
+async def test_a_record_that_waited_before_is_told_all_of_its_time(
+    autojump_clock: MockClock, fake_broker: FakeBroker, producer_of: MakeProducer
+) -> None:
+    """`odradek produce --timeout 5` said "not done within 3 ms", which was what was left."""
+    async with producer_of(fake_broker, max_block_ms=2_000) as producer:
+        with pytest.raises(TimedOut, match="not done within 2000 ms"):
+            await producer.prepare("absent", until=trio.current_time() + 0.003)

@@ -1,10 +1,16 @@
 """What a command loads before it does anything."""
 
+import importlib
 import os
+import signal
 import subprocess
 import sys
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
+
+from odradek.broker.cli import INTERRUPTED, main
 
 
 @pytest.mark.parametrize("arguments", [[], ["txn"], ["txn", "watch"], ["topic", "describe"]])
@@ -23,3 +29,27 @@ def test_help_does_not_wait_for_what_only_tables_need(arguments: list[str]) -> N
     loaded = said.stdout.splitlines()[-1].split()
     assert loaded[0] == "loaded"
     assert "rich" not in loaded
+
+
+def test_ctrl_c_while_a_command_is_loaded_ends_it_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Inside a class statement Python raises it as a RuntimeError."""
+
+    def interrupted(name: str) -> Any:
+        class Field:
+            def __set_name__(self, owner: type, name: str) -> None:
+                signal.raise_signal(signal.SIGINT)
+
+        return type(name, (), {"topic": Field()})
+
+    monkeypatch.setattr(importlib, "import_module", interrupted)
+    ended = CliRunner().invoke(main, ["topic", "list"])
+    assert (ended.exit_code, ended.output) == (INTERRUPTED, "")
+
+
+def test_an_empty_key_separator_is_told_as_such() -> None:
+    """It was "Empty separator.", in Python's words."""
+    ended = CliRunner().invoke(main, ["produce", "t", "-K", ""], input="a\n")
+    assert ended.exit_code == 2
+    assert "--key-separator: it is empty" in ended.output
