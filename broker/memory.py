@@ -83,7 +83,7 @@ class Memory:
     @property
     def wanted_bytes(self) -> int:
         """The most that a connection waits for."""
-        return max((wait.bytes for wait in self._waiting.values()), default=0)
+        return max(wait.bytes for wait in self._waiting.values()) if self._waiting else 0
 
     @property
     def missing_bytes(self) -> int:
@@ -123,9 +123,8 @@ class Memory:
         return inf if wait is None else wait.since
 
     def wake(self, share: "Share") -> None:
-        wait = self._waiting.get(share)
-        if wait is not None:
-            wait.woken.set()
+        if self._waiting and share in self._waiting:
+            self._waiting[share].woken.set()
 
 
 class Share:
@@ -173,7 +172,7 @@ class Share:
         There is no checkpoint between the last look and the return.
         """
         memory = self._memory
-        while True:
+        while count > OWN_BYTES - self.held_bytes:
             most_bytes = memory.limit_bytes - self.pool_bytes
             wanted_bytes = max(0, min(count - self.own_bytes, most_bytes))
             if wanted_bytes <= memory.left_bytes:
@@ -188,8 +187,8 @@ class Share:
         """
         await self.room(least_bytes)
         memory = self._memory
-        spare_bytes = memory.left_bytes - memory.wanted_bytes
-        fair_bytes = max(self.own_bytes, spare_bytes // ANSWERS_PER_POOL)
+        spare_bytes = memory.limit_bytes - memory.used_bytes - memory.wanted_bytes
+        fair_bytes = max(OWN_BYTES - self.held_bytes, spare_bytes // ANSWERS_PER_POOL, 0)
         granted = max(least_bytes, min(max_bytes, fair_bytes))
         self.hold(granted)
         try:

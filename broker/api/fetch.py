@@ -77,7 +77,7 @@ async def fetch(context: RequestContext, request: FetchRequest) -> FetchResponse
     for reading in _readings(context, request):
         await turns.take(READING_STEPS)
         readings.append(reading)
-    found = await _poll(context, request, readings)
+    found = await _poll(context, request, readings, turns)
     by_topic: list[list[PartitionData]] = [[] for _ in request.topics]
     for reading, data in zip(readings, found, strict=True):
         await turns.take()
@@ -135,7 +135,7 @@ def _look_up(context: RequestContext, reading: Reading, topic: str) -> None:
 
 
 async def _poll(
-    context: RequestContext, request: FetchRequest, readings: Sequence[Reading]
+    context: RequestContext, request: FetchRequest, readings: Sequence[Reading], turns: Turns
 ) -> list[PartitionData]:
     """Read, and wait for more while there is too little."""
     max_bytes = max(0, min(request.max_bytes, context.core.config.fetch_max_bytes))
@@ -143,7 +143,6 @@ async def _poll(
     longest_ms = context.core.config.connections_max_idle_ms
     deadline = trio.current_time() + min(max(0, request.max_wait_ms), longest_ms) / 1000
     partitions_bytes = batch_bytes = 0
-    turns = Turns()
     for reading in readings:
         await turns.take()
         partitions_bytes += max(0, reading.wanted.partition_max_bytes)

@@ -146,9 +146,10 @@ async def _check_all(
         await turns.take(len(some))
         _check_transactional_id(request, some)
         _check_acks(request, some)
-        wanted = [batch for batch in some if batch.error is None]
-        producer = one_producer(wanted, producer)
-    await _check_keys(context, batches)
+        if len(batches) > BATCHES_AT_ONCE:  # else `admit` looks at all of them
+            wanted = [batch for batch in some if batch.error is None]
+            producer = one_producer(wanted, producer)
+    await _check_keys(context, batches, turns)
 
 
 async def _append_some(
@@ -185,13 +186,12 @@ def _batches(context: RequestContext, asked: TopicProduceData) -> Iterable[Batch
         yield batch
 
 
-async def _check_keys(context: RequestContext, batches: Sequence[Batch]) -> None:
+async def _check_keys(context: RequestContext, batches: Sequence[Batch], turns: Turns) -> None:
     """Look for records without a key in those batches that are for compacted logs.
 
     This may wait. So it comes before everything that must not be interrupted, as the sequence check
     and the append. Requests keep their order: the connection takes none meanwhile.
     """
-    turns = Turns()
     for batch in batches:
         await turns.take()
         partition = batch.partition
