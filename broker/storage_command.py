@@ -13,6 +13,7 @@ from odradek.broker.cluster.store_embedded import (
     COPY,
     FILE,
     DamagedStore,
+    check_not_kafkas,
     read_file,
     write_files,
 )
@@ -106,6 +107,10 @@ async def _rebuild(directory: str, wishes: Wishes, dry_run: bool) -> None:
     old = [await read_file(disk, path) or b"" for path in paths]
     merged = _readable(old[0], old[1])
     _check_is_needed(directory, old[0], old[1])
+    try:
+        check_not_kafkas(directory, disk.listdir(directory))
+    except DamagedStore as error:
+        raise click.ClickException(str(error)) from None
     found, others = survey_all(directory)
     if not found:
         raise click.ClickException(f"There is no directory of a partition in {directory}.")

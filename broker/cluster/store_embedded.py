@@ -45,6 +45,13 @@ COMPACT_ABOVE_BYTES: Final = 1024 * 1024
 COMPACT_AT_FACTOR: Final = 4
 """A file above COMPACT_ABOVE_BYTES and this many times its last snapshot is written anew."""
 LOGS_SHOWN: Final = 3
+OF_KAFKA: Final = (
+    "meta.properties",
+    "__cluster_metadata-0",
+    "recovery-point-offset-checkpoint",
+    "replication-offset-checkpoint",
+)
+"""What Apache Kafka keeps in a directory of its `log.dirs`."""
 
 LOGGER: Final = logging.getLogger(__name__)
 
@@ -171,9 +178,11 @@ class EmbeddedStore:
 
     def _check_no_logs(self, found: bytes | None) -> None:
         """Raises `DamagedStore`: logs are there, and they were made when there were records."""
+        names = self._disk.listdir(self._directory)
+        check_not_kafkas(self._directory, names)
         logs = [
             name
-            for name in self._disk.listdir(self._directory)
+            for name in names
             if partition_of(name) is not None and _holds_a_log(self._disk, self._directory, name)
         ]
         if logs:
@@ -221,6 +230,18 @@ class EmbeddedStore:
             await self._disk.fsync_dir(self._directory)
         except OSError as error:
             self._failure = error
+
+
+def check_not_kafkas(directory: str, names: Iterable[str]) -> None:
+    """Raises `DamagedStore` if the files in a directory are those of Apache Kafka."""
+    found = sorted(set(OF_KAFKA).intersection(names))
+    if found:
+        raise DamagedStore(
+            f"{directory} looks like the data directory of another broker, Apache Kafka: it has "
+            f"{', '.join(found)}. Odradek does not read Kafka's directories. Choose another "
+            "--data-dir; to take topics over, consume them from Kafka and produce them here. If "
+            "the logs are Odradek's all the same, move these files away first."
+        )
 
 
 async def read_file(disk: Disk, path: str) -> bytes | None:

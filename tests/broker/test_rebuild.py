@@ -384,3 +384,16 @@ def test_foreign_directories_are_no_partitions(tmp_path: Path) -> None:
     (tmp_path / "t-0.set-aside" / f"{0:020}.log").write_bytes(b"")
     (tmp_path / "file-0").write_bytes(b"")
     assert survey_all(str(tmp_path)) == ([], ["backup-2024", "lost+found", "t-0.set-aside"])
+
+
+def test_a_directory_of_apache_kafka_is_not_made_into_one_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text("version=1\n")
+    (tmp_path / "orders-0").mkdir()
+    (tmp_path / "orders-0" / f"{0:020}.log").write_bytes(b"")
+    status, said = odradek("storage", "rebuild", tmp_path)
+    assert status == 1
+    assert "another broker, Apache Kafka" in said
+    status, said = odradek("serve", "--listen", "127.0.0.1:0", "--data-dir", tmp_path)
+    assert status == 1
+    assert "another broker, Apache Kafka" in said
+    assert not (tmp_path / "cluster.meta").exists()

@@ -10,7 +10,13 @@ import pytest
 import trio
 
 from odradek.broker.cluster import store_embedded
-from odradek.broker.cluster.store_embedded import COPY, FILE, DamagedStore, EmbeddedStore
+from odradek.broker.cluster.store_embedded import (
+    COPY,
+    FILE,
+    OF_KAFKA,
+    DamagedStore,
+    EmbeddedStore,
+)
 from odradek.broker.cluster.two_copies import encode_record
 from odradek.broker.env import Compare
 from odradek.broker.storage.disk import SystemDisk
@@ -233,6 +239,25 @@ async def test_an_empty_or_missing_file_where_there_are_logs_is_refused(
     store = await EmbeddedStore.open(disk, "/data")
     assert await contents(store) == ({}, 0)
     store.close()
+
+
+@pytest.mark.parametrize("mark", OF_KAFKA)
+async def test_a_directory_of_apache_kafka_is_refused_as_such(mark: str) -> None:
+    """The refusal called it damaged, and advised to rebuild: then it was served as Odradek's."""
+    disk = laid_out(None, None)
+    disk.mkdir("/data/departures-0")
+    disk.open(f"/data/departures-0/{0:020}.log").append(b"records")
+    disk.open(f"/data/{mark}")
+    with pytest.raises(DamagedStore, match=f"Apache Kafka: it has {mark}") as refused:
+        await EmbeddedStore.open(disk, "/data")
+    assert "rebuild" not in str(refused.value)
+
+
+async def test_a_file_of_kafkas_beside_a_whole_store_does_not_matter() -> None:
+    data, answered = await six_changes()
+    disk = laid_out(data, data)
+    disk.open("/data/meta.properties")
+    await goes_on(disk, answered[-1][1])
 
 
 @pytest.fixture
