@@ -82,11 +82,11 @@ class Batch:
         self.error: OdradekError | None = None
         self.is_done = False
         self.is_one_record = False
-        """It was given to the producer as a whole, and has one delivery."""
+        """The batch was given to the producer as a whole, and has one delivery."""
         self._done: trio.Event | None = None
         self._callbacks: list[tuple[int, int, OnDelivery]] | None = None
         self._read: set[int] = set()
-        """Records whose outcome somebody has been told, or waits for."""
+        """Indexes of the records whose outcome a program has read, or waits for."""
 
     def __repr__(self) -> str:
         return f"<{self.count} records for {self.queue.name}, sequence {self.base_sequence}>"
@@ -98,7 +98,7 @@ class Batch:
 
     @property
     def unread(self) -> int:
-        """Records whose outcome nobody has been told."""
+        """The number of records whose outcome no program has read."""
         return (1 if self.is_one_record else self.count) - len(self._read)
 
     def mark_read(self, index: int) -> None:
@@ -177,7 +177,7 @@ class Unread(Protocol):
 
 
 class Failures:
-    """What was lost, the oldest first, as far as nobody has read it."""
+    """Lost records whose error no program has read, the oldest first."""
 
     def __init__(self) -> None:
         self._lost: dict[Unread, None] = {}
@@ -201,11 +201,11 @@ class Failures:
 
     @property
     def unread(self) -> int:
-        """Records that were lost and nobody was told of."""
+        """The number of lost records whose error no program has read."""
         return self._forgotten_count + sum(one.unread for one in list(self._lost))
 
     def take(self) -> OdradekError | None:
-        """The first error that nobody has read; then all of them count as read."""
+        """Return the first error that no program has read. Then all of them count as read."""
         count = self.unread
         first = self._forgotten or next(
             (one.error for one in list(self._lost) if one.unread and one.error is not None), None
@@ -267,16 +267,16 @@ class Delivery:
         return self.result_nowait()
 
     async def wait(self) -> None:
-        """Until it is done, however it went."""
+        """Wait until it is done, with or without an error."""
         await self._batch.wait()
 
     async def wait_to_read(self) -> None:
-        """As `wait`, for a program that reads the result then: `flush` does not raise it."""
+        """Wait for a program that then reads the result, so that `flush` does not raise it."""
         batch = self._batch
         batch.mark_read(self._index)
         try:
             await batch.wait()
-        except BaseException:  # whoever stops waiting has not read it
+        except BaseException:  # a program that stops waiting has not read it
             batch.mark_unread(self._index)
             raise
 

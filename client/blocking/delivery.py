@@ -33,7 +33,7 @@ class Delivery:
 
     @property
     def unread(self) -> int:
-        """1 unless somebody was told of `error`, or waits for it."""
+        """1 unless a program has read `error`, or waits for it."""
         return 0 if self._is_read else 1
 
     def result(self, timeout_ms: float | None = None) -> RecordMetadata:
@@ -51,7 +51,7 @@ class Delivery:
         return self._inner.result_nowait()
 
     async def _wait(self) -> None:
-        """In the loop: until it is done. Whoever waits has read it, unless he stops waiting."""
+        """Wait in the loop until it is done. A program that waits to the end has read the error."""
         self._is_read = True
         try:
             await self._producer._handed_over()
@@ -74,7 +74,7 @@ class Queued(NamedTuple):
     queued_at: float
 
     def lost(self, error: BaseException) -> None:
-        """Tell the record's program that it is not sent."""
+        """Give the record's delivery and callback the error that kept it from being sent."""
         known = known_error(error)
         if self.on_delivery is not None:
             self.delivery._is_read = True

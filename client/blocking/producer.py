@@ -111,7 +111,7 @@ class Producer(Blocking[AsyncProducer]):
                 self._drain()
 
     def _drain(self) -> None:
-        """Lose what is still queued, and from now on what another thread is about to queue.
+        """Fail what is still queued, and from now on what another thread is about to queue.
 
         It runs in the loop, so that nothing is being handed over meanwhile.
         """
@@ -300,7 +300,7 @@ class Producer(Blocking[AsyncProducer]):
         return not queue
 
     def _refuse(self, queued: Queued, error: BaseException) -> None:
-        """Lose a record that cannot be sent: its delivery tells, and a transaction is aborted."""
+        """Fail a record that cannot be sent. A transaction is then to be aborted."""
         queued.lost(error)
         producer = self._hosted.opened
         if producer is not None:
@@ -328,9 +328,13 @@ class Producer(Blocking[AsyncProducer]):
                 await trio.lowlevel.checkpoint()
 
     def _drop_queue(self, error: OdradekError) -> list[Queued]:
-        """Lose what was not handed over; what that was."""
+        """Fail the records that are queued now, and return them.
+
+        A callback may queue another record, whose callback does the same: so their number is
+        taken first.
+        """
         lost: list[Queued] = []
-        while self._queue:
+        for _ in range(len(self._queue)):
             try:
                 queued = self._queue.popleft()
             except IndexError:  # another thread of a closed producer does the same

@@ -126,6 +126,6 @@ class Transaction:
         self._producer._hosted.loop.call(self._abort)
 
     async def _abort(self) -> None:
+        self._is_ended = True  # before callbacks are called, which might send again
         self._producer._drop_queue(Aborted("the transaction was aborted"))
-        self._is_ended = True
         await self._inner.abort()

@@ -258,6 +258,25 @@ def test_a_blocking_producer_tells_of_records_that_an_abort_drops(address: str, 
     assert [type(error) for error in fates.errors] == [Aborted, Aborted, Refused]
 
 
+def test_a_callback_that_sends_again_does_not_keep_an_abort_from_ending(
+    address: str, topic: str
+) -> None:
+    """Each record that was dropped queued another one, which was dropped, for ever."""
+    told: list[OdradekError | None] = []
+    with blocking.Producer(address, transactional_id=name_of("id")) as producer:
+        with producer.transaction() as transaction:
+
+            def again(metadata: RecordMetadata | None, error: OdradekError | None) -> None:
+                told.append(error)
+                if len(told) < 3:
+                    producer.send("absent", b"x", on_delivery=again)
+
+            transaction.send("absent", b"x", on_delivery=again)
+            transaction.abort()
+        assert transaction.state == "aborted"
+    assert [type(error) for error in told] == [Aborted, Refused, Refused]
+
+
 def test_a_blocking_producer_that_is_closed_refuses_and_tells(address: str, topic: str) -> None:
     fates = Fates()
     with pytest.raises(ZeroDivisionError), blocking.Producer(address) as producer:
