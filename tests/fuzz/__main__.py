@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from typing import Final
 
 import click
 from rich.console import Console
@@ -11,6 +12,9 @@ from odradek.broker.testing import run_broker
 from tests.fuzz.attack import Report, attack
 from tests.fuzz.inputs import make
 from tests.fuzz.setting import CONFIG, create_topics
+
+SAID_EVERY: Final = 50_000
+"""Inputs between two lines where no terminal shows the progress."""
 
 
 def shown(report: Report, console: Console) -> None:
@@ -49,12 +53,13 @@ def main(inputs: int, seed: int, only: int | None) -> None:
             console=console,
         ) as progress:
             task = progress.add_task("inputs", total=inputs if only is None else 1)
-            report = attack(
-                broker,
-                seed=seed,
-                numbers=numbers,
-                sent=lambda count: progress.update(task, completed=count),
-            )
+
+            def sent(count: int) -> None:
+                progress.update(task, completed=count)
+                if not console.is_terminal and count % SAID_EVERY == 0:
+                    console.print(f"{count} inputs", highlight=False)
+
+            report = attack(broker, seed=seed, numbers=numbers, sent=sent)
     shown(report, console)
     for problem in report.problems:
         console.print(f"[red]problem[/red] {problem}", highlight=False)
