@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from odradek.client.blocking import Admin, TopicPartition
+from odradek.client.spark.relay import DECISION_PARTITIONS
 from tests.client.live import WAIT_MS, Run, name_of
 
 
@@ -159,6 +160,8 @@ def test_mistakes_are_told_in_a_sentence(
 
 
 def test_the_decisions_of_spark_queries_are_listed_with_what_is_internal(run: Run) -> None:
-    run.said("topic", "create", "odradek-spark-decisions", "--if-not-exists")
+    # Queries of other tests use it on the same broker, so it is made as they make it.
+    topic = ("odradek-spark-decisions", "--partitions", str(DECISION_PARTITIONS))
+    run.said("topic", "create", *topic, "--if-not-exists")
     assert "odradek-spark-decisions" not in run.said("topic", "list").splitlines()
     assert "odradek-spark-decisions" in run.said("topic", "list", "--internal").splitlines()
