@@ -18,12 +18,12 @@ SHOWN: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Offline:
-    """Whose log it is, and what is wrong with it."""
+    """The topic of an offline log, and the reason."""
 
     topic_id: UUID
     reason: str
     is_damaged: bool
-    """What is stored is wrong, and not just its disk or a file that cannot be opened."""
+    """The stored data is wrong; the disk or a file that cannot be opened is not the reason."""
 
 
 class OfflinePartitions:
@@ -42,7 +42,7 @@ class OfflinePartitions:
         return where in self._known
 
     def __str__(self) -> str:
-        """What the start-up line says of them; nothing if there are none."""
+        """Return the part of the start-up line about them; empty if there are none."""
         if not self._known:
             return ""
         names = [str(where) for where in sorted(self._known)]

@@ -27,7 +27,7 @@ _THROWN_AWAY: Final = re.compile(r"[0-9a-f]{32}-[0-9]+(\.[0-9]+)?\.deleted")
 """A person may end a name with `.deleted`, too, and that is not ours to remove."""
 SET_ASIDE: Final = ".set-aside"
 ASIDE_MAX_CHARACTERS: Final = 200
-"""How much of a directory's name stays in that of one that is set aside: a name has at most 255."""
+"""Characters of a directory's name that are kept when it is set aside: a name has at most 255."""
 STRANGERS_SHOWN: Final = 10
 
 

@@ -205,7 +205,7 @@ class Partitions:
         return partition
 
     def _rules(self, name: str) -> Rules:
-        """What the log in a directory may have suffered since it was used last."""
+        """Return the rules by which the log in a directory is judged after the last run."""
         is_suspect = name in self._last_run.damaged
         boot_id = self._disk.boot_id()
         is_same = boot_id is not None and boot_id == self._last_run.boot_id

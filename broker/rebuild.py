@@ -44,7 +44,7 @@ EPOCH_GAP: Final = 10_000
 NEVER_MS: Final = str(2**63 - 1)
 
 NO_RETENTION: Final = {"cleanup.policy": "delete", "retention.bytes": "-1", "retention.ms": "-1"}
-"""What a topic gets whose settings are unknown."""
+"""The settings of a topic whose own are unknown."""
 NO_COMPACTION: Final = {
     **NO_RETENTION,
     "cleanup.policy": "compact",
@@ -63,7 +63,7 @@ class CannotRebuild(Exception):
 
 @dataclass(slots=True)
 class Salvaged:
-    """What can still be read of the damaged store."""
+    """The contents of the damaged store that can still be read."""
 
     cluster_id: str | None = None
     topics: dict[UUID, TopicImage] = field(default_factory=dict)
@@ -104,7 +104,10 @@ class RebuiltTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What the new store says. `deletions` are topics whose directories are still to be removed."""
+    """The contents of the new store.
+
+    `deletions` are topics whose directories are still to be removed.
+    """
 
     cluster_id: str
     is_cluster_id_new: bool
@@ -128,7 +131,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """What the person asks for."""
+    """The options that the person gave."""
 
     node_id: int = 1
     make_missing: bool = False

@@ -15,7 +15,7 @@ from odradek.protocol.errors import KafkaError
 
 LOGGER: Final = logging.getLogger(__name__)
 FULL_SECONDS: Final = 10.0
-"""How often retention runs while the disk is full."""
+"""The interval of retention while the disk is full."""
 
 
 class RetentionLoop:

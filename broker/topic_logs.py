@@ -22,7 +22,7 @@ from odradek.protocol.state_topics import INTERNAL_TOPICS
 
 OPENED_AT_ONCE: Final = 8
 OPEN_STEPS: Final = STEPS_PER_TURN
-"""What opening one log costs, in steps of a turn: a new one needs no wait for the disk."""
+"""The cost of opening one log, in steps of a turn: a new log never waits for the disk."""
 LOGGER: Final = logging.getLogger(__name__)
 
 

@@ -53,7 +53,7 @@ def shown_name(name: str) -> str:
 
 
 def not_hosted(name: str) -> str:
-    """What to say of a topic that is not there."""
+    """Return the message for a topic that is not there."""
     return (
         f"This server does not host this topic-partition. There is no topic {shown_name(name)}. "
         "Create it, or correct its name."

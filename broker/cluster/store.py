@@ -67,7 +67,7 @@ def deletion_key(topic_id: UUID) -> str:
 
 
 def topic_deletes(topic: TopicImage) -> dict[str, bytes | None]:
-    """What to write when a topic is deleted: it goes, and its id is noted."""
+    """Return the writes of a deletion: the topic goes, and its id is noted."""
     return {
         **dict.fromkeys(topic_puts(topic)),
         deletion_key(topic.topic_id): pack({"name": topic.name}),

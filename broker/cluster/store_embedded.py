@@ -51,7 +51,7 @@ OF_KAFKA: Final = (
     "recovery-point-offset-checkpoint",
     "replication-offset-checkpoint",
 )
-"""What Apache Kafka keeps in a directory of its `log.dirs`."""
+"""Files and directories that Apache Kafka makes in each of its `log.dirs`."""
 
 LOGGER: Final = logging.getLogger(__name__)
 
@@ -301,7 +301,7 @@ def _how_to_go_on(directory: str) -> str:
 
 @contextlib.asynccontextmanager
 async def _uninterrupted() -> AsyncIterator[None]:
-    """A write that was half waited for would leave nobody knowing what is on disk."""
+    """Shield a write: after half of it the store would not know what is on disk."""
     with trio.CancelScope(shield=True):
         yield
 

@@ -17,7 +17,7 @@ appended to the second and flushed, then it is acknowledged. So at any moment
 has one. If the second file has bytes behind `end`, its record there was written after the first
 file's was flushed: both are damaged, and the record may have been acknowledged. If only the first
 file has bytes behind `end`, and the second ends there, the first was being written when the power
-went off: nobody was told of that record, and it is cut off. If the second is even shorter, it has
+went off: that record was never acknowledged, and is cut off. If the second is even shorter, it has
 lost something, and the record may be lost with it. So a damaged record is told from a torn one, and
 damage to one file, whatever it is, loses nothing.
 

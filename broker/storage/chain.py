@@ -35,7 +35,7 @@ class BrokenChain(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainRules:
-    """What the headers of one log are checked against."""
+    """The rules that the headers of one log must follow."""
 
     epochs: LeaderEpochs
     gaps_before: int = 0

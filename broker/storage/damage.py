@@ -9,7 +9,7 @@ from odradek.broker.storage.files import parent_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What a log may have suffered, and what a person has decided about it."""
+    """How damage of a log is judged: the end of its last run, and a person's decision."""
 
     same_boot: bool = False
     """The system has not been started anew since the last append: nothing appended is lost."""

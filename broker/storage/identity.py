@@ -33,7 +33,7 @@ _CRC: Final = struct.Struct(">I")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What a partition's directory says of itself. `partition_count` is the topic's."""
+    """The contents of `topic.meta`. `partition_count` is the topic's."""
 
     where: TopicPartition
     topic_id: UUID

@@ -74,7 +74,7 @@ class Log:
         self.flushed_offset = self.log_end_offset
         self.failure: OSError | None = None
         self.is_damaged = False
-        """What is stored is wrong; a restart alone does not mend it."""
+        """The stored data is wrong; a restart alone does not mend it."""
         self.on_failure: Callable[[str], None] = lambda _reason: None
         """Called with the reason when the log goes offline."""
         self._is_new = self.log_end_offset == 0

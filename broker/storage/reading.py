@@ -49,7 +49,7 @@ class LogReader:
         self._rebuilding = trio.Lock()
         self._damage: str | None = None
         self.has_rebuilt = False
-        """Whether indexes were made again that their files do not have yet."""
+        """True if indexes were made again that their files do not have yet."""
         self.is_closed = False
         self.removal_count = 0
         """How many segments have been thrown away, or replaced by compacted ones."""
@@ -112,7 +112,7 @@ class LogReader:
 
     @property
     def rules(self) -> ChainRules:
-        """What headers are checked against. Only sealed segments can have been compacted."""
+        """The rules for headers. Only sealed segments can have been compacted."""
         gaps_before = self._state.clean_offset
         if self._config.is_compacted:
             gaps_before = max(gaps_before, self._segments[-1].base_offset)

@@ -62,7 +62,7 @@ async def check_snapshot(
     """Make the snapshot before segment `number` of a log again if it is damaged.
 
     That before the log's first segment cannot be made again, as what it is of is deleted; without
-    it nothing is missing but what nobody can know. Raises OSError and DamagedSegment.
+    it only producers of deleted records are unknown. Raises OSError and DamagedSegment.
     """
     base_offset, disk = segments[number].base_offset, files.disk
     path = file_path(directory, base_offset, SNAPSHOT)

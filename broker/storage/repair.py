@@ -60,7 +60,7 @@ class Damage:
 
 @dataclass(slots=True, kw_only=True)
 class Survey:
-    """What reading a whole log found."""
+    """The result of reading a whole log."""
 
     directory: str
     topic: str

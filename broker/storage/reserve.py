@@ -27,9 +27,9 @@ DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 BATCHES: Final = (".log", ".cleaned")
 """Files that never get the reserve's room: batches, and what compaction writes."""
 LOOK_SECONDS: Final = 1.0
-"""How often it is looked, at most, whether a full disk has room again."""
+"""The shortest time between two checks whether a full disk has room again."""
 LINE_SECONDS: Final = 60.0
-"""How often the log says, at most, that the disk is full."""
+"""The shortest time between two log lines about a full disk."""
 
 
 class ReservedDisk:

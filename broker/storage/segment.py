@@ -277,7 +277,7 @@ class Segment:
         return self.aborted
 
     async def read_index(self, suffix: str, *, exactly: bool = False) -> bytes | bytearray:
-        """What was saved of an index; `exactly`: and nothing may follow it.
+        """Return the saved bytes of an index; with `exactly` nothing may follow them.
 
         Raises OSError and DamagedIndex.
         """

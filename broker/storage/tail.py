@@ -69,7 +69,7 @@ async def examine_tail(file: File, position: int, next_offset: int) -> Tail:
 
 
 def _problem(start: bytes, size_bytes: int, next_offset: int) -> str | None:
-    """Why the first bytes are not the beginning of an incomplete batch; None if they are."""
+    """Return why the first bytes do not begin an incomplete batch; None if they do."""
     offset = next_offset.to_bytes(_OFFSET_BYTES, "big")
     if not offset.startswith(start[:_OFFSET_BYTES]):
         return f"the batch there has not the offset {next_offset}"
