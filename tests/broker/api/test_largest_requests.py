@@ -78,13 +78,13 @@ class Asker:
 
 
 @asynccontextmanager
-async def broker() -> AsyncIterator[Callable[..., Asker]]:
+async def broker(flush: str = "os") -> AsyncIterator[Callable[..., Asker]]:
     """Something that connects to a broker in this process."""
     network = FakeNetwork()
     config = {
         "num.partitions": str(PARTITIONS),
         "auto.create.topics.enable": "false",
-        "log.flush": "os",
+        "log.flush": flush,
         "socket.response.max.bytes": str(ANSWER_MAX_BYTES),
         "offsets.topic.num.partitions": "2",
         "transaction.state.log.num.partitions": "2",
