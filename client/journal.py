@@ -79,6 +79,11 @@ class Journal:
         LOG.warning("%s", loggable(text))
 
 
+def records_were(count: int) -> str:
+    """The subject and verb of a sentence about lost records."""
+    return "1 record was" if count == 1 else f"{count} records were"
+
+
 def loggable(text: object) -> str:
     """A text that somebody else may have chosen: short, and without control characters."""
     return printable(str(text)[:TEXT_MAX])

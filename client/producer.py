@@ -17,7 +17,7 @@ from odradek.client.cluster import Cluster
 from odradek.client.config import ProducerConfig, ProducerOptions
 from odradek.client.delivery import Delivery, Unread, call_back, known_error
 from odradek.client.errors import BufferFull, Closed, Refused, TimedOut
-from odradek.client.journal import loggable
+from odradek.client.journal import loggable, records_were
 from odradek.client.metadata import Topic
 from odradek.client.partitioner import DefaultPartitioner
 from odradek.client.prepared import Completion, PreparedTransaction
@@ -120,8 +120,8 @@ class Producer:
         error = self._accumulator.failures.take()
         if error is not None and self._control is None:
             LOG.warning(
-                "%d records were lost because the producer was left without flush: %s",
-                count,
+                "%s lost because the producer was left without flush: %s",
+                records_were(count),
                 loggable(error),
             )
 

@@ -22,7 +22,7 @@ from odradek.client.blocking.transaction import Transaction
 from odradek.client.config import ProducerConfig, ProducerOptions, parse_bootstrap
 from odradek.client.delivery import call_back, known_error
 from odradek.client.errors import Closed, OdradekError, Refused, TimedOut
-from odradek.client.journal import loggable
+from odradek.client.journal import loggable, records_were
 from odradek.client.producer import Producer as AsyncProducer
 from odradek.client.types import (
     Header,
@@ -119,9 +119,8 @@ class Producer(Blocking[AsyncProducer]):
         lost = self._drop_queue(Closed("the producer was closed before the record was sent"))
         if lost and not self._is_transactional:
             LOG.warning(
-                "%d records were lost because the producer was left without flush: they were not "
-                "sent, the first of them to %s",
-                len(lost),
+                "%s lost because the producer was left without flush: not sent, the first to %s",
+                records_were(len(lost)),
                 loggable(lost[0].topic),
             )
 
@@ -131,9 +130,9 @@ class Producer(Blocking[AsyncProducer]):
         count = len(self._queue) + (inner.unacknowledged if inner is not None else 0)
         if count and not self._is_transactional:
             LOG.warning(
-                "%d records were not acknowledged when the process ended, and may be lost: use the "
+                "%s not acknowledged when the process ended, and may be lost: use the "
                 "producer in a `with` block, or call close or flush",
-                count,
+                records_were(count),
             )
 
     def send(
@@ -231,8 +230,8 @@ class Producer(Blocking[AsyncProducer]):
             await self._handed_over()
         if scope.cancelled_caught:
             raise TimedOut(
-                f"{len(self._queue)} records could not be taken within {timeout_ms} ms: their "
-                f"topic is not known yet, or the buffer is full"
+                f"{records_were(len(self._queue))} not taken within {timeout_ms} ms: the topic is "
+                f"not known yet, or the buffer is full"
             )
         await self._async._flush_until(until, timeout_ms)
 

@@ -248,3 +248,17 @@ async def test_a_broker_that_was_reached_once_is_waited_for_as_long_as_ever(
         with pytest.raises(TimedOut):
             await producer.partitions_for("u")
         assert trio.current_time() - before > 59
+
+
+async def test_a_single_record_that_was_lost_is_told_in_the_singular(
+    autojump_clock: MockClock,
+    fake_broker: FakeBroker,
+    producer_of: MakeProducer,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It was "1 records were lost"."""
+    with pytest.raises(ZeroDivisionError):
+        async with producer_of(fake_broker, linger_ms=10_000) as producer:
+            await producer.send("t", b"x", partition=0)
+            raise ZeroDivisionError
+    assert "1 record was lost because" in caplog.text
