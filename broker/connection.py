@@ -194,7 +194,7 @@ class ClientConnection:
 
     @property
     def claimed_bytes(self) -> int:
-        """Those of them that others could have, and the objects of a request of many items."""
+        """Bytes of the pool that it holds, and the objects of a request of many items."""
         return self._share.pool_bytes + self._parsed_bytes
 
     def cost(self, now: float) -> float:
@@ -338,7 +338,7 @@ class ClientConnection:
             count = await self._stream.receive_into(buffer[:own_bytes])
             share.hold(count)
             return count
-        # As much again as is here: who announces a lot must send it to be given room for it.
+        # As much again as is here: a client gets room for a large request only as it sends it.
         some_bytes = min(RECEIVE_MAX_BYTES, self._frames.missing_bytes, share.held_bytes)
         some = buffer[:some_bytes]
         await share.room(len(some))

@@ -44,7 +44,7 @@ class Account:
 
     @property
     def is_wanted(self) -> bool:
-        """Return True if somebody waits for room."""
+        """Return True if a task waits for room."""
         return bool(self._waiting)
 
     def take(self, count: int) -> None:

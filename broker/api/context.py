@@ -50,16 +50,16 @@ def text_bytes(text: str | None) -> int:
 
 
 def _at_once(max_bytes: int, _least_bytes: int = 0) -> AbstractAsyncContextManager[int]:
-    """Nobody counts what an answer takes."""
+    """Grant everything: there is no account."""
     return nullcontext(max_bytes)
 
 
 async def _no_account(_size_bytes: int) -> None:
-    """Nobody counts what an answer takes."""
+    """Count nothing: there is no account."""
 
 
 def _not_counted(_size_bytes: int) -> None:
-    """Nobody counts what an answer takes."""
+    """Count nothing: there is no account."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
