@@ -99,7 +99,7 @@ def test_a_zombie_cannot_commit_after_another_driver_took_over(
     Relay(options, "query").commit(0, batches_of(topic, b"zero"))
     overtaken = Overtaken(options, "query", batches_of(topic, b"one"))
     # Aborted: a partition's refusal came before the coordinator's word that it was fenced.
-    with pytest.raises((Fenced, Aborted), match="fence[ds]"):
+    with pytest.raises((Fenced, Aborted), match=r"fence[ds]"):
         overtaken.commit(1, batches_of(topic, b"one, from a zombie"))
     assert [record.value for record in read_topic(topic)] == [b"zero", b"one"]
     assert not Relay(options, "query").commit(1, batches_of(topic, b"one"))
