@@ -1,6 +1,7 @@
 """Sends inputs to a broker process while an honest client works, and says what became of both."""
 
 import json
+import math
 import os
 import socket
 import subprocess
@@ -26,6 +27,7 @@ ANSWER_SECONDS: Final = 1.0
 LINGERING_MAX: Final = 24
 ALIVE_SECONDS: Final = 60.0
 WATCH_SECONDS: Final = 0.5
+STILL_SECONDS: Final = 10.0
 RECENT: Final = 2 * AT_ONCE
 MIB: Final = 1024 * 1024
 LINGER_NOT: Final = b"\x01\0\0\0\0\0\0\0"
@@ -59,6 +61,8 @@ class Attack:
         self._sent = sent
         self._lingering: list[trio.SocketStream] = []
         self._recent: list[Input] = []
+        self._looked_at = math.inf
+        self._stood_still_at = -math.inf
 
     async def run(self, numbers: Iterator[int]) -> None:
         """Send the inputs of those numbers, `AT_ONCE` at a time."""
@@ -81,11 +85,20 @@ class Attack:
                 everything.cancel()
                 return
             self.report.memory_mib.append(resident_mib(self._broker.process.pid))
+            self._look()
             await trio.sleep(WATCH_SECONDS)
+
+    def _look(self) -> None:
+        """Note if this process itself did not run for a while: then its limits mean nothing."""
+        now = trio.current_time()
+        if now - self._looked_at > STILL_SECONDS:
+            self._stood_still_at = now
+        self._looked_at = now
 
     async def _send_each(self, numbers: Iterator[int]) -> None:
         for number in numbers:
             made = make(self._seed, number)
+            began = trio.current_time()
             self._recent = [*self._recent[-RECENT:], made]
             with trio.move_on_after(ALIVE_SECONDS) as patience:
                 try:
@@ -93,8 +106,10 @@ class Attack:
                 except (OSError, trio.BrokenResourceError):
                     outcome = "closed"
             if patience.cancelled_caught:
-                outcome = "stuck"
-                self.report.problems.append(f"input {number} ({made.name}) is never taken")
+                self._look()
+                outcome = "stood still" if self._stood_still_at > began else "stuck"
+                if outcome == "stuck":
+                    self.report.problems.append(f"input {number} ({made.name}) is never taken")
             self.report.outcomes[outcome] += 1
             self.report.input_count += 1
             self._sent(self.report.input_count)

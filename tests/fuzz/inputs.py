@@ -148,11 +148,21 @@ def _varint(value: int) -> bytes:
 
 def what_is_wrong_with(answer: bytes, made: Input) -> str:
     """One sentence about an answer that answers none of the requests; "" if it does."""
-    asked = [frame for frame in made.frames if frame[CORRELATION_ID] == answer[:4]]
+    asked = [frame for frame in _cut(made.data) if frame[CORRELATION_ID] == answer[:4]]
     if not asked:
         return f"nothing was asked with correlation id {answer[:4].hex()}"
     wrong = [_why_no_answer(answer, frame) for frame in asked]
     return "" if "" in wrong else wrong[0]
+
+
+def _cut(data: bytes) -> list[bytes]:
+    """The frames that a broker finds: a length that was bent lets the next one begin elsewhere."""
+    frames, place = [], 0
+    while place + LENGTH_BYTES <= len(data):
+        end = place + LENGTH_BYTES + int.from_bytes(data[place : place + LENGTH_BYTES], "big")
+        frames.append(data[place:end])
+        place = end
+    return frames
 
 
 def _why_no_answer(answer: bytes, request: bytes) -> str:
