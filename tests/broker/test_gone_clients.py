@@ -140,6 +140,11 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+def wait_until_joined(client: RawClient, group: str) -> None:
+    """Join a group that may be the first: then the coordinator's topic has yet to be made."""
+    wait_until(lambda: client.ask(JOIN_GROUP, 3, join(group)).error_code == ErrorCode.NONE)
+
+
 def has_settled(count: Callable[[], int]) -> bool:
     before = count()
     time.sleep(2 * WATCH_SECONDS)
@@ -174,8 +179,7 @@ def test_clients_that_poll_and_are_reset_do_not_lock_others_out(
     name = f"polled-{api.key}"
     with RawClient(broker) as client:
         create_topic(client, name)
-        while client.ask(JOIN_GROUP, 3, join(name)).error_code != ErrorCode.NONE:
-            time.sleep(0.05)  # the coordinator's topic is being made
+        wait_until_joined(client, name)
         sent = []
         for _ in range(CONNECTIONS_MAX - 1):
             gone = RawClient(broker)
@@ -205,8 +209,7 @@ def test_a_half_closed_join_that_would_wait_for_days_is_told_to_join_again(
 ) -> None:
     """It waits for the other members, as a long poll for records."""
     with RawClient(broker) as member, RawClient(broker) as client:
-        while member.ask(JOIN_GROUP, 3, join("half-joined")).error_code != ErrorCode.NONE:
-            time.sleep(0.05)
+        wait_until_joined(member, "half-joined")
         client.request(JOIN_GROUP, 3, join("half-joined"))
         client.half_close()
         assert client.response().error_code == ErrorCode.REBALANCE_IN_PROGRESS
