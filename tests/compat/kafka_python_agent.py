@@ -7,6 +7,7 @@ from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartitio
 from kafka.errors import (
     FencedInstanceIdError,
     InvalidProducerEpochError,
+    KafkaConnectionError,
     KafkaError,
     ProducerFencedError,
 )
@@ -57,8 +58,27 @@ def _opened(bootstrap: str, transactional_id: str, timeout_ms: int = 60_000) -> 
         transaction_timeout_ms=timeout_ms,
         **QUICK,
     )
+    _keep_requests(made)
     made.init_transactions()
     return made
+
+
+def _keep_requests(producer: Any) -> None:
+    """Mend kafka-python 3.0.12, which loses the request whose coordinator cannot be reached.
+
+    The call that made the request waits for ever then. The sender of the library asks for such a
+    request again if `await_ready` returns False, but `await_ready` raises instead.
+    """
+    client = producer._sender._client
+    await_ready = client.await_ready
+
+    def is_ready(*args: Any, **options: Any) -> bool:
+        try:
+            return bool(await_ready(*args, **options))
+        except KafkaConnectionError:
+            return False
+
+    client.await_ready = is_ready
 
 
 def _relay(
