@@ -4,6 +4,7 @@ Whatever a person can get wrong ends in one sentence and a status other than 0, 
 traceback. Modules are imported by the command that needs them, so that `serve` starts quickly.
 """
 
+import gc
 import importlib
 import io
 import os
@@ -142,8 +143,12 @@ def serve(
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
 
-    from odradek.broker.broker import CannotServe
-    from odradek.broker.process import run
+    gc.disable()  # until the broker serves, as in `__main__`
+    try:
+        from odradek.broker.broker import CannotServe
+        from odradek.broker.process import run
+    finally:
+        gc.enable()
 
     try:
         run(config, None if ephemeral else directory, where, told)
