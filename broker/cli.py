@@ -148,6 +148,7 @@ def serve(
         from odradek.broker.broker import CannotServe
         from odradek.broker.process import run
     finally:
+        gc.freeze()
         gc.enable()
 
     try:

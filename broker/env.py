@@ -34,6 +34,12 @@ class File(Protocol):
 
     def write_at(self, offset: int, data: Buffer) -> None: ...
 
+    def allocate(self, size: int) -> None:
+        """Make an empty file `size` bytes long, with room on the disk for all of it.
+
+        Raises OSError.
+        """
+
     async def pread(self, offset: int, size: int) -> bytes | bytearray:
         """Up to `size` bytes, fewer only at the end of the file; the caller's alone."""
 

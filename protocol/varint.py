@@ -32,7 +32,10 @@ def encode_varint(value: int) -> bytes:
 
 
 SMALL_COUNT: Final = 1 << 13
-SMALL: Final[tuple[bytes, ...]] = tuple(encode_varint(value) for value in range(SMALL_COUNT))
+SMALL: Final[tuple[bytes, ...]] = (
+    *(bytes((value << 1,)) for value in range(1 << 6)),
+    *(bytes((value << 1 & 0x7F | 0x80, value >> 6)) for value in range(1 << 6, SMALL_COUNT)),
+)
 """The encodings of 0..8191, which are those of one and two bytes."""
 
 

@@ -32,6 +32,7 @@ BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 
 _READ_NOWAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
 _sync: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync)
+_allocate: Final[Callable[[int, int, int], None] | None] = getattr(os, "posix_fallocate", None)
 
 _Read = Callable[[int, bytearray, int, int], int]
 _Job = tuple[Callable[[], object], trio.lowlevel.Task, trio.lowlevel.TrioToken]
@@ -115,6 +116,13 @@ class SystemFile:
 
     def write_at(self, offset: int, data: Buffer) -> None:
         self.size = max(self.size, self._write(offset, data))
+
+    def allocate(self, size: int) -> None:
+        if _allocate is None:
+            self.append(bytes(size))
+            return
+        _allocate(self._fd, 0, size)
+        self.size = size
 
     def _write(self, offset: int, data: Buffer) -> int:
         """Write all of `data` and return where it ends: the system may take it in pieces."""

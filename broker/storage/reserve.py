@@ -109,7 +109,7 @@ class ReservedDisk:
                 self._disk.remove(self._path)
             file = self._disk.open(self._path)
             try:
-                file.append(bytes(self._reserve_bytes))
+                file.allocate(self._reserve_bytes)
             finally:
                 file.close()
         except OSError as error:  # a quota, say, of which the system does not tell beforehand
@@ -194,6 +194,9 @@ class _ReservedFile:
 
     def write_at(self, offset: int, data: Buffer) -> None:
         self._disk.retried(lambda: self._file.write_at(offset, data))
+
+    def allocate(self, size: int) -> None:
+        self._disk.retried(lambda: self._file.allocate(size))
 
     async def pread(self, offset: int, size: int) -> bytes | bytearray:
         return await self._file.pread(offset, size)

@@ -362,6 +362,9 @@ class FakeFile:
         self._write(start, data)
         return start
 
+    def allocate(self, size: int) -> None:
+        self.append(bytes(size))
+
     def write_at(self, offset: int, data: Buffer) -> None:
         self._begin("write_at")
         self._disk.check_room(len(data), self.path)
