@@ -121,7 +121,7 @@ class Maintenance:
         if not config.is_compacted:
             return None
         self._check()
-        now_ms, clean_offset = self._clock.wall_ms(), log.clean_offset
+        now_ms, clean_offset = self._clock.wall_ms(), log.state.clean_offset
         if should_roll(
             log.segments,
             config,
@@ -163,21 +163,21 @@ class Maintenance:
                 result = await cleaner.run()
             except Superseded:
                 return None
-            self._log.clean_offset = max(self._log.clean_offset, result.clean_offset)
+            self._log.state.clean_offset = max(self._log.state.clean_offset, result.clean_offset)
             await self.checkpoint()
             return result
 
-    async def _replace(self, old: Sequence[Segment], new: Segment) -> None:
+    async def _replace(self, old: Sequence[Segment], new: Segment, clean_offset: int) -> None:
         """See `replacement.py`. Raises Superseded, KafkaError, OSError."""
         log = self._log
         async with self._one_at_a_time:
             self._check()
             if any(segment.is_deleted for segment in old):
                 raise Superseded
-            to_save = log.to_save(old, new)
+            to_save = log.to_save(old, new, clean_offset)
             await self._commit.flush(to_save.recovery_offset)
             await self._commit.flush_names()
-            await log.save(to_save, partial(log.replace, old, new))
+            await log.save(to_save, partial(log.replace, old, new, clean_offset))
             await log.sync_directory()
             await self._checkpoint()
 

@@ -29,6 +29,15 @@ def file_path(directory: str, offset: int, suffix: str) -> str:
     return f"{directory}/{offset:0{OFFSET_DIGITS}}{suffix}"
 
 
+async def remove_before(disk: Disk, directory: str, offset: int) -> None:
+    """Remove the files of every segment that begins below `offset`. Raises OSError."""
+    names = disk.listdir(directory)
+    for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT):
+        for found in offsets_in(names, suffix):
+            if found < offset:
+                await disk.rmtree(file_path(directory, found, suffix))
+
+
 def parent_of(path: str) -> str:
     """The directory in which a file or directory has its name."""
     parent, slash, _ = path.rstrip("/").rpartition("/")

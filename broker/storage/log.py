@@ -30,12 +30,11 @@ from odradek.broker.storage.checkpoint import (
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.damage import UNKNOWN_PAST, Rules
 from odradek.broker.storage.files import (
-    SEGMENT_SUFFIXES,
     SNAPSHOT,
     OpenFiles,
     file_path,
-    offsets_in,
     parent_of,
+    remove_before,
     sync_file,
 )
 from odradek.broker.storage.identity import IDENTITY
@@ -68,7 +67,7 @@ class Log:
         self.segments = state.segments
         self.producers = state.producers
         self.epochs = state.epochs
-        self._state = state
+        self.state = state
         self.active = state.segments[-1]
         self.log_end_offset = self.active.next_offset
         self.flushed_offset = self.log_end_offset
@@ -81,8 +80,7 @@ class Log:
         self._unsynced: list[Segment] = []
         self._names_changed = self._names_synced = 0
         self._unsynced_snapshots: list[int] = []
-        self.clean_offset = max(state.clean_offset, state.log_start_offset)
-        """Below it no key has two values."""
+        state.clean_offset = max(state.clean_offset, state.log_start_offset)
         self.has_replaced_on_disk = state.has_replaced
         """Whether the checkpoint on disk names segments that have been replaced."""
         self.has_deleted_on_disk = False
@@ -139,7 +137,7 @@ class Log:
 
     @property
     def log_start_offset(self) -> int:
-        return self._state.log_start_offset
+        return self.state.log_start_offset
 
     @property
     def size_bytes(self) -> int:
@@ -179,7 +177,7 @@ class Log:
 
     @property
     def _state_to_save(self) -> tuple[int, int, int]:
-        return self.log_end_offset, self.log_start_offset, self.clean_offset
+        return self.log_end_offset, self.log_start_offset, self.state.clean_offset
 
     # appending
 
@@ -338,10 +336,12 @@ class Log:
             segment.close()
         self.flushed_offset = max(self.flushed_offset, target)
 
-    def to_save(self, replaced: Sequence[Segment] = (), new: Segment | None = None) -> ToSave:
-        """The log as it is now. `save` it once everything below its end has been synced.
+    def to_save(
+        self, replaced: Sequence[Segment] = (), new: Segment | None = None, clean_offset: int = 0
+    ) -> ToSave:
+        """The log as it is now, or will be with `new` in the place of `replaced`.
 
-        With `new`, as it will be once that has taken the place of `replaced`.
+        `save` it once everything below its end has been synced.
         """
         segments = self.segments
         if new is not None:
@@ -355,7 +355,7 @@ class Log:
             segments=summaries,
             epochs=self.epochs.entries,
             producers=list(self.producers.entries.values()),
-            clean_offset=self.clean_offset,
+            clean_offset=max(clean_offset, self.state.clean_offset),
             replaced=tuple(segment.base_offset for segment in replaced),
         )
         return ToSave(
@@ -456,9 +456,9 @@ class Log:
     def begin_at(self, offset: int) -> None:
         """Let the log begin at `offset`. Save it, and then `remove_deleted`."""
         assert self.log_start_offset <= offset <= self.flushed_offset, offset
-        self._state.log_start_offset = offset
+        self.state.log_start_offset = offset
         self.epochs.truncate_start(offset)
-        self.clean_offset = max(self.clean_offset, offset)
+        self.state.clean_offset = max(self.state.clean_offset, offset)
         count = max(0, self.reader.segment_at(offset))
         self._take_out(0, count)
         self.has_deleted_on_disk |= count > 0
@@ -469,7 +469,7 @@ class Log:
         self._unsynced = [segment for segment in self._unsynced if not segment.is_deleted]
         del self.segments[first : first + count]
 
-    def replace(self, old: Sequence[Segment], new: Segment) -> None:
+    def replace(self, old: Sequence[Segment], new: Segment, clean_offset: int) -> None:
         """Let `new` be in the place of `old`, in memory and on disk; its checkpoint is there.
 
         Raises OSError.
@@ -477,6 +477,7 @@ class Log:
         first = self.segments.index(old[0])
         self._take_out(first, len(old))
         self.segments.insert(first, new)
+        self.state.clean_offset = max(self.state.clean_offset, clean_offset)
         summary = new.summary()
         put_in_place(self._disk, self.directory, summary, [segment.base_offset for segment in old])
 
@@ -485,12 +486,7 @@ class Log:
 
         The checkpoint must say so already: then no crash on the way brings anything back.
         """
-        first = self.segments[0].base_offset
-        names = self._disk.listdir(self.directory)
-        for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT):
-            for old in offsets_in(names, suffix):
-                if old < first:
-                    await self._disk.rmtree(file_path(self.directory, old, suffix))
+        await remove_before(self._disk, self.directory, self.segments[0].base_offset)
         self.has_deleted_on_disk = False
 
     def mark_clean_end(self) -> None:

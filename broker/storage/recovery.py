@@ -76,6 +76,7 @@ class LogState:
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     log_start_offset: int = 0
     clean_offset: int = 0
+    """Below it no key has two values, and offsets may be missing."""
     has_replaced: bool = False
     """Whether the checkpoint on disk names segments that have been replaced."""
 

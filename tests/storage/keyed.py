@@ -119,7 +119,7 @@ async def compact(
 async def compact_again_and_again(partition: Partition, machine: Machine, times: int = 4) -> None:
     """Until nothing is left that could go, with the delete horizon passing in between."""
     for _ in range(times):
-        partition.log.clean_offset = 0
+        partition.log.state.clean_offset = 0
         await compact(partition, roll=False)
         machine.clock.advance(5000)
 

@@ -107,11 +107,11 @@ async def test_a_deletion_stays_for_delete_retention_ms() -> None:
         Record(b"b", b"1", (("number", b"1"),), START_MS + 1, 2),
     ]
     machine.clock.advance(999)
-    partition.log.clean_offset = 0
+    partition.log.state.clean_offset = 0
     await compact(partition)
     assert [record.key for record in await consume(partition)] == [b"a", b"b", b"c"]
     machine.clock.advance(1)
-    partition.log.clean_offset = 0
+    partition.log.state.clean_offset = 0
     await compact(partition)
     assert [record.key for record in await consume(partition)] == [b"b", b"c"]
 
@@ -173,7 +173,7 @@ async def test_a_log_is_due_when_half_of_it_is_dirty_or_it_is_overdue() -> None:
     machine.clock.advance(60_001)
     assert await cleaner.clean_what_is_due() == 1  # what was active is rolled, too
     assert len(await consume(partition)) == 60
-    assert partition.log.clean_offset == partition.log_end_offset
+    assert partition.log.state.clean_offset == partition.log_end_offset
 
 
 async def test_the_active_segment_of_a_state_topic_rolls_when_compaction_would_pay() -> None:
@@ -211,10 +211,10 @@ async def test_a_small_map_takes_several_passes() -> None:
     assert len(partition.log.segments) > 3
     expected = newest(await consume(partition))
     passes = 0
-    while partition.log.clean_offset < partition.log_end_offset:
-        before = partition.log.clean_offset
+    while partition.log.state.clean_offset < partition.log_end_offset:
+        before = partition.log.state.clean_offset
         await compact(partition, map_bytes=400)
-        assert partition.log.clean_offset > before
+        assert partition.log.state.clean_offset > before
         assert newest(await consume(partition)) == expected
         assert await partition.log.aborted(0, partition.log_end_offset)
         passes += 1
@@ -321,7 +321,7 @@ async def test_small_segments_become_one() -> None:
         client.send((f"{number % 3}", f"{number}"))
     await compact(partition)
     assert len(partition.log.segments) > 3
-    partition.log.clean_offset = 0
+    partition.log.state.clean_offset = 0
     await compact(partition)
     first, active = partition.log.segments
     assert (first.base_offset, first.next_offset) == (0, active.base_offset)
@@ -386,7 +386,7 @@ async def test_a_batch_that_is_a_bomb_stays_as_it_is(
     partition = await machine.restart()
     for _ in range(3):
         caplog.clear()
-        partition.log.clean_offset = 0
+        partition.log.state.clean_offset = 0
         await compact(partition)
         machine.clock.advance(5000)
         (line,) = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]

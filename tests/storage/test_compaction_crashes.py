@@ -25,6 +25,8 @@ MANY_SEGMENTS = replace(CONFIG, segment_bytes=300)
 class Life(Story):
     first_operation: int = -1
     """Of the disk, when there was something to compact for the first time."""
+    anew_operation: int = -1
+    """Of the disk, when the story forgot what was compacted, and began with it anew."""
 
 
 async def workload(story: Life) -> None:
@@ -50,7 +52,8 @@ async def workload(story: Life) -> None:
         machine.clock.advance(2000)
     story.send(plain, ("a", "the last"))
     await story.acknowledge(partition)
-    partition.log.clean_offset = 0
+    partition.log.state.clean_offset = 0
+    story.anew_operation = machine.disk.operations
     await compact(partition)
 
 
@@ -114,6 +117,13 @@ async def operations(config: LogConfig) -> range:
     return range(story.first_operation, story.machine.disk.operations)
 
 
+async def operations_of_first_passes(config: LogConfig) -> range:
+    """The same, without those of the pass that begins anew."""
+    story = Life(Machine(config=config))
+    await workload(story)
+    return range(story.first_operation, story.anew_operation)
+
+
 @pytest.mark.parametrize(
     ("keeping", "config"),
     [
@@ -131,6 +141,16 @@ async def test_a_crash_at_every_operation_of_a_compaction(keeping: str, config: 
         partition = await story.machine.start()
         await check(story, partition)
         await goes_on(story, partition)
+
+
+async def test_a_log_that_is_compacted_no_longer_opens_wherever_a_pass_was_interrupted() -> None:
+    """The gaps of a first, interrupted pass were taken for damage."""
+    kept = replace(MANY_SEGMENTS, is_compacted=False)
+    for operation in (await operations_of_first_passes(MANY_SEGMENTS))[::2]:
+        story = await told(Life(Machine(config=MANY_SEGMENTS)), workload, until=operation)
+        crash(story.machine.disk, "all", operation)
+        story.machine.config = kept
+        await check(story, await story.machine.start())
 
 
 async def test_crashes_while_a_replacement_is_finished() -> None:

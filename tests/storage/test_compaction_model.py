@@ -68,7 +68,7 @@ class World:
 
     async def compact(self, map_bytes: int, from_the_start: bool) -> None:
         if from_the_start:
-            self.partition.log.clean_offset = 0
+            self.partition.log.state.clean_offset = 0
         await compact(self.partition, map_bytes=map_bytes)
 
     async def reopen(self, how: str) -> None:
@@ -164,7 +164,7 @@ async def check_what_is_left(world: World) -> None:
     if world.began:
         return
     partition = world.partition
-    assert partition.log.clean_offset == partition.log_end_offset
+    assert partition.log.state.clean_offset == partition.log_end_offset
     left = {offset for offset, _ in world.expected().values()}
     found = await consume(partition, read_committed=False)
     assert {record.offset for record in found} == left

@@ -53,7 +53,7 @@ async def write(root: Path) -> None:
     for client in clients[1:]:
         client.end(committed=True)
     await compact(partition)
-    assert partition.log.clean_offset == partition.log_end_offset
+    assert partition.log.state.clean_offset == partition.log_end_offset
     await partitions.close()
 
 

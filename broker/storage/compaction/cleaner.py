@@ -56,8 +56,11 @@ class Superseded(Exception):
 
 
 class Replace(Protocol):
-    async def __call__(self, old: Sequence[Segment], new: Segment) -> None:
-        """Let `new` take the place of `old`, durably. Raises Superseded, KafkaError, OSError."""
+    async def __call__(self, old: Sequence[Segment], new: Segment, clean_offset: int) -> None:
+        """Let `new` take the place of `old`, durably; all below `clean_offset` is clean then.
+
+        Raises Superseded, KafkaError, OSError.
+        """
 
 
 @dataclass(slots=True)
@@ -173,7 +176,7 @@ class Cleaner:
             await writer.finish(group)
             self._result.bytes_after += new.size_bytes
             with trio.CancelScope(shield=True):
-                await self.replace(group, new)
+                await self.replace(group, new, min(self._end_of_group, rules.end_offset))
         finally:
             writer.close()
             if new not in log.segments and log.failure is None:
