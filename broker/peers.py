@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from odradek.broker.api.context import Core, RequestContext
-from odradek.broker.api.markers import IN_PROCESS, write_txn_markers
+from odradek.broker.api.markers import write_txn_markers
 from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.apis.txn import (
     WRITE_TXN_MARKERS,
@@ -43,7 +43,8 @@ class InProcessPeer:
             core=self._core(),
             api_version=WRITE_TXN_MARKERS.max_version,
             client_id=CLIENT_ID,
-            host=IN_PROCESS,
+            host="",
+            is_in_process=True,
         )
         return await write_txn_markers(context, request)
 

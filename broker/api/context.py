@@ -70,6 +70,8 @@ class RequestContext:
     api_version: int
     client_id: str
     host: str
+    is_in_process: bool = False
+    """True for a request that this broker sends to itself (`peers.py`)."""
     seat: Seat | None = None
     """The place of the connection, where transactional producers are watched."""
     is_version_known: bool = True

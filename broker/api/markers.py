@@ -5,9 +5,9 @@ group coordinator apply or forget the offsets of the transaction, and only then 
 (KAFKA-17507): what a commit promises is visible once its markers are acknowledged. A repeated
 marker is harmless and acknowledged again (KAFKA-19999).
 
-What does not come from this broker's own coordinator was sent by hand, and is told in the log. The
-coordinator does not learn of it, as in Kafka: to it the transaction is still open, and when that
-ends a second marker is written.
+A marker that does not come from this broker's own coordinator was sent by hand, and is logged. It
+does not change the coordinator's state, as in Kafka: there the transaction is still open, and a
+second marker is written when it ends.
 
 Versions: 2 says the transaction version of the marker, which decides how its epoch is compared
 (KIP-1228).
@@ -45,8 +45,6 @@ from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC
 BETWEEN_MARKERS: Final = "between-markers"
 MARKER_STEPS: Final = 5
 """What one marker costs, in steps of a turn."""
-IN_PROCESS: Final = "in-process"
-"""The host of what this broker asks of itself (`peers.py`); no client has such an address."""
 
 
 @dataclass(slots=True)
@@ -73,8 +71,8 @@ async def write_txn_markers(
             flat.append(write)
     with trio.CancelScope(shield=True):  # an appended marker must take effect, whoever sent it
         await _write(context, flat, turns)
-    if context.host != IN_PROCESS:
-        await _tell(context, flat)
+    if not context.is_in_process:
+        await _log_by_hand(context, flat)
     return WriteTxnMarkersResponse(markers=await _results(flat, turns))
 
 
@@ -133,7 +131,7 @@ async def _finish(context: RequestContext, write: Write) -> None:
         context.core.groups.markers_durable(write.where.partition, write.next_offset)
 
 
-async def _tell(context: RequestContext, writes: Iterable[Write]) -> None:
+async def _log_by_hand(context: RequestContext, writes: Iterable[Write]) -> None:
     turns = Turns()
     for write in writes:
         await turns.take(MARKER_STEPS)
