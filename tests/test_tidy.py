@@ -13,10 +13,11 @@ LAYERS = {"protocol": set[str](), "client": {"protocol"}, "broker": {"protocol"}
 # the doors between broker and client
 DOORS = {("broker/peers.py", "client"), ("broker/cli.py", "client")}
 # inside the broker, what stands lower must not import what stands higher
-BROKER_LAYERS = ("storage", "partitions", "txn", "group", "cluster", "api")
+BROKER_LAYERS = ("storage", "partitions", "coordination", "txn", "group", "cluster", "api")
 BROKER_BELOW = {
     "storage": {"txn", "group", "cluster", "api", "partitions"},
     "partitions": {"txn", "group", "cluster", "api"},
+    "coordination": {"storage", "partitions", "txn", "group", "cluster", "api"},
     "txn": {"group", "api"},
     "group": {"api"},
     "cluster": {"txn", "group", "api"},

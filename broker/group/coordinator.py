@@ -15,6 +15,7 @@ from typing import Final, NoReturn
 
 import trio
 
+from odradek.broker.coordination.state_partition import StatePartitions
 from odradek.broker.env import Clock
 from odradek.broker.group.expiry import expired_entries
 from odradek.broker.group.limits import (
@@ -50,9 +51,8 @@ from odradek.broker.group.store import (
     OffsetEntry,
     StoredOffset,
 )
-from odradek.broker.group.timers import Timers
+from odradek.broker.group.timers import call_when_due, new_timers
 from odradek.broker.settings import INT64_MAX
-from odradek.broker.state_partition import StatePartitions
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.turns import Turns
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -81,7 +81,7 @@ class GroupCoordinator:
         self._state_partitions = state_partitions
         self._shards: dict[int, Shard] = {}
         self._loading = trio.CapacityLimiter(LOADED_AT_ONCE)
-        self._timers = Timers()
+        self._timers = new_timers()
         self._around = Surroundings(timers=self._timers, clock=clock, rng=rng, config=config)
 
     # the life of a coordinator
@@ -110,7 +110,7 @@ class GroupCoordinator:
     ) -> NoReturn:
         """Keep the deadlines of members and rebalances, and let old offsets expire."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._timers.run)
+            nursery.start_soon(call_when_due, self._timers)
             task_status.started()
             while True:
                 await trio.sleep(self._config.offsets_retention_check_interval_ms / 1000)

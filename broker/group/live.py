@@ -192,7 +192,7 @@ class LiveGroup(Rebalancing):
         assert go is not None
         self.group = group.with_synced(member_id)
         if not self.group.unsynced:
-            self._timers.cancel(("sync", group.group_id))
+            self._sync_timer.stop()
         if go.do is Do.ANSWER_ASSIGNMENT:
             return self._synced(member_id)
         reply = self._wait_for_sync(member_id)

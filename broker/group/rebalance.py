@@ -13,12 +13,13 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import trio
 
+from odradek.broker.coordination.deadlines import Deadlines
 from odradek.broker.env import Clock
 from odradek.broker.group.limits import GroupConfig
 from odradek.broker.group.members import Group
 from odradek.broker.group.requests import Joined, JoinedMember, Synced
 from odradek.broker.group.state import Do, Event, Go, GroupState, step
-from odradek.broker.group.timers import Timers
+from odradek.broker.group.timers import Timer
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 log: Final = logging.getLogger(__name__)
@@ -69,7 +70,7 @@ class Journal(Protocol):
 class Surroundings:
     """What all groups of a broker share."""
 
-    timers: Timers
+    timers: Deadlines[Timer]
     clock: Clock
     rng: random.Random
     config: GroupConfig
@@ -84,7 +85,9 @@ class Rebalancing:
         """The offset after the group's newest record, 0 if it has none yet."""
         self._journal = journal
         self._around = around
-        self._timers = around.timers
+        self._join_timer: Final = Timer(around.timers)
+        self._sync_timer: Final = Timer(around.timers)
+        self._sessions: Final[dict[str, Timer]] = {}
         self._joins: dict[str, Reply[Joined]] = {}
         self._syncs: dict[str, Reply[Synced]] = {}
         self._newcomers: set[str] = set()
@@ -153,13 +156,13 @@ class Rebalancing:
             else:
                 self._end_join_phase()
 
-        self._timers.schedule(("join", self.group.group_id), delay_ms, waited)
+        self._join_timer.start(delay_ms, waited)
 
     def _rebalance(self) -> None:
         if self.group.state is GroupState.COMPLETING_REBALANCE:
             self._send_syncs_back(refusal(ErrorCode.REBALANCE_IN_PROGRESS, self.group))
             self.group = self.group.with_assignment({})
-        self._timers.cancel(("sync", self.group.group_id))
+        self._sync_timer.stop()
         self._enter(GroupState.PREPARING_REBALANCE)
         if self.group.have_all_joined:
             self._end_join_phase()
@@ -168,11 +171,11 @@ class Rebalancing:
 
     def _wait_for_joins(self) -> None:
         timeout_ms = max(self.group.rebalance_timeout_ms, REBALANCE_TIMEOUT_MIN_MS)
-        self._timers.schedule(("join", self.group.group_id), timeout_ms, self._end_join_phase)
+        self._join_timer.start(timeout_ms, self._end_join_phase)
 
     def _end_join_phase(self) -> None:
         """Give up dynamic members that have not joined again; static ones may take their time."""
-        self._timers.cancel(("join", self.group.group_id))
+        self._join_timer.stop()
         group = self.group
         late = [
             member.member_id
@@ -205,11 +208,8 @@ class Rebalancing:
                 reply.settle(self._joined(member_id))
             self._expect_heartbeat(member_id, member.session_timeout_ms)
         self._newcomers.clear()
-        self._timers.schedule(
-            ("sync", group.group_id),
-            max(group.rebalance_timeout_ms, REBALANCE_TIMEOUT_MIN_MS),
-            self._end_sync_phase,
-        )
+        timeout_ms = max(group.rebalance_timeout_ms, REBALANCE_TIMEOUT_MIN_MS)
+        self._sync_timer.start(timeout_ms, self._end_sync_phase)
 
     def _end_sync_phase(self) -> None:
         """Give up members that got a generation and did not ask for their assignment."""
@@ -244,8 +244,10 @@ class Rebalancing:
     # sessions
 
     def _expect_heartbeat(self, member_id: str, within_ms: int) -> None:
-        key = ("session", self.group.group_id, member_id)
-        self._timers.schedule(key, within_ms, lambda: self._session_ended(member_id))
+        session = self._sessions.get(member_id)
+        if session is None:
+            session = self._sessions[member_id] = Timer(self._around.timers)
+        session.start(within_ms, lambda: self._session_ended(member_id))
 
     def _extend_session(self, member_id: str) -> None:
         if member_id not in self._newcomers:
@@ -270,7 +272,9 @@ class Rebalancing:
 
     def _give_up(self, member_id: str, code: ErrorCode) -> None:
         """Answer whatever waits under this id with `code`, and end its session."""
-        self._timers.cancel(("session", self.group.group_id, member_id))
+        session = self._sessions.pop(member_id, None)
+        if session is not None:
+            session.stop()
         self._newcomers.discard(member_id)
         for reply in (self._joins.pop(member_id, None), self._syncs.pop(member_id, None)):
             if reply is not None:
@@ -345,8 +349,8 @@ class Rebalancing:
         step(self.group.state, event)
         for member_id in [*self.group.members, *self.group.promised]:
             self._give_up(member_id, ErrorCode.NOT_COORDINATOR)
-        self._timers.cancel(("join", self.group.group_id))
-        self._timers.cancel(("sync", self.group.group_id))
+        self._join_timer.stop()
+        self._sync_timer.stop()
         self._enter(GroupState.DEAD)
 
 

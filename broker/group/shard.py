@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import trio
 
+from odradek.broker.coordination.state_partition import StatePartition
 from odradek.broker.group.limits import BATCH_MAX_BYTES
 from odradek.broker.group.live import LiveGroup
 from odradek.broker.group.loading import Replay
@@ -24,7 +25,6 @@ from odradek.broker.group.offsets import Offsets
 from odradek.broker.group.rebalance import Surroundings
 from odradek.broker.group.state import Event, GroupState
 from odradek.broker.group.store import Entry, GroupEntry, OffsetEntry, write_entry
-from odradek.broker.state_partition import StatePartition
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.record import Record
 

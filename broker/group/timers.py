@@ -1,73 +1,52 @@
-"""Deadlines of many things, kept by one task.
+"""Timers of groups: function calls that are due at a time, and that are put off again and again.
 
-A group has a deadline for every member's session, one for its join phase and one for its sync
-phase; a heartbeat moves one of them. So moving a deadline further away only changes a dictionary:
-the entry in the heap is left where it is and looked at again when its time has come.
+A group has a timer for its join phase, one for its sync phase and one for each member's session. A
+heartbeat restarts the last. One task makes the calls of all groups.
 """
 
-import heapq
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from math import inf
 from typing import NoReturn
 
 import trio
 
-
-@dataclass(slots=True)
-class _Due:
-    at: float
-    call: Callable[[], None]
+from odradek.broker.coordination.deadlines import Deadlines
 
 
-@dataclass(slots=True)
-class Timers:
-    """Calls functions when their time has come; deadlines are in trio's time, never wall clock."""
+class Timer:
+    """One call that is due at `due_at` on trio's clock; infinity while the timer is stopped."""
 
-    _due: dict[Hashable, _Due] = field(default_factory=dict)
-    _heap: list[tuple[float, int, Hashable]] = field(default_factory=list)
-    _looked_at: dict[Hashable, float] = field(default_factory=dict)
-    """When the heap will come to a key, the earliest if there are several entries."""
-    _count: int = 0
-    _sooner: trio.Event = field(default_factory=trio.Event)
+    __slots__ = ("_call", "_deadlines", "due_at")
 
-    def schedule(self, key: Hashable, after_ms: float, call: Callable[[], None]) -> None:
-        """Call `call` in `after_ms`, in place of what was scheduled under `key`."""
-        at = trio.current_time() + after_ms / 1000
-        self._due[key] = _Due(at, call)
-        if key not in self._looked_at or at < self._looked_at[key]:
-            self._push(key, at)
+    def __init__(self, deadlines: "Deadlines[Timer]") -> None:
+        self.due_at = inf
+        self._call: Callable[[], None] | None = None
+        self._deadlines = deadlines
 
-    def cancel(self, key: Hashable) -> None:
-        self._due.pop(key, None)
+    def start(self, after_ms: float, call: Callable[[], None]) -> None:
+        """Call `call` in `after_ms`, in place of whatever this timer was started for before."""
+        self.due_at = trio.current_time() + after_ms / 1000
+        self._call = call
+        self._deadlines.watch(self)
 
-    def _push(self, key: Hashable, at: float) -> None:
-        if not self._heap or at < self._heap[0][0]:
-            self._sooner.set()
-        self._looked_at[key] = at
-        self._count += 1
-        heapq.heappush(self._heap, (at, self._count, key))
+    def stop(self) -> None:
+        self.due_at = inf
+        self._call = None  # the heap may hold a stopped timer for long: let it not hold the group
 
-    async def run(self) -> NoReturn:
-        """Serve until cancelled. Equal deadlines are met in the order in which they were made."""
-        while True:
-            self._sooner = trio.Event()
-            self._call_due()
-            timeout = self._heap[0][0] - trio.current_time() if self._heap else float("inf")
-            with trio.move_on_after(max(timeout, 0)):
-                await self._sooner.wait()
+    def call_if_due(self) -> None:
+        """Make the call, unless the timer was stopped or restarted meanwhile."""
+        if self._call is not None and self.due_at <= trio.current_time():
+            call = self._call
+            self.stop()
+            call()
 
-    def _call_due(self) -> None:
-        now = trio.current_time()
-        while self._heap and self._heap[0][0] <= now:
-            at, _, key = heapq.heappop(self._heap)
-            if self._looked_at.get(key) != at:
-                continue  # moved to an earlier time once, so there was another entry
-            del self._looked_at[key]
-            due = self._due.get(key)
-            if due is None:
-                continue
-            if due.at > now:
-                self._push(key, due.at)
-            else:
-                del self._due[key]
-                due.call()
+
+def new_timers() -> Deadlines[Timer]:
+    return Deadlines(lambda timer: timer.due_at)
+
+
+async def call_when_due(timers: Deadlines[Timer]) -> NoReturn:
+    """Make the calls of `timers` until cancelled."""
+    while True:
+        for timer in await timers.wait():
+            timer.call_if_due()

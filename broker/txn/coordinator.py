@@ -19,8 +19,8 @@ from typing import Final
 
 import trio
 
+from odradek.broker.coordination.state_partition import StatePartitions
 from odradek.broker.env import Clock
-from odradek.broker.state_partition import StatePartitions
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.txn import explain, state, store
 from odradek.broker.txn.config import TransactionConfig

@@ -12,11 +12,11 @@ from typing import Final
 
 import trio
 
+from odradek.broker.coordination.deadlines import Deadlines
+from odradek.broker.coordination.state_partition import StatePartitions
 from odradek.broker.env import Clock
-from odradek.broker.state_partition import StatePartitions
 from odradek.broker.txn import loading, store
 from odradek.broker.txn.config import TransactionConfig
-from odradek.broker.txn.deadlines import Deadlines
 from odradek.broker.txn.tenure import Entry, Tenure
 from odradek.broker.txn.transaction import State, Transaction
 from odradek.protocol.errors import ErrorCode, KafkaError

@@ -17,7 +17,7 @@ from typing import Final
 
 import trio
 
-from odradek.broker.state_partition import StatePartition
+from odradek.broker.coordination.state_partition import StatePartition
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.txn import store
 from odradek.broker.txn.transaction import (

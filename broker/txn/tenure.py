@@ -14,7 +14,7 @@ from typing import Final
 
 import trio
 
-from odradek.broker.state_partition import StatePartition
+from odradek.broker.coordination.state_partition import StatePartition
 from odradek.broker.txn.markers import Debt
 from odradek.broker.txn.transaction import NO_PRODUCER_EPOCH, Transaction
 from odradek.protocol.errors import ErrorCode, KafkaError

@@ -119,7 +119,7 @@ COMPLETION_BUGS: Final = (
     ),
     Planted(
         bug="Redpanda #18198",
-        file="broker/txn/deadlines.py",
+        file="broker/coordination/deadlines.py",
         old="        if due < self._planned.get(thing, inf):",
         new="        if due < inf:",
         tests=(f"{OVER_TIME}memory_does_not_grow_with_transactions",),

@@ -1,11 +1,11 @@
-"""Which of very many things is due next, without looking at them all.
+"""Finding what is due next among very many things, without looking at all of them.
 
-`Deadlines` keeps a heap of when to look at what next. A thing whose deadline moved *later* (the
-usual case: the next transaction of the same id) is not moved in the heap; it is looked at when its
-old time comes, found not to be due, and put back. So a thing stands in the heap once, however many
-transactions it has, and a transaction costs nothing here as long as an earlier look is planned.
-A deadline that moved *sooner* leaves its old place behind; when most places are such, the heap is
-made anew.
+`Deadlines` keeps a heap of the times at which it looks at a thing. A deadline that moves *later* is
+the usual case: a member sends a heartbeat, an id begins its next transaction. Its place in the heap
+then stays where it is. When the old time comes, the thing is found not to be due and is put back.
+So a thing has one place in the heap however often its deadline moves, and moving a deadline costs
+nothing here. A deadline that moves *sooner* gets a new place and leaves the old one behind. When
+most places are left behind, the heap is rebuilt.
 """
 
 import heapq
@@ -19,13 +19,13 @@ import trio
 T = TypeVar("T")
 
 LEFT_BEHIND_MAX: Final = 32
-"""Places that may be left behind beside as many again as are of use."""
+"""Places that may be left behind beside as many again as are in use."""
 
 
 class Deadlines(Generic[T]):
-    """`due_at` tells a thing's deadline on trio's clock, in seconds; infinity is none.
+    """`due_at` returns a thing's deadline on trio's clock, in seconds; infinity means none.
 
-    Things are told apart by identity, and must be hashable.
+    Things are compared by identity and must be hashable.
     """
 
     def __init__(self, due_at: Callable[[T], float]) -> None:
@@ -36,11 +36,11 @@ class Deadlines(Generic[T]):
         self._sooner = trio.Event()
 
     def __len__(self) -> int:
-        """How many looks are planned."""
+        """Return the number of places in the heap."""
         return len(self._heap)
 
     def watch(self, thing: T) -> None:
-        """Call this when the deadline of `thing` has changed."""
+        """Take note that the deadline of `thing` has changed."""
         due = self._due_at(thing)
         if due < self._planned.get(thing, inf):
             self._plan(thing, due)
@@ -48,13 +48,16 @@ class Deadlines(Generic[T]):
                 self._sooner.set()
 
     def keep(self, is_kept: Callable[[T], bool]) -> None:
-        """Forget everything else."""
+        """Forget every thing for which `is_kept` returns False."""
         self._heap = [look for look in self._heap if is_kept(look[2])]
         heapq.heapify(self._heap)
         self._planned = {thing: due for thing, due in self._planned.items() if is_kept(thing)}
 
     async def wait(self) -> list[T]:
-        """Everything that is due, as soon as something is. It is not watched any more."""
+        """Wait until something is due. Return everything that is, and stop watching it.
+
+        Things come in the order of their deadlines; equal deadlines in the order of `watch`.
+        """
         while not (due := self._take()):
             self._sooner = trio.Event()
             with trio.move_on_at(self._heap[0][0] if self._heap else inf):

@@ -4,7 +4,7 @@ from math import inf
 
 import trio
 
-from odradek.broker.txn.deadlines import Deadlines
+from odradek.broker.coordination.deadlines import Deadlines
 
 
 class Thing:

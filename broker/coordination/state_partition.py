@@ -1,6 +1,6 @@
 """What a coordinator needs of a partition of its state topic, and nothing more.
 
-`broker.partitions.Partition` is one; `tests/fakes/state_partition.py` is another. An append is
+`broker.partition.Partition` is one; `tests/fakes/state_partition.py` is another. An append is
 synchronous, so that the records of a partition stand in the order in which they were decided;
 waiting for the disk (and, in a cluster, for the replicas) is a call of its own.
 """

@@ -1,0 +1,11 @@
+"""Every async test here runs on a clock that jumps when nobody is busy: nothing sleeps."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.jumping_clock import let_time_jump
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    let_time_jump(items, Path(__file__).parent)
