@@ -60,7 +60,7 @@ class LogCleaner:
                 if plan is not None and plan.is_due:
                     due.append((partition, plan))
             await trio.lowlevel.checkpoint()
-        self._damaged = {partition for partition in self._damaged if not partition.is_deleted}
+        self._damaged = {partition for partition in self._damaged if not partition.log.is_deleted}
         due.sort(key=lambda one: one[1].ratio, reverse=True)
         return sum([await self._clean(partition, plan) for partition, plan in due])
 
@@ -74,7 +74,7 @@ class LogCleaner:
             LOGGER.error("%r is not compacted until the next start: %s", partition, error)
             self._damaged.add(partition)
         except (KafkaError, OSError) as error:
-            if not partition.is_deleted:
+            if not partition.log.is_deleted:
                 LOGGER.warning("%r is not compacted now: %s", partition, error)
         else:
             if result is not None:

@@ -1,13 +1,15 @@
 """What is done to a partition's log besides appending and reading: one thing at a time.
 
 Checkpoints, retention, compaction's replacing of segments and the end of a log change what is on
-disk besides its newest segment, so they wait for each other. A pass of compaction itself runs
-beside them, since it may take minutes; only taking the place of what it has read is one of them.
+disk besides its newest segment, so they wait for each other. A pass of compaction runs beside them,
+since it may take minutes. Only its replacing of segments waits for them.
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -18,37 +20,29 @@ from odradek.broker.storage.group_commit import GroupCommit
 from odradek.broker.storage.log import Log
 from odradek.broker.storage.retention import expired_count
 from odradek.broker.storage.segment import Segment
+from odradek.protocol.state_topics import INTERNAL_TOPICS
+
+if TYPE_CHECKING:
+    from odradek.broker.partition import Partition
 
 MAP_BYTES: Final = 128 * 1024 * 1024
-"""Memory for the keys of one pass of compaction, unless told otherwise."""
+"""Memory for the keys of one pass of compaction, by default."""
 
 
 async def inline(function: Callable[[], object]) -> object:
-    """Call a function that computes, here and now."""
+    """Call a function that computes, without a thread."""
     return function()
 
 
 class Maintenance:
-    """Of one log. `check` raises KafkaError once it cannot be used; `changed` follows its start."""
+    """Of one partition's log."""
 
-    def __init__(
-        self,
-        log: Log,
-        commit: GroupCommit,
-        clock: Clock,
-        *,
-        is_state: bool,
-        check: Callable[[], None],
-        changed: Callable[[], None],
-        rolled: Callable[[], None],
-    ) -> None:
-        self._log = log
+    def __init__(self, partition: Partition, commit: GroupCommit, clock: Clock) -> None:
+        self._partition = partition
+        self._log: Log = partition.log
         self._commit = commit
         self._clock = clock
-        self._is_state = is_state
-        self._check = check
-        self._changed = changed
-        self._rolled = rolled
+        self._is_state = partition.topic in INTERNAL_TOPICS
         self._one_at_a_time = trio.Lock()
         self._compacting = trio.Lock()
 
@@ -60,7 +54,7 @@ class Maintenance:
             await self._checkpoint()
 
     async def _checkpoint(self) -> None:
-        self._check()
+        self._log.check_available()
         to_save = self._log.to_save()
         await self._commit.flush(to_save.recovery_offset)
         await self._commit.flush_names()
@@ -79,18 +73,18 @@ class Maintenance:
             await self._commit.flush(offset)  # with log.flush=os it may count before it is on disk
             if offset > self._log.log_start_offset:
                 self._log.begin_at(offset)
-                self._changed()
+                self._partition.update_visible()
                 await self._checkpoint()
 
     async def enforce_retention(self, stable_offset: int) -> None:
         """Roll a segment whose time has come; remove those that are too old or too many.
 
-        Raises KafkaError, OSError. State topics are never touched: what is in them counts however
-        old it is.
+        Raises KafkaError, OSError. State topics are never touched: their records count however old
+        they are.
         """
         if self._is_state:
             return
-        self._check()
+        self._log.check_available()
         log, config, now_ms = self._log, self._log.config, self._clock.wall_ms()
         active = log.active
         if active.size_bytes and now_ms - active.first_append_ms > config.segment_ms:
@@ -108,19 +102,19 @@ class Maintenance:
 
     def _roll(self) -> None:
         self._log.roll()
-        self._rolled()
+        self._partition.background.appended(self._partition)
 
     # compaction
 
     def plan(self, stable_offset: int) -> Plan | None:
-        """What there is to compact, after rolling what should; None if the log is not compacted.
+        """Return what is to be compacted, after rolling; None if the log is not compacted.
 
         Raises KafkaError, OSError.
         """
         log, config = self._log, self._log.config
         if not config.is_compacted:
             return None
-        self._check()
+        self._log.check_available()
         now_ms, clean_offset = self._clock.wall_ms(), log.state.clean_offset
         if should_roll(
             log.segments,
@@ -142,12 +136,12 @@ class Maintenance:
     async def compact(
         self, plan: Plan, *, map_bytes: int = MAP_BYTES, offload: Offload = inline
     ) -> Result | None:
-        """Do what is planned; None if meanwhile there is nothing to it.
+        """Carry out a plan. Return None if the log has changed so that it cannot be.
 
         Raises DamagedSegment, KafkaError, OSError.
         """
         async with self._compacting:
-            self._check()
+            self._log.check_available()
             if self._log.has_replaced_on_disk:
                 await self.checkpoint()
             cleaner = Cleaner(
@@ -157,7 +151,6 @@ class Maintenance:
                 map_bytes=map_bytes,
                 offload=offload,
                 replace=self._replace,
-                check=self._check,
             )
             try:
                 result = await cleaner.run()
@@ -171,7 +164,7 @@ class Maintenance:
         """See `replacement.py`. Raises Superseded, KafkaError, OSError."""
         log = self._log
         async with self._one_at_a_time:
-            self._check()
+            self._log.check_available()
             if any(segment.is_deleted for segment in old):
                 raise Superseded
             to_save = log.to_save(old, new, clean_offset)
@@ -190,7 +183,7 @@ class Maintenance:
         """
         try:
             async with self._one_at_a_time:
-                self._check()
+                self._log.check_available()
                 self._log.mark_clean_end()
                 if not self._log.is_saved:
                     await self._checkpoint()
@@ -198,9 +191,9 @@ class Maintenance:
             self._log.close()
 
     async def discard(self) -> None:
-        """Close the files; when it returns nobody uses the directory any more.
+        """Close the files of a deleted log; on return its directory is not used any more.
 
-        `check` must raise by now, so that whatever is under way ends soon.
+        `Log.check_available` raises by now, so that what is under way ends soon.
         """
         async with self._compacting, self._one_at_a_time:
             await self._commit.idle()

@@ -10,18 +10,19 @@ Offsets, in this order:
   watermark. It is computed whenever one of its causes changes, so that a reader takes both numbers
   in one step and reads within them (KAFKA-9807).
 
-Appends are synchronous; waiting until they are on disk is a call of its own (`flushed`), shared by
-all who wait. Appends that nobody waits for (acks=0, connections that are gone) are flushed by
-`Partitions` soon after. Nothing here sleeps or polls: readers who wait for news (`watch.py`) are
+Appends are synchronous. Waiting until they are on disk is a call of its own (`flushed`); all
+waiters share an fsync. Appends that no request waits for (acks=0, connections that are gone) are
+flushed by `Background` soon after. Nothing here sleeps or polls: waiting readers (`watch.py`) are
 woken when the high watermark or the last stable offset has moved.
 """
 
 import errno
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Final
 from uuid import UUID
 
+from odradek.broker.background import Background
 from odradek.broker.decompressor import Decompressor
 from odradek.broker.env import Buffer, Clock
 from odradek.broker.maintenance import MAP_BYTES, Maintenance, inline
@@ -45,7 +46,6 @@ from odradek.broker.watch import Watch
 from odradek.protocol.batch import BatchHeader, TimestampType, read_header, set_append_time
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.record import NO_TIMESTAMP, Record, encode_batch
-from odradek.protocol.state_topics import INTERNAL_TOPICS
 
 NO_APPEND_TIME: Final = -1
 NOBODY: Final = -1
@@ -62,7 +62,7 @@ class Partition:
         log: Log,
         leader_epoch: int,
         clock: Clock,
-        unflushed: Callable[["Partition"], None],
+        background: Background,
         decompressor: Decompressor,
     ) -> None:
         self.topic = topic
@@ -71,23 +71,14 @@ class Partition:
         self.leader_epoch = leader_epoch
         self.watches: dict[Watch, None] = {}
         self.openers = Openers(log.producers)
-        self.is_deleted = False
+        self.background = background
         self.decompressor = decompressor
         self._clock = clock
-        self._unflushed = unflushed
-        self._commit = GroupCommit(log, check=self.check_available, finished=self._round_ended)
-        self._maintenance = Maintenance(
-            log,
-            self._commit,
-            clock,
-            is_state=topic in INTERNAL_TOPICS,
-            check=self.check_available,
-            changed=self._see,
-            rolled=lambda: unflushed(self),
-        )
+        self._commit = GroupCommit(log, finished=self._fsync_finished)
+        self._maintenance = Maintenance(self, self._commit, clock)
         self._high_watermark = log.log_end_offset
         self._last_stable_offset = log.log_end_offset
-        self._see()
+        self.update_visible()
 
     def __repr__(self) -> str:
         return (
@@ -120,12 +111,8 @@ class Partition:
         return self._last_stable_offset
 
     def check_available(self) -> None:
-        """Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION if deleted, KAFKA_STORAGE_ERROR."""
-        if self.is_deleted:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic}-{self.index} was deleted"
-            )
-        self.log.check_online()
+        """See `Log.check_available`."""
+        self.log.check_available()
 
     def take_offline(self, reason: str) -> None:
         """Refuse everything from now on with KAFKA_STORAGE_ERROR: its stored data is damaged.
@@ -254,13 +241,7 @@ class Partition:
             leader_epoch=self.leader_epoch,
             now_ms=self._clock.wall_ms(),
         )
-        self._appended()
-        return Appended(
-            base_offset=offset,
-            last_offset=offset,
-            log_append_time_ms=NO_APPEND_TIME,
-            log_start_offset=self.log_start_offset,
-        )
+        return self._appended(offset, offset, NO_APPEND_TIME)
 
     def _append(
         self,
@@ -270,26 +251,25 @@ class Partition:
         append_time_ms: int,
         now_ms: int,
     ) -> Appended:
-        log = self.log
-        base_offset = log.append(
+        base_offset = self.log.append(
             batch,
             header,
             timestamp_ms=timestamp_ms,
             leader_epoch=self.leader_epoch,
             now_ms=now_ms,
         )
-        self._appended()
+        return self._appended(base_offset, base_offset + header.last_offset_delta, append_time_ms)
+
+    def _appended(self, base_offset: int, last_offset: int, append_time_ms: int) -> Appended:
+        self.background.appended(self)
+        if self.log.config.flush is FlushPolicy.OS:
+            self.update_visible()
         return Appended(
             base_offset=base_offset,
-            last_offset=base_offset + header.last_offset_delta,
+            last_offset=last_offset,
             log_append_time_ms=append_time_ms,
-            log_start_offset=log.log_start_offset,
+            log_start_offset=self.log.log_start_offset,
         )
-
-    def _appended(self) -> None:
-        self._unflushed(self)
-        if self.log.config.flush is FlushPolicy.OS:
-            self._see()
 
     # durability
 
@@ -305,10 +285,10 @@ class Partition:
             return
         await self._commit.flush(next_offset)
 
-    def _round_ended(self) -> None:
-        self._see()
+    def _fsync_finished(self) -> None:
+        self.update_visible()
         if self.log.flushed_offset < self.log_end_offset:  # appended meanwhile
-            self._unflushed(self)
+            self.background.appended(self)
 
     @property
     def is_being_flushed(self) -> bool:
@@ -348,17 +328,17 @@ class Partition:
         await self._maintenance.close()
 
     async def discard(self) -> None:
-        """The topic is deleted: refuse everything from now on and wake whoever waits.
+        """Refuse everything from now on, as the topic is deleted, and wake those that wait.
 
-        When it returns nobody uses the directory any more.
+        On return the directory is not used any more.
         """
-        self.is_deleted = True
+        self.log.is_deleted = True
         self._notify()
         await self._maintenance.discard()
 
     # what readers see
 
-    def _see(self) -> None:
+    def update_visible(self) -> None:
         """Compute high watermark and last stable offset, and wake readers if either has moved."""
         log = self.log
         is_os = log.config.flush is FlushPolicy.OS

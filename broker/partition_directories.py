@@ -12,9 +12,10 @@ first: then its name is free, and a crash does not leave half a log behind.
 import errno
 import logging
 import re
-from collections.abc import Callable
 from typing import Final
 from uuid import UUID
+
+import trio
 
 from odradek.broker.env import Disk
 from odradek.broker.storage.identity import Identity, Owner, is_empty_log, owner_of
@@ -53,12 +54,13 @@ def aside_name(name: str, number: int) -> str:
 
 
 class PartitionDirectories:
-    """The directories in one data directory. `discarded` is called with what may be removed."""
+    """The directories in one data directory. `run` removes what is thrown away."""
 
-    def __init__(self, disk: Disk, directory: str, discarded: Callable[[str], None]) -> None:
+    def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._directory = directory
-        self._discarded = discarded
+        self._garbage: list[str] = []
+        self._has_garbage = trio.Event()
 
     async def check_owner(self, where: TopicPartition, topic_id: UUID) -> Identity | None:
         """Return what the directory of a partition says of itself.
@@ -132,7 +134,7 @@ class PartitionDirectories:
             repeated = f".{number}"
         target = self._thrown(where, topic_id, repeated)
         self._disk.rename(f"{self._directory}/{where}", target)
-        self._discarded(target)
+        self._to_remove(target)
 
     def _thrown(self, where: TopicPartition, topic_id: UUID, repeated: str) -> str:
         return f"{self._directory}/{topic_id.hex}-{where.partition}{repeated}{DELETED}"
@@ -141,10 +143,27 @@ class PartitionDirectories:
         """Have the names in the data directory on disk. Raises OSError."""
         await self._disk.fsync_dir(self._directory)
 
-    def thrown_away(self) -> list[str]:
-        """Return the paths of what was thrown away and is still there. Raises OSError."""
-        names = self._disk.listdir(self._directory)
-        return [f"{self._directory}/{name}" for name in names if _THROWN_AWAY.fullmatch(name)]
+    def find_thrown_away(self) -> None:
+        """Have removed what an earlier run threw away and did not remove. Raises OSError."""
+        for name in self._disk.listdir(self._directory):
+            if _THROWN_AWAY.fullmatch(name):
+                self._to_remove(f"{self._directory}/{name}")
+
+    def _to_remove(self, path: str) -> None:
+        self._garbage.append(path)
+        self._has_garbage.set()
+
+    async def run(self) -> None:
+        """Remove what is thrown away, until cancelled."""
+        while True:
+            await self._has_garbage.wait()
+            self._has_garbage = trio.Event()
+            while self._garbage:
+                path = self._garbage.pop()
+                try:
+                    await self._disk.rmtree(path)
+                except OSError as error:
+                    LOGGER.warning("%s cannot be removed: %s", path, error)
 
     def warn_of_strangers(self, known: set[str]) -> None:
         """Log which directories no topic names: they may be missed. Raises OSError."""

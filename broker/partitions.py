@@ -1,8 +1,6 @@
 """This broker's partitions, and what goes on in the background for all of them.
 
-- Appends that nobody waits for are flushed.
-- A checkpoint of a log is written once 16 MiB or 5 s of appends are not covered by it, and when it
-  has rolled: reopening after a crash reads no more than that.
+- Appends are flushed, and checkpoints written (`background.py`).
 - Retention, rolling by time, expiry of producers, compaction and scrubbing run now and then.
 - Directories of deleted topics, which were only renamed, are removed.
 
@@ -21,6 +19,7 @@ from uuid import UUID
 
 import trio
 
+from odradek.broker.background import Background
 from odradek.broker.decompressor import Decompressor
 from odradek.broker.env import Clock, Disk
 from odradek.broker.log_cleaner import CleanerConfig, LogCleaner
@@ -32,14 +31,14 @@ from odradek.broker.partition_directories import PartitionDirectories
 from odradek.broker.retention_loop import RetentionLoop
 from odradek.broker.scrubber import Scrubber, ScrubConfig
 from odradek.broker.storage.compaction.cleaner import Offload
-from odradek.broker.storage.config import MIB, FlushPolicy, LogConfig
+from odradek.broker.storage.config import MIB, LogConfig
 from odradek.broker.storage.damage import DamagedLog, Rules
 from odradek.broker.storage.files import OpenFiles, parent_of
 from odradek.broker.storage.identity import IDENTITY, Identity, keep_identity
 from odradek.broker.storage.last_run import LAST_RUN, LastRun, read_last_run, write_last_run
 from odradek.broker.storage.log import Log
 from odradek.broker.storage.recovery import Recovered
-from odradek.broker.storage.reserve import DISK_FULL, ReservedDisk
+from odradek.broker.storage.reserve import ReservedDisk
 from odradek.broker.storage.segment import DamagedSegment
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.watch import Watch
@@ -49,13 +48,6 @@ __all__ = ["Appended", "Partition", "Partitions", "ReadResult"]
 
 LOGGER: Final = logging.getLogger(__name__)
 CLEAN_MARK: Final = "clean-shutdown"
-CHECKPOINT_BYTES: Final = 16 * MIB
-CHECKPOINT_SECONDS: Final = 4.0
-CHECKPOINT_TICK_SECONDS: Final = 0.5
-CHECKPOINT_RETRY_SECONDS: Final = 5.0
-CHECKPOINTS_AT_ONCE: Final = 4
-"""Half of the disk's threads: many that are due together never hold up a flush that somebody waits
-for."""
 RETENTION_CHECK_MS: Final = 300_000
 PRODUCER_EXPIRATION_CHECK_MS: Final = 600_000
 CLOSED_AT_ONCE: Final = 8
@@ -105,7 +97,8 @@ class Partitions:
         self._expiration_seconds = producer_expiration_check_interval_ms / 1000
         self._cleaner = LogCleaner(self.all, cleaner or CleanerConfig(), offload)
         self._scrubber = Scrubber(self.all, scrub or ScrubConfig(), offload)
-        self._directories = PartitionDirectories(disk, directory, self._discarded)
+        self._directories = PartitionDirectories(disk, directory)
+        self._background = Background()
         self._decompressor = Decompressor(offload)
         self._files = OpenFiles(self._disk)
         self._partitions: dict[TopicPartition, Partition] = {}
@@ -114,15 +107,6 @@ class Partitions:
         self._has_failures = trio.Event()
         self._is_open = False
         self._opened: Opened | None = None
-        self._unflushed: dict[Partition, None] = {}
-        self._has_unflushed = trio.Event()
-        # since when a log has appends that its checkpoint does not cover
-        self._unsaved: dict[Partition, float] = {}
-        self._has_unsaved = trio.Event()
-        self._has_many_unsaved = trio.Event()
-        self._checkpointing = trio.CapacityLimiter(CHECKPOINTS_AT_ONCE)
-        self._garbage: list[str] = []
-        self._has_garbage = trio.Event()
 
     # which there are
 
@@ -197,7 +181,7 @@ class Partitions:
             log=log,
             leader_epoch=leader_epoch,
             clock=self._clock,
-            unflushed=self._has_appended,
+            background=self._background,
             decompressor=self._decompressor,
         )
         self._partitions[where] = partition
@@ -290,8 +274,7 @@ class Partitions:
             partition = self._partitions.pop(where, None)
             offline_id = self.offline.discard(where)
             if partition is not None:
-                self._unflushed.pop(partition, None)
-                self._unsaved.pop(partition, None)
+                self._background.forget(partition)
                 await partition.discard()
             try:
                 if partition is not None:
@@ -309,10 +292,6 @@ class Partitions:
         await self.begin()
         await self._directories.remove_deleted(topic, topic_id)
 
-    def _discarded(self, path: str) -> None:
-        self._garbage.append(path)
-        self._has_garbage.set()
-
     async def begin(self) -> Opened:
         """See how the broker ended last time, before anything is opened. Raises OSError.
 
@@ -328,8 +307,7 @@ class Partitions:
         if was_clean:
             self._disk.remove(mark)
         await self._disk.fsync_dir(self._directory)  # also names that a killed broker left
-        self._garbage += self._directories.thrown_away()
-        self._has_garbage.set()
+        self._directories.find_thrown_away()
         self._last_run = await read_last_run(self._disk, self._directory)
         self._opened = Opened(was_clean)
         return self._opened
@@ -381,85 +359,19 @@ class Partitions:
             self.offline.add(where, partition.topic_id, reason, is_damaged=is_damaged)
             self._has_failures.set()
 
-    def _has_appended(self, partition: Partition) -> None:
-        """Called at every append: quick."""
-        log = partition.log
-        if partition not in self._unsaved:
-            self._unsaved[partition] = trio.current_time()
-            self._has_unsaved.set()
-        if log.unsaved_bytes >= CHECKPOINT_BYTES:
-            self._has_many_unsaved.set()
-        if log.config.flush is FlushPolicy.ACK:
-            self._unflushed[partition] = None
-            self._has_unflushed.set()
-
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Do all that is to be done in the background, until cancelled."""
         if self._opened is None:
             await self.begin()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._flush_unattended)
-            nursery.start_soon(self._write_checkpoints)
+            nursery.start_soon(self._background.run)
             nursery.start_soon(self._retention.run)
             nursery.start_soon(self._expire_producers)
-            nursery.start_soon(self._remove_garbage)
+            nursery.start_soon(self._directories.run)
             nursery.start_soon(self._note_failures)
             nursery.start_soon(self._cleaner.run)
             nursery.start_soon(self._scrubber.run)
             task_status.started()
-
-    async def _flush_unattended(self) -> None:
-        async with trio.open_nursery() as nursery:
-            while True:
-                await self._has_unflushed.wait()
-                await trio.lowlevel.checkpoint()  # whoever waits for the disk may begin first
-                self._has_unflushed = trio.Event()
-                waiting, self._unflushed = self._unflushed, {}
-                for partition in waiting:
-                    # one that is being flushed says afterwards if there is more
-                    if not partition.is_being_flushed:
-                        nursery.start_soon(self._flush, partition)
-
-    async def _flush(self, partition: Partition) -> None:
-        try:
-            await partition.flush()
-        except KafkaError as error:
-            LOGGER.debug("%r is not flushed: %s", partition, error)
-
-    async def _write_checkpoints(self) -> None:
-        while True:
-            await self._has_unsaved.wait()
-            with trio.move_on_after(CHECKPOINT_TICK_SECONDS):
-                await self._has_many_unsaved.wait()
-            self._has_many_unsaved = trio.Event()
-            now = trio.current_time()
-            due = [
-                partition
-                for partition, since in self._unsaved.items()
-                if now - since >= CHECKPOINT_SECONDS
-                or partition.log.unsaved_bytes >= CHECKPOINT_BYTES
-            ]
-            for partition in due:
-                del self._unsaved[partition]
-            if not self._unsaved:
-                self._has_unsaved = trio.Event()
-            async with trio.open_nursery() as nursery:
-                for partition in due:
-                    nursery.start_soon(self._checkpoint, partition)
-
-    async def _checkpoint(self, partition: Partition) -> None:
-        try:
-            async with self._checkpointing:
-                await partition.checkpoint()
-        except KafkaError as error:
-            LOGGER.debug("%r has no new checkpoint: %s", partition, error)
-        except OSError as error:
-            level = logging.DEBUG if error.errno in DISK_FULL else logging.WARNING
-            LOGGER.log(level, "%r has no new checkpoint: %s", partition, error)
-            if partition.log.failure is None and not partition.is_deleted:  # the disk is full, say
-                retry_at = trio.current_time() + CHECKPOINT_RETRY_SECONDS
-                self._unsaved.setdefault(partition, retry_at)
-                self._has_unsaved.set()
 
     async def _expire_producers(self) -> None:
         while True:
@@ -475,14 +387,3 @@ class Partitions:
             await self._has_failures.wait()
             self._has_failures = trio.Event()
             await self._note_this_run()
-
-    async def _remove_garbage(self) -> None:
-        while True:
-            await self._has_garbage.wait()
-            self._has_garbage = trio.Event()
-            while self._garbage:
-                path = self._garbage.pop()
-                try:
-                    await self._disk.rmtree(path)
-                except OSError as error:
-                    LOGGER.warning("%s cannot be removed: %s", path, error)

@@ -55,7 +55,7 @@ class Scrubber:
         """Read every sealed segment through, once."""
         for partition in self.partitions():
             for segment in partition.log.segments[:-1]:
-                if partition.log.failure is not None or partition.is_deleted:
+                if partition.log.failure is not None or partition.log.is_deleted:
                     break
                 if not segment.is_deleted:
                     await self._scrub(partition, segment)
@@ -67,7 +67,7 @@ class Scrubber:
             if partition.log.reader.has_rebuilt:
                 await partition.checkpoint()
         except (DamagedSegment, OSError) as error:
-            if segment.is_deleted or partition.is_deleted:
+            if segment.is_deleted or partition.log.is_deleted:
                 return
             if isinstance(error, OSError) and error.errno != errno.EIO:
                 LOGGER.warning("%s is not scrubbed now: %s", segment.path(), error)

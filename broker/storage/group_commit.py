@@ -1,8 +1,8 @@
-"""Group commit: one fsync for everybody who waits for the same log.
+"""Group commit: one fsync for all that wait for the same log.
 
-Who waits first, while none is under way, starts an fsync for all that was appended so far. Who
-comes while it runs waits for it and then, if it began too early for him, for the next one, which
-the first of those who still wait starts. So there is at most one at a time, and no task for it.
+The first waiter starts an fsync of everything appended so far. Later waiters share it if it covers
+them; otherwise one of them starts the next. So a log has at most one fsync at a time, and no task
+for it.
 """
 
 from collections.abc import Callable
@@ -14,13 +14,10 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 
 
 class GroupCommit:
-    """`check` raises KafkaError once waiting is of no use; `finished` follows every fsync."""
+    """Of one log. `finished` is called after every fsync, before the waiters go on."""
 
-    def __init__(
-        self, log: Log, *, check: Callable[[], None], finished: Callable[[], None]
-    ) -> None:
+    def __init__(self, log: Log, *, finished: Callable[[], None]) -> None:
         self._log = log
-        self._check = check
         self._finished = finished
         self._running: trio.Event | None = None
 
@@ -31,17 +28,17 @@ class GroupCommit:
     async def flush(self, next_offset: int) -> None:
         """Return when everything below `next_offset` is on disk.
 
-        Raises KafkaError: KAFKA_STORAGE_ERROR, and what `check` raises.
+        Raises KafkaError: KAFKA_STORAGE_ERROR, and what `Log.check_available` raises.
         """
         while self._log.flushed_offset < next_offset:
             await self._one_round()
-        self._check()
+        self._log.check_available()
 
     async def flush_names(self) -> None:
         """Return when the names of all the log's files are on disk. Raises as `flush`."""
         while self._log.has_new_names:
             await self._one_round()
-        self._check()
+        self._log.check_available()
 
     async def idle(self) -> None:
         """Return when no fsync is under way."""
@@ -49,7 +46,7 @@ class GroupCommit:
             await self._running.wait()
 
     async def _one_round(self) -> None:
-        self._check()
+        self._log.check_available()
         if self._running is not None:
             await self._running.wait()
             return

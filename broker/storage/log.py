@@ -1,14 +1,12 @@
 """One partition's log: what is appended, made durable, read, rolled, kept and thrown away.
 
-Who may append what, and how far readers may see, is decided above (`broker/partition.py`). Here it
-is written down, once: an append is one write to one file, and only when it has succeeded do
-producers, indexes and the end of the log know of it (KAFKA-7866). All that changes the state is
-synchronous; what waits for the disk (`sync`, `save`, `read`, `delete_before`) changes it only
-before or after waiting.
+`broker/partition.py` decides what may be appended and how far readers may see. An append is one
+write to one file. Producers, indexes and the log end change only when it has succeeded
+(KAFKA-7866). State changes in synchronous code, before or after waiting for the disk, never during.
 
-I/O errors: a full disk refuses the append and nothing else, for the file is what it was. Any other
-error, and every failing fsync, takes the log offline until the broker is restarted: after it nobody
-can say what is on disk, and a second fsync would lie (KAFKA-10778).
+I/O errors: a full disk refuses the append and nothing else, as the file is what it was. Any other
+error, and every failing fsync, takes the log offline until the broker is restarted: what is on disk
+is then unknown, and a second fsync would lie (KAFKA-10778).
 """
 
 import logging
@@ -72,6 +70,7 @@ class Log:
         self.log_end_offset = self.active.next_offset
         self.flushed_offset = self.log_end_offset
         self.failure: OSError | None = None
+        self.is_deleted = False
         self.is_damaged = False
         """The stored data is wrong; a restart alone does not mend it."""
         self.on_failure: Callable[[str], None] = lambda _reason: None
@@ -104,12 +103,12 @@ class Log:
     ) -> "tuple[Log, Recovered]":
         """Open a log, recovered, or make an empty one. Everything in it is on disk.
 
-        That an empty one is there at all is on disk with the first that is appended to it: making
-        many (state topics have 50) should not wait for the disk as often. It gets a checkpoint at
-        once to say whose it is, unless `has_identity`: then the caller keeps that in another file.
+        The name of an empty log is made durable with the first append: making many (state topics
+        have 50) waits less for the disk. Its first checkpoint says whose it is, unless
+        `has_identity`: then the caller keeps that in another file.
 
-        `leader_epoch` begins at its end, if it is new (KAFKA-7415). That alone is not worth a write
-        for every log at every start: an epoch without records leaves no trace. Raises OSError.
+        `leader_epoch` begins at its end, if it is new (KAFKA-7415). It is not written for that
+        alone: an epoch without records leaves no trace. Raises OSError.
         """
         files.disk.mkdir(directory)
         recovery = Recovery(
@@ -153,8 +152,10 @@ class Log:
         """Appended since the checkpoint: what recovery would have to read."""
         return self._appended_bytes - self._saved_bytes
 
-    def check_online(self) -> None:
-        """Raises KafkaError KAFKA_STORAGE_ERROR if the log is offline."""
+    def check_available(self) -> None:
+        """Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION if deleted, KAFKA_STORAGE_ERROR."""
+        if self.is_deleted:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.name} was deleted")
         if self.failure is not None:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,

@@ -86,8 +86,6 @@ class Cleaner:
     map_bytes: int
     offload: Offload
     replace: Replace
-    check: Callable[[], None]
-    """Raises KafkaError once going on is of no use."""
     _began: float = field(default_factory=trio.current_time)
     _result: Result = field(default_factory=Result)
     _tombstones_stay: bool = False
@@ -277,7 +275,7 @@ class Cleaner:
         chain = Chain(self.log.reader.rules, segment.base_offset)
         position, end, wanted = 0, segment.size_bytes, READ_BYTES
         while position < end:
-            self.check()
+            self.log.check_available()
             if segment.is_deleted:
                 raise Superseded
             chunk = memoryview(await segment.read(position, min(position + wanted, end)))
