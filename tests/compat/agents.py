@@ -214,15 +214,20 @@ def java_command(directory: Path) -> list[str]:
 
 
 def go_command(directory: Path) -> list[str]:
-    """Builds the Go agent into a directory; the first time that fetches franz-go.
+    """Build the Go agent into a directory and return its command. Raise PeersMissing."""
+    return [str(go_program(HERE / "go", directory))]
 
-    Raises PeersMissing.
+
+def go_program(source: Path, directory: Path) -> Path:
+    """Build a Go program into a directory and return its file. Raise PeersMissing without Go.
+
+    The first build downloads franz-go.
     """
     if shutil.which("go") is None:
         raise PeersMissing(f"Not found: go. {HOW_TO_GET_GO}")
-    program = directory / "agent"
-    _build(["go", "build", "-mod=readonly", "-o", str(program), "."], HERE / "go")
-    return [str(program)]
+    program = directory / "program"
+    _build(["go", "build", "-mod=readonly", "-o", str(program), "."], source)
+    return program
 
 
 def _build(command: list[str], directory: Path | None = None) -> None:
