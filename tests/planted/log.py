@@ -116,7 +116,7 @@ LOG_BUGS: Final = (
         file=PARTITION,
         old="""\
         self._last_stable_offset = log.log_end_offset
-        self._see()
+        self.update_visible()
 """,
         new="        self._last_stable_offset = log.log_end_offset\n",
         tests=(f"{LOGS}no_read_shows_more_than_what_is_applied",),
