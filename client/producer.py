@@ -19,6 +19,7 @@ from odradek.client.delivery import Delivery, Unread, call_back, known_error
 from odradek.client.errors import BufferFull, Closed, Refused, TimedOut
 from odradek.client.journal import loggable, records_were
 from odradek.client.metadata import Topic
+from odradek.client.open_transaction import OpenTransaction
 from odradek.client.partitioner import DefaultPartitioner
 from odradek.client.prepared import Completion, PreparedTransaction
 from odradek.client.sender import Sender
@@ -196,10 +197,10 @@ class Producer:
         not appear, within `max_block_ms`.
         """
         try:
-            number = self._transaction_number
+            transaction = self._open_transaction
             if self._yield_after_bytes <= 0:
                 await self._give_way()
-                self._check_still_sending(number)
+                self._check_still_sending(transaction)
             until = None
             while True:
                 delivery = self.send_nowait(
@@ -216,7 +217,7 @@ class Producer:
                 if until is None:
                     until = trio.current_time() + self._config.max_block_ms / 1000
                 await self.prepare(topic, until=until)
-                self._check_still_sending(number)
+                self._check_still_sending(transaction)
         except BaseException as error:
             if on_delivery is not None:
                 call_back(on_delivery, None, known_error(error))
@@ -292,10 +293,10 @@ class Producer:
         """
         if self._control is not None:
             self._control.check_sending()
-        number = self._transaction_number
+        transaction = self._open_transaction
         await self.prepare(topic)
         known = await self._cluster.topic(topic)
-        self._check_still_sending(number)
+        self._check_still_sending(transaction)
         if partition not in known.partitions:
             raise self._cluster.metadata.no_leader(TopicPartition(topic, partition))
         queue = self._accumulator.queue(topic, partition)
@@ -340,13 +341,15 @@ class Producer:
             raise TimedOut(f"{late} batches were not acknowledged within {timeout_ms} ms")
 
     @property
-    def _transaction_number(self) -> int:
-        return self._control.number if self._control is not None else 0
+    def _open_transaction(self) -> OpenTransaction | None:
+        return self._control.transaction if self._control is not None else None
 
-    def _check_still_sending(self, number: int) -> None:
-        """After a wait: another task may have ended the transaction, and begun the next one, of
-        which the record must not become part."""
-        if self._transaction_number != number:
+    def _check_still_sending(self, transaction: OpenTransaction | None) -> None:
+        """Raise `Refused` if a record that has waited belongs to an earlier transaction.
+
+        While it waited, another task may have ended the transaction and begun the next one.
+        """
+        if self._open_transaction is not transaction:
             raise Refused("the transaction has ended while a record of it waited to be taken")
         if self._control is not None:
             self._control.check_sending()

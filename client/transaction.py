@@ -12,6 +12,7 @@ import trio
 
 from odradek.client.delivery import Delivery
 from odradek.client.errors import Aborted, Fatal, OdradekError, Refused
+from odradek.client.open_transaction import OpenTransaction
 from odradek.client.prepared import PreparedTransaction
 from odradek.client.transaction_control import TransactionControl
 from odradek.client.txn import State
@@ -43,40 +44,48 @@ class Transaction:
     def __init__(self, sending: SendsRecords, control: TransactionControl) -> None:
         self._sending = sending
         self._control = control
-        self._number = 0
+        self._transaction: OpenTransaction | None = None
+        """None until the block is entered."""
         self._outcome = ""
-        self._is_prepared = False
 
     def __repr__(self) -> str:
-        control = self._control
-        groups = f", offsets of {', '.join(control.groups)}" if control.groups else ""
-        details = f", {len(control.partitions)} partitions{groups}" if self._is_current else ""
-        name = f"{control.transactional_id!r} number {self._number}"
-        return f"<Transaction of {name}: {self.state}{details}>"
+        transaction = self._transaction
+        details = ""
+        if transaction is not None and self._is_current:
+            details = f", {len(transaction.partitions)} partitions"
+            if transaction.groups:
+                details += f", offsets of {', '.join(transaction.groups)}"
+        return f"<Transaction of {self._control.transactional_id!r}: {self.state}{details}>"
 
     @property
     def _is_current(self) -> bool:
-        return self._number == self._control.number and not self._outcome and not self._is_completed
+        """Return True while it is the producer's transaction and its end was not asked for."""
+        is_latest = self._transaction is self._control.transaction
+        return is_latest and not self._outcome and not self._is_completed
+
+    @property
+    def _is_prepared(self) -> bool:
+        return self._transaction is not None and self._transaction.prepared is not None
 
     @property
     def _is_completed(self) -> bool:
-        """`Producer.complete` has ended it."""
-        return self._is_prepared and self._control.state is State.READY
+        """Return True if `Producer.complete` has ended it."""
+        is_latest = self._transaction is self._control.transaction
+        return self._is_prepared and (not is_latest or self._control.state is State.READY)
 
     @property
     def state(self) -> str:
         """In words: open, committing, committed, aborted, to be aborted, failed ..."""
         if self._outcome:
             return self._outcome
-        if self._is_prepared and (self._is_completed or self._number != self._control.number):
-            return "completed"
-        return self._control.state.value if self._number else "not begun"
+        if self._transaction is None:
+            return "not begun"
+        return "completed" if self._is_completed else self._control.state.value
 
     async def __aenter__(self) -> Self:
-        if self._number:
+        if self._transaction is not None:
             raise Refused("a transaction is used once: ask producer.transaction() for another one")
-        await self._control.begin()
-        self._number = self._control.number
+        self._transaction = await self._control.begin()
         return self
 
     async def __aexit__(
@@ -143,9 +152,7 @@ class Transaction:
         Raises `Aborted`, `Fatal`, `Refused`.
         """
         self.check_open()
-        prepared = await self._control.prepare()
-        self._is_prepared = True
-        return prepared
+        return await self._control.prepare()
 
     async def commit(self) -> None:
         """Commit now; the block then ends without doing more.
@@ -183,8 +190,9 @@ class Transaction:
         """Abort, without letting anything that happens to the abort hide `exc`."""
         control = self._control
         if control.state is State.FAILED:
-            if control.cause is not None and control.cause is not exc:
-                exc.add_note(f"The transaction was not aborted by this producer: {control.cause}")
+            cause = control.transaction.cause
+            if cause is not None and cause is not exc:
+                exc.add_note(f"The transaction was not aborted by this producer: {cause}")
             self._outcome = "failed"
             return
         grace = CANCELLED_GRACE_S if isinstance(exc, trio.Cancelled) else ABORT_GRACE_S

@@ -37,6 +37,7 @@ from odradek.client.errors import (
     Retriable,
     TimedOut,
 )
+from odradek.client.open_transaction import OpenTransaction
 from odradek.client.prepared import Completion, PreparedTransaction
 from odradek.client.sender import Sender
 from odradek.client.transaction_errors import end_unknown, timed_out
@@ -58,32 +59,18 @@ class TransactionControl:
         assert config.transactional_id is not None
         self.transactional_id = config.transactional_id
         self.state = State.NEW
-        self.cause: OdradekError | None = None
-        """Why the transaction is to be aborted, or the producer has failed."""
-        self.partitions: dict[TopicPartition, None] = {}
-        self.groups: dict[str, None] = {}
-        self.number = 0
-        """Transactions begun."""
+        self.transaction = OpenTransaction()
+        """The one that is open, or the latest one. Before the first: what the instance before has
+        left open."""
         self._cluster = cluster
         self._requests = TransactionRequests(cluster, config, self._check_not_ended)
         self._timeout_ms = config.transaction_timeout_ms
         self.never_times_out = config.two_phase_commit
         """Nobody but a producer ends its transactions."""
         self._keeps_prepared = config.keep_prepared
-        self._prepared: PreparedTransaction | None = None
         self._accumulator = accumulator
         self._sender = sender
-        self._is_started = False
-        self._has_gap = False
-        self._was_ended = False
-        self._wanted: dict[TopicPartition, None] = {}
-        self._is_adding = False
-        self._storing = 0
-        """Calls of `send_offsets` that are under way."""
-        self._stored = trio.Event()
         self._coordinator_lock = trio.Lock()
-        self._decided: trio.Event | None = None
-        self._ending: trio.Event | None = None
 
     @property
     def transaction_version(self) -> int:
@@ -100,9 +87,10 @@ class TransactionControl:
         try:
             self.state = step(self.state, event)
         except OdradekError as refusal:
-            if self.cause is None or isinstance(refusal, Refused):
+            cause = self.transaction.cause
+            if cause is None or isinstance(refusal, Refused):
                 raise
-            raise self.cause.copy() from None
+            raise cause.copy() from None
 
     def check_sending(self) -> None:
         """Raises unless records and offsets may be given to the transaction now."""
@@ -111,17 +99,19 @@ class TransactionControl:
     def _check_not_ended(self) -> None:
         """Raises if the transaction is to be ended without what is being asked for."""
         if not self.may_retry():
-            raise self.cause.copy() if self.cause else Aborted("the transaction was aborted")
+            cause = self.transaction.cause
+            raise cause.copy() if cause else Aborted("the transaction was aborted")
 
     def _set_back(self, event: Event, error: OdradekError) -> None:
         """Something went wrong with the transaction, or with the producer altogether."""
         before = self.state
         self.state = step(self.state, event)
         if self.state is not before and self.state in (State.ABORTABLE, State.FAILED):
-            self.cause = error
-            self._has_gap |= self._sender.drop(error)
-            if self._decided is not None:
-                self._decided.set()
+            transaction = self.transaction
+            transaction.cause = error
+            transaction.has_gap |= self._sender.drop(error)
+            if transaction.decided is not None:
+                transaction.decided.set()
 
     def fail(self, error: OdradekError) -> None:
         self._set_back(Event.FAIL, error)
@@ -149,28 +139,29 @@ class TransactionControl:
         return self.state in (State.OPEN, State.COMMITTING, State.IN_DOUBT)
 
     def admit(self, partition: TopicPartition) -> bool:
+        transaction = self.transaction
         if self.transaction_version >= 2:
-            self.partitions[partition] = None
-            self._is_started = True
+            transaction.partitions[partition] = None
+            transaction.is_started = True
             return True
-        if partition in self.partitions:
+        if partition in transaction.partitions:
             return True
-        self._wanted[partition] = None
-        if not self._is_adding:
-            self._is_adding = True
-            self._cluster.spawn(self._add_partitions)
+        transaction.wanted[partition] = None
+        if not transaction.is_adding:
+            transaction.is_adding = True
+            self._cluster.spawn(self._add_partitions, transaction)
         return False
 
     def lost(self, error: OdradekError, *, was_sequenced: bool) -> None:
-        self._has_gap |= was_sequenced
+        self.transaction.has_gap |= was_sequenced
         self._judge(error)
 
     def in_doubt(self, error: OdradekError) -> None:
         before = self.state
         self.state = step(self.state, Event.DOUBT)
         if self.state is State.IN_DOUBT and before is not State.IN_DOUBT:
-            self._decided = trio.Event()
-            self._cluster.spawn(self._decide, error)
+            self.transaction.decided = trio.Event()
+            self._cluster.spawn(self._decide, self.transaction, error)
 
     # Identity
 
@@ -188,14 +179,13 @@ class TransactionControl:
                 found = None
         except Refusal as refusal:
             raise refusal.error from None
-        self._prepared = found
-        self._is_started = found is not None
+        self.transaction.prepared = found
+        self.transaction.is_started = found is not None
         self.advance(Event.PREPARE if found is not None else Event.INITIALISED)
 
-    async def _decide(self, error: OdradekError) -> None:
+    async def _decide(self, transaction: OpenTransaction, error: OdradekError) -> None:
         """Ask the coordinator whether the epoch went up by a time-out or by a successor."""
-        assert self._decided is not None
-        decided = self._decided
+        assert transaction.decided is not None
         try:
             await self._go_on_if_last()
         except Fenced as fenced:
@@ -205,10 +195,10 @@ class TransactionControl:
         except OdradekError as failure:
             self.fail(Fatal(f"{error}; {failure}", code=error.code))
         else:
-            self._was_ended = True
+            transaction.was_ended = True
             self._set_back(Event.TIMED_OUT, timed_out(self.transactional_id, self._timeout_ms))
         finally:
-            decided.set()
+            transaction.decided.set()
 
     async def _go_on_if_last(self) -> None:
         """Get the next epoch if a time-out has spent ours. Raises `Fenced` if a successor has.
@@ -239,30 +229,30 @@ class TransactionControl:
         """What a refusal means for the transaction: the error to raise."""
         if refusal.code in FENCED:
             self.in_doubt(refusal.error)
-            if self.state is State.IN_DOUBT and self._decided is not None:
-                await self._decided.wait()
+            if self.state is State.IN_DOUBT:
+                await self.transaction.wait_decided()
         else:
             self._judge(refusal.error)
-        return (self.cause or refusal.error).copy()
+        return (self.transaction.cause or refusal.error).copy()
 
     # Adding to the transaction (TV1)
 
-    async def _add_partitions(self) -> None:
+    async def _add_partitions(self, transaction: OpenTransaction) -> None:
         try:
             async with self._coordinator_lock:
-                while self._wanted and self.may_send():
-                    wanted = list(self._wanted)
-                    self._is_started = True
+                while transaction.wanted and transaction is self.transaction and self.may_send():
+                    wanted = list(transaction.wanted)
+                    transaction.is_started = True
                     await self._requests.add_partitions(self._sender.identity, wanted)
                     for partition in wanted:
-                        del self._wanted[partition]
-                        self.partitions[partition] = None
+                        del transaction.wanted[partition]
+                        transaction.partitions[partition] = None
         except Refusal as refusal:
             await self._refused(refusal)
         except OdradekError as error:
             self._judge(error)
         finally:
-            self._is_adding = False
+            transaction.is_adding = False
         self._sender.pump()
 
     # Offsets
@@ -273,56 +263,46 @@ class TransactionControl:
         """Store offsets with the transaction. Raises `Aborted`, `Fatal`, `TimedOut`."""
         self.check_sending()
         is_done = False
-        if not self._storing:
-            self._stored = trio.Event()
-        self._storing += 1
-        try:
-            await self._cluster.within(
-                f"storing offsets of the group {group.group_id!r} with the transaction",
-                partial(self._send_offsets, offsets, group),
-            )
-            is_done = True
-        except Refusal as refusal:
-            raise await self._refused(refusal) from None
-        finally:
-            if not is_done:
-                # Nobody knows whether they are in: the transaction must not be committed.
-                self.abort_needed(
-                    Aborted(f"storing offsets of the group {group.group_id!r} was not finished")
+        with self.transaction.storing():
+            try:
+                await self._cluster.within(
+                    f"storing offsets of the group {group.group_id!r} with the transaction",
+                    partial(self._send_offsets, offsets, group),
                 )
-            self._storing -= 1
-            if not self._storing:
-                self._stored.set()
+                is_done = True
+            except Refusal as refusal:
+                raise await self._refused(refusal) from None
+            finally:
+                if not is_done:
+                    # The offsets may be stored or not, so the transaction must not be committed.
+                    self.abort_needed(
+                        Aborted(f"storing offsets of the group {group.group_id!r} was not finished")
+                    )
 
     async def _send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata
     ) -> None:
         identity = self._sender.identity
-        self._is_started = True
-        if self.transaction_version < 2 and group.group_id not in self.groups:
+        transaction = self.transaction
+        transaction.is_started = True
+        if self.transaction_version < 2 and group.group_id not in transaction.groups:
             async with self._coordinator_lock:
                 await self._requests.add_group(identity, group.group_id)
-        self.groups[group.group_id] = None
+        transaction.groups[group.group_id] = None
         await self._requests.commit_offsets(identity, offsets, group)
 
     # Beginning and ending
 
-    async def begin(self) -> None:
+    async def begin(self) -> OpenTransaction:
         """Begin a transaction, when the one before has ended. Raises `Refused`, `Fatal`."""
-        if self._ending is not None:
-            await self._ending.wait()
+        await self.transaction.wait_ended()
         if self.state in (State.ABORTABLE, State.IN_DOUBT):
             await self.end(committed=False)
         self.advance(Event.BEGIN)
-        self.number += 1
-        self.cause = None
-        self._prepared = None
-        self.partitions = {}
-        self.groups = {}
-        self._wanted = {}
-        self._is_started = self._has_gap = self._was_ended = False
+        self.transaction = OpenTransaction()
         # What the transaction before has lost is no failure of this one.
         self._accumulator.failures.take()
+        return self.transaction
 
     async def prepare(self) -> PreparedTransaction:
         """Wait until all of the transaction is stored; from now on it may only be ended.
@@ -335,20 +315,19 @@ class TransactionControl:
         self.check_sending()
         await self._send_the_rest(State.OPEN)
         self.advance(Event.PREPARE)
-        self._prepared = PreparedTransaction(*self._sender.identity)
-        return self._prepared
+        self.transaction.prepared = prepared = PreparedTransaction(*self._sender.identity)
+        return prepared
 
     async def complete(self, decided: PreparedTransaction | None) -> Completion:
         """Commit what is prepared if it is what was `decided`, else abort it. Raises as `end`."""
-        if self._ending is not None:
-            await self._ending.wait()
+        await self.transaction.wait_ended()
         if self.state is State.READY:
             return Completion.NOTHING
         if self.state is State.FAILED:
             self.advance(Event.COMMIT)  # raises why
         if self.state is not State.PREPARED:
             raise Refused(f"nothing is prepared, the transaction is {self.state.value}")
-        committed = decided is not None and decided == self._prepared
+        committed = decided is not None and decided == self.transaction.prepared
         await self.end(committed=committed)
         return Completion.COMMITTED if committed else Completion.ABORTED
 
@@ -357,11 +336,11 @@ class TransactionControl:
 
         Raises `Aborted` (a commit was not possible: abort), `Fatal`, `Fenced`.
         """
-        if committed and self.state is State.IN_DOUBT and self._decided is not None:
-            await self._decided.wait()
+        if committed and self.state is State.IN_DOUBT:
+            await self.transaction.wait_decided()
         self._cluster.check_open()
         self.advance(Event.COMMIT if committed else Event.ABORT)
-        ending = self._ending = trio.Event()
+        ending = self.transaction.ending = trio.Event()
         outcome: list[OdradekError] = []
         self._cluster.spawn(self._run_end, committed, outcome, ending)
         await ending.wait()
@@ -370,8 +349,7 @@ class TransactionControl:
 
     async def finish(self) -> None:
         """Before the producer closes: end what was left open. Errors do not matter any more."""
-        if self._ending is not None:
-            await self._ending.wait()
+        await self.transaction.wait_ended()
         if self.state in (State.OPEN, State.ABORTABLE, State.IN_DOUBT):
             with contextlib.suppress(OdradekError):
                 await self.end(committed=False)
@@ -389,8 +367,6 @@ class TransactionControl:
         except OdradekError as error:
             outcome[0] = error
         finally:
-            self._decided = None
-            self._ending = None
             ending.set()
 
     async def _ask_for_end(self, committed: bool) -> None:
@@ -408,48 +384,49 @@ class TransactionControl:
             raise self._end_unknown(error, committed) from None
 
     async def _settle_and_end(self, committed: bool) -> None:
+        transaction = self.transaction
         if not committed:
-            self._has_gap |= self._sender.drop(Aborted("the transaction was aborted"))
+            transaction.has_gap |= self._sender.drop(Aborted("the transaction was aborted"))
             await self._sender.settled()
             await self._all_asked()
-            if self._decided is not None:
-                await self._decided.wait()
-            if self.state is State.FAILED and self.cause is not None:
-                raise self.cause.copy()
+            await transaction.wait_decided()
+            if self.state is State.FAILED and transaction.cause is not None:
+                raise transaction.cause.copy()
         await self._end(committed)
 
     async def _all_asked(self) -> None:
         """Until nothing is asked of the coordinators for the transaction any more. With TV1 what
         comes after its end is part of the next one: nobody can tell them apart."""
-        if self._storing:
-            await self._stored.wait()
+        await self.transaction.wait_stored()
         async with self._coordinator_lock:
             pass
 
     async def _send_the_rest(self, state: State) -> None:
         """Until every record and offset of the transaction is stored. Raises what makes it
         impossible, which is whatever leads out of `state`."""
+        transaction = self.transaction
         self._sender.start_flush()
         try:
-            while (self._accumulator.incomplete or self._storing) and self.state is state:
+            while (self._accumulator.incomplete or transaction.is_storing) and self.state is state:
                 if self._accumulator.incomplete:
                     await self._accumulator.changed()
                 else:
-                    await self._stored.wait()
+                    await transaction.wait_stored()
         finally:
             self._sender.end_flush()
-        if self.state is State.IN_DOUBT and self._decided is not None:
-            await self._decided.wait()
+        if self.state is State.IN_DOUBT:
+            await transaction.wait_decided()
         if self.state is not state:
-            if self.cause is None:  # somebody else has ended it meanwhile
+            if transaction.cause is None:  # another task has ended it meanwhile
                 raise Refused(f"the transaction is {self.state.value}")
-            raise self.cause.copy()
+            raise transaction.cause.copy()
 
     async def _end(self, committed: bool) -> None:
         """EndTxn, and a new epoch where it needs one."""
-        if self._was_ended or not (self._is_started or self._prepared):
+        transaction = self.transaction
+        if transaction.was_ended or not (transaction.is_started or transaction.prepared):
             return
-        if not self._is_started:
+        if not transaction.is_started:
             # Prepared without anything in it: the broker knows nothing of it, and only has to spend
             # the epoch. Else what was prepared would look like the next transaction.
             committed = False
@@ -457,7 +434,7 @@ class TransactionControl:
             self._sender.identity = await self._requests.end_txn(
                 self._sender.identity, committed=committed
             )
-            if self._has_gap and self.transaction_version < 2:
+            if transaction.has_gap and self.transaction_version < 2:
                 self._sender.identity = await self._requests.init_producer_id(self._sender.identity)
         except Refusal as refusal:
             await self._recover(committed, refusal)
@@ -473,7 +450,7 @@ class TransactionControl:
         """EndTxn was refused: find out why, and make a clean start if that is possible."""
         if refusal.code not in _UNKNOWN_END:
             error = refusal.error
-            may_abort = committed and self._prepared is None
+            may_abort = committed and self.transaction.prepared is None
             if not (may_abort or isinstance(error, Fatal)):
                 # Nothing but another producer helps where an abort is refused, or the commit of
                 # what is prepared: that it is to be committed may be decided elsewhere.
@@ -494,7 +471,7 @@ class TransactionControl:
             self.fail(failure)
             raise failure from None
         if committed:
-            self._was_ended = True
+            self.transaction.was_ended = True
             self._set_back(Event.TIMED_OUT, timed_out(self.transactional_id, self._timeout_ms))
-            assert self.cause is not None
-            raise self.cause.copy()
+            assert self.transaction.cause is not None
+            raise self.transaction.cause.copy()

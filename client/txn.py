@@ -10,18 +10,17 @@
                                                          v          ENDED
                                                       ABORTING ------------> READY
 
-PREPARE leads from OPEN, when all of it is stored, and from NEW, if the instance before has left one
-behind, to PREPARED; COMMIT and ABORT lead on from there as from OPEN. FAIL leads to FAILED from
-everywhere, and from there nothing leads on.
+PREPARE leads to PREPARED: from OPEN when all of the transaction is stored, and from NEW if the
+instance before has left a prepared transaction. COMMIT and ABORT lead on from there as from OPEN.
+FAIL leads to FAILED from every state, and no event leads out of FAILED.
 
-IN_DOUBT is ours. A broker answers INVALID_PRODUCER_EPOCH both to a producer whose transaction timed
-out and to one that a successor has replaced. The first may go on after an abort and the second must
-stop, so the client asks the coordinator, which knows, before it says "fenced" to anybody: with TV2
-an abort under the spent epoch is answered with the next epoch after a time-out, and refused after
-a take-over.
+IN_DOUBT has no counterpart in Kafka's client. A broker answers INVALID_PRODUCER_EPOCH both to a
+producer whose transaction timed out and to one that a successor has replaced. The first may go on
+after an abort and the second must stop. Only the coordinator knows which, so the client asks it
+before it raises `Fenced`. With TV2 the question is an abort under the spent epoch: the coordinator
+returns the next epoch after a time-out, and refuses after a take-over.
 """
 
-from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Final
 
@@ -46,7 +45,7 @@ class Event(Enum):
     SEND = auto()
     """Records or offsets are given to the transaction."""
     PREPARE = auto()
-    """All of it is stored, and somebody else decides how it ends; or such a one was found."""
+    """All of it is stored, and another system decides how it ends; or one such was found."""
     COMMIT = auto()
     ABORT = auto()
     ENDED = auto()
@@ -60,147 +59,58 @@ class Event(Enum):
     FAIL = auto()
 
 
-_UNTOUCHED: Final = "the producer has not been started: use it with `async with`"
-_NOT_OPEN: Final = "no transaction is open: send inside `with producer.transaction()`"
-_OPEN: Final = "a transaction is open already: end it before the next one begins"
-_ENDING: Final = "the transaction is being ended: begin another one for more"
-_ABORT_FIRST: Final = "the transaction cannot be committed: abort it and do its work again"
-_PREPARED: Final = "the transaction is prepared: commit, abort or complete it"
-_OVER: Final = "the producer has failed: make a new one"
-_TWICE: Final = "the producer is initialised already"
-
-REFUSED: Final = Refused
-ABORTED: Final = Aborted
-FATAL: Final = Fatal
-
 Refusal = tuple[type[OdradekError], str]
+Cell = State | Refusal
+Row = tuple[Cell, Cell, Cell, Cell, Cell, Cell, Cell, Cell, Cell]
 
-TABLE: Final[Mapping[State, Mapping[Event, State | Refusal]]] = {
-    State.NEW: {
-        Event.INITIALISED: State.READY,
-        Event.BEGIN: (REFUSED, _UNTOUCHED),
-        Event.SEND: (REFUSED, _UNTOUCHED),
-        Event.PREPARE: State.PREPARED,
-        Event.COMMIT: (REFUSED, _UNTOUCHED),
-        Event.ABORT: (REFUSED, _UNTOUCHED),
-        Event.ENDED: (REFUSED, _UNTOUCHED),
-        Event.ABORT_NEEDED: State.NEW,
-        Event.DOUBT: State.NEW,
-        Event.TIMED_OUT: State.NEW,
-        Event.FAIL: State.FAILED,
-    },
-    State.READY: {
-        Event.INITIALISED: (REFUSED, _TWICE),
-        Event.BEGIN: State.OPEN,
-        Event.SEND: (REFUSED, _NOT_OPEN),
-        Event.PREPARE: (REFUSED, _NOT_OPEN),
-        Event.COMMIT: (REFUSED, _NOT_OPEN),
-        Event.ABORT: (REFUSED, _NOT_OPEN),
-        Event.ENDED: (REFUSED, _NOT_OPEN),
-        # A late answer about a transaction that is over changes nothing.
-        Event.ABORT_NEEDED: State.READY,
-        Event.DOUBT: State.READY,
-        Event.TIMED_OUT: State.READY,
-        Event.FAIL: State.FAILED,
-    },
-    State.OPEN: {
-        Event.INITIALISED: (REFUSED, _TWICE),
-        Event.BEGIN: (REFUSED, _OPEN),
-        Event.SEND: State.OPEN,
-        Event.PREPARE: State.PREPARED,
-        Event.COMMIT: State.COMMITTING,
-        Event.ABORT: State.ABORTING,
-        Event.ENDED: (REFUSED, _OPEN),
-        Event.ABORT_NEEDED: State.ABORTABLE,
-        Event.DOUBT: State.IN_DOUBT,
-        Event.TIMED_OUT: State.ABORTABLE,
-        Event.FAIL: State.FAILED,
-    },
-    State.PREPARED: {
-        Event.INITIALISED: (REFUSED, _TWICE),
-        Event.BEGIN: (REFUSED, _PREPARED),
-        Event.SEND: (REFUSED, _PREPARED),
-        Event.PREPARE: (REFUSED, _PREPARED),
-        Event.COMMIT: State.COMMITTING,
-        Event.ABORT: State.ABORTING,
-        Event.ENDED: (REFUSED, _PREPARED),
-        # Everything is stored: what is answered late cannot be about what was promised.
-        Event.ABORT_NEEDED: State.PREPARED,
-        Event.DOUBT: State.PREPARED,
-        Event.TIMED_OUT: State.ABORTABLE,
-        Event.FAIL: State.FAILED,
-    },
-    State.IN_DOUBT: {
-        Event.INITIALISED: (REFUSED, _TWICE),
-        Event.BEGIN: (REFUSED, _OPEN),
-        Event.SEND: State.IN_DOUBT,
-        Event.PREPARE: (ABORTED, _ABORT_FIRST),
-        Event.COMMIT: (ABORTED, _ABORT_FIRST),
-        Event.ABORT: State.ABORTING,
-        Event.ENDED: (REFUSED, _OPEN),
-        Event.ABORT_NEEDED: State.IN_DOUBT,
-        Event.DOUBT: State.IN_DOUBT,
-        Event.TIMED_OUT: State.ABORTABLE,
-        Event.FAIL: State.FAILED,
-    },
-    State.ABORTABLE: {
-        Event.INITIALISED: (REFUSED, _TWICE),
-        Event.BEGIN: (REFUSED, _OPEN),
-        Event.SEND: (ABORTED, _ABORT_FIRST),
-        Event.PREPARE: (ABORTED, _ABORT_FIRST),
-        Event.COMMIT: (ABORTED, _ABORT_FIRST),
-        Event.ABORT: State.ABORTING,
-        Event.ENDED: (REFUSED, _OPEN),
-        Event.ABORT_NEEDED: State.ABORTABLE,
-        # The abort finds out by itself.
-        Event.DOUBT: State.ABORTABLE,
-        Event.TIMED_OUT: State.ABORTABLE,
-        Event.FAIL: State.FAILED,
-    },
-    State.COMMITTING: {
-        Event.INITIALISED: (REFUSED, _TWICE),
-        Event.BEGIN: (REFUSED, _ENDING),
-        Event.SEND: (REFUSED, _ENDING),
-        Event.PREPARE: (REFUSED, _ENDING),
-        Event.COMMIT: (REFUSED, _ENDING),
-        Event.ABORT: (REFUSED, _ENDING),
-        Event.ENDED: State.READY,
-        Event.ABORT_NEEDED: State.ABORTABLE,
-        Event.DOUBT: State.IN_DOUBT,
-        Event.TIMED_OUT: State.ABORTABLE,
-        Event.FAIL: State.FAILED,
-    },
-    State.ABORTING: {
-        Event.INITIALISED: (REFUSED, _TWICE),
-        Event.BEGIN: (REFUSED, _ENDING),
-        Event.SEND: (REFUSED, _ENDING),
-        Event.PREPARE: (REFUSED, _ENDING),
-        Event.COMMIT: (REFUSED, _ENDING),
-        Event.ABORT: (REFUSED, _ENDING),
-        Event.ENDED: State.READY,
-        Event.ABORT_NEEDED: State.ABORTING,
-        Event.DOUBT: State.ABORTING,
-        Event.TIMED_OUT: State.ABORTING,
-        Event.FAIL: State.FAILED,
-    },
-    State.FAILED: {
-        Event.INITIALISED: (FATAL, _OVER),
-        Event.BEGIN: (FATAL, _OVER),
-        Event.SEND: (FATAL, _OVER),
-        Event.PREPARE: (FATAL, _OVER),
-        Event.COMMIT: (FATAL, _OVER),
-        Event.ABORT: (FATAL, _OVER),
-        Event.ENDED: (FATAL, _OVER),
-        Event.ABORT_NEEDED: State.FAILED,
-        Event.DOUBT: State.FAILED,
-        Event.TIMED_OUT: State.FAILED,
-        Event.FAIL: State.FAILED,
-    },
-}
+E = Event
+NEW, READY, OPEN, PREP, DOUBT, DOOMED, COMMIT, ABORT, FAILED = tuple(State)
+
+UNUSED: Final = (Refused, "the producer has not been started: use it with `async with`")
+TWICE: Final = (Refused, "the producer is initialised already")
+CLOSED: Final = (Refused, "no transaction is open: send inside `with producer.transaction()`")
+BEGUN: Final = (Refused, "a transaction is open already: end it before the next one begins")
+KEPT: Final = (Refused, "the transaction is prepared: commit, abort or complete it")
+ENDING: Final = (Refused, "the transaction is being ended: begin another one for more")
+UNFIT: Final = (Aborted, "the transaction cannot be committed: abort it and do its work again")
+OVER: Final = (Fatal, "the producer has failed: make a new one")
+
+# ABORT_NEEDED and DOUBT come with answers of brokers. In Ready, such an answer is late: it is about
+# a transaction that has ended. In Prep., everything is stored, so the answer cannot be about what
+# was promised. In Doomed, the abort finds out by itself why the epoch was refused.
+# fmt: off
+ROWS: Final[tuple[tuple[Event, Row], ...]] = (
+    #                 New     Ready   Open    Prep.    Doubt   Doomed  Commit  Abort   Failed
+    (E.INITIALISED,  (READY,  TWICE,  TWICE,  TWICE,   TWICE,  TWICE,  TWICE,  TWICE,  OVER)),
+    (E.BEGIN,        (UNUSED, OPEN,   BEGUN,  KEPT,    BEGUN,  BEGUN,  ENDING, ENDING, OVER)),
+    (E.SEND,         (UNUSED, CLOSED, OPEN,   KEPT,    DOUBT,  UNFIT,  ENDING, ENDING, OVER)),
+    (E.PREPARE,      (PREP,   CLOSED, PREP,   KEPT,    UNFIT,  UNFIT,  ENDING, ENDING, OVER)),
+    (E.COMMIT,       (UNUSED, CLOSED, COMMIT, COMMIT,  UNFIT,  UNFIT,  ENDING, ENDING, OVER)),
+    (E.ABORT,        (UNUSED, CLOSED, ABORT,  ABORT,   ABORT,  ABORT,  ENDING, ENDING, OVER)),
+    (E.ENDED,        (UNUSED, CLOSED, BEGUN,  KEPT,    BEGUN,  BEGUN,  READY,  READY,  OVER)),
+    (E.ABORT_NEEDED, (NEW,    READY,  DOOMED, PREP,    DOUBT,  DOOMED, DOOMED, ABORT,  FAILED)),
+    (E.DOUBT,        (NEW,    READY,  DOUBT,  PREP,    DOUBT,  DOOMED, DOUBT,  ABORT,  FAILED)),
+    (E.TIMED_OUT,    (NEW,    READY,  DOOMED, DOOMED,  DOOMED, DOOMED, DOOMED, ABORT,  FAILED)),
+    (E.FAIL,         (FAILED, FAILED, FAILED, FAILED,  FAILED, FAILED, FAILED, FAILED, FAILED)),
+)
+# fmt: on
+
+
+def _expanded() -> dict[State, dict[Event, Cell]]:
+    """The table by state and event. A row left out or given twice ends the import."""
+    events = [event for event, _ in ROWS]
+    assert events == list(Event), f"the rows are {events}"
+    return {state: {event: row[at] for event, row in ROWS} for at, state in enumerate(State)}
+
+
+TABLE: Final = _expanded()
 
 
 def step(state: State, event: Event) -> State:
-    """The state after `event`. Raises `Refused`, `Aborted` or `Fatal` where it is not allowed."""
+    """Return the state after `event`.
+
+    Raises `Refused`, `Aborted` or `Fatal` where the event is not allowed.
+    """
     following = TABLE[state][event]
     if isinstance(following, State):
         return following
