@@ -30,6 +30,7 @@ from odradek.broker.peers import InProcessPeer
 from odradek.broker.scrubber import ScrubConfig
 from odradek.broker.server import Server
 from odradek.broker.topic_logs import TopicLogs
+from odradek.broker.txn.admission import Admission
 from odradek.broker.txn.config import TransactionConfig
 from odradek.broker.txn.coordinator import TransactionCoordinator
 from odradek.broker.txn.producer_ids import ProducerIds
@@ -216,6 +217,9 @@ def _core(env: Env, config: BrokerConfig, cluster: Controller, partitions: Parti
         cluster=cluster,
         partitions=partitions,
         transactions=transactions,
+        admission=Admission(
+            transactions, verifies=config.transaction_partition_verification_enable
+        ),
         groups=groups,
         reached=env.reached,
     )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from odradek.broker.env import Clock
     from odradek.broker.group.coordinator import GroupCoordinator
     from odradek.broker.partitions import Partitions
+    from odradek.broker.txn.admission import Admission
     from odradek.broker.txn.coordinator import TransactionCoordinator
     from odradek.broker.txn.presence import Seat
 
@@ -30,6 +31,7 @@ class Core:
     cluster: Controller
     partitions: Partitions
     transactions: TransactionCoordinator
+    admission: Admission
     groups: GroupCoordinator
     reached: Callable[[str], None]
     """Called with the name of a fault point (`Env.reached`)."""

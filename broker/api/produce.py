@@ -10,8 +10,8 @@ acks=0 has no answer; an error then closes the connection, as there is no other 
 A transactional batch must belong to a transaction that its coordinator knows (KIP-890). The first
 of a producer in a partition is checked: up to version 11 that the client has added the partition;
 from version 12 on (transaction version 2) the partition is added for it, which waits for the
-completion of the transaction before, if need be. Check and append happen without a pause between
-them, so that no marker can come between (KAFKA-14884).
+completion of the transaction before, if need be. A batch is refused if a marker was written between
+check and append (KAFKA-14884).
 
 Versions: 8 has a sentence for an error; 11 knows TRANSACTION_ABORTABLE, older ones are told
 INVALID_TXN_STATE; 12 adds partitions implicitly; 13 names topics by id. PRODUCER_FENCED is never
@@ -36,16 +36,16 @@ import trio
 from odradek.broker.api.context import Deferred, RequestContext
 from odradek.broker.api.parallel import for_each
 from odradek.broker.api.transactional import (
-    admit,
+    PRODUCE_ADDS_FROM,
+    log_refusal,
     note_opener,
-    one_producer,
-    tell,
-    transaction_version_of_produce,
+    produce_code,
 )
 from odradek.broker.partitions import Appended, Partition
 from odradek.broker.storage.validation import check_client_batch, check_keys
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.turns import Turns
+from odradek.broker.txn.transaction import ProducerIdAndEpoch
 from odradek.protocol.apis.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -97,8 +97,28 @@ class Batch:
     """What a compacted log refuses. It counts once the transaction has been looked at."""
     log_start_offset: int = NO_OFFSET
     """Of an error: known only of one that the log itself has found."""
+    verified_after: int | None = None
+    """Of a transactional batch that was admitted: see `Verdict`."""
     is_settled: bool = False
     """Whether it is known if the batch is on disk."""
+
+    @property
+    def where(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.index)
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.header is not None and self.header.is_transactional
+
+    @property
+    def producer(self) -> ProducerIdAndEpoch | None:
+        """The producer of a transactional batch; None for any other batch."""
+        header = self.header
+        if header is None or not header.is_transactional:
+            return None
+        return ProducerIdAndEpoch(
+            producer_id=header.producer_id, producer_epoch=header.producer_epoch
+        )
 
 
 async def produce(
@@ -112,8 +132,9 @@ async def produce(
             await turns.take(LOOK_UP_STEPS)
             batches[-1].append(batch)
     flat = [batch for of_topic in batches for batch in of_topic]
+    producer = None
     try:
-        await _check_all(context, request, flat, turns)
+        producer = await _check_all(context, request, flat, turns)
     except KafkaError as error:
         refusal = error.with_traceback(None)
         for batch in flat:
@@ -121,7 +142,7 @@ async def produce(
     for start in range(0, len(flat), BATCHES_AT_ONCE):
         if start:
             await trio.lowlevel.checkpoint()
-        await _append_some(context, request, flat[start : start + BATCHES_AT_ONCE])
+        await _append_some(context, request, producer, flat[start : start + BATCHES_AT_ONCE])
 
     if request.acks == 0:
         _close_on_error(flat)
@@ -138,34 +159,102 @@ async def produce(
 
 async def _check_all(
     context: RequestContext, request: ProduceRequest, batches: Sequence[Batch], turns: Turns
-) -> None:
-    """Refuse what is wrong with a request whatever its partitions hold. Raises KafkaError."""
+) -> ProducerIdAndEpoch | None:
+    """Refuse what is wrong with a request whatever its partitions hold.
+
+    Return the producer of its transactional batches, None if there are none. Raises KafkaError.
+    """
     producer = None
     for start in range(0, len(batches), BATCHES_AT_ONCE):
         some = batches[start : start + BATCHES_AT_ONCE]
         await turns.take(len(some))
         _check_transactional_id(request, some)
         _check_acks(request, some)
-        if len(batches) > BATCHES_AT_ONCE:  # else `admit` looks at all of them
-            wanted = [batch for batch in some if batch.error is None]
-            producer = one_producer(wanted, producer)
+        producer = _one_producer(some, producer)
     await _check_keys(context, batches, turns)
+    return producer
+
+
+def _one_producer(
+    batches: Sequence[Batch], before: ProducerIdAndEpoch | None
+) -> ProducerIdAndEpoch | None:
+    """Return the producer of the transactional batches, which is `before` if that is given.
+
+    Plain batches do not count (KAFKA-14916). Raises KafkaError for a second producer.
+    """
+    producer = before
+    for batch in batches:
+        if batch.error is None and (own := batch.producer) is not None:
+            if producer not in (None, own):
+                raise KafkaError(
+                    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+                    "One request has transactional batches of several producers.",
+                )
+            producer = own
+    return producer
 
 
 async def _append_some(
-    context: RequestContext, request: ProduceRequest, batches: Sequence[Batch]
+    context: RequestContext,
+    request: ProduceRequest,
+    producer: ProducerIdAndEpoch | None,
+    batches: Sequence[Batch],
 ) -> None:
-    """Let batches into their transaction and append them, without a checkpoint in between."""
-    try:
-        await admit(context, request, [batch for batch in batches if batch.error is None])
-    except KafkaError as error:
-        for batch in batches:
-            batch.error = error.with_traceback(None)
+    """Let batches into the transaction of `producer` and append them.
+
+    There is no checkpoint between the two.
+    """
+    if producer is not None:
+        await _admit(context, request, producer, batches)
     for batch in batches:
         if batch.error is None:
             _append(context, request, batch)
     if request.transactional_id is not None:
-        tell(context, request.transactional_id, batches)
+        _note_producers(context, request.transactional_id, batches)
+
+
+async def _admit(
+    context: RequestContext,
+    request: ProduceRequest,
+    producer: ProducerIdAndEpoch,
+    batches: Sequence[Batch],
+) -> None:
+    """Refuse the transactional batches whose partitions their transaction does not have."""
+    assert request.transactional_id is not None
+    asking = [batch for batch in batches if batch.error is None and batch.is_transactional]
+    if not asking:
+        return
+    verdicts = await context.core.admission.admit(
+        transactional_id=request.transactional_id,
+        producer=producer,
+        leaders={batch.where: batch.partition for batch in asking if batch.partition is not None},
+        adds=context.api_version >= PRODUCE_ADDS_FROM,
+        patience_ms=max(request.timeout_ms, 0),
+    )
+    for batch in asking:
+        code, batch.verified_after = verdicts[batch.where]
+        if code is not ErrorCode.NONE:
+            batch.error = KafkaError(
+                produce_code(code, context.api_version),
+                f"Producer {producer.producer_id} with epoch {producer.producer_epoch} may not "
+                f"write to {batch.where} in its transaction: {code.name}.",
+            )
+
+
+def _note_producers(
+    context: RequestContext, transactional_id: str, batches: Iterable[Batch]
+) -> None:
+    """Note the producers that were served on this connection, and log those that were refused."""
+    for batch in batches:
+        producer = batch.producer
+        if producer is None:
+            continue
+        if batch.error is None:
+            context.saw(transactional_id, producer)
+        else:
+            what = f"a batch for {batch.where}"
+            why = log_refusal(context, transactional_id, producer, what, batch.error)
+            batch.error = KafkaError(batch.error.code, why)
 
 
 def _batches(context: RequestContext, asked: TopicProduceData) -> Iterable[Batch]:
@@ -237,8 +326,7 @@ def _check_acks(request: ProduceRequest, batches: Sequence[Batch]) -> None:
 
 def _check_transactional_id(request: ProduceRequest, batches: Sequence[Batch]) -> None:
     """Refuse the whole request, whatever else is wrong with parts of it."""
-    has_transactional = any(b.header is not None and b.header.is_transactional for b in batches)
-    if has_transactional and request.transactional_id is None:
+    if request.transactional_id is None and any(batch.is_transactional for batch in batches):
         raise KafkaError(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             "A transactional batch came without a transactional id.",
@@ -252,7 +340,8 @@ def _append(context: RequestContext, request: ProduceRequest, batch: Batch) -> N
             raise batch.keys_error
         batch.appended = batch.partition.append_from_client(
             batch.records,
-            transaction_version=transaction_version_of_produce(context.api_version),
+            transaction_version=2 if context.api_version >= PRODUCE_ADDS_FROM else 0,
+            verified_after=batch.verified_after,
         )
         if batch.header is not None and batch.header.is_transactional:
             note_opener(
@@ -297,8 +386,9 @@ async def _wait_until_on_disk(batch: Batch) -> None:
 def _close_on_error(batches: Iterable[Batch]) -> None:
     for batch in batches:
         if batch.error is not None:
-            where = TopicPartition(batch.topic, batch.index)
-            raise ProtocolError(f"records for {where} with acks=0 were refused: {batch.error}")
+            raise ProtocolError(
+                f"records for {batch.where} with acks=0 were refused: {batch.error}"
+            )
 
 
 async def _response(request: ProduceRequest, batches: Sequence[Sequence[Batch]]) -> ProduceResponse:

@@ -1,8 +1,7 @@
 """TxnOffsetCommit, key 28, versions 0-5.
 
-Behaviour: keeps offsets until the producer's transaction ends. They are only taken while the
-transaction coordinator says that the group's partition is in the producer's open transaction
-(KIP-890), and it is the log that says whether the producer's epoch is still good.
+Behaviour: keeps offsets until the producer's transaction ends. The group's partition must be in the
+producer's open transaction, as for a batch of records (KIP-890, `txn/admission.py`).
 
 Versions: 2 knows COORDINATOR_LOAD_IN_PROGRESS, 3 says which member commits, 4 knows
 TRANSACTION_ABORTABLE, 5 adds the group's partition to the transaction by itself.
@@ -16,7 +15,7 @@ from typing import Final
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.api.group_offsets import COMMIT_STEPS, Codes, some_at_a_time
-from odradek.broker.api.transactional import note_opener, tell_refused
+from odradek.broker.api.transactional import log_refusal, note_opener
 from odradek.broker.group.requests import Claim, Committing, OffsetToStore
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.turns import Turns
@@ -66,7 +65,7 @@ async def txn_offset_commit(
             context.saw(request.transactional_id, producer)
         except KafkaError as error:
             what = f"storing offsets of {request.group_id!r}"
-            tell_refused(context, request.transactional_id, producer, what, error)
+            log_refusal(context, request.transactional_id, producer, what, error)
             codes.update(dict.fromkeys(some, _transaction_code(error.code, context.api_version)))
     topics = []
     for topic in request.topics:
@@ -100,13 +99,20 @@ async def _commit_in_transaction(
         log = core.partitions.get(*partition)
     except KafkaError as error:
         raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{partition} is offline") from error
-    if log.has_newer_epoch(producer.producer_id, producer.producer_epoch):
+    verdicts = await core.admission.admit(
+        transactional_id=request.transactional_id,
+        producer=producer,
+        leaders={partition: log},
+        adds=context.api_version >= TXN_ADDS_FROM,
+        patience_ms=core.config.transaction_concurrent_wait_ms,
+    )
+    code, verified_after = verdicts[partition]
+    if code is not ErrorCode.NONE:
         raise KafkaError(
-            ErrorCode.INVALID_PRODUCER_EPOCH, f"{partition} has seen a later epoch (KAFKA-19690)"
+            code,
+            f"Producer {producer.producer_id} with epoch {producer.producer_epoch} may not write "
+            f"to {partition} in its transaction: {code.name}.",
         )
-    if not log.has_open_transaction(producer.producer_id, producer.producer_epoch):
-        await _admit(context, request, producer, partition)
-    # No checkpoint between what was just verified and the append (KAFKA-14884).
     codes = await core.groups.commit_transaction_offsets(
         Committing(
             group_id=request.group_id,
@@ -119,36 +125,14 @@ async def _commit_in_transaction(
         ),
         producer_id=request.producer_id,
         producer_epoch=request.producer_epoch,
+        verified_after=verified_after,
     )
     note_opener(context, log, request.producer_id, request.transactional_id)
     return codes
 
 
-async def _admit(
-    context: RequestContext,
-    request: TxnOffsetCommitRequest,
-    producer: ProducerIdAndEpoch,
-    partition: TopicPartition,
-) -> None:
-    """Only the first offsets of a transaction in a partition: the log knows the others."""
-    core = context.core
-    if context.api_version >= TXN_ADDS_FROM:
-        await core.transactions.add_partitions(
-            transactional_id=request.transactional_id,
-            producer=producer,
-            partitions=[partition],
-            transaction_version=2,
-        )
-    if core.config.transaction_partition_verification_enable:
-        verified = core.transactions.verify(
-            transactional_id=request.transactional_id, producer=producer, partitions=[partition]
-        )
-        if verified[partition] is not ErrorCode.NONE:
-            raise KafkaError(verified[partition], f"{partition} is not in the transaction")
-
-
 def _transaction_code(code: ErrorCode, version: int) -> ErrorCode:
-    """A refusal as a producer of this version understands it; it never hears PRODUCER_FENCED."""
+    """Return the code of a refusal as `version` knows it. PRODUCER_FENCED is never returned."""
     if code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < TXN_ABORTABLE_FROM:

@@ -36,8 +36,12 @@ class StatePartition(Protocol):
         producer_epoch: int = -1,
         base_sequence: int = -1,
         is_transactional: bool = False,
+        verified_after: int | None = None,
     ) -> AppendedOffsets:
-        """Append one batch. Raises KafkaError; then nothing of it was written."""
+        """Append one batch. Raises KafkaError; then nothing of it was written.
+
+        `verified_after`: see `broker.partition.Partition.append_from_client`.
+        """
 
     async def flushed(self, next_offset: int) -> None:
         """Return when everything below `next_offset` is durable.

@@ -237,13 +237,18 @@ class GroupCoordinator:
         return results
 
     async def commit_transaction_offsets(
-        self, committing: Committing, *, producer_id: int, producer_epoch: int
+        self,
+        committing: Committing,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        verified_after: int,
     ) -> dict[TopicPartition, ErrorCode]:
         """Keep offsets until the producer's transaction ends, which decides on them.
 
-        The caller has made sure that the transaction is open and has the group's partition; there
-        is no checkpoint between the call and the append. Raises as `commit_offsets` does, and
-        INVALID_PRODUCER_EPOCH.
+        The caller has had the producer admitted to the group's partition, and `verified_after` is
+        from the verdict. Raises as `commit_offsets` does, and INVALID_PRODUCER_EPOCH and
+        INVALID_TXN_STATE.
         """
         _check_named(committing.group_id)
         shard = self._check_commit(committing, in_transaction=True)
@@ -251,7 +256,10 @@ class GroupCoordinator:
         if entries:
             self._check_offsets_fit(shard, entries, in_transaction=True)
             next_offset = shard.append_in_transaction(
-                entries, producer_id=producer_id, producer_epoch=producer_epoch
+                entries,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                verified_after=verified_after,
             )
             await shard.flushed(next_offset)
         return results

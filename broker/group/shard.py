@@ -100,9 +100,14 @@ class Shard:
         return next_offset
 
     def append_in_transaction(
-        self, entries: Iterable[OffsetEntry], *, producer_id: int, producer_epoch: int
+        self,
+        entries: Iterable[OffsetEntry],
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        verified_after: int,
     ) -> int:
-        """Append offsets that a marker decides on. Raises KafkaError, as INVALID_PRODUCER_EPOCH."""
+        """Append offsets on which a marker decides. Raises KafkaError, as `append_records`."""
         next_offset = 0
         for chunk, records in self._batches(entries):
             with _as_the_coordinator_says():
@@ -112,6 +117,7 @@ class Shard:
                     producer_epoch=producer_epoch,
                     base_sequence=0,  # as Kafka's coordinator, in every batch; nobody checks it
                     is_transactional=True,
+                    verified_after=verified_after,
                 )
             for place, entry in enumerate(chunk):
                 self.group(entry.group_id)

@@ -132,7 +132,6 @@ class TransactionCoordinator:
         two_phase: bool = False,
         keep_prepared: bool = False,
         by_administrator: bool = False,
-        max_wait_ms: int | None = None,
     ) -> Initialised:
         """A producer id and an epoch. Whoever had the id before is fenced; what it left open is
         aborted first, or kept if `keep_prepared`. Without a transactional id: a fresh producer id,
@@ -165,7 +164,7 @@ class TransactionCoordinator:
             if not two_phase:
                 self._check_timeout(transactional_id, timeout_ms)
             after = await self._steps.perform(
-                lambda: self._entry_or_new(transactional_id, timeout_ms), request_for, max_wait_ms
+                lambda: self._entry_or_new(transactional_id, timeout_ms), request_for
             )
         return Initialised(after.told, after.ongoing)
 
@@ -230,7 +229,6 @@ class TransactionCoordinator:
         producer: ProducerIdAndEpoch,
         committed: bool,
         transaction_version: int,
-        max_wait_ms: int | None = None,
         client: ClientIdentity | None = None,
     ) -> ProducerIdAndEpoch:
         """Return when the decision is durable; the markers follow on their own.
@@ -252,9 +250,7 @@ class TransactionCoordinator:
             )
 
         with self._telling(transactional_id, "the commit" if committed else "the abort", client):
-            after = await self._steps.perform(
-                lambda: self._entry(transactional_id), request_for, max_wait_ms
-            )
+            after = await self._steps.perform(lambda: self._entry(transactional_id), request_for)
         return after.told
 
     def seat(self) -> Seat | None:

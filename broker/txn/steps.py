@@ -55,7 +55,7 @@ class Steps:
         self,
         entry_of: Callable[[], Entry | None],
         request_for: Callable[[Transaction], Request],
-        max_wait_ms: int | None,
+        max_wait_ms: int | None = None,
     ) -> Transaction:
         """Carry a request through. Return the transaction as the request left it."""
         limit_ms = self._config.transaction_concurrent_wait_ms

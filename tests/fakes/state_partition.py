@@ -49,6 +49,7 @@ class FakeStatePartition:
         producer_epoch: int = -1,
         base_sequence: int = -1,
         is_transactional: bool = False,
+        verified_after: int | None = None,
     ) -> Appended:
         return self._append(
             encode_batch(

@@ -111,6 +111,7 @@ class World:
             _committing(group_id, claim or Claim(), offsets, ""),
             producer_id=producer_id,
             producer_epoch=0,
+            verified_after=-1,
         )
 
     async def end_transaction(self, *, committed: bool, producer_id: int = 1) -> None:

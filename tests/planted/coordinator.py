@@ -11,7 +11,8 @@ STEPS: Final = "broker/txn/steps.py"
 LEDGER: Final = "broker/txn/ledger.py"
 COORDINATOR: Final = "broker/txn/coordinator.py"
 TXN_API: Final = "broker/api/txn.py"
-ADMISSION: Final = "broker/api/transactional.py"
+CODES: Final = "broker/api/transactional.py"
+PRODUCE: Final = "broker/api/produce.py"
 PRODUCERS: Final = "broker/storage/producers.py"
 
 KNOWN: Final = "tests/txn/test_known_bugs.py::test_"
@@ -115,7 +116,7 @@ COORDINATOR_BUGS: Final = (
     ),
     Planted(
         bug="KAFKA-16386",
-        file=ADMISSION,
+        file=CODES,
         old="""    if code in COORDINATOR_TROUBLE:
         return ErrorCode.NOT_ENOUGH_REPLICAS
 """,
@@ -141,12 +142,9 @@ COORDINATOR_BUGS: Final = (
     ),
     Planted(
         bug="KAFKA-14916",
-        file=ADMISSION,
-        old="""\
-    if not header.is_transactional:
-        return False
-    if not context""",
-        new="    if not context",
+        file=PRODUCE,
+        old="if batch.error is None and batch.is_transactional]",
+        new="if batch.error is None]",
         tests=(f"{TOGETHER}not_every_batch_beside_a_transactional_id_is_part_of_the_transaction",),
     ),
     Planted(

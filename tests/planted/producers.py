@@ -11,6 +11,7 @@ OPENING: Final = "broker/storage/recovery.py"
 SEQUENCES: Final = "tests/storage/test_producers.py::test_"
 RECOVERY: Final = "tests/storage/test_recovery.py::test_"
 LOGS: Final = "tests/storage/test_known_bugs.py::test_"
+OVERTAKEN: Final = "tests/broker/api/test_overtaken_verdicts.py::test_"
 BACKGROUND: Final = "tests/broker/partition/test_background.py::test_"
 
 PRODUCERS_BUGS: Final = (
@@ -19,7 +20,24 @@ PRODUCERS_BUGS: Final = (
         file=PRODUCERS,
         old="if last_marker != verified_after and not is_open:",
         new="if False:",
-        tests=(f"{SEQUENCES}a_transaction_that_was_verified_before_a_marker_came_is_not_opened",),
+        tests=(
+            f"{SEQUENCES}a_transaction_that_was_verified_before_a_marker_came_is_not_opened",
+            f"{OVERTAKEN}a_transaction_that_ends_after_the_admission_takes_no_more_records",
+        ),
+    ),
+    Planted(
+        bug="KAFKA-14884",
+        file="broker/api/produce.py",
+        old="            verified_after=batch.verified_after,\n",
+        new="",
+        tests=(f"{OVERTAKEN}a_batch_whose_admission_a_marker_has_overtaken_is_refused",),
+    ),
+    Planted(
+        bug="KAFKA-14884",
+        file="broker/group/shard.py",
+        old="                    verified_after=verified_after,\n",
+        new="",
+        tests=(f"{OVERTAKEN}offsets_whose_admission_a_marker_has_overtaken_are_refused",),
     ),
     Planted(
         bug="KAFKA-9144",

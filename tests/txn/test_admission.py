@@ -1,25 +1,15 @@
 """Which batches of a Produce are let into a transaction that others are ending at the same time."""
 
 from dataclasses import dataclass, field
-from types import SimpleNamespace
-from typing import Any, Final, cast
 
 import pytest
 import trio
 import trio.testing
 
-from odradek.broker.api.context import RequestContext
-from odradek.broker.api.produce import Batch
-from odradek.broker.api.transactional import admit
 from odradek.broker.topic_partition import TopicPartition
-from odradek.broker.txn.transaction import ProducerIdAndEpoch
-from odradek.protocol.apis.produce import ProduceRequest
-from odradek.protocol.batch import read_header
+from odradek.broker.txn.admission import Admission, Verdict
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.record import Record, encode_batch
 from tests.txn.world import ID, P0, P1, P2, Marker, World
-
-TV2_PRODUCE: Final = 12
 
 
 @dataclass
@@ -34,28 +24,8 @@ class Leader:
     def has_newer_epoch(self, producer_id: int, producer_epoch: int) -> bool:
         return False
 
-
-def a_batch(who: ProducerIdAndEpoch, partition: TopicPartition, leader: Leader) -> Batch:
-    records = encode_batch(
-        [Record(key=None, value=b"1", timestamp_ms=0)],
-        producer_id=who.producer_id,
-        producer_epoch=who.producer_epoch,
-        base_sequence=0,
-        is_transactional=True,
-    )
-    return Batch(
-        topic=partition.topic,
-        index=partition.partition,
-        records=memoryview(records),
-        header=read_header(records),
-        partition=cast(Any, leader),
-    )
-
-
-def asking(world: World, version: int) -> RequestContext:
-    config = SimpleNamespace(transaction_partition_verification_enable=True)
-    core = cast(Any, SimpleNamespace(transactions=world.coordinator, config=config))
-    return RequestContext(core=core, api_version=version, client_id="", host="127.0.0.1")
+    def last_marker_offset(self, producer_id: int) -> int:
+        return -1
 
 
 @pytest.mark.parametrize("is_stuck", [False, True])
@@ -77,16 +47,28 @@ async def test_a_transaction_that_ends_while_a_partition_is_added_takes_no_more_
         return ErrorCode.NOT_LEADER_OR_FOLLOWER if is_refused else ErrorCode.NONE
 
     world.markers.answer = answer
-    batches = [a_batch(me, P0, first), a_batch(me, P1, second)]
-    request = ProduceRequest(transactional_id=ID, acks=-1, timeout_ms=500, topic_data=())
+    verdicts: dict[TopicPartition, Verdict] = {}
+
+    async def ask() -> None:
+        admission = Admission(world.coordinator, verifies=True)
+        verdicts.update(
+            await admission.admit(
+                transactional_id=ID,
+                producer=me,
+                leaders={P0: first, P1: second},
+                adds=True,
+                patience_ms=500,
+            )
+        )
+
     world.log.hold()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(world.commit, me, 0)
         await trio.testing.wait_all_tasks_blocked()
-        nursery.start_soon(admit, asking(world, TV2_PRODUCE), request, batches)
+        nursery.start_soon(ask)
         await trio.testing.wait_all_tasks_blocked()
         world.log.release()
-    codes = [batch.error.code if batch.error else ErrorCode.NONE for batch in batches]
+    codes = [verdicts[partition].code for partition in (P0, P1)]
     if is_stuck:
         assert codes == [ErrorCode.CONCURRENT_TRANSACTIONS] * 2
     else:
