@@ -1,10 +1,10 @@
-"""The picture of the states in the README, made from the table, so that it cannot be wrong.
+"""The state diagram in docs/transactions.md, made from the table, so that it cannot be wrong.
 
-`scripts/fix` runs this, which writes it between its two marks:
+`scripts/fix` runs this, which writes the diagram between two marks:
 
-    python -m odradek.broker.txn.diagram README.md
+    python -m odradek.broker.txn.diagram docs/transactions.md
 
-A test fails where the README has another.
+A test fails if the page has another diagram.
 """
 
 import sys

@@ -16,7 +16,7 @@ steps each time:
    then
 5. it becomes the current one, and others see it.
 
-The README's picture of the states is made from the table, by `diagram.py`.
+The diagram in docs/transactions.md is made from the table, by `diagram.py`.
 
 PrepareCommit and PrepareAbort are the decision: once one of them is durable there is no way back,
 and whoever coordinates next finishes it. Complete* says that each partition has its marker.

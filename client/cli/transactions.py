@@ -70,7 +70,7 @@ def txn() -> None:
     type=click.IntRange(min=0, max=INT64_MAX),
     multiple=True,
     metavar="NUMBER",
-    help="Repeatable.",
+    help="List only the id that has this producer id. Repeatable.",
 )
 @click.option(
     "--older-than",

@@ -41,7 +41,13 @@ CLIENT_ID = "odradek txn abort"
     metavar="TOPIC",
     help="The topic to write to; with --partition, and an offset or a producer.",
 )
-@click.option("--partition", "-p", type=click.IntRange(0, INT32_MAX), metavar="NUMBER")
+@click.option(
+    "--partition",
+    "-p",
+    type=click.IntRange(0, INT32_MAX),
+    metavar="NUMBER",
+    help="The partition to write to; with --topic.",
+)
 @click.option(
     "--start-offset",
     type=click.IntRange(0, INT64_MAX),
@@ -54,7 +60,12 @@ CLIENT_ID = "odradek txn abort"
     metavar="NUMBER",
     help="The producer of the transaction; with --producer-epoch.",
 )
-@click.option("--producer-epoch", type=click.IntRange(0, INT16_MAX), metavar="NUMBER")
+@click.option(
+    "--producer-epoch",
+    type=click.IntRange(0, INT16_MAX),
+    metavar="NUMBER",
+    help="The producer's epoch; with --producer-id.",
+)
 @click.option(
     "--coordinator-epoch",
     type=click.IntRange(-1, INT32_MAX),

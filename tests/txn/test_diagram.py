@@ -1,4 +1,4 @@
-"""The README's picture of the states is the table's."""
+"""The state diagram in the documentation is the table's."""
 
 from pathlib import Path
 
@@ -10,11 +10,11 @@ from odradek.broker.txn.moves import Move
 from odradek.broker.txn.state import TABLE
 from odradek.broker.txn.transaction import State
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "transactions.md"
 
 
-def test_the_readme_shows_the_table_of_today() -> None:
-    text = README.read_text()
+def test_the_page_shows_the_table_of_today() -> None:
+    text = PAGE.read_text()
     assert text == with_diagram(text), "run scripts/fix"
 
 
@@ -43,7 +43,7 @@ def test_all_eight_states_are_in_the_picture() -> None:
     assert all(state.label in diagram() for state in State)
 
 
-def test_a_readme_without_a_place_for_it_is_told() -> None:
+def test_a_page_without_a_place_for_it_is_refused() -> None:
     with pytest.raises(ValueError, match="no place"):
         with_diagram("# Odradek")
     assert with_diagram(f"a {BEGIN}old{END} z").startswith(f"a {BEGIN}")

@@ -1,0 +1,87 @@
+"""The command reference, made from the declarations of commands, so that it cannot be wrong.
+
+`scripts/fix` runs this, which writes the page:
+
+    python -m odradek.broker.command_reference docs/commands.md
+
+A test fails if the page differs from the declarations, or if a command or an option has no help.
+"""
+
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import click
+
+from odradek.broker.cli import main as odradek
+
+NAME: Final = "odradek"
+VERBATIM: Final = "\b"
+"""Click keeps the line breaks of a paragraph that begins with this."""
+INTRODUCTION: Final = """\
+<!-- made from the declarations of the commands: scripts/fix makes it anew -->
+
+# Commands
+
+`odradek COMMAND --help` prints the same text. A command that fails prints a sentence to standard
+error and ends with status 1, or with status 2 for a wrong option. Ctrl-C ends a command with status
+130. Commands that connect to a broker work with other Kafka brokers, too, and read its address from
+the environment variable `ODRADEK_BOOTSTRAP` unless `--bootstrap` is given.
+"""
+
+
+def page() -> str:
+    """Return the text of docs/commands.md."""
+    context = click.Context(odradek, info_name=NAME)
+    sections = [section for _, command in commands(context) for section in _section(command)]
+    return "\n".join([INTRODUCTION, *sections])
+
+
+def commands(context: click.Context) -> Iterator[tuple[str, click.Context]]:
+    """Yield the name and the context of a command, then those of its subcommands."""
+    yield context.command_path, context
+    command = context.command
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None, name
+            yield from commands(click.Context(found, info_name=name, parent=context))
+
+
+def options(context: click.Context) -> Iterator[tuple[str, str]]:
+    """Yield how each option of a command is written, and its help. `--help` is left out."""
+    for parameter in context.command.params:
+        record = parameter.get_help_record(context)
+        if isinstance(parameter, click.Option) and record is not None:
+            yield record
+
+
+def _section(context: click.Context) -> Iterator[str]:
+    command = context.command
+    yield f"## {context.command_path}\n"
+    yield f"    {command.get_usage(context).removeprefix('Usage: ')}\n"
+    for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
+        if paragraph.startswith(VERBATIM):
+            yield f"```\n{paragraph.removeprefix(VERBATIM).strip()}\n```\n"
+        else:
+            yield f"{paragraph}\n"
+    rows = [f"| `{_cell(written)}` | {_cell(text)} |" for written, text in options(context)]
+    if rows:
+        yield "\n".join(["| option | what it does |", "|---|---|", *rows, ""])
+
+
+def _cell(text: str) -> str:
+    """Return `text` as the contents of a cell of a table."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def main() -> None:
+    path = Path(sys.argv[1])
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(page())
+
+
+if __name__ == "__main__":
+    main()
