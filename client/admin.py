@@ -76,6 +76,25 @@ class Admin(TransactionAdmin):
     """
 
     def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ClientOptions]) -> None:
+        """Make a client of the brokers at `bootstrap`; entering it connects.
+
+        `bootstrap` is `"host:port"`, several of them separated by commas, or a sequence of them.
+        Raises ValueError for a wrong option. The options and their defaults, times in milliseconds:
+
+        - `client_id` ("odradek"): the name of this client in the logs of brokers.
+        - `request_timeout_ms` (30_000): how long a request waits for its answer; then its
+          connection is closed.
+        - `retry_backoff_ms` (20): the wait before the first retry. It doubles with each retry.
+        - `retry_backoff_max_ms` (1_000): the longest wait before a retry.
+        - `metadata_max_age_ms` (300_000): the age at which the client asks again where
+          partitions are.
+        - `max_block_ms` (60_000): how long a call may take before it raises `TimedOut`, unless it
+          has a limit of its own.
+        - `first_connect_ms` (None): how long a client that has not reached any broker yet tries
+          before a call raises `Disconnected`; None: as long as the call may take.
+        - `connect`, `wall_ms`, `rng`: the network, the clock and the random numbers, for
+          simulations.
+        """
         self._config = ClientConfig(**options)
         self._cluster = Cluster(bootstrap, self._config)
         self._address = bootstrap if isinstance(bootstrap, str) else ",".join(bootstrap)
@@ -325,6 +344,8 @@ class Admin(TransactionAdmin):
         return await self._cluster.retrying("reading settings", attempt)
 
     async def describe_cluster(self) -> ClusterDescription:
+        """Return the id of the cluster, its controller and its brokers. Raises `TimedOut`."""
+
         async def attempt() -> ClusterDescription:
             request = DescribeClusterRequest(include_cluster_authorized_operations=False)
             answer = await self._cluster.ask(None, DESCRIBE_CLUSTER, request)

@@ -1,10 +1,11 @@
 """The options of producers, consumers and admins, with their defaults and what is allowed.
 
-Each dataclass checks its own values, so that a wrong one is a sentence when the object is made and
-not a surprise when it is used. The typed dictionaries repeat the names for those who pass options
-on: the blocking classes and their callers keep the types that way.
+The docstrings of `Producer`, `Consumer` and `Admin` describe each option for users; a test compares
+the names and the defaults. Each dataclass checks its values, so that a wrong option raises when the
+object is made, and not when it is used. The typed dictionaries repeat the names for code that
+passes options on, such as the blocking classes, and keep the types that way.
 
-Where time, chance, the network and threads come from are options too: a simulation replaces them.
+Time, randomness, the network and threads are options too, so that a simulation can replace them.
 """
 
 import random
@@ -86,19 +87,15 @@ def _one_of(allowed: Sequence[object], **values: object) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """What every client has. Times are in milliseconds."""
+    """The options of every client."""
 
     client_id: str = "odradek"
     request_timeout_ms: int = 30_000
-    """How long one request may wait for its answer; then the connection is given up."""
     retry_backoff_ms: float = 20
     retry_backoff_max_ms: float = 1_000
     metadata_max_age_ms: int = 300_000
     max_block_ms: int = 60_000
-    """How long a call may take before it raises TimedOut, where it has no timeout of its own."""
     first_connect_ms: int | None = None
-    """How long a client that has not reached any broker yet tries to before a call raises
-    Disconnected; None: as long as the call may take."""
     connect: Connect = connect_tcp
     wall_ms: Callable[[], int] = system_wall_ms
     rng: random.Random = field(default_factory=random.Random)
@@ -117,25 +114,20 @@ class ClientConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerConfig(ClientConfig):
+    """The options of a producer."""
+
     transactional_id: str | None = None
     acks: Acks = "all"
     idempotent: bool | None = None
-    """None: where acks="all" allows it."""
     linger_ms: float = 0
-    """How long a record waits for others to share its batch; what is being sent collects anyway."""
     batch_bytes: int = 64 * KIB
     request_bytes: int = 1 * MIB
     compression: Compression = "none"
     buffer_bytes: int = 32 * MIB
-    """Records that wait for their acknowledgement; beyond it `send` waits."""
     delivery_timeout_ms: int = 120_000
-    """How long a record may wait for its acknowledgement from the time its batch was begun."""
     transaction_timeout_ms: int = 60_000
-    """How long a transaction may be open before the broker aborts it."""
     two_phase_commit: bool = False
-    """Transactions have no time-out: an outside coordinator ends them (`prepared.py`)."""
     keep_prepared: bool = False
-    """Leave a transaction open that this transactional id has prepared, for `complete` to end."""
     partitioner: Partitioner | None = None
 
     def __post_init__(self) -> None:
@@ -175,8 +167,9 @@ class ProducerConfig(ClientConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig(ClientConfig):
+    """The options of a consumer."""
+
     group_id: str | None = None
-    """Whose stored offsets are used; the consumer does not become a member of the group."""
     isolation_level: Isolation = "read_committed"
     auto_offset_reset: OffsetReset = "earliest"
     fetch_max_bytes: int = 16 * MIB
@@ -185,10 +178,8 @@ class ConsumerConfig(ClientConfig):
     fetch_min_bytes: int = 1
     max_poll_records: int = 5_000
     prefetch_bytes: int = 32 * MIB
-    """What may lie fetched and unread; a fetch under way may add `fetch_max_bytes` a broker."""
     check_crcs: bool = True
     offload: Offload = in_thread
-    """Decompresses batches of more than 1 MiB."""
 
     def __post_init__(self) -> None:
         ClientConfig.__post_init__(self)

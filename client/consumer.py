@@ -43,6 +43,32 @@ class Consumer:
     """
 
     def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ConsumerOptions]) -> None:
+        """Make a consumer from the brokers at `bootstrap`; entering it connects.
+
+        `bootstrap` is `"host:port"`, several of them separated by commas, or a sequence of them.
+        Raises ValueError for a wrong option. The options and their defaults, times in milliseconds:
+
+        - `group_id` (None): the group whose stored offsets are used. The consumer does not become a
+          member of the group.
+        - `isolation_level` ("read_committed"): or "read_uncommitted", which also returns records of
+          open and aborted transactions.
+        - `auto_offset_reset` ("earliest"): where to start without a stored offset, and where to go
+          on when an offset is not there any more; or "latest", or "error", which raises.
+        - `fetch_max_bytes` (16_777_216): the largest size of an answer with records.
+        - `partition_fetch_bytes` (1_048_576): the same for each partition in it.
+        - `fetch_max_wait_ms` (500): how long a broker may wait for `fetch_min_bytes`.
+        - `fetch_min_bytes` (1): the size at which a broker answers at once.
+        - `max_poll_records` (5_000): the most records that `poll` returns.
+        - `prefetch_bytes` (33_554_432): what may lie fetched and unread. A fetch that is under way
+          may add `fetch_max_bytes` for each broker.
+        - `check_crcs` (True): check the CRC of each batch.
+        - `offload`: runs what takes long, such as decompressing a batch of more than 1 MiB; by
+          default in a thread.
+
+        The options of every client are there, too (`Admin` describes them): `client_id`,
+        `request_timeout_ms`, `retry_backoff_ms`, `retry_backoff_max_ms`, `metadata_max_age_ms`,
+        `max_block_ms`, `first_connect_ms`, `connect`, `wall_ms`, `rng`.
+        """
         self._config = config = ConsumerConfig(**options)
         self._cluster = Cluster(bootstrap, config)
         self._fetcher = Fetcher(self._cluster, config)
@@ -90,6 +116,7 @@ class Consumer:
         self._fetcher.take_back()
 
     def assignment(self) -> list[TopicPartition]:
+        """Return the assigned partitions."""
         return list(self._assigned)
 
     def pause(self, *partitions: TopicPartition) -> None:
@@ -102,6 +129,7 @@ class Consumer:
             self._drop_run()
 
     def resume(self, *partitions: TopicPartition) -> None:
+        """Hand out records of these partitions (none given: of all) again."""
         paused = [one for one in self._some(partitions) if one.is_paused]
         for one in paused:
             one.is_paused = False

@@ -282,6 +282,7 @@ class Delivery:
 
     @property
     def is_done(self) -> bool:
+        """True once the record has an outcome: it was stored, or it was lost."""
         return self._batch.is_done
 
     def result_nowait(self) -> RecordMetadata:

@@ -63,6 +63,7 @@ class TransactionDescription:
 
     @property
     def is_open(self) -> bool:
+        """True while a transaction is open or is being ended."""
         return self.state in OPEN_STATES
 
     @property

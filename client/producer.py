@@ -50,6 +50,38 @@ class Producer:
     """
 
     def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ProducerOptions]) -> None:
+        """Make a producer for the brokers at `bootstrap`; entering it connects.
+
+        `bootstrap` is `"host:port"`, several of them separated by commas, or a sequence of them.
+        Raises ValueError for a wrong option. The options and their defaults, times in milliseconds:
+
+        - `transactional_id` (None): the name under which this producer has transactions. No other
+          running producer has it, and it stays the same after a restart.
+        - `acks` ("all"): when a record is acknowledged: "all" (or -1) in-sync replicas have it, 1:
+          the leader has it, 0: never.
+        - `idempotent` (None): the broker recognises repeated records; None: with `acks="all"`.
+        - `linger_ms` (0): how long a record waits for others to share its batch. Records that
+          arrive while a request is under way share a batch anyway.
+        - `batch_bytes` (65_536): the size at which a batch is sent.
+        - `request_bytes` (1_048_576): the largest size of a request with several batches.
+        - `compression` ("none"): or "gzip", "snappy", "lz4", "zstd".
+        - `buffer_bytes` (33_554_432): records that wait for their acknowledgement; `send` waits
+          while they are more.
+        - `delivery_timeout_ms` (120_000): how long a record may wait for its acknowledgement, from
+          the time at which its batch was begun.
+        - `transaction_timeout_ms` (60_000): how long a transaction may be open before the broker
+          aborts it.
+        - `two_phase_commit` (False): transactions have no time-out, as an outside coordinator ends
+          them (KIP-939).
+        - `keep_prepared` (False): do not abort a transaction that this transactional id has
+          prepared; `complete` ends it.
+        - `partitioner` (None): a function of topic, key and number of partitions that returns the
+          partition of a record without one; None: by the key's murmur2 hash, as in the Java client.
+
+        The options of every client are there, too (`Admin` describes them): `client_id`,
+        `request_timeout_ms`, `retry_backoff_ms`, `retry_backoff_max_ms`, `metadata_max_age_ms`,
+        `max_block_ms`, `first_connect_ms`, `connect`, `wall_ms`, `rng`.
+        """
         self._config = config = ProducerConfig(**options)
         self._cluster = Cluster(bootstrap, config)
         self._accumulator = Accumulator(
@@ -133,6 +165,7 @@ class Producer:
 
     @property
     def transactional_id(self) -> str | None:
+        """The name under which this producer has transactions; None if it has none."""
         return self._config.transactional_id
 
     @property
@@ -142,6 +175,7 @@ class Producer:
 
     @property
     def producer_epoch(self) -> int:
+        """The epoch of the producer id; -1 as long as no id was needed."""
         return self._sender.identity.epoch
 
     @property

@@ -16,6 +16,8 @@ class Admin(Blocking[AsyncAdmin]):
         parse_bootstrap(bootstrap)
         self._hosted = Hosted(lambda: AsyncAdmin(bootstrap, **options))
 
+    __init__.__doc__ = AsyncAdmin.__init__.__doc__
+
     create_topic = blocking(AsyncAdmin.create_topic)
     create_topics = blocking(AsyncAdmin.create_topics)
     delete_topics = blocking(AsyncAdmin.delete_topics)

@@ -27,6 +27,8 @@ class Consumer(Blocking[AsyncConsumer]):
         self._run: list[ConsumerRecord] = []
         self._run_index = 0
 
+    __init__.__doc__ = AsyncConsumer.__init__.__doc__
+
     def _do(self, function: Callable[[], T]) -> T:
         """A plain call, made in the loop's thread."""
         return self._hosted.loop.call_nowait(function)
@@ -34,29 +36,36 @@ class Consumer(Blocking[AsyncConsumer]):
     # What is read
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Read these partitions and no others. Those that were read before keep their position."""
         wanted = list(partitions)
         self._give_back_run()
         self._do(lambda: self._async.assign(wanted))
 
     def assignment(self) -> list[TopicPartition]:
+        """Return the assigned partitions."""
         return self._async.assignment()
 
     def pause(self, *partitions: TopicPartition) -> None:
+        """Hand out nothing of these partitions (none given: of all) until they are resumed."""
         self._give_back_run()
         self._do(lambda: self._async.pause(*partitions))
 
     def resume(self, *partitions: TopicPartition) -> None:
+        """Hand out records of these partitions (none given: of all) again."""
         self._do(lambda: self._async.resume(*partitions))
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Read a partition from this offset on."""
         self._give_back_run()
         self._do(lambda: self._async.seek(partition, offset))
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Go to the first offset of these partitions, or of all. Raises `TimedOut`, `Refused`."""
         self._give_back_run()
         self._hosted.loop.call(self._async.seek_to_beginning, *partitions)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Go to where the next record will be: under read_committed, the last stable offset."""
         self._give_back_run()
         self._hosted.loop.call(self._async.seek_to_end, *partitions)
 
@@ -127,6 +136,10 @@ class Consumer(Blocking[AsyncConsumer]):
     def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None
     ) -> None:
+        """Store the group's offsets; without `offsets`, the positions of all partitions.
+
+        Raises `Refused` without a group_id, `TimedOut`.
+        """
         self._hosted.loop.call(self._commit, offsets, self._first_waiting())
 
     async def _commit(

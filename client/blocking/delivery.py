@@ -29,6 +29,7 @@ class Delivery:
 
     @property
     def is_done(self) -> bool:
+        """True once the record has an outcome: it was stored, or it was lost."""
         return self.error is not None or (self._inner is not None and self._inner.is_done)
 
     @property

@@ -167,6 +167,7 @@ class Blocking(Generic[Resource]):
         self._hosted.close(exc_type, exc, traceback)
 
     def close(self) -> None:
+        """Close the connections. Closing twice does nothing."""
         self._hosted.close()
 
     @property

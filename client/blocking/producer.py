@@ -56,6 +56,8 @@ class Producer(Blocking[AsyncProducer]):
         self._is_transactional = options.get("transactional_id") is not None
         self._transaction: Transaction | None = None
 
+    __init__.__doc__ = AsyncProducer.__init__.__doc__
+
     def __repr__(self) -> str:
         inner = self._hosted.opened
         what = repr(inner) if inner is not None else "<Producer, not used yet>"
@@ -244,18 +246,22 @@ class Producer(Blocking[AsyncProducer]):
 
     @property
     def transactional_id(self) -> str | None:
+        """The name under which this producer has transactions; None if it has none."""
         return self._async.transactional_id
 
     @property
     def producer_id(self) -> int:
+        """The id that the broker gave this producer; -1 as long as none was needed."""
         return self._async.producer_id
 
     @property
     def producer_epoch(self) -> int:
+        """The epoch of the producer id; -1 as long as no id was needed."""
         return self._async.producer_epoch
 
     @property
     def transaction_version(self) -> int:
+        """1 or 2: the generation of the transaction protocol that the broker uses."""
         return self._async.transaction_version
 
     # In the loop's thread

@@ -28,6 +28,7 @@ class Transaction:
 
     @property
     def state(self) -> str:
+        """In words: open, committing, committed, aborted, to be aborted, failed ..."""
         return self._inner.state
 
     def __enter__(self) -> Self:
