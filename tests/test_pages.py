@@ -1,0 +1,48 @@
+"""The pages for users: their links lead somewhere, and the samples of the README run."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from odradek.broker.testing import run_broker
+
+ROOT: Final = Path(__file__).parents[1]
+PAGES: Final = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+LINK: Final = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)")
+HEADING: Final = re.compile(r"^#+ (.+)$", re.MULTILINE)
+PYTHON: Final = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+ADDRESS: Final = "127.0.0.1:9092"
+RUN_SECONDS: Final = 120.0
+
+
+def anchor(heading: str) -> str:
+    """Return the anchor that GitHub gives a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_inside_the_project_leads_somewhere(page: Path) -> None:
+    for target, part in LINK.findall(page.read_text()):
+        path = page.parent / target if target else page
+        assert path.exists(), target
+        if part:
+            assert part in [anchor(one) for one in HEADING.findall(path.read_text())], part
+
+
+def test_the_samples_of_the_readme_run_in_their_order() -> None:
+    samples = [
+        one for one in PYTHON.findall((ROOT / "README.md").read_text()) if "pyspark" not in one
+    ]
+    assert len(samples) == 4
+    with run_broker() as broker:
+        for sample in samples:
+            assert ADDRESS in sample
+            subprocess.run(
+                [sys.executable, "-c", sample.replace(ADDRESS, broker.address)],
+                check=True,
+                timeout=RUN_SECONDS,
+            )
