@@ -142,7 +142,7 @@ async def serve(
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(partitions.run)
-            await nursery.start(core.transactions.run)
+            await nursery.start(core.transactions.run, InProcessPeer(core))
             await nursery.start(core.groups.run)
             nursery.start_soon(_load_coordinators, core, loaded)
             nursery.start_soon(_listen, server, address, listening)
@@ -188,11 +188,9 @@ async def _listen(server: Server, address: Address, listening: Callable[[str, in
 
 
 def _core(env: Env, config: BrokerConfig, cluster: Controller, partitions: Partitions) -> Core:
-    peer = InProcessPeer(lambda: core)
     transactions = TransactionCoordinator(
         state_partitions=StateTopic(partitions, TRANSACTION_STATE_TOPIC),
         producer_ids=ProducerIds(env.meta),
-        markers=peer,
         clock=env.clock,
         reached=env.reached,
         config=_transaction_config(

@@ -4,7 +4,6 @@ Whatever one broker asks of another goes as a request to that broker's handler. 
 the very same request object, so that nothing above knows whether a cluster is one process or many.
 """
 
-from collections.abc import Callable
 from typing import Final
 
 from odradek.broker.api.context import Core, RequestContext
@@ -22,14 +21,14 @@ NO_EPOCH: Final = -1
 
 
 class InProcessPeer:
-    """This broker as its own peer. `core` is asked for when a request comes: it is made later."""
+    """This broker as its own peer."""
 
-    def __init__(self, core: Callable[[], Core]) -> None:
+    def __init__(self, core: Core) -> None:
         self._core = core
 
     def leader_of(self, partition: TopicPartition) -> int | None:
         """The broker that leads a partition, None if it does not exist."""
-        topic = self._core().cluster.image.topics.get(partition.topic)
+        topic = self._core.cluster.image.topics.get(partition.topic)
         if topic is None or not 0 <= partition.partition < len(topic.partitions):
             return None
         return topic.partitions[partition.partition].leader
@@ -38,9 +37,9 @@ class InProcessPeer:
         self, broker_id: int, request: WriteTxnMarkersRequest
     ) -> WriteTxnMarkersResponse:
         """Let the leader write markers."""
-        assert broker_id == self._core().config.node_id, broker_id
+        assert broker_id == self._core.config.node_id, broker_id
         context = RequestContext(
-            core=self._core(),
+            core=self._core,
             api_version=WRITE_TXN_MARKERS.max_version,
             client_id=CLIENT_ID,
             host="",
@@ -51,7 +50,7 @@ class InProcessPeer:
     async def coordinator_epoch_of(self, partition: TopicPartition, producer_id: int) -> int:
         """The highest coordinator epoch that a partition has had a marker of a producer from."""
         try:
-            producers = self._core().partitions.get(*partition).producers()
+            producers = self._core.partitions.get(*partition).producers()
         except KafkaError:
             return NO_EPOCH
         epochs = [p.coordinator_epoch for p in producers if p.producer_id == producer_id]

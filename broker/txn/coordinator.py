@@ -23,18 +23,16 @@ from odradek.broker.coordination.state_partition import StatePartitions
 from odradek.broker.env import Clock
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.txn import explain, state, store
+from odradek.broker.txn.background import Background
 from odradek.broker.txn.config import TransactionConfig
 from odradek.broker.txn.events import (
     Event,
     Request,
     add_event,
-    disconnect_event,
     end_event,
     init_event,
 )
-from odradek.broker.txn.expiry import abort_timed_out, remove_expired
-from odradek.broker.txn.finish import Finisher
-from odradek.broker.txn.ledger import Ledger, insist
+from odradek.broker.txn.ledger import Ledger
 from odradek.broker.txn.markers import MarkerSender
 from odradek.broker.txn.narrator import Kind, Narrator
 from odradek.broker.txn.presence import Presence, Seat
@@ -76,7 +74,6 @@ class TransactionCoordinator:
         *,
         state_partitions: StatePartitions,
         producer_ids: ProducerIds,
-        markers: MarkerSender,
         clock: Clock,
         config: TransactionConfig,
         reached: Callable[[str], None] = lambda point: None,
@@ -87,22 +84,27 @@ class TransactionCoordinator:
         self._config = config
         self._narrator = Narrator()
         self._ledger = Ledger(state_partitions, clock, config, self._finish_soon)
-        self._finisher = Finisher(self._ledger, markers, clock, self._narrator)
         self._steps = Steps(self._ledger, producer_ids, clock, config, self._narrator, reached)
         self._presence = Presence(self._producer_has_gone)
-        self._nursery: trio.Nursery | None = None
+        self._background: Background | None = None
 
     # Life
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Finish, time out and expire transactions until cancelled. Start this before `load`."""
+    async def run(
+        self,
+        sender: MarkerSender,
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Finish, time out and expire transactions until cancelled. Start this before `load`.
+
+        `sender` takes markers to the leaders of partitions.
+        """
         try:
             async with trio.open_nursery() as nursery:
-                self._finisher.use(nursery)
-                nursery.start_soon(self._narrator.run)
-                nursery.start_soon(abort_timed_out, self._ledger, self._time_out)
-                nursery.start_soon(remove_expired, self._ledger, self._clock)
-                self._nursery = nursery
+                self._background = Background(
+                    nursery, self._ledger, self._steps, sender, self._clock, self._narrator
+                )
                 task_status.started()
                 await trio.sleep_forever()
         finally:
@@ -384,21 +386,11 @@ class TransactionCoordinator:
             )
             raise KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT, message)
 
-    # Finishing
+    # Background
 
     def _finish_soon(self, entry: Entry) -> None:
-        assert self._nursery is not None, "TransactionCoordinator.run has not been started"
-        self._nursery.start_soon(self._finisher.finish, entry)
-
-    # Ending what its producer does not end
-
-    async def _time_out(self, entry: Entry) -> None:
-        """Abort a transaction that is open for too long. Raises KafkaError: the log refused."""
-
-        def event() -> Event | None:
-            return Event.FENCE if entry.timeout_at <= trio.current_time() else None
-
-        await self._steps.fence(entry, event, BumpCause.TIMEOUT, None)
+        assert self._background is not None, "TransactionCoordinator.run has not been started"
+        self._background.finish(entry)
 
     def _producer_has_gone(
         self, transactional_id: str, producer: ProducerIdAndEpoch, client: ClientIdentity
@@ -407,20 +399,8 @@ class TransactionCoordinator:
             entry = self._ledger.find(transactional_id)
         except KafkaError:  # it is not coordinated here any more
             return
-        if entry is not None and self._nursery is not None:
-            self._nursery.start_soon(self._abort_disconnected, entry, producer, client)
-
-    async def _abort_disconnected(
-        self, entry: Entry, producer: ProducerIdAndEpoch, client: ClientIdentity
-    ) -> None:
-        def event() -> Event:
-            return disconnect_event(entry.transaction, producer)
-
-        async def attempt() -> None:
-            await self._steps.fence(entry, event, BumpCause.DISCONNECTED, client)
-
-        with entry.tenure.bound():
-            await insist(attempt)
+        if entry is not None and self._background is not None:
+            self._background.abort_disconnected(entry, producer, client)
 
 
 def _cause_of(event: Event, by_administrator: bool) -> BumpCause:

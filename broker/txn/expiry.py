@@ -6,7 +6,7 @@ is aborted when its time is over.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -17,8 +17,9 @@ from odradek.broker.txn import state
 from odradek.broker.txn.events import Event, Request
 from odradek.broker.txn.ledger import RETRY_LAST_S, Ledger, insist
 from odradek.broker.txn.moves import Move
+from odradek.broker.txn.steps import Steps
 from odradek.broker.txn.tenure import Entry, Tenure
-from odradek.broker.txn.transaction import Transaction
+from odradek.broker.txn.transaction import BumpCause, Transaction
 from odradek.protocol.errors import KafkaError
 
 TOMBSTONES_PER_BATCH_MAX: Final = 500
@@ -31,21 +32,24 @@ NAMED_MAX: Final = 5
 log = logging.getLogger("odradek.txn")
 
 
-async def abort_timed_out(ledger: Ledger, time_out: Callable[[Entry], Awaitable[None]]) -> None:
-    """Have each transaction whose time is over aborted; again, where that raises KafkaError."""
-
-    async def abort(entry: Entry) -> None:
-        with entry.tenure.bound():
-            await insist(lambda: time_out(entry))
-
+async def abort_timed_out(ledger: Ledger, steps: Steps) -> None:
+    """Abort each transaction whose time is over, and retry where the log refuses."""
     async with trio.open_nursery() as nursery:
         while True:
             for entry in await ledger.timeouts.wait():
-                nursery.start_soon(abort, entry)
+                nursery.start_soon(_time_out, entry, steps)
+
+
+async def _time_out(entry: Entry, steps: Steps) -> None:
+    def event() -> Event | None:
+        return Event.FENCE if entry.timeout_at <= trio.current_time() else None
+
+    with entry.tenure.bound():
+        await insist(lambda: steps.fence(entry, event, BumpCause.TIMEOUT, None))
 
 
 async def remove_expired(ledger: Ledger, clock: Clock) -> None:
-    """Bury the ids that were idle for transactional.id.expiration.ms."""
+    """Remove the ids that were idle for transactional.id.expiration.ms."""
     async with trio.open_nursery() as nursery:
         while True:
             by_tenure: dict[Tenure, list[Entry]] = {}

@@ -19,7 +19,6 @@ written by one.
 """
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -47,16 +46,18 @@ NAMED_MAX: Final = 20
 
 class Finisher:
     def __init__(
-        self, ledger: Ledger, sender: MarkerSender, clock: Clock, narrator: Narrator
+        self,
+        ledger: Ledger,
+        sender: MarkerSender,
+        clock: Clock,
+        narrator: Narrator,
+        nursery: trio.Nursery,
     ) -> None:
         self._ledger = ledger
         self._sender = sender
-        self._markers = Markers(sender, self._tell_late)
+        self._markers = Markers(sender, narrator, nursery)
         self._clock = clock
         self._narrator = narrator
-
-    def use(self, nursery: trio.Nursery) -> None:
-        self._markers.use(nursery)
 
     async def finish(self, entry: Entry) -> None:
         """Return when `entry` is complete, or its tenure has ended."""
@@ -68,7 +69,7 @@ class Finisher:
                 for partition in sorted(debt.fenced):
                     await self._outbid(debt, partition)
                 if debt.fenced:
-                    self._tell_late(debt, sorted(debt.fenced))
+                    self._markers.log_late(debt, sorted(debt.fenced))
                     await trio.sleep(BACKOFF_LAST_S)
             self._tell_overtaken(debt)
             await insist(lambda: self._complete(entry))
@@ -86,17 +87,6 @@ class Finisher:
         if not again.fenced:
             debt.fenced.discard(partition)
             debt.owed.discard(partition)
-
-    def _tell_late(self, debt: Debt, partitions: Sequence[TopicPartition]) -> None:
-        """Lines about one topic stand for each other, whoever's markers wait for it."""
-        end = "a commit" if debt.committed else "an abort"
-        for partition in partitions:
-            why = debt.trouble.get(partition, "it knows of a newer coordinator")
-            line = (
-                f"{partition} does not take the marker of {debt.transactional_id!r}, {end}: {why}; "
-                f"it is tried again, and until then readers of the partition wait"
-            )
-            self._narrator.say(Kind.MARKER_LATE, partition.topic, line, level=logging.WARNING)
 
     def _tell_outbid(self, debt: Debt, partition: TopicPartition, known: int) -> None:
         self._narrator.say(

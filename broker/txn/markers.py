@@ -24,13 +24,14 @@ What a partition may answer (Kafka's classes):
 
 import logging
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import trio
 
 from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.txn.narrator import Kind, Narrator
 from odradek.protocol.apis.txn import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -108,21 +109,13 @@ class _Queue:
 
 
 class Markers:
-    """`late` is told which partitions have refused for a while to take the marker of a debt."""
+    """Requests are sent from `nursery`, in which, or within which, `deliver` is called."""
 
-    def __init__(
-        self,
-        sender: MarkerSender,
-        late: Callable[[Debt, Sequence[TopicPartition]], None] = lambda debt, partitions: None,
-    ) -> None:
+    def __init__(self, sender: MarkerSender, narrator: Narrator, nursery: trio.Nursery) -> None:
         self._sender = sender
-        self._late = late
-        self._queues: defaultdict[int, _Queue] = defaultdict(_Queue)
-        self._nursery: trio.Nursery | None = None
-
-    def use(self, nursery: trio.Nursery) -> None:
-        """Send requests from `nursery`, in which, or within which, `deliver` is called."""
+        self._narrator = narrator
         self._nursery = nursery
+        self._queues: defaultdict[int, _Queue] = defaultdict(_Queue)
 
     async def deliver(self, debt: Debt) -> None:
         """Return when `debt` owes nothing, but to partitions that have fenced it."""
@@ -156,7 +149,7 @@ class Markers:
         self, debt: Debt, partitions: list[TopicPartition], backoff_s: float
     ) -> None:
         if backoff_s >= BACKOFF_LAST_S:
-            self._late(debt, partitions)
+            self.log_late(debt, partitions)
         await trio.sleep(backoff_s)
 
     def _route(
@@ -188,7 +181,6 @@ class Markers:
             queue = self._queues[leader]
             queue.parcels.append(parcel)
             if queue.in_flight < REQUESTS_IN_FLIGHT_MAX:
-                assert self._nursery is not None, "Markers.use has not been called"
                 queue.in_flight += 1
                 self._nursery.start_soon(self._carry, leader, queue)
             try:
@@ -214,6 +206,17 @@ class Markers:
                     parcel.answered.set()
         finally:
             queue.in_flight -= 1
+
+    def log_late(self, debt: Debt, partitions: Sequence[TopicPartition]) -> None:
+        """Log which partitions refuse a marker. Lines about a topic stand for each other."""
+        end = "a commit" if debt.committed else "an abort"
+        for partition in partitions:
+            why = debt.trouble.get(partition, "it knows of a newer coordinator")
+            line = (
+                f"{partition} does not take the marker of {debt.transactional_id!r}, {end}: {why}; "
+                f"it is tried again, and until then readers of the partition wait"
+            )
+            self._narrator.say(Kind.MARKER_LATE, partition.topic, line, level=logging.WARNING)
 
 
 def _take(queue: _Queue) -> list[_Parcel]:

@@ -8,6 +8,7 @@ import trio.testing
 
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.txn.markers import Debt, Markers
+from odradek.broker.txn.narrator import Narrator
 from odradek.protocol.apis.txn import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -49,9 +50,7 @@ def leaders() -> FakeMarkers:
 
 @pytest.fixture
 async def markers(leaders: FakeMarkers, nursery: trio.Nursery) -> Markers:
-    markers = Markers(leaders)
-    markers.use(nursery)
-    return markers
+    return Markers(leaders, Narrator(), nursery)
 
 
 def once(code: ErrorCode, partition: TopicPartition | None = None) -> "AnswerOnce":

@@ -214,7 +214,6 @@ class World:
         self.coordinator = TransactionCoordinator(
             state_partitions=self.partitions,
             producer_ids=ProducerIds(self.meta),
-            markers=self.markers,
             clock=self.clock,
             config=self.config,
         )
@@ -223,7 +222,7 @@ class World:
     async def _run(self, task_status: trio.TaskStatus[trio.CancelScope]) -> None:
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
-                await nursery.start(self.coordinator.run)
+                await nursery.start(self.coordinator.run, self.markers)
                 task_status.started(scope)
 
     def stop(self) -> None:

@@ -1,0 +1,59 @@
+"""What a transaction coordinator does on its own while it runs.
+
+`Background` is made when the coordinator starts to run, in that nursery: no task outlives it.
+"""
+
+import trio
+
+from odradek.broker.env import Clock
+from odradek.broker.txn.events import Event, disconnect_event
+from odradek.broker.txn.expiry import abort_timed_out, remove_expired
+from odradek.broker.txn.finish import Finisher
+from odradek.broker.txn.ledger import Ledger, insist
+from odradek.broker.txn.markers import MarkerSender
+from odradek.broker.txn.narrator import Narrator
+from odradek.broker.txn.steps import Steps
+from odradek.broker.txn.tenure import Entry
+from odradek.broker.txn.transaction import BumpCause, ClientIdentity, ProducerIdAndEpoch
+
+
+class Background:
+    """Time-outs, expiry and withheld log lines from the start; the rest when it is asked for."""
+
+    def __init__(
+        self,
+        nursery: trio.Nursery,
+        ledger: Ledger,
+        steps: Steps,
+        sender: MarkerSender,
+        clock: Clock,
+        narrator: Narrator,
+    ) -> None:
+        self._nursery = nursery
+        self._steps = steps
+        self._finisher = Finisher(ledger, sender, clock, narrator, nursery)
+        nursery.start_soon(narrator.run)
+        nursery.start_soon(abort_timed_out, ledger, steps)
+        nursery.start_soon(remove_expired, ledger, clock)
+
+    def finish(self, entry: Entry) -> None:
+        """Write the markers of a decided transaction, and then that it is complete."""
+        self._nursery.start_soon(self._finisher.finish, entry)
+
+    def abort_disconnected(
+        self, entry: Entry, producer: ProducerIdAndEpoch, client: ClientIdentity
+    ) -> None:
+        """Abort the open transaction of a producer that has gone."""
+        self._nursery.start_soon(self._abort_disconnected, entry, producer, client)
+
+    async def _abort_disconnected(
+        self, entry: Entry, producer: ProducerIdAndEpoch, client: ClientIdentity
+    ) -> None:
+        def event() -> Event:
+            return disconnect_event(entry.transaction, producer)
+
+        async def attempt() -> None:
+            await self._steps.fence(entry, event, BumpCause.DISCONNECTED, client)
+
+        with entry.tenure.bound():
+            await insist(attempt)
