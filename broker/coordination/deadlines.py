@@ -47,11 +47,10 @@ class Deadlines(Generic[T]):
             if self._heap[0][2] is thing:
                 self._sooner.set()
 
-    def keep(self, is_kept: Callable[[T], bool]) -> None:
-        """Forget every thing for which `is_kept` returns False."""
-        self._heap = [look for look in self._heap if is_kept(look[2])]
-        heapq.heapify(self._heap)
-        self._planned = {thing: due for thing, due in self._planned.items() if is_kept(thing)}
+    def forget(self, thing: T) -> None:
+        """Stop watching `thing`, and let go of it before long."""
+        if self._planned.pop(thing, None) is not None:
+            self._drop_what_is_left_behind()
 
     async def wait(self) -> list[T]:
         """Wait until something is due. Return everything that is, and stop watching it.
@@ -67,6 +66,9 @@ class Deadlines(Generic[T]):
     def _plan(self, thing: T, due: float) -> None:
         self._planned[thing] = due
         heapq.heappush(self._heap, (due, next(self._sequence), thing))
+        self._drop_what_is_left_behind()
+
+    def _drop_what_is_left_behind(self) -> None:
         if len(self._heap) > 2 * len(self._planned) + LEFT_BEHIND_MAX:
             self._heap = [look for look in self._heap if self._planned.get(look[2]) == look[0]]
             heapq.heapify(self._heap)
@@ -77,7 +79,7 @@ class Deadlines(Generic[T]):
         while self._heap and self._heap[0][0] <= now:
             look, _, thing = heapq.heappop(self._heap)
             if self._planned.get(thing) != look:
-                continue  # an earlier look was planned since
+                continue  # it was forgotten, or an earlier look was planned since
             del self._planned[thing]
             actual = self._due_at(thing)
             if actual <= now:

@@ -1,4 +1,4 @@
-"""All groups of this broker: who asks is led to the right group, and what a group keeps is bounded.
+"""All groups of this broker: requests go to the right group, and what a group keeps is bounded.
 
 A group belongs to the partition of `__consumer_offsets` that its id hashes to, and so to the broker
 that leads it. Every operation is: check, step, append, apply once durable, answer. The checks raise
@@ -16,6 +16,7 @@ from typing import Final, NoReturn
 import trio
 
 from odradek.broker.coordination.state_partition import StatePartitions
+from odradek.broker.coordination.tenure import Tenures
 from odradek.broker.env import Clock
 from odradek.broker.group.expiry import expired_entries
 from odradek.broker.group.limits import (
@@ -42,7 +43,6 @@ from odradek.broker.group.requests import (
     Synced,
     Syncing,
 )
-from odradek.broker.group.shard import Shard
 from odradek.broker.group.state import Event, step
 from odradek.broker.group.store import (
     NO_EXPIRY,
@@ -51,18 +51,16 @@ from odradek.broker.group.store import (
     OffsetEntry,
     StoredOffset,
 )
+from odradek.broker.group.tenure import GroupTenure
 from odradek.broker.group.timers import call_when_due, new_timers
 from odradek.broker.settings import INT64_MAX
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.turns import Turns
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.state_topics import state_partition
+from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC
 
 DELETE_STEPS: Final = 4
 """What deleting one group costs, in steps of a turn."""
-
-LOADED_AT_ONCE: Final = 2
-"""Partitions: one may wait for the disk while the other is decoded."""
 
 log: Final = logging.getLogger(__name__)
 
@@ -78,48 +76,43 @@ class GroupCoordinator:
     ) -> None:
         self._config = config
         self._clock = clock
-        self._state_partitions = state_partitions
-        self._shards: dict[int, Shard] = {}
-        self._loading = trio.CapacityLimiter(LOADED_AT_ONCE)
         self._timers = new_timers()
-        self._around = Surroundings(timers=self._timers, clock=clock, rng=rng, config=config)
+        around = Surroundings(timers=self._timers, clock=clock, rng=rng, config=config)
+        self._tenures: Final[Tenures[GroupTenure]] = Tenures(
+            CONSUMER_OFFSETS_TOPIC,
+            config.offsets_topic_num_partitions,
+            state_partitions,
+            lambda partition, name: GroupTenure(partition, name, around),
+        )
 
     # the life of a coordinator
 
     async def load(self, partition_index: int) -> None:
-        """Take over the groups of a partition of `__consumer_offsets`. Raises KafkaError."""
-        partition = self._state_partitions.get(partition_index)
-        self.unload(partition_index)
-        shard = self._shards[partition_index] = Shard(partition_index, partition, self._around)
-        try:
-            async with self._loading:
-                await shard.load()
-        except BaseException:
-            if self._shards.get(partition_index) is shard:
-                del self._shards[partition_index]
-            raise
+        """Take over the groups of a partition of `__consumer_offsets`: see `Tenures.load`."""
+        await self._tenures.load(partition_index, GroupTenure.read)
 
     def unload(self, partition_index: int) -> None:
-        """Another broker leads the partition: whoever waits is told to look for it."""
-        shard = self._shards.pop(partition_index, None)
-        if shard is not None:
-            shard.unload()
+        """Answer every waiting request with NOT_COORDINATOR: another broker leads the partition."""
+        self._tenures.unload(partition_index)
 
     async def run(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> NoReturn:
-        """Keep the deadlines of members and rebalances, and let old offsets expire."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(call_when_due, self._timers)
-            task_status.started()
-            while True:
-                await trio.sleep(self._config.offsets_retention_check_interval_ms / 1000)
-                await self.expire_offsets()
+        """Keep the deadlines of members and rebalances, and expire offsets, until cancelled."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(call_when_due, self._timers)
+                task_status.started()
+                while True:
+                    await trio.sleep(self._config.offsets_retention_check_interval_ms / 1000)
+                    await self.expire_offsets()
+        finally:
+            self._tenures.unload_all()
         raise AssertionError("the loop above ends only by cancellation")
 
     def partition_for(self, group_id: str) -> int:
         """The partition of `__consumer_offsets` that keeps `group_id`."""
-        return state_partition(group_id, self._config.offsets_topic_num_partitions)
+        return self._tenures.index_of(group_id)
 
     # membership
 
@@ -134,8 +127,8 @@ class GroupCoordinator:
                 f"a session timeout is from {low} to {high} ms, not {joining.session_timeout_ms}",
             )
         _check_joining(joining)
-        shard = self._shard(joining.group_id)
-        live = shard.groups.get(joining.group_id)
+        tenure = self._tenure_of(joining.group_id)
+        live = tenure.groups.get(joining.group_id)
         if live is not None:
             self._check_membership(joining)
             return await live.join(joining)
@@ -143,32 +136,32 @@ class GroupCoordinator:
             raise _unknown_member(joining.group_id)
         self._check_membership(joining)
         self._check_one_more_group()
-        live = shard.group(joining.group_id)
+        live = tenure.group(joining.group_id)
         try:
             return await live.join(joining)
         finally:
-            shard.discard_if_blank(live)
+            tenure.discard_if_blank(live)
 
     async def sync_group(self, syncing: Syncing) -> Synced:
         return await self._live_group(syncing.group_id).sync(syncing)
 
     def heartbeat(self, group_id: str, claim: Claim) -> None:
-        """Answers well while the group is being loaded: the member shall just go on."""
+        """Succeed while the group is being loaded, so that its members go on."""
         _check_named(group_id)
-        shard = self._shards.get(self.partition_for(group_id))
-        if shard is None or not shard.is_loading:
+        tenure = self._tenures.get(self.partition_for(group_id))
+        if tenure is None or tenure.is_loaded:
             self._live_group(group_id).heartbeat(claim)
 
     async def leave_group(self, group_id: str, leaving: Sequence[Claim]) -> list[ErrorCode]:
         _check_named(group_id)
-        live = self._shard(group_id).groups.get(group_id)
+        live = self._tenure_of(group_id).groups.get(group_id)
         if live is None:
             return [ErrorCode.UNKNOWN_MEMBER_ID] * len(leaving)
         return await live.leave(leaving)
 
     def _live_group(self, group_id: str) -> LiveGroup:
         _check_named(group_id)
-        live = self._shard(group_id).groups.get(group_id)
+        live = self._tenure_of(group_id).groups.get(group_id)
         if live is None:
             raise _unknown_member(group_id)
         return live
@@ -177,16 +170,19 @@ class GroupCoordinator:
 
     def describe_group(self, group_id: str) -> Group:
         """Raises KafkaError: GROUP_ID_NOT_FOUND, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS."""
-        live = self._shard(group_id).groups.get(group_id)
+        live = self._tenure_of(group_id).groups.get(group_id)
         if live is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         return live.group
 
     def list_groups(self) -> list[Group]:
         """Raises COORDINATOR_LOAD_IN_PROGRESS while any partition is being read."""
-        for shard in self._shards.values():
-            shard.check_is_loaded()
-        return [live.group for shard in self._shards.values() for live in shard.groups.values()]
+        if self._tenures.is_loading:
+            raise KafkaError(
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+                f"a partition of {CONSUMER_OFFSETS_TOPIC} is being read",
+            )
+        return [live.group for tenure in self._tenures for live in tenure.groups.values()]
 
     async def delete_groups(self, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
         """Remove groups that have no members, with their offsets; what became of each."""
@@ -205,20 +201,20 @@ class GroupCoordinator:
 
     async def _delete_group(self, group_id: str) -> None:
         step(self.describe_group(group_id).state, Event.DELETE)
-        shard = self._shard(group_id)
-        offsets = shard.offsets
+        tenure = self._tenure_of(group_id)
+        offsets = tenure.offsets
         partitions = {partition: None for partition, _ in offsets.all_stored(group_id)}
         partitions.update(dict.fromkeys(offsets.all_unstable(group_id)))
         tombstones: list[Entry] = [OffsetEntry(group_id, each, None) for each in partitions]
-        await shard.flushed(shard.append([*tombstones, GroupEntry(group_id, None)]))
+        await tenure.flushed(tenure.append([*tombstones, GroupEntry(group_id, None)]))
 
     async def forget_topic(self, topic: str) -> None:
         """Remove every group's offsets of a topic that has been deleted. Raises KafkaError."""
-        for shard in list(self._shards.values()):
-            found = shard.offsets.partitions_of_topic(topic)
+        for tenure in self._tenures:
+            found = tenure.offsets.partitions_of_topic(topic)
             if found:
                 tombstones = [OffsetEntry(group_id, each, None) for group_id, each in found]
-                await shard.flushed(shard.append(tombstones))
+                await tenure.flushed(tenure.append(tombstones))
 
     # offsets
 
@@ -229,11 +225,11 @@ class GroupCoordinator:
         there is named, UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_INSTANCE_ID,
         REBALANCE_IN_PROGRESS.
         """
-        shard = self._check_commit(committing, in_transaction=False)
+        tenure = self._check_commit(committing, in_transaction=False)
         results, entries = self._entries_of(committing)
         if entries:
-            self._check_offsets_fit(shard, entries, in_transaction=False)
-            await shard.flushed(shard.append(entries))
+            self._check_offsets_fit(tenure, entries, in_transaction=False)
+            await tenure.flushed(tenure.append(entries))
         return results
 
     async def commit_transaction_offsets(
@@ -251,17 +247,17 @@ class GroupCoordinator:
         INVALID_TXN_STATE.
         """
         _check_named(committing.group_id)
-        shard = self._check_commit(committing, in_transaction=True)
+        tenure = self._check_commit(committing, in_transaction=True)
         results, entries = self._entries_of(committing)
         if entries:
-            self._check_offsets_fit(shard, entries, in_transaction=True)
-            next_offset = shard.append_in_transaction(
+            self._check_offsets_fit(tenure, entries, in_transaction=True)
+            next_offset = tenure.append_in_transaction(
                 entries,
                 producer_id=producer_id,
                 producer_epoch=producer_epoch,
                 verified_after=verified_after,
             )
-            await shard.flushed(next_offset)
+            await tenure.flushed(next_offset)
         return results
 
     def marker_written(
@@ -270,15 +266,15 @@ class GroupCoordinator:
         """A marker was just appended to the partition: in the same step, so that markers and
         offsets take effect in log order. A partition that is not here finds it in its log.
         """
-        shard = self._shards.get(partition_index)
-        if shard is not None:
-            shard.marker_written(producer_id, committed=committed, marker_offset=marker_offset)
+        tenure = self._tenures.get(partition_index)
+        if tenure is not None:
+            tenure.marker_written(producer_id, committed=committed, marker_offset=marker_offset)
 
     def markers_durable(self, partition_index: int, next_offset: int) -> None:
         """The markers below `next_offset` are durable, and not yet acknowledged (KAFKA-17507)."""
-        shard = self._shards.get(partition_index)
-        if shard is not None:
-            shard.durable_below(next_offset)
+        tenure = self._tenures.get(partition_index)
+        if tenure is not None:
+            tenure.durable_below(next_offset)
 
     def fetch_offsets(
         self,
@@ -292,7 +288,7 @@ class GroupCoordinator:
         With `require_stable` a partition whose offset an open transaction may change has the error
         UNSTABLE_OFFSET_COMMIT (KIP-447). Raises NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
         """
-        offsets = self._shard(group_id).offsets
+        offsets = self._tenure_of(group_id).offsets
         if partitions is None:
             partitions = _known(offsets, group_id, require_stable=require_stable)
         return {
@@ -309,7 +305,7 @@ class GroupCoordinator:
         turns: Turns,
     ) -> dict[TopicPartition, FetchedOffset]:
         """Return what `fetch_offsets` does, as of one moment, and let others run meanwhile."""
-        offsets = self._shard(group_id).offsets.of_group(group_id)
+        offsets = self._tenure_of(group_id).offsets.of_group(group_id)
         if partitions is None:
             partitions = _known(offsets, group_id, require_stable=require_stable)
         fetched = {}
@@ -322,34 +318,34 @@ class GroupCoordinator:
 
     def offset_count(self, group_id: str) -> int:
         """Return how many offsets `fetch_offsets` of the whole group would find, at most."""
-        return self._shard(group_id).offsets.count(group_id)
+        return self._tenure_of(group_id).offsets.count(group_id)
 
     async def expire_offsets(self) -> None:
-        """Remove offsets nobody wants any more, and groups of which nothing is left."""
-        for shard in list(self._shards.values()):
+        """Remove expired offsets, and groups of which nothing is left."""
+        for tenure in self._tenures:
             await trio.lowlevel.checkpoint()
-            if shard.is_loading:
+            if not tenure.is_loaded:
                 continue
             now_ms = self._clock.wall_ms()
             entries = [
                 entry
-                for live in shard.groups.values()
+                for live in tenure.groups.values()
                 for entry in expired_entries(
                     live.group,
-                    shard.offsets,
+                    tenure.offsets,
                     now_ms=now_ms,
                     retention_ms=self._config.offsets_retention_ms,
                 )
             ]
             try:
                 if entries:
-                    await shard.flushed(shard.append(entries))
+                    await tenure.flushed(tenure.append(entries))
             except KafkaError as error:
                 log.warning("expired offsets were not removed, which is tried again: %s", error)
 
-    def _check_commit(self, committing: Committing, *, in_transaction: bool) -> Shard:
-        shard = self._shard(committing.group_id)
-        live = shard.groups.get(committing.group_id)
+    def _check_commit(self, committing: Committing, *, in_transaction: bool) -> GroupTenure:
+        tenure = self._tenure_of(committing.group_id)
+        live = tenure.groups.get(committing.group_id)
         if live is not None:
             live.check_commit(committing.claim, in_transaction=in_transaction)
         elif committing.claim.generation_id >= 0:
@@ -358,7 +354,7 @@ class GroupCoordinator:
             )
         else:
             self._check_one_more_group()
-        return shard
+        return tenure
 
     def _entries_of(
         self, committing: Committing
@@ -378,26 +374,19 @@ class GroupCoordinator:
 
     # bounds
 
-    def _shard(self, group_id: str) -> Shard:
+    def _tenure_of(self, group_id: str) -> GroupTenure:
         if len(group_id.encode()) > GROUP_ID_MAX_BYTES:
             raise KafkaError(
                 ErrorCode.INVALID_GROUP_ID, f"a group id has up to {GROUP_ID_MAX_BYTES} bytes"
             )
-        index = self.partition_for(group_id)
-        shard = self._shards.get(index)
-        if shard is None:
-            raise KafkaError(
-                ErrorCode.NOT_COORDINATOR, f"partition {index} of __consumer_offsets is not here"
-            )
-        shard.check_is_loaded()
-        return shard
+        return self._tenures.find(group_id)
 
     def _check_one_more_group(self) -> None:
-        if sum(len(shard.groups) for shard in self._shards.values()) >= GROUPS_MAX:
+        if sum(len(tenure.groups) for tenure in self._tenures) >= GROUPS_MAX:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"there are {GROUPS_MAX} groups already")
 
     def _check_membership(self, joining: Joining) -> None:
-        taken = sum(shard.membership_bytes for shard in self._shards.values())
+        taken = sum(tenure.membership_bytes for tenure in self._tenures)
         if not joining.member_id and taken > MEMBERSHIP_MAX_BYTES:
             raise KafkaError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -405,12 +394,12 @@ class GroupCoordinator:
             )
 
     def _check_offsets_fit(
-        self, shard: Shard, entries: Sequence[OffsetEntry], *, in_transaction: bool
+        self, tenure: GroupTenure, entries: Sequence[OffsetEntry], *, in_transaction: bool
     ) -> None:
         """What replaces a stored offset is let through, so that consumers in their stride go on."""
-        taken = sum(each.offsets.size_bytes for each in self._shards.values())
+        taken = sum(each.offsets.size_bytes for each in self._tenures)
         takes_more = in_transaction or any(
-            shard.offsets.stored(entry.group_id, entry.partition) is None for entry in entries
+            tenure.offsets.stored(entry.group_id, entry.partition) is None for entry in entries
         )
         if taken > OFFSETS_MAX_BYTES and takes_more:
             raise KafkaError(

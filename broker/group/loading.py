@@ -57,10 +57,10 @@ Found = dict[str, tuple[Group | None, int]]
 class Replay:
     """One partition being read: `offsets` is filled, `groups` has what the log says of groups."""
 
-    def __init__(self, offsets: Offsets, index: int) -> None:
+    def __init__(self, offsets: Offsets, name: str) -> None:
         self.groups: Found = {}
         self._offsets = offsets
-        self._index = index
+        self._partition_name = name
         self._newest: dict[bytes, tuple[int, bytes]] = {}
         self._names: dict[bytes, str] = {}
         self._topic_ids: dict[bytes, UUID] = {}
@@ -115,7 +115,7 @@ class Replay:
         try:
             return read_entry(Record(key=key, value=value))
         except ProtocolError as error:
-            log.error("partition %d, offset %d: %s", self._index, offset, error)
+            log.error("%s, offset %d: %s", self._partition_name, offset, error)
             return None
 
     def _place_of(self, key: bytes) -> tuple[str, TopicPartition] | None:

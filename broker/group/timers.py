@@ -31,7 +31,8 @@ class Timer:
 
     def stop(self) -> None:
         self.due_at = inf
-        self._call = None  # the heap may hold a stopped timer for long: let it not hold the group
+        self._call = None
+        self._deadlines.forget(self)
 
     def call_if_due(self) -> None:
         """Make the call, unless the timer was stopped or restarted meanwhile."""

@@ -18,7 +18,7 @@ from odradek.broker.txn.events import Event, Request
 from odradek.broker.txn.ledger import RETRY_LAST_S, Ledger, insist
 from odradek.broker.txn.moves import Move
 from odradek.broker.txn.steps import Steps
-from odradek.broker.txn.tenure import Entry, Tenure
+from odradek.broker.txn.tenure import Entry, TransactionTenure
 from odradek.broker.txn.transaction import BumpCause, Transaction
 from odradek.protocol.errors import KafkaError
 
@@ -52,14 +52,16 @@ async def remove_expired(ledger: Ledger, clock: Clock) -> None:
     """Remove the ids that were idle for transactional.id.expiration.ms."""
     async with trio.open_nursery() as nursery:
         while True:
-            by_tenure: dict[Tenure, list[Entry]] = {}
+            by_tenure: dict[TransactionTenure, list[Entry]] = {}
             for entry in await ledger.expirations.wait():
                 by_tenure.setdefault(entry.tenure, []).append(entry)
             for tenure, entries in by_tenure.items():
                 nursery.start_soon(_remove, ledger, clock, tenure, entries)
 
 
-async def _remove(ledger: Ledger, clock: Clock, tenure: Tenure, entries: list[Entry]) -> None:
+async def _remove(
+    ledger: Ledger, clock: Clock, tenure: TransactionTenure, entries: list[Entry]
+) -> None:
     with tenure.bound():
         for batch in _batches(entries):
             buried = [pair for entry in batch if (pair := _dead(entry, clock.wall_ms()))]

@@ -95,6 +95,24 @@ async def test_what_is_forgotten_is_never_due() -> None:
     now = trio.current_time()
     kept, forgotten = Thing(now + 2), Thing(now + 1)
     watched = deadlines(kept, forgotten)
-    watched.keep(lambda thing: thing is kept)
-    assert len(watched) == 1
+    watched.forget(forgotten)
     assert await watched.wait() == [kept]
+    assert len(watched) == 0
+
+
+async def test_what_is_forgotten_can_be_watched_again() -> None:
+    now = trio.current_time()
+    thing, last = Thing(now + 1), Thing(now + 2)
+    watched = deadlines(thing, last)
+    watched.forget(thing)
+    watched.watch(thing)
+    assert await watched.wait() == [thing]
+    assert await watched.wait() == [last]
+
+
+async def test_what_is_forgotten_does_not_stay_in_memory() -> None:
+    things = [Thing(1000 + number) for number in range(1000)]
+    watched = deadlines(*things)
+    for thing in things:
+        watched.forget(thing)
+    assert len(watched) < 100

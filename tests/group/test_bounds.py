@@ -169,19 +169,19 @@ async def test_a_rebalance_timeout_of_nothing_does_not_make_the_broker_spin(worl
 
 
 async def test_what_is_counted_is_given_back(world: World) -> None:
-    (shard,) = world.groups._shards.values()
+    (tenure,) = world.groups._tenures
     members = [world.member(name) for name in "abc"]
     async with trio.open_nursery() as nursery:
         for member in members:
             nursery.start_soon(member.live, 5)
-    assert shard.membership_bytes == world.groups.describe_group(GROUP).size_bytes
+    assert tenure.membership_bytes == world.groups.describe_group(GROUP).size_bytes
     for member in members:
         await member.leave()
-    assert shard.membership_bytes == 0
+    assert tenure.membership_bytes == 0
     await world.commit({P0: 1, P1: 2}, metadata="x")
     await world.commit_in_transaction({P0: 5})
     await world.commit_in_transaction({P0: 6}, producer_id=2)
     await world.end_transaction(committed=True)
     await world.end_transaction(committed=False, producer_id=2)
     await world.groups.delete_groups([GROUP])
-    assert shard.offsets.size_bytes == 0
+    assert tenure.offsets.size_bytes == 0

@@ -131,7 +131,7 @@ async def test_many_tombstones_are_many_batches(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """KAFKA-13099."""
-    monkeypatch.setattr("odradek.broker.group.shard.BATCH_MAX_BYTES", 1000)
+    monkeypatch.setattr("odradek.broker.group.tenure.BATCH_MAX_BYTES", 1000)
     offsets = {TopicPartition("t", index): index for index in range(500)}
     await world.commit(offsets)
     batches = [header.size_bytes async for header, _ in world.log.batches()]

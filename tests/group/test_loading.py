@@ -118,7 +118,7 @@ async def replayed(*runs: bytes) -> Replay:
         for run in runs:
             yield run
 
-    replay = Replay(Offsets(), 0)
+    replay = Replay(Offsets(), "__consumer_offsets-0")
     await replay.read(each())
     return replay
 
@@ -165,7 +165,7 @@ def agree(value: bytes) -> None:
     if is_usual(value):
         key = write_entry(OffsetEntry("g", TopicPartition("t", 0), None), NOW_MS).key
         expected = read_entry(Record(key=key, value=value))
-        assert Replay(Offsets(), 0)._entry(key, value, 0) == expected
+        assert Replay(Offsets(), "__consumer_offsets-0")._entry(key, value, 0) == expected
 
 
 @given(stored)

@@ -179,6 +179,53 @@ async def test_whoever_waits_when_the_partition_goes_is_sent_away(world: World) 
     assert refused.value.code is ErrorCode.NOT_COORDINATOR
 
 
+async def test_loads_one_after_the_other_end_with_the_newest(world: World) -> None:
+    """KAFKA-15468, for groups: loading for an older epoch took the place of a newer one."""
+    await world.commit({P0: 1})
+    first = world.log
+    world.partitions.current[0] = world.log.hand_over()
+    await world.groups.load(0)
+    await world.commit({P0: 2})
+    world.partitions.current[0] = first
+    await world.groups.load(0)  # news of an older epoch comes late
+    assert world.stored() == {P0: 2}
+
+
+async def test_a_partition_unloaded_while_it_is_read_stays_unloaded(
+    world: World, nursery: trio.Nursery
+) -> None:
+    await world.commit({P0: 1})
+    world.partitions.current[0] = world.log.hand_over()
+    world.log.hold()
+    nursery.start_soon(world.groups.load, 0)
+    await trio.testing.wait_all_tasks_blocked()
+    world.groups.unload(0)
+    world.log.release()
+    await trio.testing.wait_all_tasks_blocked()
+    with pytest.raises(KafkaError) as refused:
+        world.fetch(P0)
+    assert refused.value.code is ErrorCode.NOT_COORDINATOR
+
+
+async def test_an_offset_that_waits_for_the_disk_when_the_partition_goes_is_not_answered_well(
+    world: World, nursery: trio.Nursery
+) -> None:
+    """Its successor may have cut it off the log."""
+    codes = []
+
+    async def commit_in_vain() -> None:
+        with pytest.raises(KafkaError) as refused:
+            await world.commit({P0: 1})
+        codes.append(refused.value.code)
+
+    world.log.hold()
+    nursery.start_soon(commit_in_vain)
+    await trio.testing.wait_all_tasks_blocked()
+    world.groups.unload(0)
+    await trio.testing.wait_all_tasks_blocked()
+    assert codes == [ErrorCode.NOT_COORDINATOR]
+
+
 async def test_records_of_other_kinds_and_damaged_ones_do_not_stop_a_load(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -7,7 +7,7 @@ from tests.planted.bug import Planted
 LEDGER: Final = "broker/txn/ledger.py"
 MARKERS: Final = "broker/txn/markers.py"
 EXPIRY: Final = "broker/txn/expiry.py"
-TENURE: Final = "broker/txn/tenure.py"
+TENURE: Final = "broker/coordination/tenure.py"
 PRODUCERS: Final = "broker/storage/producers.py"
 
 KNOWN: Final = "tests/txn/test_known_bugs.py::test_"
@@ -69,7 +69,7 @@ COMPLETION_BUGS: Final = (
     ),
     Planted(
         bug="KAFKA-15468",
-        file=LEDGER,
+        file=TENURE,
         old="if previous is not None and previous.coordinator_epoch > tenure.coordinator_epoch:",
         new="if False:",
         tests=(f"{KNOWN}loads_one_after_the_other_end_with_the_newest",),
@@ -126,11 +126,11 @@ COMPLETION_BUGS: Final = (
     ),
     Planted(
         bug="KAFKA-15784",
-        file="broker/group/shard.py",
+        file="broker/group/tenure.py",
         old="self.offsets.add_pending(producer_id, entry, appended.base_offset + place)\n",
         new="""\
 async def late(entry: OffsetEntry = entry, offset: int = place) -> None:
-                    await self._partition.flushed(appended.base_offset + offset + 1)
+                    await self.partition.flushed(appended.base_offset + offset + 1)
                     self.offsets.add_pending(producer_id, entry, appended.base_offset + offset)
 
                 trio.lowlevel.spawn_system_task(late)

@@ -367,7 +367,7 @@ async def test_memory_does_not_grow_with_transactions(world: World) -> None:
         await trio.sleep(90)
     ledger = world.coordinator._ledger
     assert len(ledger.timeouts) + len(ledger.expirations) <= 2
-    assert len(ledger._owners) == 1
+    assert len(ledger.tenure_of(ID).owners) == 1
 
 
 async def test_a_shorter_expiration_can_be_set(nursery: trio.Nursery) -> None:

@@ -1,11 +1,11 @@
-"""The groups of one partition of `__consumer_offsets`, and the way their records are written.
+"""The groups of one tenure, and the way their records are written: see `coordination/tenure.py`.
 
-Records are appended in the order in which they were decided and take effect, in that order, when
-they are durable: what is not on disk yet, markers of transactions included, is in `_unapplied`, so
-that it does not matter who is the first to hear of the disk. Only offsets inside a transaction are
-noted at once, as pending: nobody sees them before their marker, and a marker that overtook them
-would leave them pending for ever. Loading reads the log from its start and applies the same records
-in the same order, so what a restart finds is what was there.
+Records are appended in the order in which they were decided, and take effect in that order when
+they are durable. Until then they are in `_unapplied`, markers of transactions included, so that the
+waiters of the disk may wake in any order. Only offsets inside a transaction are noted at once, as
+pending: they are not visible before their marker, and a marker that overtook them would leave them
+pending for ever. Loading reads the log from its start and applies the same records in the same
+order, so a restart finds what was there.
 """
 
 import logging
@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, TypeVar
 import trio
 
 from odradek.broker.coordination.state_partition import StatePartition
+from odradek.broker.coordination.tenure import LOG_ERRORS, Tenure
 from odradek.broker.group.limits import BATCH_MAX_BYTES
 from odradek.broker.group.live import LiveGroup
 from odradek.broker.group.loading import Replay
@@ -33,18 +34,14 @@ log: Final = logging.getLogger(__name__)
 E = TypeVar("E", Entry, OffsetEntry)
 
 GROUPS_AT_A_TIME: Final = 500
-"""How many are made before others have their turn."""
+"""Groups that are made between two chances for other tasks to run."""
 
-LOG_ERRORS: Final[dict[ErrorCode, ErrorCode]] = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+APPEND_FAILED: Final = {
+    **LOG_ERRORS,
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
 }
+"""What a member gets when the log did not take a record; other codes stay as they are."""
 
 
 class Marker(NamedTuple):
@@ -54,18 +51,16 @@ class Marker(NamedTuple):
     committed: bool
 
 
-class Shard:
-    def __init__(self, index: int, partition: StatePartition, around: Surroundings) -> None:
-        self.index = index
-        self.groups: dict[str, LiveGroup] = {}
-        self.offsets = Offsets()
+class GroupTenure(Tenure):
+    def __init__(self, partition: StatePartition, name: str, around: Surroundings) -> None:
+        super().__init__(partition, name)
+        self.groups: Final[dict[str, LiveGroup]] = {}
+        self.offsets: Final = Offsets()
         self.membership_bytes = 0
-        self.is_loading = True
-        self._partition = partition
         self._around = around
         self._unapplied: deque[tuple[int, Entry | Marker]] = deque()
-        """Records that wait for the disk, by log offset; while the log is being read also those
-        that do not wait any more."""
+        """Records that wait for the disk, by log offset. While the log is being read, also those
+        that are durable already."""
         self._durable_below = 0
 
     def group(self, group_id: str) -> LiveGroup:
@@ -93,7 +88,7 @@ class Shard:
         next_offset = 0
         for chunk, records in self._batches(entries):
             with _as_the_coordinator_says():
-                appended = self._partition.append_records(records)
+                appended = self.partition.append_records(records)
             for place, entry in enumerate(chunk):
                 self._unapplied.append((appended.base_offset + place, entry))
             next_offset = appended.last_offset + 1
@@ -111,11 +106,11 @@ class Shard:
         next_offset = 0
         for chunk, records in self._batches(entries):
             with _as_the_coordinator_says():
-                appended = self._partition.append_records(
+                appended = self.partition.append_records(
                     records,
                     producer_id=producer_id,
                     producer_epoch=producer_epoch,
-                    base_sequence=0,  # as Kafka's coordinator, in every batch; nobody checks it
+                    base_sequence=0,  # as Kafka's coordinator, in every batch; no leader checks it
                     is_transactional=True,
                     verified_after=verified_after,
                 )
@@ -143,14 +138,10 @@ class Shard:
             yield chunk, records
 
     async def flushed(self, next_offset: int) -> None:
-        """Wait until what is below `next_offset` is durable, and see to it that it is visible.
-
-        That is done even if the client that asked for it has gone: nobody else would do it.
-        """
-        with trio.CancelScope(shield=True):
-            with _as_the_coordinator_says():
-                await self._partition.flushed(next_offset)
-            self.durable_below(next_offset)
+        """Wait until what is below `next_offset` is durable, and make it visible."""
+        with _as_the_coordinator_says():
+            await super().flushed(next_offset)
+        self.durable_below(next_offset)
 
     def marker_written(self, producer_id: int, *, committed: bool, marker_offset: int) -> None:
         """A marker was appended: once it is durable, what the producer has pending before it is
@@ -160,7 +151,7 @@ class Shard:
     def durable_below(self, next_offset: int) -> None:
         """What is below `next_offset` is durable, and takes effect."""
         self._durable_below = max(self._durable_below, next_offset)
-        if not self.is_loading:
+        if self.is_loaded:
             self._apply_below(next_offset)
 
     def _apply_below(self, next_offset: int) -> None:
@@ -181,7 +172,7 @@ class Shard:
         self.offsets.apply(entry, log_offset)
 
     def discard_if_blank(self, live: LiveGroup) -> None:
-        """Forget a group that somebody asked for and was refused."""
+        """Forget a group that was made for a request that was then refused."""
         group = live.group
         has_members = bool(group.members or group.promised)
         is_blank = group.state is GroupState.EMPTY and not has_members and not live.written
@@ -190,7 +181,7 @@ class Shard:
             del self.groups[group.group_id]
 
     def _bury(self, group_id: str, log_offset: int) -> None:
-        """Forget a group, unless somebody has come to life in it since its end was written."""
+        """Forget a group, unless a member has joined it since its tombstone was written."""
         group = self.groups.get(group_id)
         if group is None or group.group.state is not GroupState.EMPTY:
             return
@@ -200,12 +191,14 @@ class Shard:
 
     # reading
 
-    async def load(self) -> None:
+    async def read(self) -> None:
         """Read the whole partition. Raises KafkaError if it cannot be read."""
         started = trio.current_time()
-        replay = Replay(self.offsets, self.index)
-        async with aclosing(self._partition.runs()) as runs:
+        replay = Replay(self.offsets, self.name)
+        async with aclosing(self.partition.runs()) as runs:
             await replay.read(runs)
+        if self.is_over:  # it ended when the last read was done, too late to interrupt that
+            return
         for group, next_offset in replay.groups.values():
             if group is not None:
                 live = self._revive(group)
@@ -215,29 +208,22 @@ class Shard:
             self.group(group_id)
             if count % GROUPS_AT_A_TIME == 0:
                 await trio.lowlevel.checkpoint()
-        self.is_loading = False
         self._apply_below(self._durable_below)
         seconds = trio.current_time() - started
         if self.groups:
-            log.info("partition %d: %d groups in %.2f s", self.index, len(self.groups), seconds)
+            log.info("%s: %d groups in %.2f s", self.name, len(self.groups), seconds)
 
-    def unload(self) -> None:
+    def end(self) -> None:
+        super().end()
         for group in self.groups.values():
             group.close(Event.UNLOAD)
         self.groups.clear()
 
-    def check_is_loaded(self) -> None:
-        if self.is_loading:
-            raise KafkaError(
-                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-                f"partition {self.index} of __consumer_offsets is being read",
-            )
-
 
 @contextmanager
 def _as_the_coordinator_says() -> Iterator[None]:
-    """What goes wrong with the log, in the words that a group's members understand."""
+    """Raise what goes wrong with the log with the codes that a group's members understand."""
     try:
         yield
     except KafkaError as error:
-        raise KafkaError(LOG_ERRORS.get(error.code, error.code), error.message) from error
+        raise KafkaError(APPEND_FAILED.get(error.code, error.code), error.message) from error

@@ -1,0 +1,171 @@
+"""Leading a state partition for one leader epoch, as the coordinators of both kinds do.
+
+What a coordinator remembers is valid only while this broker leads the partition that it was read
+from. So all of it belongs to a `Tenure`. A tenure begins when the partition is loaded, ends when
+the broker loses the leadership or gets it anew, and is never revived. An operation that began under
+one tenure can only change that tenure's own memory, which is not used after its end (KAFKA-9235,
+KAFKA-9307, KAFKA-15468, KAFKA-5280). The leader epoch is the coordinator epoch of every decision.
+
+`Tenures` holds the tenures of one state topic and the rules of loading.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, Generic, TypeVar
+
+import trio
+
+from odradek.broker.coordination.state_partition import StatePartition, StatePartitions
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.state_topics import state_partition
+
+LOADED_AT_ONCE: Final = 2
+"""Partitions: one may wait for the disk while the other is decoded, and the first ones are there
+long before the last."""
+
+LOG_ERRORS: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+}
+"""What a coordinator answers when its log did not take a record."""
+
+
+class Tenure:
+    """One leader epoch of one state partition; subclasses add what is remembered of it."""
+
+    def __init__(self, partition: StatePartition, name: str) -> None:
+        self.partition: Final = partition
+        self.name: Final = name
+        """As in `__transaction_state-7`."""
+        self.coordinator_epoch: Final = partition.leader_epoch
+        self.is_loaded = False
+        self.is_over = False
+        self._scopes: Final[dict[trio.CancelScope, None]] = {}
+
+    @contextmanager
+    def bound(self, *, shield: bool = False) -> Iterator[None]:
+        """Cancel the block, without an exception, when the tenure ends."""
+        with trio.CancelScope(shield=shield) as scope:
+            if self.is_over:
+                scope.cancel()
+            self._scopes[scope] = None
+            try:
+                yield
+            finally:
+                del self._scopes[scope]
+
+    async def flushed(self, next_offset: int) -> None:
+        """Wait until everything below `next_offset` is durable.
+
+        Only the end of the tenure interrupts this, not a client that asked and went away: a record
+        that was appended is going to be there, and memory must not stay behind it. Raises
+        KafkaError: what the partition raises, or NOT_COORDINATOR if the tenure has ended.
+        """
+        with self.bound(shield=True):
+            await self.partition.flushed(next_offset)
+        if self.is_over:
+            message = f"this broker does not coordinate {self.name} any more"
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, message)
+
+    def end(self) -> None:
+        """Stop everything that was begun under this tenure."""
+        self.is_over = True
+        for scope in list(self._scopes):
+            scope.cancel()
+
+
+T = TypeVar("T", bound=Tenure)
+
+
+class Tenures(Generic[T]):
+    """The partitions of one state topic that this broker coordinates now.
+
+    `begin` makes a tenure of a partition and its name.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        partition_count: int,
+        state_partitions: StatePartitions,
+        begin: Callable[[StatePartition, str], T],
+    ) -> None:
+        self._topic = topic
+        self._partition_count = partition_count
+        self._state_partitions = state_partitions
+        self._begin = begin
+        self._loading = trio.CapacityLimiter(LOADED_AT_ONCE)
+        self._tenures: dict[int, T] = {}
+
+    async def load(self, index: int, read: Callable[[T], Awaitable[None]]) -> None:
+        """Begin a tenure, and have `read` fill it from the partition.
+
+        Do nothing if the tenure that is there has a newer leader epoch: the news of an older one
+        may come late (KAFKA-15468). Return early if the tenure ends meanwhile. Raises KafkaError if
+        the partition cannot be read; there is no tenure then.
+        """
+        tenure = self._begin(self._state_partitions.get(index), self._name(index))
+        previous = self._tenures.get(index)
+        if previous is not None and previous.coordinator_epoch > tenure.coordinator_epoch:
+            return
+        self.unload(index)
+        self._tenures[index] = tenure
+        try:
+            with tenure.bound():
+                async with self._loading:
+                    await read(tenure)
+                tenure.is_loaded = True
+        except KafkaError:
+            if not tenure.is_over:
+                raise
+        finally:
+            if not (tenure.is_loaded or tenure.is_over):
+                self.unload(index)
+
+    def unload(self, index: int) -> None:
+        """End the tenure of a partition that this broker does not lead any more, if it has one."""
+        tenure = self._tenures.pop(index, None)
+        if tenure is not None:
+            tenure.end()
+
+    def unload_all(self) -> None:
+        for index in list(self._tenures):
+            self.unload(index)
+
+    def index_of(self, key: str) -> int:
+        """Return the partition that keeps a transactional id or a group."""
+        return state_partition(key, self._partition_count)
+
+    def find(self, key: str) -> T:
+        """Return the tenure of the partition that keeps `key`.
+
+        Raises KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        index = self.index_of(key)
+        tenure = self._tenures.get(index)
+        if tenure is None:
+            message = f"this broker does not coordinate {self._name(index)}"
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, message)
+        if not tenure.is_loaded:
+            message = f"{tenure.name} is being read"
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, message)
+        return tenure
+
+    def get(self, index: int) -> T | None:
+        """Return the tenure of a partition, loaded or not; None if there is none."""
+        return self._tenures.get(index)
+
+    def __iter__(self) -> Iterator[T]:
+        """Go through all tenures; they may begin and end meanwhile."""
+        return (tenure for tenure in list(self._tenures.values()) if not tenure.is_over)
+
+    @property
+    def is_loading(self) -> bool:
+        return any(not tenure.is_loaded for tenure in self)
+
+    def _name(self, index: int) -> str:
+        return f"{self._topic}-{index}"
