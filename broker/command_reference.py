@@ -1,4 +1,4 @@
-"""The command reference, made from the declarations of commands, so that it cannot be wrong.
+"""The command reference, made from the declarations of commands, so that it stays true.
 
 `scripts/fix` runs this, which writes the page:
 
@@ -34,20 +34,22 @@ the environment variable `ODRADEK_BOOTSTRAP` unless `--bootstrap` is given.
 
 def page() -> str:
     """Return the text of docs/commands.md."""
-    context = click.Context(odradek, info_name=NAME)
-    sections = [section for _, command in commands(context) for section in _section(command)]
+    sections = [section for _, context in commands() for section in _section(context)]
     return "\n".join([INTRODUCTION, *sections])
 
 
-def commands(context: click.Context) -> Iterator[tuple[str, click.Context]]:
+def commands(
+    command: click.Command = odradek, name: str = NAME, parent: click.Context | None = None
+) -> Iterator[tuple[str, click.Context]]:
     """Yield the name and the context of a command, then those of its subcommands."""
+    # Click keeps what it finds out here with the command, so its own settings must hold.
+    context = click.Context(command, info_name=name, parent=parent, **command.context_settings)
     yield context.command_path, context
-    command = context.command
     if isinstance(command, click.Group):
-        for name in command.list_commands(context):
-            found = command.get_command(context, name)
-            assert found is not None, name
-            yield from commands(click.Context(found, info_name=name, parent=context))
+        for inner in command.list_commands(context):
+            found = command.get_command(context, inner)
+            assert found is not None, inner
+            yield from commands(found, inner, context)
 
 
 def options(context: click.Context) -> Iterator[tuple[str, str]]:

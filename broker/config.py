@@ -60,7 +60,7 @@ class BrokerConfig:
     advertised_listeners: str = string(
         "",
         about=(
-            "The address that clients are told to connect to; `--advertise` overrules it. "
+            "The address that the broker returns to clients; `--advertise` overrules it. "
             "Unset, it is the one that is listened on."
         ),
     )
@@ -107,7 +107,7 @@ class BrokerConfig:
         ours=True,
         about=(
             "`ack`: a write is on disk before it is answered. `os`: the operating system "
-            "writes it to disk when it likes, as with Kafka's defaults."
+            "writes it to disk later, as with Kafka's defaults."
         ),
     )
     log_segment_bytes: int = int32(
@@ -134,7 +134,7 @@ class BrokerConfig:
     log_retention_check_interval_ms: int = int64(
         5 * MINUTE_MS,
         low=1,
-        about="The time between two looks for segments that retention deletes.",
+        about="The interval at which retention deletes segments.",
     )
     log_index_interval_bytes: int = int32(
         4 * KIB,
@@ -165,18 +165,18 @@ class BrokerConfig:
         about="A record is refused if its timestamp is further in the future than this.",
     )
     message_max_bytes: int = int32(
-        MIB + 12, low=0, about="The largest record batch that is accepted, as it is compressed."
+        MIB + 12, low=0, about="The largest record batch that is accepted, in its compressed size."
     )
     log_cleanup_policy: str = words(
         "delete",
         choices=CLEANUP_POLICIES,
         about=(
-            "What becomes of old records: `delete` by age and size, `compact` to the newest"
+            "How old records are removed: `delete` by age and size, `compact` keeps the newest"
             " of each key, or both."
         ),
     )
     log_cleaner_backoff_ms: int = int64(
-        15 * SECOND_MS, low=1, about="The time between two looks for logs to compact."
+        15 * SECOND_MS, low=1, about="The interval at which logs to compact are searched."
     )
     log_cleaner_dedupe_buffer_size: int = int64(
         128 * MIB, low=KIB, about="Memory for the keys of a log that is being compacted."
@@ -224,7 +224,7 @@ class BrokerConfig:
         ),
     )
     producer_id_expiration_check_interval_ms: int = int32(
-        10 * MINUTE_MS, low=1, about="The time between two looks for producers to forget."
+        10 * MINUTE_MS, low=1, about="The interval at which producers are forgotten."
     )
 
     # connections
@@ -256,7 +256,7 @@ class BrokerConfig:
     queued_max_request_bytes: int = int64(
         256 * MIB,
         low=1,
-        about="Memory for requests that are read or worked on; one that needs more waits.",
+        about="Memory for requests that are read or worked on; a request that needs more waits.",
     )
     fetch_max_bytes: int = int32(
         55 * MIB,
@@ -334,7 +334,7 @@ class BrokerConfig:
         about="The offsets of a group without members are forgotten after this time.",
     )
     offsets_retention_check_interval_ms: int = int64(
-        10 * MINUTE_MS, low=1, about="The time between two looks for offsets to forget."
+        10 * MINUTE_MS, low=1, about="The interval at which offsets are forgotten."
     )
     offset_metadata_max_bytes: int = int32(
         4096, low=0, about="The largest note that a client may store with an offset."

@@ -1,10 +1,10 @@
-"""The configuration reference, made from the declarations of settings, so that it cannot be wrong.
+"""The configuration reference, made from the declarations of settings, so that it stays true.
 
 `scripts/fix` runs this, which writes the page:
 
     python -m odradek.broker.reference docs/configuration.md
 
-A test fails where the page is another, or where a setting has no sentence.
+A test fails if the page differs from the declarations, or if a setting has no sentence.
 """
 
 import sys
@@ -21,26 +21,26 @@ INTRODUCTION: Final = """\
 
 # Configuration
 
-`odradek serve --config FILE` reads a properties file, as Kafka's `server.properties` is one;
-`--set NAME=VALUE` overrules it. A setting that this broker does not have is refused, with its line,
-unless `--ignore-unknown` is given. Names are Kafka's but for those marked *ours*. Times are in
-milliseconds where a name ends in `ms`, sizes in bytes.
+`odradek serve --config FILE` reads a properties file, such as Kafka's `server.properties`.
+`--set NAME=VALUE` overrules the file. The broker refuses a setting that it does not have, and
+prints its line, unless `--ignore-unknown` is given. The names are Kafka's, except those that are
+marked *ours*. A time is in milliseconds if its name ends in `ms`; a size is in bytes.
 """
 TOPICS: Final = """\
 ## Settings of a topic
 
-`odradek topic create NAME --config NAME=VALUE` gives a topic a setting of its own; without one the
-broker's applies.
+`odradek topic create NAME --config NAME=VALUE` gives a topic a setting of its own. Without it, the
+setting of the broker applies.
 """
 OTHER_NAMES: Final = """\
 ## Other names
 
-Where a file has a setting in two units, the finer one counts.
+If a file has a setting in two units, the finer unit counts.
 """
 
 
 def page() -> str:
-    """The text of docs/configuration.md."""
+    """Return the text of docs/configuration.md."""
     return "\n".join([INTRODUCTION, *_broker(), "", TOPICS, *_topics(), "", OTHER_NAMES, *_names()])
 
 
@@ -66,7 +66,7 @@ def _topics() -> Iterator[str]:
 
 
 def about_topic(name: str) -> str:
-    """What a setting of a topic does: the same as the broker's that it falls back to."""
+    """Return what a setting of a topic does: its own sentence, or that of the broker's setting."""
     topic = TOPIC_SETTINGS[name]
     broker = topic.broker_name
     return topic.setting.about or (broker_settings()[broker].about if broker else "")
@@ -79,7 +79,7 @@ def _names() -> Iterator[str]:
     for name, stands_for in RENAMED.items():
         yield f"| `{name}` | `{stands_for}` |"
     for name in sorted(KEPT_ANYWAY):
-        yield f"| `{name}` | nothing: what is overdue is dealt with when it is due |"
+        yield f"| `{name}` | no effect: the broker acts when a time is over, without an interval |"
     yield ""
 
 

@@ -33,7 +33,7 @@ DAMAGED: Final = ".damaged"
 
 @click.group()
 def storage() -> None:
-    """Look after a broker's data directory while no broker uses it."""
+    """Repair the metadata of a data directory while no broker uses it."""
 
 
 @storage.command(short_help="Make lost or damaged metadata anew.")

@@ -56,7 +56,7 @@ FOR_PEOPLE: Final = frozenset({"heading"})
 
 @click.group()
 def log() -> None:
-    """Look at a broker's files."""
+    """Show and repair a broker's files."""
 
 
 @log.command(short_help="Show what is in a broker's files, with its transactions.")

@@ -28,7 +28,7 @@ LOCK_FILE: Final = ".lock"
 SHOWN: Final = 20
 
 
-@log.command("repair", short_help="Mend a damaged log, as you choose.")
+@log.command("repair", short_help="Show the damage in a log, and repair it.")
 @click.argument("directory", metavar="DIR")
 @click.option("--cut", is_flag=True, help="End the log in front of the first damage.")
 @click.option(
@@ -37,11 +37,11 @@ SHOWN: Final = 20
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
 @click.option("--tear", is_flag=True, help="Do it although transactions or state are torn by it.")
 def repair_logs(directory: str, cut: bool, leave_out: bool, dry_run: bool, tear: bool) -> None:
-    """Show what is wrong with a log, and mend it.
+    """Show the damage in a log, and repair it.
 
-    DIR is a partition's directory or a data directory. Whatever is taken out of a log is kept in
-    files beside it, named OFFSET.cut: nothing is thrown away. Without --cut or --leave-out it only
-    shows. The status is 1 if something is left that is damaged.
+    DIR is a partition's directory or a data directory. What is taken out of a log is kept in files
+    beside it, named OFFSET.cut. Without --cut or --leave-out the command only shows the damage. The
+    status is 1 if damage is left.
     """
     if cut and leave_out:
         raise click.ClickException("--cut and --leave-out contradict each other; give one.")

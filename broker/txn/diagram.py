@@ -1,4 +1,4 @@
-"""The state diagram in docs/transactions.md, made from the table, so that it cannot be wrong.
+"""The state diagram in docs/transactions.md, made from the table, so that it stays true.
 
 `scripts/fix` runs this, which writes the diagram between two marks:
 

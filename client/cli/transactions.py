@@ -46,9 +46,9 @@ FOUND: Final = 3
 """The status of `hanging --fail`: it worked, and there is one."""
 
 
-@click.group(short_help="Look at transactions, and end them.")
+@click.group(short_help="Show transactions, and end them.")
 def txn() -> None:
-    """Look at transactions: who has one open, what it holds back, how to end it."""
+    """Show transactions: which are open, what they hold back, how to end them."""
 
 
 @txn.command("list", short_help="List transactional ids and their states.")
@@ -102,8 +102,8 @@ def list_transactions(
     producer_id, producer_epoch, timeout_ms, started, started_ms, age_ms,
     times_out_in_ms, client_id, client_host, epoch_bump_cause, epoch_bump,
     epoch_bump_ms, explanation, updated, updated_ms, partitions (topic,
-    partition). What is not so or not told is null; times are ISO 8601, and
-    milliseconds since 1970; age_ms and times_out_in_ms are durations.
+    partition). What does not apply or is not known is null; times are ISO 8601,
+    and milliseconds since 1970; age_ms and times_out_in_ms are durations.
     """
     wanted = (*states, *sorted(OPEN_STATES)) if only_open else states
     with Admin(bootstrap, **limits(timeout_s)) as admin:
@@ -157,7 +157,7 @@ def _show_list(found: Sequence[TransactionDescription]) -> None:
 def describe(
     transactional_ids: tuple[str, ...], as_json: bool, bootstrap: str, timeout_s: float
 ) -> None:
-    """Say all there is to know about transactional ids.
+    """Describe transactional ids: state, producer, client, partitions, last fencing.
 
     \b
     Keys of --json: those of `odradek txn list`; partitions also have
@@ -233,7 +233,7 @@ def _place(place: Mapping[str, object]) -> str:
     )
 
 
-@txn.command("who-pins", short_help="Say who holds back what consumers see.")
+@txn.command("who-pins", short_help="Show what holds back read_committed consumers.")
 @click.argument("where", metavar="TOPIC[:PARTITION]")
 @click.option(
     "--json",
@@ -244,14 +244,14 @@ def _place(place: Mapping[str, object]) -> str:
 @connection_options
 @told
 def who_pins(where: str, as_json: bool, bootstrap: str, timeout_s: float) -> None:
-    """Say whose transaction holds back what read_committed consumers see.
+    """Show the transaction that holds back read_committed consumers.
 
     \b
     Keys of --json: topic, partition, producer_id, producer_epoch,
     transactional_id, state, client_id, client_host, age_ms, times_out_in_ms,
     timeout_ms, start_offset (where consumers stop), end_offset,
     records_behind (offsets that wait, markers included). What is not known
-    is null; nothing is printed for partitions that nobody pins.
+    is null; nothing is printed for partitions without such a transaction.
     """
     topic, partition = _place_of(where)
     with Admin(bootstrap, **limits(timeout_s)) as admin:
@@ -317,7 +317,7 @@ def _pin_facts(pin: Pin) -> dict[str, object]:
     }
 
 
-@txn.command(short_help="Find transactions that nobody is going to end.")
+@txn.command(short_help="Find transactions that no coordinator will end.")
 @click.option("--topic", "-t", "topics", multiple=True, help="Look only at this topic. Repeatable.")
 @click.option(
     "--max-timeout",
@@ -345,10 +345,11 @@ def hanging(
     bootstrap: str,
     timeout_s: float,
 ) -> None:
-    """Find transactions that are open in a partition and nobody is going to end.
+    """Find transactions that are open in a partition and that no coordinator will end.
 
-    Those whose producer id no transactional id has, or whose id does not have
-    the partition in its transaction: the rule of Kafka's own tool.
+    A transaction hangs if its producer id belongs to no transactional id, or if
+    the transaction of that id does not have the partition. Kafka's own tool has
+    the same rule.
 
     \b
     Keys of --json: topic, partition, producer_id, producer_epoch,

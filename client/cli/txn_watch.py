@@ -84,7 +84,7 @@ def watch(
 ) -> None:
     """Watch transactions live; Ctrl-C ends it.
 
-    Without a terminal it prints a line for each thing that happens.
+    Without a terminal it prints a line for each event.
 
     \b
     Keys of --json: at, at_ms, transactional_id, kind (open, appeared, began,

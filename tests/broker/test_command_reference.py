@@ -2,14 +2,12 @@
 
 from pathlib import Path
 
-import click
 import pytest
 
-from odradek.broker.cli import main
 from odradek.broker.command_reference import commands, options, page
 
 PAGE = Path(__file__).parents[2] / "docs" / "commands.md"
-COMMANDS = dict(commands(click.Context(main, info_name="odradek")))
+COMMANDS = dict(commands())
 
 
 def test_the_page_is_the_one_that_the_declarations_make() -> None:
