@@ -122,7 +122,7 @@ async def serve(
         handlers=HANDLERS,
         config=config,
         connections_max=connections_max,
-        seat=core.transactions.seat,
+        presence=core.transactions.presence,
         offload=env.offload,
     )
 

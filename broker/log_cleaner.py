@@ -1,12 +1,11 @@
 """The log cleaner: compacts this broker's logs in the background, the dirtiest first.
 
-One log at a time; when none is due it looks again after log.cleaner.backoff.ms. A log that turns
-out to be damaged is left alone until the broker is started anew, as Kafka does it: nothing good
-comes of reading it again every 15 seconds.
+One log at a time; after each pass over all logs it waits for log.cleaner.backoff.ms. A log that is
+found damaged is not compacted again until the broker is restarted, as in Kafka.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -34,23 +33,23 @@ class CleanerConfig:
 
 @dataclass(slots=True)
 class LogCleaner:
-    """`run` it. `partitions` says which there are now."""
+    """`run` it. Each pass takes the partitions that there are then."""
 
-    partitions: Callable[[], Sequence[Partition]]
+    partitions: Iterable[Partition]
     config: CleanerConfig = field(default_factory=CleanerConfig)
     offload: Offload = inline
     _damaged: set[Partition] = field(default_factory=set)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Compact until cancelled."""
         while True:
             await trio.sleep(self.config.backoff_ms / 1000)
             await self.clean_what_is_due()
 
     async def clean_what_is_due(self) -> int:
-        """How many logs were compacted."""
+        """Compact every log that is due. Return how many were compacted."""
         due: list[tuple[Partition, Plan]] = []
-        for partition in self.partitions():
+        for partition in list(self.partitions):
             if partition.config.is_compacted and partition not in self._damaged:
                 try:
                     plan = partition.plan_compaction()
@@ -61,7 +60,7 @@ class LogCleaner:
                     due.append((partition, plan))
             await trio.lowlevel.checkpoint()
         self._damaged = {partition for partition in self._damaged if not partition.log.is_deleted}
-        due.sort(key=lambda one: one[1].ratio, reverse=True)
+        due.sort(key=lambda pair: pair[1].ratio, reverse=True)
         return sum([await self._clean(partition, plan) for partition, plan in due])
 
     async def _clean(self, partition: Partition, plan: Plan) -> bool:

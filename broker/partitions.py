@@ -93,10 +93,10 @@ class Partitions:
         self._disk = disk if isinstance(disk, ReservedDisk) else ReservedDisk(disk, directory)
         self._directory = directory
         self._clock = clock
-        self._retention = RetentionLoop(self.all, self._disk, retention_check_interval_ms / 1000)
+        self._retention = RetentionLoop(self, self._disk, retention_check_interval_ms / 1000)
         self._expiration_seconds = producer_expiration_check_interval_ms / 1000
-        self._cleaner = LogCleaner(self.all, cleaner or CleanerConfig(), offload)
-        self._scrubber = Scrubber(self.all, scrub or ScrubConfig(), offload)
+        self._cleaner = LogCleaner(self, cleaner or CleanerConfig(), offload)
+        self._scrubber = Scrubber(self, scrub or ScrubConfig(), offload)
         self._directories = PartitionDirectories(disk, directory)
         self._background = Background()
         self._decompressor = Decompressor(offload)

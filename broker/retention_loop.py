@@ -1,10 +1,10 @@
-"""Retention, now and then for all partitions; and at once, again and again, while the disk is full.
+"""Retention for all partitions: at an interval, and more often while the disk is full.
 
-That is also when it is looked whether a full disk has room again.
+After each pass it is checked whether a full disk has room again.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 import trio
@@ -19,34 +19,27 @@ FULL_SECONDS: Final = 10.0
 
 
 class RetentionLoop:
-    """`run` it. `partitions` returns those that there are now."""
+    """`run` it. Each pass takes the partitions that there are then."""
 
-    def __init__(
-        self, partitions: Callable[[], Sequence[Partition]], disk: ReservedDisk, seconds: float
-    ) -> None:
+    def __init__(self, partitions: Iterable[Partition], disk: ReservedDisk, seconds: float) -> None:
         self._partitions = partitions
         self._disk = disk
         self._seconds = seconds
-        self._is_full = trio.Event()
-        disk.on_full = self._disk_is_full
-
-    def _disk_is_full(self) -> None:
-        self._is_full.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Enforce retention until cancelled."""
         while True:
-            if self._disk.is_full and not self._is_full.is_set():
+            if self._disk.is_full and not self._disk.has_filled.is_set():
                 await trio.sleep(min(FULL_SECONDS, self._seconds))
             else:
                 with trio.move_on_after(self._seconds):
-                    await self._is_full.wait()
-            self._is_full = trio.Event()
+                    await self._disk.has_filled.wait()
+            self._disk.has_filled = trio.Event()
             await self.enforce()
 
     async def enforce(self) -> None:
-        """Let every partition throw away what is too old or too much."""
-        for partition in self._partitions():
+        """Remove what is too old or too much from every partition."""
+        for partition in list(self._partitions):
             if partition.log.failure is not None:  # nothing of it may go
                 continue
             try:

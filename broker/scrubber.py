@@ -1,14 +1,14 @@
-"""The scrubber: reads all sealed segments now and then, gently, to find rotten bits before readers.
+"""The scrubber: reads all sealed segments now and then, to find damaged records before readers do.
 
-What is stored rots, seldom and silently. Readers notice some of it (the chain of headers is checked
-whenever it is read), but a batch that nobody reads may have been bad for years when it is needed.
-One segment at a time is read, at most `bytes_per_second`, past the page cache where the system can
-do that. A partition with damaged batches goes offline, everything in its directory kept.
+Disks lose stored bits, seldom and silently. Readers notice some of it (the chain of headers is
+checked on every read), but a batch that is not read may stay damaged for years. The scrubber reads
+one segment at a time, at most `bytes_per_second`, past the page cache where the system can do that.
+A partition with damaged batches goes offline; its directory is kept as it is.
 """
 
 import errno
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,7 +23,7 @@ from odradek.protocol.errors import KafkaError
 
 LOGGER: Final = logging.getLogger(__name__)
 FIRST_AFTER_SECONDS: Final = 600.0
-"""A broker that has just started has other things to do."""
+"""A broker that has just started has more urgent reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,14 +36,14 @@ class ScrubConfig:
 
 @dataclass(slots=True)
 class Scrubber:
-    """`run` it. `partitions` returns those that there are now."""
+    """`run` it. Each pass takes the partitions that there are then."""
 
-    partitions: Callable[[], Sequence[Partition]]
+    partitions: Iterable[Partition]
     config: ScrubConfig = field(default_factory=ScrubConfig)
     offload: Offload = inline
 
     async def run(self) -> None:
-        """Until cancelled: begin a pass once an interval, or when the last one has ended."""
+        """Scrub until cancelled: start a pass at an interval, never before the last has ended."""
         interval_seconds = self.config.interval_ms / 1000
         await trio.sleep(min(FIRST_AFTER_SECONDS, interval_seconds))
         while True:
@@ -53,7 +53,7 @@ class Scrubber:
 
     async def scrub_all(self) -> None:
         """Read every sealed segment through, once."""
-        for partition in self.partitions():
+        for partition in list(self.partitions):
             for segment in partition.log.segments[:-1]:
                 if partition.log.failure is not None or partition.log.is_deleted:
                     break

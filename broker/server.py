@@ -13,7 +13,7 @@ from odradek.broker.connection import ClientConnection, Limits
 from odradek.broker.env import Connection, Network, Offload, inline
 from odradek.broker.memory import Memory
 from odradek.broker.turns import Turns
-from odradek.broker.txn.presence import Seat
+from odradek.broker.txn.presence import Presence
 
 T = TypeVar("T")
 
@@ -39,10 +39,10 @@ class Server:
         handlers: Mapping[int, Handler],
         config: BrokerConfig,
         connections_max: int,
-        seat: Callable[[], Seat | None] = lambda: None,
+        presence: Presence | None = None,
         offload: Offload = inline,
     ) -> None:
-        """`seat` gives each connection its place where transactional producers are watched.
+        """`presence` counts the connections of transactional producers, if it is given.
 
         `offload` runs what parses and builds large messages.
         """
@@ -50,7 +50,7 @@ class Server:
         self._core = core
         self._handlers = handlers
         self._apis = apis_of(config)
-        self._seat = seat
+        self._presence = presence
         self._offload = offload
         self._offloading = trio.CapacityLimiter(OFFLOADED_AT_ONCE)
         self._limits = Limits(
@@ -106,7 +106,7 @@ class Server:
             limits=self._limits,
             memory=self._memory,
             apis=self._apis,
-            seat=self._seat(),
+            seat=None if self._presence is None else self._presence.seat(),
             offload=self._offload_one,
         )
         self._count += 1

@@ -44,8 +44,8 @@ class ReservedDisk:
         self._look_at = self._say_at = 0.0
         self._said = False
         self.is_full = False
-        self.on_full: Callable[[], None] = lambda: None
-        """Called when the disk has become full."""
+        self.has_filled = trio.Event()
+        """Set when the disk has become full; retention waits for it and renews it."""
 
     # the reserve
 
@@ -67,7 +67,7 @@ class ReservedDisk:
         if self.is_full:
             return
         self.is_full = True
-        self.on_full()
+        self.has_filled.set()
         now = trio.current_time()
         # At the edge, or with a quota that nothing tells of, it may come and go every second.
         self._said = now >= self._say_at

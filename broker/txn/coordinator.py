@@ -35,7 +35,7 @@ from odradek.broker.txn.events import (
 from odradek.broker.txn.ledger import Ledger
 from odradek.broker.txn.markers import MarkerSender
 from odradek.broker.txn.narrator import Kind, Narrator
-from odradek.broker.txn.presence import Presence, Seat
+from odradek.broker.txn.presence import Presence
 from odradek.broker.txn.producer_ids import ProducerIds
 from odradek.broker.txn.steps import REFUSALS, Steps
 from odradek.broker.txn.tenure import Entry
@@ -85,7 +85,8 @@ class TransactionCoordinator:
         self._narrator = Narrator()
         self._ledger = Ledger(state_partitions, clock, config, self._finish_soon)
         self._steps = Steps(self._ledger, producer_ids, clock, config, self._narrator, reached)
-        self._presence = Presence(self._producer_has_gone)
+        watches = config.transaction_abort_on_disconnect
+        self.presence = Presence(self._producer_has_gone) if watches else None
         self._background: Background | None = None
 
     # Life
@@ -254,10 +255,6 @@ class TransactionCoordinator:
         with self._telling(transactional_id, "the commit" if committed else "the abort", client):
             after = await self._steps.perform(lambda: self._entry(transactional_id), request_for)
         return after.told
-
-    def seat(self) -> Seat | None:
-        """A place for a new connection, if producers are watched: see `presence.py`."""
-        return self._presence.seat() if self._config.transaction_abort_on_disconnect else None
 
     # Questions
 

@@ -28,7 +28,7 @@ async def test_twenty_thousand_transactions_of_a_hundred_ids_take_the_space_of_a
     machine = Machine()
     await machine.start()
     state = await machine.partitions.create(TRANSACTION_STATE_TOPIC, TOPIC_ID, 0, CONFIG_OF_STATE)
-    cleaner = LogCleaner(lambda: [state])
+    cleaner = LogCleaner([state])
     sizes: list[int] = []
     for number in range(TRANSACTIONS):
         key = f"transactional id {number % IDS}".encode()

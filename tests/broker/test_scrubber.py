@@ -18,7 +18,7 @@ from tests.storage.test_damaged_indexes import INDEXES, machine_with_sealed_segm
 
 
 def scrubber(machine: Machine, config: ScrubConfig | None = None) -> Scrubber:
-    return Scrubber(machine.partitions.all, config or ScrubConfig())
+    return Scrubber(machine.partitions, config or ScrubConfig())
 
 
 def is_online(partition: Partition) -> bool:

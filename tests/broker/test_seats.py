@@ -1,6 +1,6 @@
 """Which ends of a connection mean that its client has gone (`txn/presence.py`)."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -12,7 +12,7 @@ import trio.testing
 from odradek.broker.api.context import Core, RequestContext
 from odradek.broker.config import from_properties
 from odradek.broker.server import Server
-from odradek.broker.txn.presence import Presence, Seat
+from odradek.broker.txn.presence import Presence
 from odradek.broker.txn.transaction import ClientIdentity, ProducerIdAndEpoch
 from odradek.protocol.apis.coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from odradek.protocol.apis.coordinator import FindCoordinatorResponse as Answer
@@ -48,7 +48,6 @@ async def handler(context: RequestContext, request: FindCoordinatorRequest) -> A
 async def serving(*, watched: bool = True, **properties: str) -> AsyncIterator[Place]:
     gone: list[str] = []
     presence = Presence(lambda name, who, client: gone.append(f"{name} of {client.client_id}"))
-    nobody: Callable[[], Seat | None] = lambda: None  # noqa: E731
     network = FakeNetwork()
     server = Server(
         network=network,
@@ -56,7 +55,7 @@ async def serving(*, watched: bool = True, **properties: str) -> AsyncIterator[P
         handlers={FIND_COORDINATOR.key: handler},
         config=from_properties({name.replace("_", "."): v for name, v in properties.items()}),
         connections_max=3,
-        seat=presence.seat if watched else nobody,
+        presence=presence if watched else None,
     )
 
     async def serve() -> None:

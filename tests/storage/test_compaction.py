@@ -160,7 +160,7 @@ async def test_a_log_is_due_when_half_of_it_is_dirty_or_it_is_overdue() -> None:
     machine = compacted_machine(min_cleanable_dirty_ratio=0.5, max_compaction_lag_ms=60_000)
     partition = await machine.start()
     client = KeyedClient(partition)
-    cleaner = LogCleaner(lambda: [partition])
+    cleaner = LogCleaner([partition])
     for number in range(60):
         client.send((f"key {number}", "1"))
     await partition.flush()
@@ -181,7 +181,7 @@ async def test_the_active_segment_of_a_state_topic_rolls_when_compaction_would_p
     await machine.start()
     config = replace(CONFIG, segment_bytes=100 * STATE_ROLL_BYTES, min_cleanable_dirty_ratio=0.5)
     state = await machine.partitions.create(TRANSACTION_STATE_TOPIC, TOPIC_ID, 0, config)
-    cleaner = LogCleaner(lambda: [state])
+    cleaner = LogCleaner([state])
     sizes = []
     for round_number in range(12):
         for number in range(STATE_ROLL_BYTES // 4000):
@@ -429,7 +429,7 @@ async def test_a_damaged_batch_is_not_copied_and_the_log_is_left_alone(
     await partition.flush()
     second = partition.log.segments[1]
     machine.disk.damage(second.path(), 70)
-    cleaner = LogCleaner(lambda: [partition])
+    cleaner = LogCleaner([partition])
     assert await cleaner.clean_what_is_due() == 0
     assert await cleaner.clean_what_is_due() == 0
     (line,) = [one.getMessage() for one in caplog.records if one.levelno == logging.ERROR]
@@ -447,7 +447,7 @@ async def test_a_full_disk_ends_a_pass_and_nothing_else() -> None:
     await partition.checkpoint()
     expected = newest(await consume(partition))
     machine.disk.capacity_bytes = machine.disk.used_bytes + 50
-    cleaner = LogCleaner(lambda: [partition])
+    cleaner = LogCleaner([partition])
     assert await cleaner.clean_what_is_due() == 0
     assert not [n for n in machine.disk.listdir(partition.log.directory) if "cleaned" in n]
     machine.disk.capacity_bytes = None

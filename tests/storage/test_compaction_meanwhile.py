@@ -61,7 +61,7 @@ async def test_a_topic_that_is_deleted_meanwhile_ends_the_pass() -> None:
     while not compacted:
         machine = compacted_machine(segment_bytes=400)
         partition = await with_work_to_do(machine)
-        cleaner = LogCleaner(lambda: [partition])  # noqa: B023
+        cleaner = LogCleaner([partition])
 
         async def clean() -> None:
             nonlocal compacted

@@ -44,8 +44,8 @@ async def time_out(world: World, me: ProducerIdAndEpoch, version: int) -> None:
 
 
 async def disconnect(world: World, me: ProducerIdAndEpoch, version: int) -> None:
-    seat = world.coordinator.seat()
-    assert seat is not None
+    assert world.coordinator.presence is not None
+    seat = world.coordinator.presence.seat()
     seat.saw(ID, me, CLIENT)
     seat.leave(is_gone=True)
     await world.settled()

@@ -135,13 +135,12 @@ def test_one_connection_of_many_producers_takes_them_all_with_it() -> None:
 
 
 def a_seat(world: World) -> Seat:
-    seat = world.coordinator.seat()
-    assert seat is not None
-    return seat
+    assert world.coordinator.presence is not None
+    return world.coordinator.presence.seat()
 
 
 async def test_nobody_is_watched_without_the_setting(world: World) -> None:
-    assert world.coordinator.seat() is None
+    assert world.coordinator.presence is None
 
 
 async def test_an_open_transaction_ends_with_its_producers_last_connection(
