@@ -1,4 +1,4 @@
-"""Administration: making, changing and describing topics, and looking at offsets and settings.
+"""Administration: creating, changing and describing topics, and reading offsets and settings.
 
 What there is to do about transactions is in `txn_admin.py`.
 """
@@ -64,12 +64,12 @@ PLACES: Final[Mapping[str, int]] = {
 TOPIC: Final = 2
 BROKER: Final = 4
 DEFAULT_CONFIG: Final = 5
-"""The configuration source of a value that nobody has set."""
+"""The configuration source of a value that was not set."""
 NO_CONFIGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Admin(TransactionAdmin):
-    """Makes and describes topics, looks at transactions and ends them.
+    """Creates and describes topics, describes transactions and ends them.
 
     async with Admin("127.0.0.1:9092") as admin:
         await admin.create_topic("flights", partitions=4)
@@ -125,9 +125,9 @@ class Admin(TransactionAdmin):
         configs: Mapping[str, str] = NO_CONFIGS,
         if_not_exists: bool = False,
     ) -> None:
-        """Make a topic; -1 leaves a number to the broker.
+        """Create a topic; -1 leaves a number to the broker.
 
-        Raises `Refused` (a bad name, a setting that is not there, a topic that is there already
+        Raises `Refused` (a wrong name, a setting that does not exist, a topic that exists already
         unless `if_not_exists`), `TimedOut`.
         """
         topic = NewTopic(name, partitions, replication_factor, tuple(configs.items()))
@@ -141,7 +141,9 @@ class Admin(TransactionAdmin):
     async def create_topics(
         self, topics: Iterable[NewTopic], *, validate_only: bool = False
     ) -> None:
-        """Make topics, or only see whether that would do. Raises the first refusal.
+        """Create topics, or with `validate_only` check whether that is possible.
+
+        Raises the first refusal.
 
         Returns when every topic is to be seen, so that it can be used at once.
         """
@@ -206,7 +208,7 @@ class Admin(TransactionAdmin):
             await self._cluster.retrying("deleting topics", attempt)
 
     async def create_partitions(self, topic: str, total_count: int) -> None:
-        """Let a topic have `total_count` partitions from now on, more than before.
+        """Increase the number of partitions of a topic to `total_count`.
 
         Records with a key may then go to another partition than before. Raises `Refused`.
         """
@@ -229,7 +231,7 @@ class Admin(TransactionAdmin):
         await self._cluster.retrying(doing, attempt)
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
-        """The names of all topics, sorted; with `internal` also the brokers' own."""
+        """Return the names of all topics, sorted; with `internal` also the brokers' own."""
         found = await self._metadata(None)
         return sorted(
             topic.name
@@ -239,7 +241,7 @@ class Admin(TransactionAdmin):
         )
 
     async def describe_topics(self, *names: str) -> list[TopicDescription]:
-        """Partitions, leaders and replicas, in the order of `names`. Raises `Refused`."""
+        """Return partitions, leaders and replicas, in the order of `names`. Raises `Refused`."""
         found = {topic.name: topic for topic in await self._metadata(names)} if names else {}
         for name in names:
             if name not in found or found[name].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -272,7 +274,7 @@ class Admin(TransactionAdmin):
         *,
         isolation_level: Isolation = "read_committed",
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
-        """Offsets by place or by timestamp in milliseconds; -1 where no record is that young."""
+        """Return offsets by place or by timestamp in milliseconds; -1 if no record is so new."""
         places = {
             TopicPartition(*partition): PLACES[place] if isinstance(place, str) else place
             for partition, place in spec.items()
@@ -286,19 +288,22 @@ class Admin(TransactionAdmin):
         *,
         require_stable: bool = True,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What a group has stored, of these partitions or of all; see `Consumer.committed`."""
+        """Return the stored offsets of a group, for these partitions or for all.
+
+        See `Consumer.committed`.
+        """
         wanted = None if partitions is None else [TopicPartition(*one) for one in partitions]
         return await fetch_committed(self._cluster, group_id, wanted, require_stable=require_stable)
 
     # Settings
 
     async def describe_topic_configs(self, *names: str) -> dict[str, dict[str, ConfigEntry]]:
-        """Every setting of topics, by topic and name. Raises `Refused`."""
+        """Return every setting of topics, by topic and name. Raises `Refused`."""
         return await self._describe_configs(None, TOPIC, names)
 
     @bounded("reading the settings of brokers")
     async def describe_broker_configs(self, *node_ids: int) -> dict[int, dict[str, ConfigEntry]]:
-        """Every setting of brokers, by node id and name; each is asked about itself."""
+        """Return every setting of brokers, by node id and name."""
         found: dict[int, dict[str, ConfigEntry]] = {}
         for node_id in node_ids:
             one = await self._describe_configs(node_id, BROKER, (str(node_id),))

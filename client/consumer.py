@@ -1,8 +1,8 @@
-"""The consumer: records of assigned partitions, in order, from wherever it is told.
+"""The consumer: records of assigned partitions, in order.
 
-It belongs to no group: its program says which partitions it reads (`assign`). With a `group_id` it
-begins where that group stored its offsets, and can store them; a transactional program stores them
-with `Transaction.send_offsets` instead.
+It joins no group: the program assigns the partitions (`assign`). With a `group_id` it starts at the
+stored offsets of that group, and can store them; a transactional program stores them with
+`Transaction.send_offsets` instead.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -162,7 +162,7 @@ class Consumer:
 
     @bounded("looking for where to begin")
     async def position(self, partition: TopicPartition) -> int:
-        """The offset that is read next. Raises `OffsetOutOfRange`, `TimedOut`, `Refused`."""
+        """Return the offset that is read next. Raises `OffsetOutOfRange`, `TimedOut`, `Refused`."""
         one = self._get(partition)
         if one.position is None:
             await self._fetcher.resolve([one])
@@ -172,7 +172,7 @@ class Consumer:
         return one.position
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Those that are known, of all assigned partitions."""
+        """Return the positions of all assigned partitions, if they are known."""
         return {
             one.name: one.position for one in self._assigned.values() if one.position is not None
         }
@@ -195,10 +195,10 @@ class Consumer:
     async def poll(
         self, timeout_ms: float = 500, max_records: int | None = None
     ) -> list[ConsumerRecord]:
-        """Records as soon as there are some, or [] after `timeout_ms`.
+        """Return records as soon as there are some, or [] after `timeout_ms`.
 
         At most `max_records` (default `max_poll_records`), in order within each partition. Raises
-        `OffsetOutOfRange`, `Refused` for a damaged batch or a partition that is not there.
+        `OffsetOutOfRange`, `Refused` for a damaged batch or a partition that does not exist.
         """
         count = self._config.max_poll_records if max_records is None else max_records
         if self._run_index < len(self._run):
@@ -209,20 +209,20 @@ class Consumer:
     async def fetch_batches(
         self, timeout_ms: float = 500, max_bytes: int | None = None
     ) -> list[FetchedBatch]:
-        """Whole record batches, as they are stored, as soon as there are some.
+        """Return whole record batches, as they are stored, as soon as there are some.
 
-        At most `max_bytes` of them, but at least one. Returns early, maybe with [], when a position
-        moved because something invisible was skipped. Raises as `poll`.
+        At most `max_bytes` of them, but at least one. Returns early, possibly with [], if a
+        position moved past records that are not visible. Raises the errors of `poll`.
         """
         limit = self._config.fetch_max_bytes if max_bytes is None else max_bytes
         self._drop_run()
         return await self._wait_for(timeout_ms, lambda: self._take_batches(limit), bool)
 
     def __aiter__(self) -> Self:
-        """Records for ever. `position` and `commit` follow what was handed out.
+        """Yield records without end. `position` and `commit` follow the records that were yielded.
 
-        Waits for the next record as long as brokers answer; raises `TimedOut` when none has for
-        `max_block_ms`, and as `poll`.
+        Waits for the next record as long as brokers answer. Raises `TimedOut` if no broker has
+        answered for `max_block_ms`, and the errors of `poll`.
         """
         return self
 
@@ -243,7 +243,8 @@ class Consumer:
     ) -> list[ConsumerRecord]:
         """Wait for records as an iteration does: as long as brokers answer.
 
-        Raises `TimedOut` when none has answered a fetch for `max_block_ms`, and as `poll`.
+        Raises `TimedOut` if no broker has answered a fetch for `max_block_ms`, and the errors of
+        `poll`.
         """
         limit_ms = self._config.max_block_ms
         since = trio.current_time()
@@ -429,7 +430,7 @@ class Consumer:
     async def committed(
         self, partitions: Iterable[TopicPartition], *, require_stable: bool | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What the group has stored; a partition without a stored offset is left out.
+        """Return the stored offsets of the group; a partition without one is left out.
 
         With `require_stable` (default: under read_committed) waits for open transactions that
         store offsets of the group. Raises `TimedOut`, `Refused`.
@@ -449,19 +450,22 @@ class Consumer:
     async def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record at or after a time, per partition; None if there is none."""
+        """Return the first record of each partition at or after a time; None without one."""
         found = await self._list_offsets(timestamps_ms)
         return {name: one if one.offset >= 0 else None for name, one in found.items()}
 
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        """The first offset that each partition still has."""
+        """Return the first offset that each partition still has."""
         found = await self._list_offsets({one: EARLIEST for one in partitions})
         return {name: one.offset for name, one in found.items()}
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Behind the last readable record: the last stable offset under read_committed."""
+        """Return the offset behind the last readable record of each partition.
+
+        With read_committed this is the last stable offset.
+        """
         found = await self._list_offsets({one: LATEST for one in partitions})
         return {name: one.offset for name, one in found.items()}
 
@@ -472,11 +476,11 @@ class Consumer:
         return await list_offsets(self._cluster, named, self._config.isolation_level)
 
     async def partitions_for(self, topic: str) -> list[int]:
-        """The numbers of a topic's partitions. Raises `TimedOut` if there is no such topic."""
+        """Return the numbers of a topic's partitions. Raises `TimedOut` if it does not exist."""
         return list((await self._cluster.topic(topic)).partitions)
 
     async def topics(self) -> list[str]:
-        """The names of all topics but the internal ones."""
+        """Return the names of all topics except internal ones."""
 
         async def attempt() -> list[str]:
             await self._cluster.refresh(None)

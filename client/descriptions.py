@@ -1,4 +1,4 @@
-"""What an administrator is told about transactions and their producers.
+"""What a broker returns to an administrator about transactions and their producers.
 
 What only Odradek tells (who the client is, why an epoch changed, when the broker will abort) comes
 in tagged fields of Kafka's own answers; other brokers leave them out, and here they are None then.
@@ -22,7 +22,7 @@ class ProducerIdAndEpoch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionListing:
-    """A transactional id as ListTransactions names it."""
+    """A transactional id in the answer of ListTransactions."""
 
     transactional_id: str
     producer_id: int
@@ -34,7 +34,7 @@ class TransactionListing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionDescription:
-    """A transactional id and its transaction, at the moment `described_at_ms` of this machine."""
+    """A transactional id and its transaction, at the time `described_at_ms` of this machine."""
 
     transactional_id: str
     coordinator_id: int
@@ -54,9 +54,9 @@ class TransactionDescription:
     """Why an older epoch is refused: new instance, timeout, administrator..."""
     epoch_bump_ms: int | None = None
     times_out_in_ms: int | None = None
-    """How long until the broker aborts; None if it will not, or does not say."""
+    """The time until the broker aborts; None if it will not, or if it is not known."""
     explanation: str | None = None
-    """A sentence about the last change of epoch that locked a producer out."""
+    """A sentence about the last change of epoch that fenced a producer."""
     updated_ms: int | None = None
     pending_state: str | None = None
     """The state that is being made durable."""
@@ -68,7 +68,7 @@ class TransactionDescription:
 
     @property
     def age_ms(self) -> int | None:
-        """How long the transaction has been open. By the broker's clock where it tells enough."""
+        """How long the transaction has been open, by the broker's clock if that is known."""
         if not self.is_open:
             return None
         if self.times_out_in_ms is not None and self.state == "Ongoing":
@@ -77,7 +77,7 @@ class TransactionDescription:
 
     @property
     def remaining_ms(self) -> int | None:
-        """How long until it times out, reckoned by our clock where the broker does not say."""
+        """The time until it times out; by the clock of this machine if the broker sends none."""
         if self.times_out_in_ms is not None:
             return self.times_out_in_ms
         age_ms = self.age_ms if self.state == "Ongoing" else None
@@ -85,13 +85,13 @@ class TransactionDescription:
 
     @property
     def tells_more(self) -> bool:
-        """Whether the broker sends the fields that only Odradek has."""
+        """True if the broker sent the fields that only Odradek has."""
         return self.updated_ms is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerDescription:
-    """A producer that has written to a partition and is not forgotten yet."""
+    """A producer that has written to a partition and has not expired."""
 
     producer_id: int
     producer_epoch: int
@@ -113,7 +113,7 @@ class ProducerDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionProducers:
-    """The producers of a partition, and where its leader's log stands if the broker tells."""
+    """The producers of a partition, and the offsets of its leader's log if they are known."""
 
     partition: TopicPartition
     producers: tuple[ProducerDescription, ...]
@@ -125,7 +125,7 @@ class PartitionProducers:
 
     @property
     def pinning(self) -> ProducerDescription | None:
-        """Whose transaction holds the last stable offset back."""
+        """The producer whose transaction holds the last stable offset back; None without one."""
         if self.pinning_producer_id is not None:
             for one in self.producers:
                 if one.producer_id == self.pinning_producer_id:
@@ -136,7 +136,7 @@ class PartitionProducers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pin:
-    """Who holds back what consumers with read_committed see of a partition."""
+    """A transaction that holds back the read_committed consumers of a partition."""
 
     partition: TopicPartition
     producer_id: int

@@ -1,7 +1,7 @@
-"""Administration of transactions: who has one open, what it holds back, and how to end it.
+"""Administration of transactions: which are open, what they hold back, and how to end them.
 
-The part of `Admin` that is about transactions. `who_pins` and `find_hanging` put together what the
-single requests answer, which no single broker knows.
+This is the part of `Admin` about transactions. `who_pins` and `find_hanging` combine the answers of
+several brokers.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,7 +32,7 @@ Producers = dict[TopicPartition, PartitionProducers | OdradekError]
 
 
 class TransactionAdmin:
-    """What `Admin` can do about transactions; works with any broker that speaks KIP-664."""
+    """The calls of `Admin` about transactions. They work with any broker that has KIP-664."""
 
     _cluster: Cluster
 
@@ -44,7 +44,7 @@ class TransactionAdmin:
         older_than_ms: int | None = None,
         pattern: str | None = None,
     ) -> list[TransactionListing]:
-        """Every transactional id that passes all filters, of every broker, sorted.
+        """Return every transactional id that passes all filters, of all brokers, sorted.
 
         `pattern` is a regular expression that the whole id must match (the broker's dialect);
         `older_than_ms` keeps ids without an open transaction, as Kafka does.
@@ -61,18 +61,18 @@ class TransactionAdmin:
         )
 
     async def describe_transactions(self, *transactional_ids: str) -> Described:
-        """Each id's state and transaction, or its error (`Refused`: there is no such id)."""
+        """Return the state and the transaction of each id, or its error (`Refused`: no such id)."""
         return await txn_requests.describe_transactions(self._cluster, transactional_ids)
 
     async def describe_transaction(self, transactional_id: str) -> TransactionDescription:
-        """One id's. Raises `Refused`, `TimedOut`."""
+        """Return the state and the transaction of an id. Raises `Refused`, `TimedOut`."""
         (found,) = (await self.describe_transactions(transactional_id)).values()
         if isinstance(found, OdradekError):
             raise found
         return found
 
     async def describe_producers(self, partitions: Iterable[TopicPartition]) -> Producers:
-        """Each partition's producers, asked of its leader, or its error."""
+        """Return the producers of each partition, from its leader, or its error."""
         return await txn_requests.describe_producers(self._cluster, partitions)
 
     async def abort_transaction(
@@ -83,10 +83,10 @@ class TransactionAdmin:
         producer_epoch: int,
         coordinator_epoch: int = 0,
     ) -> None:
-        """Write an ABORT marker to one partition, past the coordinator: for hanging transactions.
+        """Write an ABORT marker to one partition without the coordinator: for hanging transactions.
 
-        The three numbers are those of `describe_producers`, a coordinator epoch of -1 as 0. Raises
-        `Refused` where the partition knows newer ones, `TimedOut`.
+        The three numbers are those of `describe_producers`; for a coordinator epoch of -1 give 0.
+        Raises `Refused` if the partition has newer numbers, `TimedOut`.
         """
         await txn_requests.write_abort_marker(
             self._cluster,
@@ -99,9 +99,9 @@ class TransactionAdmin:
     async def fence_producers(
         self, *transactional_ids: str
     ) -> dict[str, ProducerIdAndEpoch | OdradekError]:
-        """Lock out whoever uses these ids and abort what they have open; each one's new epoch.
+        """Fence the producers of these ids, abort their transactions, and return the new epochs.
 
-        An id that is not there yet is made.
+        An id that does not exist yet is created.
         """
         return await txn_requests.fence_producers(self._cluster, transactional_ids)
 
@@ -118,9 +118,9 @@ class TransactionAdmin:
     async def who_pins(
         self, topic: str, partition: int | None = None
     ) -> dict[TopicPartition, Pin | None]:
-        """By partition, whose transaction holds the last stable offset back; None: nobody's.
+        """Return the transaction that holds back the last stable offset of each partition, or None.
 
-        Raises `Refused` for a topic or partition that is not there, `TimedOut`.
+        Raises `Refused` for a topic or a partition that does not exist, `TimedOut`.
         """
         wanted = await self._partitions_of(topic)
         if partition is not None:
@@ -146,11 +146,12 @@ class TransactionAdmin:
     async def find_hanging(
         self, *topics: str, max_timeout_ms: int = MAX_TIMEOUT_MS
     ) -> list[HangingTransaction]:
-        """What is open in a partition and nobody is going to end, in these topics or (none) in all.
+        """Return transactions that are open in a partition and that no coordinator will end.
 
-        Looks at transactions whose last batch is older than `max_timeout_ms`. Such a one hangs if
-        no transactional id has its producer id, or that id does not have the partition in its
-        transaction (the rule of Kafka's own tool). Raises `Refused`, `TimedOut`.
+        Without `topics` all topics are searched. Only transactions whose last batch is older than
+        `max_timeout_ms` count. Such a transaction hangs if no transactional id has its producer id,
+        or that id does not have the partition in its transaction (the rule of Kafka's own tool).
+        Raises `Refused`, `TimedOut`.
         """
         partitions = [one for name in topics for one in await self._partitions_of(name)]
         if not topics:

@@ -38,7 +38,7 @@ class TopicPartition(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """What a group has stored for a partition: the next offset to read, and a note of its own."""
+    """A stored offset of a group: the next offset to read, and a note of the program."""
 
     offset: int
     metadata: str = ""
@@ -52,7 +52,7 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record was stored. The offset is -1 with acks=0, where nobody knows."""
+    """Where a record was stored. The offset is -1 with acks=0, as the broker does not answer."""
 
     topic: str
     partition: int
@@ -101,8 +101,8 @@ class ConsumerRecord(NamedTuple):
 class FetchedBatch(NamedTuple):
     """A record batch as it was stored: committed, no control batch, its CRC checked.
 
-    `data` is the whole batch, header included, still compressed. Records with offsets below
-    `start_offset` were read before and are to be skipped.
+    `data` is the whole batch, header included, still compressed. Skip records with offsets below
+    `start_offset`: they were read before.
     """
 
     topic: str
@@ -113,7 +113,7 @@ class FetchedBatch(NamedTuple):
 
 
 class GroupMetadata(NamedTuple):
-    """Who stores offsets: a group, and its member if it has members."""
+    """The group that stores offsets, and its member if it has members."""
 
     group_id: str
     generation_id: int = -1
@@ -122,7 +122,7 @@ class GroupMetadata(NamedTuple):
 
 
 class NewTopic(NamedTuple):
-    """A topic to be made. -1 leaves a number to the broker."""
+    """A topic to create. -1 leaves a number to the broker."""
 
     name: str
     partitions: int = -1

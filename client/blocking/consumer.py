@@ -70,7 +70,7 @@ class Consumer(Blocking[AsyncConsumer]):
         self._hosted.loop.call(self._async.seek_to_end, *partitions)
 
     def position(self, partition: TopicPartition) -> int:
-        """The offset that is read next, by `poll` or by the iteration."""
+        """Return the offset that `poll` or the iteration reads next."""
         waiting = self._first_waiting()
         name = TopicPartition(*partition)
         if name in waiting:
@@ -98,7 +98,7 @@ class Consumer(Blocking[AsyncConsumer]):
     # Reading
 
     def poll(self, timeout_ms: float = 500, max_records: int | None = None) -> list[ConsumerRecord]:
-        """Records as soon as there are some, or [] after `timeout_ms`."""
+        """Return records as soon as there are some, or [] after `timeout_ms`."""
         if self._run_index >= len(self._run):
             self._hosted.loop.call(self._keep, partial(self._async.poll, timeout_ms, max_records))
         end = len(self._run) if max_records is None else self._run_index + max_records
@@ -116,12 +116,12 @@ class Consumer(Blocking[AsyncConsumer]):
     def fetch_batches(
         self, timeout_ms: float = 500, max_bytes: int | None = None
     ) -> list[FetchedBatch]:
-        """Whole record batches as they are stored; see `odradek.client.Consumer`."""
+        """Return whole record batches as they are stored; see `odradek.client.Consumer`."""
         self._give_back_run()
         return self._hosted.loop.call(self._async.fetch_batches, timeout_ms, max_bytes)
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
-        """Records for ever. `position` and `commit` follow what was handed out.
+        """Yield records without end. `position` and `commit` follow the records that were yielded.
 
         Raises `TimedOut` when no broker has answered for `max_block_ms`.
         """

@@ -38,7 +38,7 @@ class Delivery:
         return 0 if self._is_read else 1
 
     def result(self, timeout_ms: float | None = None) -> RecordMetadata:
-        """Where the record was stored. Raises what went wrong, or `TimedOut` after `timeout_ms`.
+        """Return where the record was stored. Raises its error, or `TimedOut` after `timeout_ms`.
 
         Without `timeout_ms` it ends within `max_block_ms` and `delivery_timeout_ms`, one after the
         other. An error that is raised here, `flush` and `close` do not raise again.
