@@ -18,7 +18,7 @@ from typing import Final
 
 from odradek.broker.group.limits import CLIENT_ID_MAX_CHARACTERS, GROUP_MAX_BYTES
 from odradek.broker.group.members import Group, Member
-from odradek.broker.group.rebalance import Journal, Rebalancing, Surroundings, refusal
+from odradek.broker.group.rebalance import Journal, Rebalance, Surroundings, refusal
 from odradek.broker.group.requests import (
     Claim,
     Joined,
@@ -33,14 +33,33 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 log: Final = logging.getLogger(__name__)
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60_000
-"""A new member cannot send heartbeats before it is told its id, so it gets this long at first."""
+"""The first session of a new member, which cannot send heartbeats before it knows its id."""
 
 
-class LiveGroup(Rebalancing):
+class LiveGroup:
     def __init__(self, group: Group, journal: Journal, around: Surroundings) -> None:
-        super().__init__(group, journal, around)
+        self._rebalance: Final = Rebalance(group, journal, around)
+        self._journal: Final = journal
+        self._around: Final = around
         self._storing = -1
         """The generation whose assignment is on its way to the disk."""
+
+    @property
+    def group(self) -> Group:
+        return self._rebalance.group
+
+    @property
+    def written(self) -> int:
+        """The offset after the group's newest record, 0 if it has none yet."""
+        return self._rebalance.written
+
+    def resume(self, written: int) -> None:
+        """Go on with a group that was loaded; its newest record ends at offset `written`."""
+        self._rebalance.resume(written)
+
+    def close(self, event: Event) -> None:
+        """End a group that was deleted, expired or handed over."""
+        self._rebalance.close(event)
 
     # JoinGroup
 
@@ -60,13 +79,13 @@ class LiveGroup(Rebalancing):
                 f"no protocol of {joining.member_id!r} is supported by all of {group.group_id!r}",
             )
         if not joining.member_id:
-            return await self._join_as_nobody(joining)
+            return await self._join_without_id(joining)
         if joining.member_id in group.promised and joining.group_instance_id is None:
             return await self._add(joining, joining.member_id)
         group.check_member(joining.member_id, joining.group_instance_id)
         return await self._rejoin(joining)
 
-    async def _join_as_nobody(self, joining: Joining) -> Joined:
+    async def _join_without_id(self, joining: Joining) -> Joined:
         instance_id = joining.group_instance_id
         member_id = self._new_member_id(instance_id or joining.client_id)
         if instance_id is not None:
@@ -74,21 +93,18 @@ class LiveGroup(Rebalancing):
             if old_id is not None:
                 return await self._replace(joining, old_id, member_id)
         elif joining.requires_known_member_id:
-            self.group = self.group.with_promised(member_id)
-            self._expect_heartbeat(member_id, joining.session_timeout_ms)
+            self._rebalance.group = self.group.with_promised(member_id)
+            self._rebalance.expect_heartbeat(member_id, joining.session_timeout_ms)
             raise MemberIdRequiredError(member_id)
         return await self._add(joining, member_id)
 
     async def _add(self, joining: Joining, member_id: str) -> Joined:
         go = step(self.group.state, Event.ADD)
-        self._has_newcomer = self._is_first_rebalance
-        self._newcomers.add(member_id)
+        self._rebalance.add_newcomer(member_id)
         member = _member_of(joining, member_id)
-        self.group = self.group.with_joined(member, joining.protocol_type)
-        self._expect_heartbeat(member_id, NEW_MEMBER_JOIN_TIMEOUT_MS)
-        reply = self._wait_for_join(member_id)
-        self._do(go)
-        return await self._answer_to(member_id, reply)
+        self._rebalance.group = self.group.with_joined(member, joining.protocol_type)
+        self._rebalance.expect_heartbeat(member_id, NEW_MEMBER_JOIN_TIMEOUT_MS)
+        return await self._rebalance.do_and_wait(member_id, go)
 
     async def _rejoin(self, joining: Joining) -> Joined:
         group, member_id = self.group, joining.member_id
@@ -102,12 +118,10 @@ class LiveGroup(Rebalancing):
         go = step(group.state, event)
         assert go is not None
         if go.do is Do.ANSWER_GENERATION:
-            return self._joined(member_id)
+            return self._rebalance.joined(member_id)
         member = replace(_member_of(joining, member_id), assignment=known.assignment)
-        self.group = group.with_joined(member, joining.protocol_type)
-        reply = self._wait_for_join(member_id)
-        self._do(go)
-        return await self._answer_to(member_id, reply)
+        self._rebalance.group = group.with_joined(member, joining.protocol_type)
+        return await self._rebalance.do_and_wait(member_id, go)
 
     async def _replace(self, joining: Joining, old_id: str, member_id: str) -> Joined:
         """A static member comes back: its new self takes over, the old one is fenced (KIP-345)."""
@@ -122,29 +136,29 @@ class LiveGroup(Rebalancing):
         assert go is not None
         next_offset = 0
         if go.do is Do.STORE_MEMBER:
-            next_offset = self.written = self._journal.write_group(replaced)
-        self.group = replaced
-        self._give_up(old_id, ErrorCode.FENCED_INSTANCE_ID)
-        self._expect_heartbeat(member_id, member.session_timeout_ms)
+            next_offset = self._rebalance.write(replaced)
+        self._rebalance.group = replaced
+        self._rebalance.give_up(old_id, ErrorCode.FENCED_INSTANCE_ID)
+        self._rebalance.expect_heartbeat(member_id, member.session_timeout_ms)
         if go.do is not Do.STORE_MEMBER:
-            self.group = self.group.with_joining(member_id)
-            reply = self._wait_for_join(member_id)
-            self._do(go)
-            return await self._answer_to(member_id, reply)
+            self._rebalance.group = self.group.with_joining(member_id)
+            return await self._rebalance.do_and_wait(member_id, go)
         await self._journal.flushed(next_offset)
         self.group.check_member(member_id, joining.group_instance_id)
         if joining.can_skip_assignment:
-            return self._joined(member_id, skip_assignment=self.group.leader_id == member_id)
+            is_leader = self.group.leader_id == member_id
+            return self._rebalance.joined(member_id, skip_assignment=is_leader)
         # An older client must not believe that it leads, or it would assign once more.
-        return replace(self._joined(member_id), leader_id=group.leader_id or "", members=())
+        joined = self._rebalance.joined(member_id)
+        return replace(joined, leader_id=group.leader_id or "", members=())
 
     def _check_room(self, joining: Joining) -> None:
-        """Members that were there are always welcome; others up to `group.max.size`."""
+        """Let known members in always, and new ones up to `group.max.size`. Raises KafkaError."""
         group, member_id = self.group, joining.member_id
         limit = self._around.config.group_max_size
         known = group.members.get(member_id)
         if group.state is GroupState.PREPARING_REBALANCE:
-            # Whoever joins again last is the one too many, if the limit was lowered.
+            # If the limit was lowered, the members that join again last are refused.
             is_full = member_id not in group.joined and len(group.joined) >= limit
         else:
             is_full = known is None and len(group.members) >= limit
@@ -161,9 +175,9 @@ class LiveGroup(Rebalancing):
 
     def _turn_away(self, member_id: str) -> None:
         was_member = member_id in self.group.members
-        self._remove([member_id])
+        self._rebalance.remove([member_id])
         if was_member:
-            self._do(step(self.group.state, Event.REMOVE))
+            self._rebalance.do(step(self.group.state, Event.REMOVE))
 
     def _new_member_id(self, name: str) -> str:
         unique = uuid.UUID(int=self._around.rng.getrandbits(128), version=4)
@@ -190,15 +204,13 @@ class LiveGroup(Rebalancing):
         is_leader = member_id == group.leader_id
         go = step(group.state, Event.SYNC_AS_LEADER if is_leader else Event.SYNC)
         assert go is not None
-        self.group = group.with_synced(member_id)
-        if not self.group.unsynced:
-            self._sync_timer.stop()
+        self._rebalance.add_synced(member_id)
         if go.do is Do.ANSWER_ASSIGNMENT:
-            return self._synced(member_id)
-        reply = self._wait_for_sync(member_id)
+            return self._rebalance.synced(member_id)
+        reply = self._rebalance.wait_for_sync(member_id)
         if go.do is Do.STORE_ASSIGNMENT and self._storing != group.generation_id:
             await self._store_assignment(syncing.assignments)
-        return await self._answer_to(member_id, reply)
+        return await self._rebalance.answer_to(member_id, reply)
 
     async def _store_assignment(self, assignments: Mapping[str, bytes]) -> None:
         generation_id = self.group.generation_id
@@ -209,7 +221,7 @@ class LiveGroup(Rebalancing):
                 raise KafkaError(
                     ErrorCode.UNKNOWN_SERVER_ERROR, f"{assigned.size_bytes} bytes of assignment"
                 )
-            next_offset = self.written = self._journal.write_group(
+            next_offset = self._rebalance.write(
                 assigned.in_state(GroupState.STABLE, self._around.clock.wall_ms())
             )
             await self._journal.flushed(next_offset)
@@ -224,33 +236,33 @@ class LiveGroup(Rebalancing):
         if generation_id == self.group.generation_id:
             go = step(self.group.state, Event.ASSIGNMENT_STORED)
             if go is not None:
-                self.group = self.group.with_assignment(assignments)
-                self._do(go)
+                self._rebalance.group = self.group.with_assignment(assignments)
+                self._rebalance.do(go)
 
     def _assignment_is_not_stored(self, generation_id: int, error: KafkaError) -> None:
         log.warning("group %r: the assignment was not stored: %s", self.group.group_id, error)
         if generation_id == self.group.generation_id:
             go = step(self.group.state, Event.ASSIGNMENT_NOT_STORED)
             if go is not None:
-                self._send_syncs_back(error)
-                self._do(go)
+                self._rebalance.send_syncs_back(error)
+                self._rebalance.do(go)
 
     # Heartbeat, LeaveGroup, offsets
 
     def heartbeat(self, claim: Claim) -> None:
         """Raises KafkaError; REBALANCE_IN_PROGRESS tells the member to join again."""
         self._check_claim(claim, Event.HEARTBEAT)
-        self._extend_session(claim.member_id)
+        self._rebalance.extend_session(claim.member_id)
         step(self.group.state, Event.HEARTBEAT)
 
     async def leave(self, leaving: Sequence[Claim]) -> list[ErrorCode]:
-        """Remove these members; what became of each. Generations are not looked at."""
+        """Remove these members, whatever their generation. Return an error code for each."""
         if self.group.state is GroupState.DEAD:
             raise refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, self.group)
         written = self.written
         codes = [self._leave(claim) for claim in leaving]
         if ErrorCode.NONE in codes:
-            self._do(step(self.group.state, Event.REMOVE))
+            self._rebalance.do(step(self.group.state, Event.REMOVE))
         if self.written != written:
             await self._journal.flushed(self.written)
         return codes
@@ -265,16 +277,16 @@ class LiveGroup(Rebalancing):
                 group.check_member(member_id, claim.group_instance_id)
             except KafkaError as error:
                 return error.code
-        self._give_up(member_id, ErrorCode.UNKNOWN_MEMBER_ID)
-        self.group = group.without([member_id])
+        self._rebalance.give_up(member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+        self._rebalance.group = group.without([member_id])
         return ErrorCode.NONE
 
     def check_commit(self, claim: Claim, *, in_transaction: bool) -> None:
-        """Whether offsets may be stored now. Raises KafkaError; keeps the member's session alive.
+        """Check that offsets may be stored now, and extend the member's session. Raises KafkaError.
 
-        Somebody without a generation is an administrator or a consumer that assigns by hand; that
-        is allowed while nobody is in the group, and always in a transaction, as older producers do
-        not say who they are (KIP-447).
+        A claim without a generation comes from an administrator or from a consumer that assigns by
+        hand. It is allowed while the group is empty, and always in a transaction, as older
+        producers do not name their member (KIP-447).
         """
         group = self.group
         names_member = bool(claim.member_id) or claim.group_instance_id is not None
@@ -286,7 +298,7 @@ class LiveGroup(Rebalancing):
         self._check_claim(claim, event)
         step(group.state, event)
         if not in_transaction:
-            self._extend_session(claim.member_id)
+            self._rebalance.extend_session(claim.member_id)
 
     def _check_claim(self, claim: Claim, event: Event) -> None:
         group = self.group

@@ -1,8 +1,8 @@
-"""The two phases of a rebalance: who waits for an answer, and until when.
+"""The two phases of a rebalance: which requests wait for an answer, and until when.
 
-`Rebalancing` holds one group's value, the requests that wait, and its deadlines, and does what the
-table (`state.py`) says must be done. Everything here is synchronous: a change, and the answers that
-follow from it, are one piece. What members ask is decided in `live.py`.
+`Rebalance` holds one group's value, the requests that wait, and its timers, and does what the table
+(`state.py`) says must be done. A change and the answers that follow from it are one synchronous
+piece. What members ask is decided in `live.py`.
 """
 
 import logging
@@ -27,12 +27,12 @@ log: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 
 REBALANCE_TIMEOUT_MIN_MS: Final = 1_000
-"""Members may ask for less, but a group that waits for nobody would only go round in circles."""
+"""Members may ask for less, but without a wait a group would start one rebalance after another."""
 
 
 @dataclass(slots=True)
 class Reply(Generic[T]):
-    """An answer that somebody waits for."""
+    """An answer that a request waits for."""
 
     _done: trio.Event = field(default_factory=trio.Event)
     _value: T | None = None
@@ -76,13 +76,12 @@ class Surroundings:
     config: GroupConfig
 
 
-class Rebalancing:
+class Rebalance:
     def __init__(self, group: Group, journal: Journal, around: Surroundings) -> None:
         self._group = group
         self._size_bytes = group.size_bytes
         journal.membership_bytes += self._size_bytes
         self.written = 0
-        """The offset after the group's newest record, 0 if it has none yet."""
         self._journal = journal
         self._around = around
         self._join_timer: Final = Timer(around.timers)
@@ -94,7 +93,7 @@ class Rebalancing:
         """Members that wait for their first generation: these may time out while they wait."""
         self._is_first_rebalance = False
         self._has_newcomer = False
-        """Whether somebody joined while the first rebalance was being delayed."""
+        """True if a member joined while the first rebalance was being delayed."""
 
     @property
     def group(self) -> Group:
@@ -108,9 +107,30 @@ class Rebalancing:
             self._journal.membership_bytes += size_bytes - self._size_bytes
             self._size_bytes = size_bytes
 
+    def write(self, group: Group) -> int:
+        """Append a record of `group`. Return the offset after it. Raises KafkaError."""
+        self.written = self._journal.write_group(group)
+        return self.written
+
     # the two phases
 
-    def _do(self, go: Go | None) -> None:
+    async def do_and_wait(self, member_id: str, go: Go | None) -> Joined:
+        """Do what the table says, and wait for the generation that the member takes part in."""
+        reply = self._replaced(self._joins, member_id)
+        self.do(go)
+        return await self.answer_to(member_id, reply)
+
+    def add_newcomer(self, member_id: str) -> None:
+        self._has_newcomer = self._is_first_rebalance
+        self._newcomers.add(member_id)
+
+    def add_synced(self, member_id: str) -> None:
+        """Take note that a member has asked for its assignment; the last one ends the wait."""
+        self.group = self.group.with_synced(member_id)
+        if not self.group.unsynced:
+            self._sync_timer.stop()
+
+    def do(self, go: Go | None) -> None:
         if go is None:
             return
         match go.do:
@@ -130,7 +150,7 @@ class Rebalancing:
             case Do.NOTHING:
                 pass
             case _:
-                raise AssertionError(f"{go} is done by who asked for it")
+                raise AssertionError(f"{go} is done by the caller of step()")
 
     def _enter(self, state: GroupState) -> None:
         self.group = self.group.in_state(state, self._around.clock.wall_ms())
@@ -160,7 +180,7 @@ class Rebalancing:
 
     def _rebalance(self) -> None:
         if self.group.state is GroupState.COMPLETING_REBALANCE:
-            self._send_syncs_back(refusal(ErrorCode.REBALANCE_IN_PROGRESS, self.group))
+            self.send_syncs_back(refusal(ErrorCode.REBALANCE_IN_PROGRESS, self.group))
             self.group = self.group.with_assignment({})
         self._sync_timer.stop()
         self._enter(GroupState.PREPARING_REBALANCE)
@@ -182,7 +202,7 @@ class Rebalancing:
             for member in group.members.values()
             if member.member_id not in group.joined and not member.is_static
         ]
-        self._remove(late)
+        self.remove(late)
         self.group = self.group.with_leader_that_joined()
         if self.group.members and not self.group.joined:
             self._wait_for_joins()  # until the sessions of the static members that are left end
@@ -192,7 +212,7 @@ class Rebalancing:
         go = step(self.group.state, event)
         if go is not None:
             self.group = self.group.with_next_generation(go.state, self._around.clock.wall_ms())
-            self._do(go)
+            self.do(go)
 
     def _answer_joins(self) -> None:
         group = self.group
@@ -205,8 +225,8 @@ class Rebalancing:
         for member_id, member in group.members.items():
             reply = self._joins.pop(member_id, None)
             if reply is not None:
-                reply.settle(self._joined(member_id))
-            self._expect_heartbeat(member_id, member.session_timeout_ms)
+                reply.settle(self.joined(member_id))
+            self.expect_heartbeat(member_id, member.session_timeout_ms)
         self._newcomers.clear()
         timeout_ms = max(group.rebalance_timeout_ms, REBALANCE_TIMEOUT_MIN_MS)
         self._sync_timer.start(timeout_ms, self._end_sync_phase)
@@ -215,43 +235,43 @@ class Rebalancing:
         """Give up members that got a generation and did not ask for their assignment."""
         late = [member_id for member_id in self.group.members if member_id in self.group.unsynced]
         if late:
-            self._remove(late)
-            self._do(step(self.group.state, Event.SYNC_PHASE_TIMEOUT))
+            self.remove(late)
+            self.do(step(self.group.state, Event.SYNC_PHASE_TIMEOUT))
 
     def _answer_syncs(self) -> None:
         self._enter(GroupState.STABLE)
         for member_id, member in self.group.members.items():
             reply = self._syncs.pop(member_id, None)
             if reply is not None:
-                reply.settle(self._synced(member_id))
+                reply.settle(self.synced(member_id))
                 # a session that ended while the answer was being waited for was let pass
-                self._expect_heartbeat(member_id, member.session_timeout_ms)
+                self.expect_heartbeat(member_id, member.session_timeout_ms)
 
-    def _send_syncs_back(self, error: KafkaError) -> None:
+    def send_syncs_back(self, error: KafkaError) -> None:
         for member_id, reply in list(self._syncs.items()):
             reply.fail(error)
-            self._expect_heartbeat(member_id, self.group.members[member_id].session_timeout_ms)
+            self.expect_heartbeat(member_id, self.group.members[member_id].session_timeout_ms)
         self._syncs.clear()
 
     def _store_empty(self) -> None:
         log.info("group %r: empty", self.group.group_id)
         try:
-            self.written = self._journal.write_group(self.group)
+            self.write(self.group)
         except KafkaError as error:
             # After a restart the members would be back, until their sessions end.
             log.warning("group %r: empty, which was not stored: %s", self.group.group_id, error)
 
     # sessions
 
-    def _expect_heartbeat(self, member_id: str, within_ms: int) -> None:
+    def expect_heartbeat(self, member_id: str, within_ms: int) -> None:
         session = self._sessions.get(member_id)
         if session is None:
             session = self._sessions[member_id] = Timer(self._around.timers)
         session.start(within_ms, lambda: self._session_ended(member_id))
 
-    def _extend_session(self, member_id: str) -> None:
+    def extend_session(self, member_id: str) -> None:
         if member_id not in self._newcomers:
-            self._expect_heartbeat(member_id, self.group.members[member_id].session_timeout_ms)
+            self.expect_heartbeat(member_id, self.group.members[member_id].session_timeout_ms)
 
     def _session_ended(self, member_id: str) -> None:
         group = self.group
@@ -260,17 +280,17 @@ class Rebalancing:
             return
         if member_id in group.members or member_id in group.promised:
             log.info("group %r: no heartbeat from %r", group.group_id, member_id)
-            self._remove([member_id])
+            self.remove([member_id])
             was_member = member_id in group.members
             if was_member or self.group.state is GroupState.PREPARING_REBALANCE:
-                self._do(step(self.group.state, Event.REMOVE))
+                self.do(step(self.group.state, Event.REMOVE))
 
-    def _remove(self, member_ids: Sequence[str]) -> None:
+    def remove(self, member_ids: Sequence[str]) -> None:
         for member_id in member_ids:
-            self._give_up(member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+            self.give_up(member_id, ErrorCode.UNKNOWN_MEMBER_ID)
         self.group = self.group.without(member_ids)
 
-    def _give_up(self, member_id: str, code: ErrorCode) -> None:
+    def give_up(self, member_id: str, code: ErrorCode) -> None:
         """Answer whatever waits under this id with `code`, and end its session."""
         session = self._sessions.pop(member_id, None)
         if session is not None:
@@ -282,7 +302,7 @@ class Rebalancing:
 
     # answers
 
-    async def _answer_to(self, member_id: str, reply: Reply[T]) -> T:
+    async def answer_to(self, member_id: str, reply: Reply[T]) -> T:
         """Wait for an answer. A member whose client goes meanwhile stays until its session ends."""
         try:
             return await reply.wait()
@@ -290,32 +310,28 @@ class Rebalancing:
             for waiting in (self._joins, self._syncs):
                 if waiting.get(member_id) is reply:
                     del waiting[member_id]
-                    self._extend_session(member_id)
+                    self.extend_session(member_id)
             raise
 
-    def _wait_for_join(self, member_id: str) -> Reply[Joined]:
-        """Whoever else waits under this id is a request that its client has given up."""
-        previous = self._joins.pop(member_id, None)
+    def wait_for_sync(self, member_id: str) -> Reply[Synced]:
+        return self._replaced(self._syncs, member_id)
+
+    def _replaced(self, waiting: dict[str, Reply[T]], member_id: str) -> Reply[T]:
+        """A new reply for a member. Its client has given up the request that waits already."""
+        previous = waiting.pop(member_id, None)
         if previous is not None:
             previous.fail(refusal(ErrorCode.REBALANCE_IN_PROGRESS, self.group))
-        reply = self._joins[member_id] = Reply()
+        reply = waiting[member_id] = Reply[T]()
         return reply
 
-    def _wait_for_sync(self, member_id: str) -> Reply[Synced]:
-        previous = self._syncs.pop(member_id, None)
-        if previous is not None:
-            previous.fail(refusal(ErrorCode.REBALANCE_IN_PROGRESS, self.group))
-        reply = self._syncs[member_id] = Reply()
-        return reply
-
-    def _synced(self, member_id: str) -> Synced:
+    def synced(self, member_id: str) -> Synced:
         return Synced(
             protocol_type=self.group.protocol_type,
             protocol_name=self.group.protocol_name,
             assignment=self.group.members[member_id].assignment,
         )
 
-    def _joined(self, member_id: str, *, skip_assignment: bool = False) -> Joined:
+    def joined(self, member_id: str, *, skip_assignment: bool = False) -> Joined:
         group = self.group
         members: tuple[JoinedMember, ...] = ()
         if member_id == group.leader_id:
@@ -339,16 +355,17 @@ class Rebalancing:
 
     # beginning and end
 
-    def resume(self) -> None:
-        """After a load: the members have a session's time to be heard of again."""
+    def resume(self, written: int) -> None:
+        """Give the members of a loaded group the time of a session for their next heartbeat."""
+        self.written = written
         for member_id, member in self.group.members.items():
-            self._expect_heartbeat(member_id, member.session_timeout_ms)
+            self.expect_heartbeat(member_id, member.session_timeout_ms)
 
     def close(self, event: Event) -> None:
-        """Deleted, expired or handed over: answer whoever waits and forget the deadlines."""
+        """End the group: answer every waiting request and stop the timers."""
         step(self.group.state, event)
         for member_id in [*self.group.members, *self.group.promised]:
-            self._give_up(member_id, ErrorCode.NOT_COORDINATOR)
+            self.give_up(member_id, ErrorCode.NOT_COORDINATOR)
         self._join_timer.stop()
         self._sync_timer.stop()
         self._enter(GroupState.DEAD)

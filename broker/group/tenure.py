@@ -201,9 +201,7 @@ class GroupTenure(Tenure):
             return
         for group, next_offset in replay.groups.values():
             if group is not None:
-                live = self._revive(group)
-                live.written = next_offset
-                live.resume()
+                self._revive(group).resume(next_offset)
         for count, group_id in enumerate(self.offsets.group_ids(), 1):
             self.group(group_id)
             if count % GROUPS_AT_A_TIME == 0:
