@@ -27,6 +27,8 @@ CONNECTIONS: Final = (1, 16, 64, 256)
 SECONDS: Final = 10.0
 QUICK_SECONDS: Final = 2.0
 WARM_UP_SECONDS: Final = 1.0
+WARM_UP_CONNECTIONS: Final = 64
+"""Of a first run that does not count: a Java machine compiles what it runs meanwhile."""
 PROGRAM: Final = Path(__file__).parent / "go"
 TIMEOUT_SECONDS: Final = 300
 
@@ -40,6 +42,7 @@ def measure(target: Target, quick: bool) -> Iterator[Figure]:
             click.echo(f"{FAMILY}: skipped. {missing}", err=True)
             return
         with target.running() as address:
+            run(program, address, new_topic(address, "warm"), WARM_UP_CONNECTIONS, seconds)
             for connections in CONNECTIONS:
                 topic = new_topic(address, f"small-{connections}")
                 times_ms = run(program, address, topic, connections, seconds)
