@@ -11,7 +11,7 @@ members. The settings that only this broker has are marked `ours`.
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -46,7 +46,7 @@ ONE_BROKER: Final = "there is one broker"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """Every setting of `odradek serve`, already checked. Make it with `from_properties`."""
+    """Every setting of `odradek serve`, already checked. `settle` makes one."""
 
     # who and where
     node_id: int = int32(1, low=0, about="The id of this broker in answers to clients.")
@@ -381,11 +381,6 @@ class Settled:
 
     config: BrokerConfig
     ignored: tuple[str, ...] = ()
-
-
-def from_properties(properties: Mapping[str, str]) -> BrokerConfig:
-    """A configuration out of names and texts. Raises `ConfigError` with one sentence."""
-    return settle([Given(name=name, text=text) for name, text in properties.items()]).config
 
 
 def settle(*sources: Sequence[Given], ignore_unknown: bool = False) -> Settled:

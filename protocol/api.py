@@ -1,34 +1,15 @@
-"""What an API is: its key, its versions, its two messages, and the headers before them."""
+"""What an API is: its key, its versions and its two messages."""
 
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from odradek.protocol import wire
-from odradek.protocol.schema import int16, int32, message, string
+from odradek.protocol.schema import message
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 
 API_VERSIONS_KEY: Final = 18
-
-
-@message
-class RequestHeader:
-    """The client id stays a plain nullable string even where the header is flexible."""
-
-    api_key: int = int16()
-    api_version: int = int16()
-    correlation_id: int = int32()
-
-
-@message
-class ClientId:
-    client_id: str | None = string(nullable=0)
-
-
-@message
-class ResponseHeader:
-    correlation_id: int = int32()
 
 
 @message

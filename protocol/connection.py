@@ -219,11 +219,6 @@ class ClientConnection:
         self._next_correlation_id = 0
         self._in_flight: dict[int, tuple[Api[Any, Any], int]] = {}
 
-    @property
-    def in_flight_count(self) -> int:
-        """Requests that wait for their response."""
-        return len(self._in_flight)
-
     def request(
         self,
         api: Api[RequestBody, ResponseBody],

@@ -1,9 +1,8 @@
 """How bytes look: Kafka's primitive types and messages as construct objects.
 
-The only importer of construct. `parse` and `build` are the whole of its surface, but for
-`BATCH_HEADER`. A frame is read through a `Cursor` over a memoryview, so that record batches stay
-views of the frame they came in; a message is built into `Parts`, so that record batches go to the
-socket from where they are.
+The only importer of construct. `parse` and `build` are the whole of its surface. A frame is read
+through a `Cursor` over a memoryview, so that record batches stay views of the frame they came in; a
+message is built into `Parts`, so that record batches go to the socket from where they are.
 
 Bounds (a peer's lengths are never believed): a length is at most the bytes that remain, a count at
 most the items that could be in them, a varint has at most five bytes, a tagged field at most
@@ -425,25 +424,6 @@ def field_wire(kind: FieldType, version: int, flexible: bool) -> Wire:
         return Text(VARINT if flexible else INT16, bias, nullable=nullable)
     lengthed: Callable[..., Lengthed] = Records if kind.kind == "records" else Blob
     return lengthed(VARINT if flexible else INT32, bias, nullable=nullable)
-
-
-BATCH_HEADER: Final = c.Struct(
-    "base_offset" / c.Int64sb,
-    "batch_length" / c.Int32sb,
-    "partition_leader_epoch" / c.Int32sb,
-    "magic" / c.Int8sb,
-    "crc" / c.Int32ub,
-    "attributes" / c.Int16sb,
-    "last_offset_delta" / c.Int32sb,
-    "base_timestamp" / c.Int64sb,
-    "max_timestamp" / c.Int64sb,
-    "producer_id" / c.Int64sb,
-    "producer_epoch" / c.Int16sb,
-    "base_sequence" / c.Int32sb,
-    "record_count" / c.Int32sb,
-)
-"""What `batch.HEADER` says with struct, field by field as construct would have it. The tests hold
-the two against each other; the benchmark shows why the path of bulk bytes takes the other one."""
 
 
 def parse(cls: type[T], version: int, flexible: bool, data: Buffer | Cursor) -> T:

@@ -64,10 +64,6 @@ class LeaderEpochs:
         epoch = entries[following - 1].epoch if following else UNKNOWN_EPOCH
         return epoch, OFFSET_MAX if following == len(entries) else entries[following].start_offset
 
-    def truncate_end(self, offset: int) -> None:
-        """Forget what began at `offset` or later."""
-        self.entries = self.entries[: bisect_left(self.entries, offset, key=itemgetter(1))]
-
     def truncate_start(self, log_start_offset: int) -> None:
         """Let the epoch that holds `log_start_offset` begin there and forget those before it."""
         first = bisect_right(self.entries, log_start_offset, key=itemgetter(1)) - 1

@@ -8,11 +8,11 @@ import trio
 import trio.testing
 
 from odradek.broker.api.context import Core, Handler, RequestContext
-from odradek.broker.config import from_properties
 from odradek.broker.server import Server
 from odradek.protocol.apis.coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from odradek.protocol.apis.coordinator import FindCoordinatorResponse as Answer
 from odradek.protocol.connection import ClientConnection
+from tests.broker.configured import from_properties
 from tests.fakes.net import FakeClient, FakeNetwork
 
 CORE = cast(Core, None)  # these handlers need no parts of a broker

@@ -10,7 +10,6 @@ from odradek.broker.config import (
     RENAMED,
     BrokerConfig,
     broker_settings,
-    from_properties,
     settle,
 )
 from odradek.broker.properties import read_properties
@@ -25,6 +24,7 @@ from odradek.broker.topic_config import (
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import INTERNAL_TOPICS
+from tests.broker.configured import from_properties
 
 
 def test_without_settings_everything_is_the_default() -> None:

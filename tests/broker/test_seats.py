@@ -10,13 +10,13 @@ import trio
 import trio.testing
 
 from odradek.broker.api.context import Core, RequestContext
-from odradek.broker.config import from_properties
 from odradek.broker.server import Server
 from odradek.broker.txn.presence import Presence
 from odradek.broker.txn.transaction import ClientIdentity, ProducerIdAndEpoch
 from odradek.protocol.apis.coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from odradek.protocol.apis.coordinator import FindCoordinatorResponse as Answer
 from odradek.protocol.connection import ClientConnection
+from tests.broker.configured import from_properties
 from tests.fakes.net import FakeClient, FakeNetwork
 
 ME = ProducerIdAndEpoch(producer_id=7, producer_epoch=5)

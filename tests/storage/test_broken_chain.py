@@ -118,11 +118,10 @@ def test_leader_epochs_do_not_move_under_a_thread_that_looks_at_them() -> None:
         partial(epochs.truncate_start, 6),
         partial(epochs.assign, 4, 12),
         partial(epochs.assign, 5, 12),
-        partial(epochs.truncate_end, 9),
     )
     for change in changes:
         seen = epochs.entries
         before = list(seen)
         change()
         assert (seen, epochs.entries != before) == (before, True)
-    assert epochs.entries == [EpochStart(2, 6)]
+    assert epochs.entries == [EpochStart(2, 6), EpochStart(3, 9), EpochStart(5, 12)]

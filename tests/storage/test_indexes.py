@@ -142,5 +142,3 @@ def test_a_leader_epoch_without_records_leaves_no_trace() -> None:
     assert epochs.entries == [EpochStart(1, 2), EpochStart(3, 5)]
     epochs.truncate_start(7)
     assert epochs.entries == [EpochStart(3, 7)]
-    epochs.truncate_end(7)
-    assert epochs.entries == []

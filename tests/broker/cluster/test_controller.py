@@ -16,9 +16,10 @@ from odradek.broker.cluster.new_topic import (
     NewTopic,
     check_name,
 )
-from odradek.broker.config import BrokerConfig, from_properties
+from odradek.broker.config import BrokerConfig
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from tests.broker.configured import from_properties
 from tests.fakes.meta_store import FakeMetaStore
 
 HERE = BrokerImage(node_id=1, host="127.0.0.1", port=9092)

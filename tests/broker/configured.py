@@ -1,0 +1,11 @@
+"""Configurations of brokers in few words."""
+
+from collections.abc import Mapping
+
+from odradek.broker.config import BrokerConfig, settle
+from odradek.broker.properties import Given
+
+
+def from_properties(properties: Mapping[str, str]) -> BrokerConfig:
+    """Return the configuration that names and texts give. Raises `ConfigError`."""
+    return settle([Given(name=name, text=text) for name, text in properties.items()]).config
