@@ -1,10 +1,10 @@
 """The states of a classic consumer group and what each event does in each of them.
 
-A group goes round in a circle. Whatever changes its membership opens the *join phase*: every
-member has to send JoinGroup again, and gets no answer until all have. Then the generation is raised
-by one, the answers go out, and the *sync phase* begins: the leader, which got everybody's
-subscriptions, sends the assignment in its SyncGroup, and when that is on disk every waiting
-SyncGroup is answered.
+A group goes round in a circle. Each change of its membership opens the *join phase*: every member
+has to send JoinGroup again, and gets no answer until all have. Then the generation is raised by
+one, the answers are sent, and the *sync phase* begins. The leader, which got the subscriptions of
+all members, sends the assignment in its SyncGroup. When that is on disk, every waiting SyncGroup is
+answered.
 
              first member joins            all have joined, or the time is over
     Empty ----------------------> PreparingRebalance ---------------------> CompletingRebalance
@@ -15,11 +15,10 @@ SyncGroup is answered.
       v  deleted, expired, handed over                            the leader's assignment is stored
     Dead
 
-`TABLE` is the whole of it: every event in every state is either refused with an error code, or
-leads to a state together with one thing that must now be done (`Do`). `NEVER` stands for events
-that the broker itself raises, and never in that state: reaching one is our bug, not a client's.
-The members and their votes are in `members.py`, what members ask in `live.py`, waiting and time in
-`rebalance.py`.
+`TABLE` is the whole of it, in the form of the table of transactions: a row for each event, a column
+for each state. Every cell either refuses the event with an error code, or leads to a state together
+with one thing that must now be done (`Do`), or is an `Answer`. The members and their votes are in
+`members.py`, what members ask in `live.py`, waiting and time in `rebalance.py`.
 
 Kafka's names of the states, as DescribeGroups and ListGroups show them, are the enum's values.
 """
@@ -49,7 +48,7 @@ class Event(Enum):
     REJOIN_AS_LEADER = auto()
     """The leader joins again: it wants to hand out a new assignment."""
     UPDATE = auto()
-    """A member joins again and supports other protocols, or says something else in them."""
+    """A member joins again with other protocols, or with other metadata in them."""
     REPLACE = auto()
     """A static member comes back under a new member id; the selected protocol stays (KIP-345)."""
     REPLACE_AND_RESELECT = auto()
@@ -63,7 +62,7 @@ class Event(Enum):
     SYNC = auto()
     """A follower asks for its assignment."""
     SYNC_AS_LEADER = auto()
-    """The leader brings everybody's assignment."""
+    """The leader brings the assignment of every member."""
     ASSIGNMENT_STORED = auto()
     ASSIGNMENT_NOT_STORED = auto()
     SYNC_PHASE_TIMEOUT = auto()
@@ -72,7 +71,7 @@ class Event(Enum):
     COMMIT = auto()
     """A member stores offsets."""
     COMMIT_AS_STRANGER = auto()
-    """Somebody who names neither member nor generation stores offsets."""
+    """A request that names neither member nor generation stores offsets."""
     COMMIT_IN_TRANSACTION = auto()
     COMMIT_IN_TRANSACTION_AS_STRANGER = auto()
     DELETE = auto()
@@ -90,7 +89,7 @@ class Do(Enum):
     DELAY_FIRST_REBALANCE = auto()
     """Wait `group.initial.rebalance.delay.ms` for more members before the first generation."""
     REBALANCE = auto()
-    """Send waiting SyncGroups back, then wait for everybody to join again."""
+    """Send waiting SyncGroups back, then wait until every member joins again."""
     END_JOIN_PHASE_IF_ALL_JOINED = auto()
     ANSWER_GENERATION = auto()
     """Answer JoinGroup at once with the generation that there is."""
@@ -105,7 +104,7 @@ class Do(Enum):
     ANSWER_ASSIGNMENT = auto()
     STORE_TOMBSTONES = auto()
     SEND_AWAY = auto()
-    """Answer whoever waits with NOT_COORDINATOR."""
+    """Answer every waiting request with NOT_COORDINATOR."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,23 +120,19 @@ class Refuse:
     code: ErrorCode
 
 
-class Never(Enum):
-    """An event that cannot come in this state."""
-
-    NEVER = auto()
-
-
-class Late(Enum):
-    """An event of the broker's own that was overtaken by another: nothing happens."""
+class Answer(Enum):
+    """Why nothing changes, as in the table of transactions."""
 
     LATE = auto()
+    """An event of the broker's own came too late to matter."""
+    NEVER = auto()
+    """The event cannot come in this state: reaching the cell is a bug of the broker."""
 
 
-Cell = Go | Refuse | Never | Late
+Cell = Go | Refuse | Answer
 Row = tuple[Cell, Cell, Cell, Cell, Cell]
 
-NEVER: Final = Never.NEVER
-LATE: Final = Late.LATE
+LATE, NEVER = Answer
 
 EMPTY, PREPARING, COMPLETING, STABLE, DEAD = GroupState
 
@@ -203,7 +198,7 @@ TABLE: Final = {
 
 
 def step(state: GroupState, event: Event) -> Go | None:
-    """What follows from `event` in `state`; None if it came too late to matter.
+    """Return what follows from `event` in `state`; None if it came too late to matter.
 
     Raises KafkaError with the cell's code if it is refused. Pure: nothing is changed.
     """
