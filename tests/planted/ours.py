@@ -103,8 +103,8 @@ OUR_BUGS: Final = (
     Planted(
         bug="a producer id that is worn out keeps its owner",
         file=LEDGER,
-        old="self._owners.pop(before.producer_id, None)\n            self._owners[after",
-        new="self._owners[after",
+        old="owners.pop(before.producer_id, None)\n            owners[after",
+        new="owners[after",
         tests=(f"{LAST_EPOCH}a_producer_id_that_is_worn_out_has_no_owner_any_more",),
     ),
     Planted(

@@ -34,7 +34,7 @@ PRODUCERS_BUGS: Final = (
     ),
     Planted(
         bug="KAFKA-14884",
-        file="broker/group/shard.py",
+        file="broker/group/tenure.py",
         old="                    verified_after=verified_after,\n",
         new="",
         tests=(f"{OVERTAKEN}offsets_whose_admission_a_marker_has_overtaken_are_refused",),
