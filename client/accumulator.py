@@ -27,6 +27,8 @@ CVE-2026-35554), and new sequences are written into a copy.
 """
 
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import trio
 
@@ -189,6 +191,8 @@ class Accumulator:
         self._buffer_bytes = buffer_bytes
         self._delivery_timeout = delivery_timeout
         self._changed: trio.Event | None = None
+        self._woken = trio.Event()
+        self._flushes = 0
         self.failures = Failures()
 
     @property
@@ -286,6 +290,48 @@ class Accumulator:
         if not batch.queue.has_unsent:
             self.active.pop(batch.queue.name, None)
         self.settle(batch, error)
+
+    def drop(self, error: OdradekError) -> bool:
+        """Give up every batch that is not in flight. Return True if one of them had been sent."""
+        dropped = self.not_in_flight()
+        for batch in dropped:
+            self.give_up(batch, error.copy())
+        return any(batch.is_sequenced for batch in dropped)
+
+    def not_in_flight(self) -> list[Batch]:
+        """Return the batches without an outcome that no broker has been asked to store now."""
+        in_flight = {batch for queue in self.queues.values() for batch in queue.in_flight}
+        return [batch for batch in self.incomplete if batch not in in_flight]
+
+    async def settled(self) -> None:
+        """Wait until nothing is in flight."""
+        while any(queue.in_flight for queue in self.queues.values()):
+            await self.changed()
+
+    # What the sender waits for
+
+    def wake(self) -> None:
+        """Let the sender look at the queues."""
+        self._woken.set()
+
+    async def woken(self) -> None:
+        """Wait for `wake`."""
+        await self._woken.wait()
+        self._woken = trio.Event()
+
+    @property
+    def is_flushing(self) -> bool:
+        return self._flushes > 0
+
+    @contextmanager
+    def flushing(self) -> Iterator[None]:
+        """Let open batches be sent at once, without waiting for more records, in the block."""
+        self._flushes += 1
+        self.wake()
+        try:
+            yield
+        finally:
+            self._flushes -= 1
 
     async def changed(self) -> None:
         """Until some batch has its outcome, or one that was given up is answered after all."""

@@ -1,8 +1,8 @@
 """What a producer knows of one transaction.
 
-`TransactionControl` makes an `OpenTransaction` at each begin and never changes it back: nothing of
-one transaction can be left over for the next one. The user's handle keeps the same object, so a
-handle whose object is not the control's any more belongs to an earlier transaction.
+`TransactionalSession` makes a new `OpenTransaction` at each begin, so nothing of one transaction
+can be left over for the next one. The user's handle keeps the same object: a handle whose object is
+not the session's any more belongs to an earlier transaction.
 """
 
 from collections.abc import Iterator

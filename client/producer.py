@@ -23,8 +23,9 @@ from odradek.client.open_transaction import OpenTransaction
 from odradek.client.partitioner import DefaultPartitioner
 from odradek.client.prepared import Completion, PreparedTransaction
 from odradek.client.sender import Sender
+from odradek.client.session import IdempotentSession, ProducerSession
 from odradek.client.transaction import ABORT_GRACE_S, Transaction
-from odradek.client.transaction_control import TransactionControl
+from odradek.client.transactional_session import TransactionalSession
 from odradek.client.txn import State
 from odradek.client.types import Header, OnDelivery, TopicPartition
 from odradek.protocol.errors import ErrorCode
@@ -89,17 +90,20 @@ class Producer:
             buffer_bytes=config.buffer_bytes,
             delivery_timeout=config.delivery_timeout_ms / 1000,
         )
-        self._sender = Sender(self._cluster, config, self._accumulator)
         self._partitioner = DefaultPartitioner(config.rng, config.batch_bytes)
         self._custom_partitioner = config.partitioner
         self._wall_ms = config.wall_ms
         self._yield_after_bytes = 0
-        self._control: TransactionControl | None = None
+        self._transactions: TransactionalSession | None = None
+        session: ProducerSession
         if config.transactional_id is not None:
-            self._control = TransactionControl(
-                self._cluster, config, self._accumulator, self._sender
+            session = self._transactions = TransactionalSession(
+                self._cluster, config, self._accumulator
             )
-            self._sender.gate = self._control
+        else:
+            session = IdempotentSession(self._cluster, config, self._accumulator)
+        self._session = session
+        self._sender = Sender(self._cluster, config, self._accumulator, session)
 
     def __repr__(self) -> str:
         name = f" {self.transactional_id!r}" if self.transactional_id else ""
@@ -109,9 +113,9 @@ class Producer:
     async def __aenter__(self) -> Self:
         await self._cluster.__aenter__()
         self._cluster.spawn(self._sender.run)
-        if self._control is not None:
+        if self._transactions is not None:
             try:
-                await self._control.initialise()
+                await self._transactions.initialise()
             except BaseException:
                 await self._cluster.__aexit__(None, None, None)
                 raise
@@ -124,22 +128,22 @@ class Producer:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            if self._control is not None:
-                await self._end_open_transaction(self._control)
+            if self._transactions is not None:
+                await self._end_open_transaction(self._transactions)
             elif exc is None:
                 await self.flush()
         finally:
             await self._close()
 
-    async def _end_open_transaction(self, control: TransactionControl) -> None:
+    async def _end_open_transaction(self, session: TransactionalSession) -> None:
         """One that was left open, or is being ended in the background."""
         with trio.move_on_after(ABORT_GRACE_S):
-            await control.finish()
+            await session.finish()
 
     async def _close(self) -> None:
         """Close it now. Whatever happens meanwhile, every record gets its outcome."""
         try:
-            self._sender.drop(Closed("the producer was closed before the record was sent"))
+            self._accumulator.drop(Closed("the producer was closed before the record was sent"))
             await self._cluster.__aexit__(None, None, None)
         finally:
             for batch in list(self._accumulator.incomplete):
@@ -151,7 +155,7 @@ class Producer:
         """Log what was lost without anybody being told; a transaction is aborted as a whole."""
         count = self._accumulator.failures.unread
         error = self._accumulator.failures.take()
-        if error is not None and self._control is None:
+        if error is not None and self._transactions is None:
             LOG.warning(
                 "%s lost because the producer was left without flush: %s",
                 records_were(count),
@@ -171,26 +175,26 @@ class Producer:
     @property
     def producer_id(self) -> int:
         """-1 as long as none was needed."""
-        return self._sender.identity.producer_id
+        return self._session.identity.producer_id
 
     @property
     def producer_epoch(self) -> int:
         """The epoch of the producer id; -1 as long as no id was needed."""
-        return self._sender.identity.epoch
+        return self._session.identity.epoch
 
     @property
     def transaction_version(self) -> int:
         """1 or 2: the generation of the transaction protocol that the broker has decided for."""
-        return self._control.transaction_version if self._control is not None else 1
+        return self._transactions.transaction_version if self._transactions is not None else 1
 
     def transaction(self) -> Transaction:
         """A transaction, to use with `async with`. Raises `Refused` without transactional id."""
-        if self._control is None:
+        if self._transactions is None:
             raise Refused(
                 "transactions need a transactional_id: give the producer a name that no other "
                 "running producer has, and that stays the same when it is started again"
             )
-        return Transaction(self, self._control)
+        return Transaction(self, self._transactions)
 
     async def complete(self, decided: PreparedTransaction | None) -> Completion:
         """End what was prepared, here or by an instance before this one (`keep_prepared=True`):
@@ -200,7 +204,7 @@ class Producer:
         else, such as the text that was kept (`PreparedTransaction.parse` reads it); `Fatal`,
         `Fenced`.
         """
-        if self._control is None:
+        if self._transactions is None:
             raise Refused("only a producer with a transactional_id has prepared transactions")
         if not isinstance(decided, PreparedTransaction | None):
             # It equals nothing that is prepared, so what was committed elsewhere would be aborted.
@@ -208,7 +212,7 @@ class Producer:
                 f"complete takes what prepare returned, or None, and not {decided!r}: "
                 f"PreparedTransaction.parse reads what was kept as text"
             )
-        return await self._control.complete(decided)
+        return await self._transactions.complete(decided)
 
     @trio.lowlevel.enable_ki_protection  # Ctrl-C comes before the record is taken, or afterwards
     async def send(
@@ -272,9 +276,9 @@ class Producer:
 
         Where it raises or returns None, the record was not taken and `on_delivery` is not called.
         """
-        control = self._control
-        if control is not None and control.state is not State.OPEN:
-            control.check_sending()
+        session = self._transactions
+        if session is not None and session.state is not State.OPEN:
+            session.check_sending()
         cluster, accumulator = self._cluster, self._accumulator
         known = cluster.metadata.topics.get(topic)
         if known is None or not known.partitions or not accumulator.has_room or cluster.is_closed:
@@ -311,7 +315,7 @@ class Producer:
             raise Refused(wrong) from error
         self._yield_after_bytes -= size_bytes
         if is_new:
-            self._sender.wake()
+            self._accumulator.wake()
         index = batch.count - 1
         if on_delivery is not None:
             batch.call_back(index, timestamp_ms, on_delivery)
@@ -325,8 +329,8 @@ class Producer:
         It is copied once; producer id, epoch, sequence and CRC become this producer's. The delivery
         gives the first record's offset. Raises `Refused` if it is not one whole, sound batch.
         """
-        if self._control is not None:
-            self._control.check_sending()
+        if self._transactions is not None:
+            self._transactions.check_sending()
         transaction = self._open_transaction
         await self.prepare(topic)
         known = await self._cluster.topic(topic)
@@ -335,7 +339,7 @@ class Producer:
             raise self._cluster.metadata.no_leader(TopicPartition(topic, partition))
         queue = self._accumulator.queue(topic, partition)
         queued = self._accumulator.append_encoded(queue, bytearray(batch))
-        self._sender.wake()
+        self._accumulator.wake()
         return Delivery(queued, 0, -1)
 
     def record_lost(self, lost: Unread) -> None:
@@ -344,10 +348,10 @@ class Producer:
         `flush` raises its error if nobody has read it. A transaction cannot be committed without
         the record.
         """
-        if self._control is None:
+        if self._transactions is None:
             self._accumulator.failures.add(lost)
         elif lost.error is not None:
-            self._control.abort_needed(lost.error)
+            self._transactions.abort_needed(lost.error)
 
     async def flush(self, timeout_ms: float | None = None) -> None:
         """Wait until everything sent so far is acknowledged.
@@ -360,13 +364,9 @@ class Producer:
 
     async def _flush_until(self, until: float, timeout_ms: float | None) -> None:
         waiting = list(self._accumulator.incomplete)
-        self._sender.start_flush()
-        try:
-            with trio.move_on_at(until):
-                for batch in waiting:
-                    await batch.wait()
-        finally:
-            self._sender.end_flush()
+        with self._accumulator.flushing(), trio.move_on_at(until):
+            for batch in waiting:
+                await batch.wait()
         error = self._accumulator.failures.take()
         if error is not None:
             raise error
@@ -376,7 +376,7 @@ class Producer:
 
     @property
     def _open_transaction(self) -> OpenTransaction | None:
-        return self._control.transaction if self._control is not None else None
+        return self._transactions.transaction if self._transactions is not None else None
 
     def _check_still_sending(self, transaction: OpenTransaction | None) -> None:
         """Raise `Refused` if a record that has waited belongs to an earlier transaction.
@@ -385,8 +385,8 @@ class Producer:
         """
         if self._open_transaction is not transaction:
             raise Refused("the transaction has ended while a record of it waited to be taken")
-        if self._control is not None:
-            self._control.check_sending()
+        if self._transactions is not None:
+            self._transactions.check_sending()
 
     async def partitions_for(self, topic: str) -> int:
         """How many partitions the topic has. Raises `TimedOut` if there is no such topic."""
@@ -411,7 +411,7 @@ class Producer:
         await self._topic(topic, until=until)
         with trio.move_on_at(until):
             while not self._accumulator.has_room:
-                self._sender.wake()
+                self._accumulator.wake()
                 await self._accumulator.changed()
             return
         raise BufferFull(

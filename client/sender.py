@@ -2,38 +2,35 @@
 
 `pump` does the work and never waits: it takes what may be sent from the accumulator, groups it by
 leader and posts it. It is called when records came, when an answer came (in the connection's
-reading task, so the next request leaves at once), and when a timer ends. What it lacks (a leader,
-a connection, a producer id) it asks a background task for and goes on with the rest.
+reading task, so the next request leaves at once), and when a timer ends. If a leader or a
+connection is missing, it starts a background task that gets it, and goes on with the rest.
 
-Retries, back-off and what each error code means for a batch are here; order and sequences are the
-queue's business (`accumulator.py`), transactions that of `transaction_control.py`.
+Retries and back-off are here. Order and sequences are in `accumulator.py`. Identity, and what an
+error means for a batch, are in the producer's session (`session.py`).
 """
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, Protocol
+from typing import Final
 
 import trio
 
 from odradek.client.accumulator import Accumulator, PartitionQueue
 from odradek.client.backoff import Backoff
-from odradek.client.cluster import Cluster, is_retriable
+from odradek.client.cluster import Cluster
 from odradek.client.config import CODECS, MAX_IN_FLIGHT, ProducerConfig
 from odradek.client.connection import Connection
-from odradek.client.delivery import NO_PRODUCER, Batch, ProducerIdentity
+from odradek.client.delivery import Batch
 from odradek.client.errors import (
-    FENCED,
-    Aborted,
-    Fatal,
     OdradekError,
     Refused,
     Retriable,
     TimedOut,
     code_of,
     error_for,
-    explain,
     transactional_error_for,
 )
 from odradek.client.metadata import LEADER_MOVED
+from odradek.client.session import ProducerSession
 from odradek.client.types import TopicPartition
 from odradek.protocol.apis.produce import (
     PRODUCE,
@@ -43,52 +40,29 @@ from odradek.protocol.apis.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from odradek.protocol.apis.txn import INIT_PRODUCER_ID, InitProducerIdRequest
 from odradek.protocol.errors import ErrorCode
 
-PRODUCE_WITH_NAMES: Final = 12
-"""Produce 13 says topics by id; a name is what the user meant, also after it was made anew."""
 PURPOSE: Final = "produce"
-EPOCH_MAX: Final = 32766
 NEVER: Final = float("inf")
-LOST_SEQUENCE: Final = frozenset(
-    {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID}
-)
-
-
-class Gate(Protocol):
-    """What a transaction says about sending."""
-
-    @property
-    def produce_at_most(self) -> int: ...
-
-    def may_send(self) -> bool: ...
-
-    def may_retry(self) -> bool: ...
-
-    def admit(self, partition: TopicPartition) -> bool:
-        """Whether the partition belongs to the transaction; if not yet, it is being added."""
-
-    def in_doubt(self, error: OdradekError) -> None:
-        """A broker refused the producer's epoch."""
-
-    def lost(self, error: OdradekError, *, was_sequenced: bool) -> None:
-        """A batch of the transaction will not be stored."""
 
 
 class Sender:
     """Sends what the accumulator holds, until its cluster is closed."""
 
-    def __init__(self, cluster: Cluster, config: ProducerConfig, accumulator: Accumulator) -> None:
-        self.identity = NO_PRODUCER
-        self.gate: Gate | None = None
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ProducerConfig,
+        accumulator: Accumulator,
+        session: ProducerSession,
+    ) -> None:
+        self._session = session
+        self._is_transactional = config.transactional_id is not None
         self._cluster = cluster
         self._config = config
         self._accumulator = accumulator
         self._codec = CODECS[config.compression]
         self._linger = config.linger_ms / 1000
-        self._wake = trio.Event()
-        self._flushing = 0
         self._is_pumping = False
         self._pump_again = False
         self._next_wake = NEVER
@@ -97,44 +71,12 @@ class Sender:
         self._backoffs: dict[object, Backoff] = {}
         """Pauses of background tasks that have failed, by their keys, until they succeed."""
 
-    # Called by the producer
-
-    def wake(self) -> None:
-        self._wake.set()
-
-    def start_flush(self) -> None:
-        """Do not wait for company until `end_flush`."""
-        self._flushing += 1
-        self.wake()
-
-    def end_flush(self) -> None:
-        self._flushing -= 1
-
-    def drop(self, error: OdradekError) -> bool:
-        """Fail everything that is not in flight, at once; whether some of it had been sent."""
-        dropped = self._not_in_flight()
-        for batch in dropped:
-            self._accumulator.give_up(batch, error.copy())
-        return any(batch.is_sequenced for batch in dropped)
-
-    def _not_in_flight(self) -> list[Batch]:
-        in_flight = {
-            batch for queue in self._accumulator.queues.values() for batch in queue.in_flight
-        }
-        return [batch for batch in self._accumulator.incomplete if batch not in in_flight]
-
-    async def settled(self) -> None:
-        """Until nothing is in flight."""
-        while any(queue.in_flight for queue in self._accumulator.queues.values()):
-            await self._accumulator.changed()
-
     async def run(self) -> None:
         """Serve timers and what was appended."""
         while True:
             self._armed = self._next_wake
             with trio.move_on_at(self._armed):
-                await self._wake.wait()
-            self._wake = trio.Event()
+                await self._accumulator.woken()
             self._expire(trio.current_time())
             if self._accumulator.active and self._cluster.is_stale:
                 self._once("age", self._refresh_old)
@@ -156,7 +98,7 @@ class Sender:
         finally:
             self._is_pumping = False
         if self._next_wake < self._armed:
-            self.wake()
+            self._accumulator.wake()
 
     def _pump_once(self, now: float) -> None:
         self._next_wake = NEVER
@@ -164,7 +106,7 @@ class Sender:
         if not self._accumulator.incomplete:
             return
         self._wake_at(next(iter(self._accumulator.incomplete)).deadline)
-        if not active or not self._may_send():
+        if not active or not self._session.may_send():
             return
         by_connection: dict[Connection, list[Batch]] = {}
         for name, queue in list(active.items()):
@@ -184,14 +126,6 @@ class Sender:
     def _wake_at(self, when: float) -> None:
         self._next_wake = min(self._next_wake, when)
 
-    def _may_send(self) -> bool:
-        if self.gate is not None:
-            return self.gate.may_send()
-        if not self._config.is_idempotent or self.identity.producer_id >= 0:
-            return True
-        self._once("producer id", self._obtain_identity)
-        return False
-
     def _way(self, name: TopicPartition, queue: PartitionQueue, now: float) -> Connection | None:
         """The connection for a partition if it may send now; otherwise see to what is missing."""
         if queue.not_before > now:
@@ -208,17 +142,15 @@ class Sender:
             return None
         if connection.in_flight >= MAX_IN_FLIGHT:
             return None
-        if self.gate is not None and not self.gate.admit(name):
-            return None
-        return connection
+        return connection if self._session.admit(name) else None
 
     def _take(self, queue: PartitionQueue, now: float) -> Batch | None:
-        linger = 0.0 if self._flushing else self._linger
+        linger = 0.0 if self._accumulator.is_flushing else self._linger
         due = queue.open.opened_at + linger if queue.open is not None else NEVER
         batch = queue.take(
-            self.identity,
+            self._session.identity,
             self._codec,
-            is_transactional=self.gate is not None,
+            is_transactional=self._is_transactional,
             takes_open=due <= now,
         )
         # What is due and was not taken waits for an answer, which pumps.
@@ -259,9 +191,8 @@ class Sender:
                 for name, data in topics.items()
             ),
         )
-        at_most = self.gate.produce_at_most if self.gate is not None else PRODUCE_WITH_NAMES
         try:
-            version = connection.version_of(PRODUCE, at_most)
+            version = connection.version_of(PRODUCE, self._session.produce_at_most)
             connection.post(PRODUCE, version, request, answered, is_answered=self._config.acks != 0)
         except OdradekError as error:
             self._answered(batches, None, error)
@@ -279,11 +210,11 @@ class Sender:
             queue = batch.queue
             self._accumulator.answered(batch)
             if error is not None:
-                self._attempt_failed(batch, error)
+                self._unanswered(batch, error)
             elif self._config.acks == 0:
                 self._stored(batch, -1, -1)
             elif (result := results.get(queue.name)) is None:
-                self._attempt_failed(batch, Retriable(f"no answer about {queue.name}"))
+                self._unanswered(batch, Retriable(f"no answer about {queue.name}"))
             elif result.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                 self._stored(batch, result.base_offset, result.log_append_time_ms)
             else:
@@ -298,65 +229,33 @@ class Sender:
             batch.log_append_time_ms = log_append_time_ms
             self._accumulator.settle(batch, None)
 
-    def _attempt_failed(self, batch: Batch, error: OdradekError) -> None:
-        """The connection was lost, or nobody can say what became of the batch."""
-        if not isinstance(error, Retriable):
-            self._give_up(batch, error)
-            return
-        self._cluster.metadata.forget_age()
-        self._try_again(batch, error)
+    def _unanswered(self, batch: Batch, error: OdradekError) -> None:
+        """Handle a lost connection, or an answer that leaves the batch out."""
+        if isinstance(error, Retriable):
+            self._cluster.metadata.forget_age()
+        self._attempt_failed(batch, error)
 
     def _refused(self, batch: Batch, code: ErrorCode, said: str | None) -> None:
-        queue = batch.queue
-        doing = f"writing to {queue.name}"
-        if code in LOST_SEQUENCE and batch.is_sequenced:
-            self._sequence_refused(batch, error_for(code, doing, said))
-        elif code in FENCED and self.gate is not None:
-            error = transactional_error_for(code, doing, said)
-            self._try_again(batch, error)
-            self.gate.in_doubt(error)
-        elif code in FENCED:
-            self._give_up(batch, Fatal(explain(code, doing, said), code=code))
-        elif is_retriable(code):
-            if code in LEADER_MOVED:
-                self._cluster.metadata.forget_age()
-                self._once("metadata", self._refresh)
-            self._try_again(batch, error_for(code, doing, said))
-        elif self.gate is not None:
-            self._give_up(batch, transactional_error_for(code, doing, said))
-        else:
-            self._give_up(batch, error_for(code, doing, said))
+        if code in LEADER_MOVED:
+            self._cluster.metadata.forget_age()
+            self._once("metadata", self._refresh)
+        make = transactional_error_for if self._is_transactional else error_for
+        self._attempt_failed(batch, make(code, f"writing to {batch.queue.name}", said))
 
-    def _sequence_refused(self, batch: Batch, error: OdradekError) -> None:
-        """Something before this batch is missing. See the top of `accumulator.py`."""
-        queue = batch.queue
-        if not queue.is_first(batch):
+    def _attempt_failed(self, batch: Batch, error: OdradekError) -> None:
+        """Send the batch again, or give it up, as the session decides."""
+        final = self._session.refused(batch, error)
+        if final is None:
             self._try_again(batch, error)
-        elif self.gate is not None:
-            self._give_up(batch, error)
         else:
-            if queue.identity == self.identity:
-                self._raise_epoch()
-            queue.restart()
-            self._try_again(batch, error)
-
-    def _raise_epoch(self) -> None:
-        """A new epoch begins at sequence 0 in every partition; without transactions it is ours to
-        raise, and a new producer id is needed only when epochs run out."""
-        producer_id, epoch = self.identity
-        if epoch >= EPOCH_MAX:
-            self.identity = NO_PRODUCER
-        else:
-            self.identity = ProducerIdentity(producer_id, epoch + 1)
+            self._give_up(batch, final)
 
     def _try_again(self, batch: Batch, error: OdradekError) -> None:
         if batch.is_done:
             return
         queue = batch.queue
         now = trio.current_time()
-        if self.gate is not None and not self.gate.may_retry():
-            self._give_up(batch, Aborted(f"the transaction is not going on: {error}"))
-        elif now >= batch.deadline:
+        if now >= batch.deadline:
             self._give_up(batch, self._too_late(batch, error))
         else:
             queue.put_back(batch)
@@ -381,11 +280,10 @@ class Sender:
         if batch.is_done:
             return
         self._accumulator.give_up(batch, error)
-        if self.gate is not None:
-            self.gate.lost(error, was_sequenced=batch.is_sequenced)
+        self._session.failed(batch, error)
 
     def _give_up_all(self, error: OdradekError) -> None:
-        for batch in self._not_in_flight():
+        for batch in self._accumulator.not_in_flight():
             self._give_up(batch, error.copy())
 
     def _expire(self, now: float) -> None:
@@ -408,7 +306,7 @@ class Sender:
         finally:
             self._running.discard(key)
         self.pump()
-        self.wake()
+        self._accumulator.wake()
 
     async def _refresh(self) -> None:
         """Until every partition with something to send has a leader."""
@@ -462,22 +360,3 @@ class Sender:
         except OdradekError:  # also Refused: a broker may come back with other versions
             return False
         return True
-
-    async def _obtain_identity(self) -> None:
-        """A producer id, from any broker."""
-
-        async def attempt() -> ProducerIdentity:
-            request = InitProducerIdRequest(
-                transactional_id=None,
-                transaction_timeout_ms=self._config.transaction_timeout_ms,
-            )
-            answer = await self._cluster.ask(None, INIT_PRODUCER_ID, request)
-            self._cluster.check(answer.error_code, "asking for a producer id")
-            return ProducerIdentity(answer.producer_id, answer.producer_epoch)
-
-        try:
-            self.identity = await self._cluster.retrying("asking for a producer id", attempt)
-        except Retriable:
-            return  # the next pump asks again, until the batches' own deadline
-        except OdradekError as error:
-            self._give_up_all(error)

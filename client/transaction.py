@@ -14,7 +14,7 @@ from odradek.client.delivery import Delivery
 from odradek.client.errors import Aborted, Fatal, OdradekError, Refused
 from odradek.client.open_transaction import OpenTransaction
 from odradek.client.prepared import PreparedTransaction
-from odradek.client.transaction_control import TransactionControl
+from odradek.client.transactional_session import TransactionalSession
 from odradek.client.txn import State
 from odradek.client.types import GroupMetadata, OffsetAndMetadata, RecordOptions, TopicPartition
 
@@ -41,9 +41,9 @@ class SendsRecords(Protocol):
 class Transaction:
     """What `producer.transaction()` gives: use it with `async with`."""
 
-    def __init__(self, sending: SendsRecords, control: TransactionControl) -> None:
+    def __init__(self, sending: SendsRecords, session: TransactionalSession) -> None:
         self._sending = sending
-        self._control = control
+        self._session = session
         self._transaction: OpenTransaction | None = None
         """None until the block is entered."""
         self._outcome = ""
@@ -55,12 +55,12 @@ class Transaction:
             details = f", {len(transaction.partitions)} partitions"
             if transaction.groups:
                 details += f", offsets of {', '.join(transaction.groups)}"
-        return f"<Transaction of {self._control.transactional_id!r}: {self.state}{details}>"
+        return f"<Transaction of {self._session.transactional_id!r}: {self.state}{details}>"
 
     @property
     def _is_current(self) -> bool:
         """Return True while it is the producer's transaction and its end was not asked for."""
-        is_latest = self._transaction is self._control.transaction
+        is_latest = self._transaction is self._session.transaction
         return is_latest and not self._outcome and not self._is_completed
 
     @property
@@ -70,8 +70,8 @@ class Transaction:
     @property
     def _is_completed(self) -> bool:
         """Return True if `Producer.complete` has ended it."""
-        is_latest = self._transaction is self._control.transaction
-        return self._is_prepared and (not is_latest or self._control.state is State.READY)
+        is_latest = self._transaction is self._session.transaction
+        return self._is_prepared and (not is_latest or self._session.state is State.READY)
 
     @property
     def state(self) -> str:
@@ -80,12 +80,12 @@ class Transaction:
             return self._outcome
         if self._transaction is None:
             return "not begun"
-        return "completed" if self._is_completed else self._control.state.value
+        return "completed" if self._is_completed else self._session.state.value
 
     async def __aenter__(self) -> Self:
         if self._transaction is not None:
             raise Refused("a transaction is used once: ask producer.transaction() for another one")
-        self._transaction = await self._control.begin()
+        self._transaction = await self._session.begin()
         return self
 
     async def __aexit__(
@@ -97,9 +97,9 @@ class Transaction:
         if self._outcome:
             return
         if self._is_prepared:
-            if exc is not None and self._control.state is State.PREPARED:
+            if exc is not None and self._session.state is State.PREPARED:
                 exc.add_note(
-                    f"The transaction of {self._control.transactional_id!r} is prepared and stays "
+                    f"The transaction of {self._session.transactional_id!r} is prepared and stays "
                     f"open: commit, abort or complete it."
                 )
             return
@@ -135,7 +135,7 @@ class Transaction:
         if not offsets:
             return
         whose = GroupMetadata(group) if isinstance(group, str) else group
-        await self._control.send_offsets(with_metadata(offsets), whose)
+        await self._session.send_offsets(with_metadata(offsets), whose)
 
     async def flush(self) -> None:
         """Wait until everything sent so far is stored. Raises the first failure."""
@@ -152,7 +152,7 @@ class Transaction:
         Raises `Aborted`, `Fatal`, `Refused`.
         """
         self.check_open()
-        return await self._control.prepare()
+        return await self._session.prepare()
 
     async def commit(self) -> None:
         """Commit now; the block then ends without doing more.
@@ -161,7 +161,7 @@ class Transaction:
         """
         self._check_current()
         try:
-            await self._control.end(committed=True)
+            await self._session.end(committed=True)
         except Fatal:
             self._outcome = "failed"
             raise
@@ -184,13 +184,13 @@ class Transaction:
         """Abort now; the block then ends without doing more. Raises `Fatal`, `Fenced`."""
         self._check_current()
         self._outcome = "aborted"
-        await self._control.end(committed=False)
+        await self._session.end(committed=False)
 
     async def _abort_because(self, exc: BaseException) -> None:
         """Abort, without letting anything that happens to the abort hide `exc`."""
-        control = self._control
-        if control.state is State.FAILED:
-            cause = control.transaction.cause
+        session = self._session
+        if session.state is State.FAILED:
+            cause = session.transaction.cause
             if cause is not None and cause is not exc:
                 exc.add_note(f"The transaction was not aborted by this producer: {cause}")
             self._outcome = "failed"
@@ -199,13 +199,13 @@ class Transaction:
         self._outcome = "aborted"
         with trio.move_on_after(grace, shield=True) as scope:
             try:
-                await control.end(committed=False)
+                await session.end(committed=False)
             except OdradekError as error:
                 exc.add_note(f"Aborting the transaction failed as well: {error}")
         if scope.cancelled_caught:
             otherwise = (
                 "until then the transaction stays open"
-                if control.never_times_out
+                if session.never_times_out
                 else "the broker aborts the transaction by itself when its time is over"
             )
             exc.add_note(
@@ -215,9 +215,9 @@ class Transaction:
 
     def check_open(self) -> None:
         """Raises unless records and offsets may be given to it now."""
-        if self._control.state is not State.OPEN or not self._is_current:
+        if self._session.state is not State.OPEN or not self._is_current:
             self._check_current()
-            self._control.check_sending()
+            self._session.check_sending()
 
     def _check_current(self) -> None:
         if not self._is_current:

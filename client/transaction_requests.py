@@ -1,8 +1,8 @@
-"""What is said to the coordinators of transactions and groups, each request until it is answered.
+"""Requests to the coordinators of transactions and groups, each repeated until it is answered.
 
-`transaction_control.py` decides when. Here are the requests, in the version that the generation of
-the protocol wants, the retries, and which answer means what: `Retriable` is repeated inside,
-`Refusal` goes up with the code that it is about.
+`transactional_session.py` decides when. Here are the requests, in the version that the generation
+of the protocol wants, the retries, and the meaning of the answers: a `Retriable` is retried here, a
+`Refusal` is raised with its code.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -23,7 +23,7 @@ from odradek.client.errors import (
     transactional_error_for,
 )
 from odradek.client.prepared import PreparedTransaction
-from odradek.client.sender import PRODUCE_WITH_NAMES
+from odradek.client.session import PRODUCE_WITH_NAMES
 from odradek.client.types import (
     GroupMetadata,
     OffsetAndMetadata,

@@ -12,7 +12,7 @@ MOVES: Final = "broker/txn/moves.py"
 PRESENCE: Final = "broker/txn/presence.py"
 STEPS: Final = "broker/txn/steps.py"
 BATCHES: Final = "broker/storage/compaction/batches.py"
-CONTROL: Final = "client/transaction_control.py"
+CONTROL: Final = "client/transactional_session.py"
 CLEANER: Final = "broker/storage/compaction/cleaner.py"
 
 CLIENT: Final = "tests/client/test_two_phases_live.py::test_"

@@ -25,7 +25,7 @@ import trio
 from odradek.client.accumulator import Accumulator
 from odradek.client.cluster import Cluster
 from odradek.client.config import ProducerConfig
-from odradek.client.delivery import NO_PRODUCER
+from odradek.client.delivery import NO_PRODUCER, Batch
 from odradek.client.errors import (
     FENCED,
     Aborted,
@@ -39,7 +39,7 @@ from odradek.client.errors import (
 )
 from odradek.client.open_transaction import OpenTransaction
 from odradek.client.prepared import Completion, PreparedTransaction
-from odradek.client.sender import Sender
+from odradek.client.session import LOST_SEQUENCE, ProducerSession
 from odradek.client.transaction_errors import end_unknown, timed_out
 from odradek.client.transaction_requests import Refusal, TransactionRequests
 from odradek.client.txn import Event, State, step
@@ -50,12 +50,11 @@ _UNKNOWN_END: Final = frozenset({*FENCED, ErrorCode.INVALID_TXN_STATE})
 """Answers to EndTxn that leave open what became of the transaction."""
 
 
-class TransactionControl:
+class TransactionalSession(ProducerSession):
     """One transactional producer's identity, state and talk with the coordinators."""
 
-    def __init__(
-        self, cluster: Cluster, config: ProducerConfig, accumulator: Accumulator, sender: Sender
-    ) -> None:
+    def __init__(self, cluster: Cluster, config: ProducerConfig, accumulator: Accumulator) -> None:
+        super().__init__()
         assert config.transactional_id is not None
         self.transactional_id = config.transactional_id
         self.state = State.NEW
@@ -69,7 +68,6 @@ class TransactionControl:
         """Nobody but a producer ends its transactions."""
         self._keeps_prepared = config.keep_prepared
         self._accumulator = accumulator
-        self._sender = sender
         self._coordinator_lock = trio.Lock()
 
     @property
@@ -98,7 +96,7 @@ class TransactionControl:
 
     def _check_not_ended(self) -> None:
         """Raises if the transaction is to be ended without what is being asked for."""
-        if not self.may_retry():
+        if not self._may_retry():
             cause = self.transaction.cause
             raise cause.copy() if cause else Aborted("the transaction was aborted")
 
@@ -109,7 +107,7 @@ class TransactionControl:
         if self.state is not before and self.state in (State.ABORTABLE, State.FAILED):
             transaction = self.transaction
             transaction.cause = error
-            transaction.has_gap |= self._sender.drop(error)
+            transaction.has_gap |= self._accumulator.drop(error)
             if transaction.decided is not None:
                 transaction.decided.set()
 
@@ -130,12 +128,12 @@ class TransactionControl:
         else:
             self.abort_needed(error)
 
-    # The sender's gate
+    # What the sender asks
 
     def may_send(self) -> bool:
         return self.state in (State.OPEN, State.COMMITTING)
 
-    def may_retry(self) -> bool:
+    def _may_retry(self) -> bool:
         return self.state in (State.OPEN, State.COMMITTING, State.IN_DOUBT)
 
     def admit(self, partition: TopicPartition) -> bool:
@@ -152,11 +150,26 @@ class TransactionControl:
             self._cluster.spawn(self._add_partitions, transaction)
         return False
 
-    def lost(self, error: OdradekError, *, was_sequenced: bool) -> None:
-        self.transaction.has_gap |= was_sequenced
+    def refused(self, batch: Batch, error: OdradekError) -> OdradekError | None:
+        if error.code in LOST_SEQUENCE and batch.is_sequenced:
+            # A refused sequence means "later" while batches before this one are unanswered. For the
+            # first one it means that an earlier batch is lost for good.
+            if batch.queue.is_first(batch):
+                return error
+        elif error.code in FENCED:
+            self._doubt(error)
+        elif not isinstance(error, Retriable):
+            return error
+        if not self._may_retry():
+            return Aborted(f"the transaction is not going on: {error}")
+        return None
+
+    def failed(self, batch: Batch, error: OdradekError) -> None:
+        self.transaction.has_gap |= batch.is_sequenced
         self._judge(error)
 
-    def in_doubt(self, error: OdradekError) -> None:
+    def _doubt(self, error: OdradekError) -> None:
+        """Find out why a broker refused the producer's epoch."""
         before = self.state
         self.state = step(self.state, Event.DOUBT)
         if self.state is State.IN_DOUBT and before is not State.IN_DOUBT:
@@ -173,9 +186,9 @@ class TransactionControl:
         """
         try:
             if self._keeps_prepared:
-                self._sender.identity, found = await self._requests.claim_producer_id()
+                self.identity, found = await self._requests.claim_producer_id()
             else:
-                self._sender.identity = await self._requests.init_producer_id(NO_PRODUCER)
+                self.identity = await self._requests.init_producer_id(NO_PRODUCER)
                 found = None
         except Refusal as refusal:
             raise refusal.error from None
@@ -210,9 +223,7 @@ class TransactionControl:
         if self.transaction_version < 2:
             raise await self._requests.taken_over(self._timeout_ms)
         try:
-            self._sender.identity = await self._requests.end_txn(
-                self._sender.identity, committed=False
-            )
+            self.identity = await self._requests.end_txn(self.identity, committed=False)
         except Refusal as refusal:
             if refusal.code in FENCED:
                 raise await self._requests.taken_over(self._timeout_ms) from None
@@ -221,14 +232,14 @@ class TransactionControl:
     async def _recovered_identity(self) -> None:
         """After INVALID_TXN_STATE the epoch may still be ours (TV1) or spent by a time-out."""
         if self.transaction_version < 2:
-            self._sender.identity = await self._requests.init_producer_id(self._sender.identity)
+            self.identity = await self._requests.init_producer_id(self.identity)
         else:
             await self._go_on_if_last()
 
     async def _refused(self, refusal: Refusal) -> OdradekError:
         """What a refusal means for the transaction: the error to raise."""
         if refusal.code in FENCED:
-            self.in_doubt(refusal.error)
+            self._doubt(refusal.error)
             if self.state is State.IN_DOUBT:
                 await self.transaction.wait_decided()
         else:
@@ -243,7 +254,7 @@ class TransactionControl:
                 while transaction.wanted and transaction is self.transaction and self.may_send():
                     wanted = list(transaction.wanted)
                     transaction.is_started = True
-                    await self._requests.add_partitions(self._sender.identity, wanted)
+                    await self._requests.add_partitions(self.identity, wanted)
                     for partition in wanted:
                         del transaction.wanted[partition]
                         transaction.partitions[partition] = None
@@ -253,7 +264,7 @@ class TransactionControl:
             self._judge(error)
         finally:
             transaction.is_adding = False
-        self._sender.pump()
+        self._accumulator.wake()
 
     # Offsets
 
@@ -282,7 +293,7 @@ class TransactionControl:
     async def _send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata
     ) -> None:
-        identity = self._sender.identity
+        identity = self.identity
         transaction = self.transaction
         transaction.is_started = True
         if self.transaction_version < 2 and group.group_id not in transaction.groups:
@@ -315,7 +326,7 @@ class TransactionControl:
         self.check_sending()
         await self._send_the_rest(State.OPEN)
         self.advance(Event.PREPARE)
-        self.transaction.prepared = prepared = PreparedTransaction(*self._sender.identity)
+        self.transaction.prepared = prepared = PreparedTransaction(*self.identity)
         return prepared
 
     async def complete(self, decided: PreparedTransaction | None) -> Completion:
@@ -386,8 +397,8 @@ class TransactionControl:
     async def _settle_and_end(self, committed: bool) -> None:
         transaction = self.transaction
         if not committed:
-            transaction.has_gap |= self._sender.drop(Aborted("the transaction was aborted"))
-            await self._sender.settled()
+            transaction.has_gap |= self._accumulator.drop(Aborted("the transaction was aborted"))
+            await self._accumulator.settled()
             await self._all_asked()
             await transaction.wait_decided()
             if self.state is State.FAILED and transaction.cause is not None:
@@ -405,15 +416,12 @@ class TransactionControl:
         """Until every record and offset of the transaction is stored. Raises what makes it
         impossible, which is whatever leads out of `state`."""
         transaction = self.transaction
-        self._sender.start_flush()
-        try:
+        with self._accumulator.flushing():
             while (self._accumulator.incomplete or transaction.is_storing) and self.state is state:
                 if self._accumulator.incomplete:
                     await self._accumulator.changed()
                 else:
                     await transaction.wait_stored()
-        finally:
-            self._sender.end_flush()
         if self.state is State.IN_DOUBT:
             await transaction.wait_decided()
         if self.state is not state:
@@ -431,11 +439,9 @@ class TransactionControl:
             # the epoch. Else what was prepared would look like the next transaction.
             committed = False
         try:
-            self._sender.identity = await self._requests.end_txn(
-                self._sender.identity, committed=committed
-            )
+            self.identity = await self._requests.end_txn(self.identity, committed=committed)
             if transaction.has_gap and self.transaction_version < 2:
-                self._sender.identity = await self._requests.init_producer_id(self._sender.identity)
+                self.identity = await self._requests.init_producer_id(self.identity)
         except Refusal as refusal:
             await self._recover(committed, refusal)
         except Refused as error:
