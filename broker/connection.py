@@ -30,14 +30,14 @@ than one that is wrong.
 import logging
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 import trio
 
-from odradek.broker.api.context import Core, Deferred, Handler, RequestContext
+from odradek.broker.api.context import Allowance, Core, Deferred, Handler, RequestContext
 from odradek.broker.env import Buffer, Connection, Offload, OtherEnd, inline
 from odradek.broker.failures import failed_in, first, let_go, raised_at
 from odradek.broker.memory import Memory, Share
@@ -108,7 +108,7 @@ class Pending:
     size_bytes: int
 
 
-class ClientConnection:
+class ClientConnection(Allowance):
     """Serves one connection. `run` returns when it has ended and raises nothing."""
 
     def __init__(
@@ -263,7 +263,7 @@ class ClientConnection:
         if self._poll is not None:
             self._poll.cancel()
 
-    def _polling(self, deadline: float) -> trio.CancelScope:
+    def polling(self, deadline: float) -> trio.CancelScope:
         self._poll = trio.CancelScope(deadline=deadline)
         if self._is_in_a_hurry:
             self._poll.cancel()
@@ -366,10 +366,7 @@ class ClientConnection:
             host=self._host,
             seat=self._seat,
             is_version_known=request.unsupported_version is None,
-            reading=self._share.reading,
-            reserve=self._reserve,
-            keep=self._keep,
-            polling=self._polling,
+            allowance=self,
         )
         with self._blamed_on_us(request):
             answer = await self._handlers[request.api.key](context, request.body)
@@ -452,7 +449,11 @@ class ClientConnection:
         self._memory.parsed.give_back(self._parsed_bytes)
         self._parsed_bytes = 0
 
-    async def _reserve(self, size_bytes: int) -> None:
+    def reading(self, max_bytes: int, least_bytes: int = 0) -> AbstractAsyncContextManager[int]:
+        """See `Share.reading`."""
+        return self._share.reading(max_bytes, least_bytes)
+
+    async def reserve(self, size_bytes: int) -> None:
         """Wait for room for an answer of about that size, and keep it until the answer is built.
 
         Raises ProtocolError if no answer may be so large.
@@ -465,9 +466,9 @@ class ClientConnection:
                 f"socket.response.max.bytes is {self._limits.answer_max_bytes}"
             )
         await self._share.room(size_bytes)
-        self._keep(size_bytes)
+        self.keep(size_bytes)
 
-    def _keep(self, size_bytes: int) -> None:
+    def keep(self, size_bytes: int) -> None:
         """Count what is there of the answer that is being made, until it is built."""
         self._reserved_bytes += size_bytes
         self._share.hold(size_bytes)

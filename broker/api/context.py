@@ -51,17 +51,33 @@ def text_bytes(text: str | None) -> int:
     return len(text) if text.isascii() else 3 * len(text)
 
 
-def _at_once(max_bytes: int, _least_bytes: int = 0) -> AbstractAsyncContextManager[int]:
-    """Grant everything: there is no account."""
-    return nullcontext(max_bytes)
+class Allowance:
+    """The memory and the time that an answer may take: here without limits, for a request that has
+    no connection. `ClientConnection` limits both."""
+
+    def reading(self, max_bytes: int, least_bytes: int = 0) -> AbstractAsyncContextManager[int]:
+        """Hold room inside for an answer of at most `max_bytes`; enter with how many it may have.
+
+        Waits until there is room for `least_bytes`.
+        """
+        return nullcontext(max_bytes)
+
+    async def reserve(self, size_bytes: int) -> None:
+        """Wait for room for an answer of about so many bytes. See `RequestContext.expect`."""
+
+    def keep(self, size_bytes: int) -> None:
+        """Count so many bytes of the answer, without waiting: they are there already."""
+
+    def polling(self, deadline: float) -> trio.CancelScope:
+        """Return a scope for what only waits for news until `deadline`, a time of trio's clock.
+
+        It is cancelled before, if the client sends no more or the broker stops: the answer is then
+        what there is.
+        """
+        return trio.move_on_at(deadline)
 
 
-async def _no_account(_size_bytes: int) -> None:
-    """Count nothing: there is no account."""
-
-
-def _not_counted(_size_bytes: int) -> None:
-    """Count nothing: there is no account."""
+UNLIMITED: Final = Allowance()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,17 +94,7 @@ class RequestContext:
     """The place of the connection, where transactional producers are watched."""
     is_version_known: bool = True
     """False for an ApiVersions request of an unknown version; `api_version` is then 0."""
-    reading: Callable[[int, int], AbstractAsyncContextManager[int]] = _at_once
-    """Entered with the most and the least bytes that an answer may have: it waits until there is
-    room for the least, and gives how many it may have."""
-    reserve: Callable[[int], Awaitable[None]] = _no_account
-    """Waits until there is room for an answer of about so many bytes. See `expect`."""
-    keep: Callable[[int], None] = _not_counted
-    """Counts so many bytes of the answer from now on, without waiting: they are there already."""
-    polling: Callable[[float], trio.CancelScope] = trio.move_on_at
-    """Entered by what only waits for news until a deadline, a time of trio's clock. The scope is
-    cancelled before, if the client sends no more or the broker stops: the answer is then what there
-    is."""
+    allowance: Allowance = UNLIMITED
 
     async def expect(self, items: int, *, extra_bytes: int = 0) -> None:
         """Wait for room for an answer of so many items, before they are made.
@@ -99,7 +105,7 @@ class RequestContext:
         """
         size_bytes = items * ANSWER_ITEM_BYTES + extra_bytes
         if size_bytes > SMALL_ANSWER_BYTES:
-            await self.reserve(size_bytes)
+            await self.allowance.reserve(size_bytes)
 
     @property
     def client(self) -> ClientIdentity:

@@ -155,7 +155,7 @@ async def _poll(
         with context.core.partitions.watch(
             [reading.partition for reading in readings if reading.partition is not None]
         ) as news:
-            async with context.reading(wanted_bytes, least_bytes) as granted_bytes:
+            async with context.allowance.reading(wanted_bytes, least_bytes) as granted_bytes:
                 room_bytes = granted_bytes - items_bytes
                 fits_one = room_bytes >= batch_bytes
                 found, size_bytes, is_final = await _read_all(
@@ -163,15 +163,15 @@ async def _poll(
                 )
                 is_over = is_over or trio.current_time() >= deadline
                 if is_final or is_over or size_bytes >= min_bytes:
-                    context.keep(size_bytes)  # others run before the answer is built
+                    context.allowance.keep(size_bytes)  # others run before the answer is built
                     return found
             least_bytes = items_bytes
             del found  # it is read again, and may be much
-            with context.polling(deadline) as poll:
+            with context.allowance.polling(deadline) as poll:
                 if not (fits_one or size_bytes) and await _has_more(request, readings):
                     # Memory is short, and not one batch has fitted into what was left of it.
                     one_bytes = items_bytes + batch_bytes
-                    async with context.reading(one_bytes, one_bytes):
+                    async with context.allowance.reading(one_bytes, one_bytes):
                         least_bytes = one_bytes  # there is room now, and no checkpoint until then
                 else:
                     await news.wait()

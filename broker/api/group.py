@@ -95,7 +95,7 @@ async def join_group(context: RequestContext, request: JoinGroupRequest) -> Join
 async def _polled(context: RequestContext, waiting: Coroutine[Any, Any, T]) -> T:
     """Wait for the other members. Raises KafkaError, at which the member joins again, if memory is
     short and the request is large, if the client sends no more, or if the broker stops."""
-    with context.polling(math.inf):
+    with context.allowance.polling(math.inf):
         return await waiting
     raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "the request was not waited for any longer")
 

@@ -317,7 +317,7 @@ async def test_a_stopping_server_does_not_wait_for_long_polls_or_for_ever(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     async def poll_news(context: RequestContext, request: Any) -> Any:
-        with context.polling(math.inf):
+        with context.allowance.polling(math.inf):
             await trio.sleep_forever()
         return FetchResponse(responses=())
 

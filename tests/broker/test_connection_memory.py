@@ -36,7 +36,7 @@ def large() -> Asked:
 
 async def large_answer(context: RequestContext, request: FindCoordinatorRequest) -> Any:
     size = int(context.client_id) if context.client_id.isdigit() else 1
-    async with context.reading(size, size):
+    async with context.allowance.reading(size, size):
         await trio.lowlevel.checkpoint()
         return Answer(node_id=int(request.key), error_message="x" * size)
 

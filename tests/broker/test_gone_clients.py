@@ -38,7 +38,7 @@ async def for_ever_deferred(context: RequestContext, request: FindCoordinatorReq
 
 
 async def until_news(context: RequestContext, request: FindCoordinatorRequest) -> Any:
-    with context.polling(math.inf):
+    with context.allowance.polling(math.inf):
         await trio.sleep_forever()
     return await echo(context, request)
 

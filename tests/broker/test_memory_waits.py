@@ -37,7 +37,7 @@ async def test_two_requests_that_hold_half_of_the_memory_and_want_more_do_not_wa
     """Each had its request in memory and waited for room for its answer, as long as the other."""
 
     async def handler(context: RequestContext, request: FindCoordinatorRequest) -> Any:
-        await context.reserve(700)
+        await context.allowance.reserve(700)
         return await echo(context, request)
 
     async with serving(handlers(handler), **LIMITS) as (network, _):
@@ -58,7 +58,7 @@ async def test_large_polls_are_answered_when_others_wait_for_their_memory(
 
     async def handler(context: RequestContext, request: FindCoordinatorRequest) -> Any:
         if request.key == "1":
-            with context.polling(math.inf):
+            with context.allowance.polling(math.inf):
                 await trio.sleep_forever()
         return await echo(context, request)
 
@@ -84,7 +84,7 @@ async def test_what_an_answer_did_not_need_of_its_room_is_had_by_who_waits_for_i
 
     async def handler(context: RequestContext, request: FindCoordinatorRequest) -> Any:
         if request.key == "1":
-            await context.reserve(900)
+            await context.allowance.reserve(900)
             await release.wait()
         return await echo(context, request)
 
@@ -112,7 +112,7 @@ async def test_an_earlier_answer_does_not_use_the_room_of_a_later_one() -> None:
                 return await echo(context, request)
 
             return Deferred(finish)
-        await context.reserve(800)
+        await context.allowance.reserve(800)
         reserved.set()
         await release.wait()
         return await echo(context, request)
@@ -136,7 +136,7 @@ async def test_several_small_reservations_are_no_way_around_the_largest_answer(
 ) -> None:
     async def handler(context: RequestContext, request: FindCoordinatorRequest) -> Any:
         for _ in range(10):
-            await context.reserve(60)
+            await context.allowance.reserve(60)
         return await echo(context, request)
 
     limits = {**LIMITS, "socket_response_max_bytes": "500"}

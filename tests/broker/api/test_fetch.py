@@ -13,7 +13,7 @@ import trio
 import trio.testing
 
 from odradek.broker import memory
-from odradek.broker.api.context import ANSWER_ITEM_BYTES, Core, RequestContext
+from odradek.broker.api.context import ANSWER_ITEM_BYTES, Allowance, Core, RequestContext
 from odradek.broker.api.fetch import fetch as read_fetch
 from odradek.broker.config import BrokerConfig
 from odradek.broker.partition import Partition
@@ -68,10 +68,11 @@ def test_batches_are_read_whole_from_the_one_with_the_offset(
 async def test_what_will_be_read_is_counted_before(of_each: int, of_both: int) -> None:
     counted: list[int] = []
 
-    @asynccontextmanager
-    async def reading(max_bytes: int, least_bytes: int) -> AsyncIterator[int]:
-        counted.append(max_bytes)
-        yield max_bytes
+    class Counted(Allowance):
+        @asynccontextmanager
+        async def reading(self, max_bytes: int, least_bytes: int = 0) -> AsyncIterator[int]:
+            counted.append(max_bytes)
+            yield max_bytes
 
     def unknown(topic: str, index: int) -> Partition:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -81,7 +82,7 @@ async def test_what_will_be_read_is_counted_before(of_each: int, of_both: int) -
         partitions=SimpleNamespace(watch=lambda _: nullcontext(), get=unknown),
     )
     context = RequestContext(
-        core=cast(Core, core), api_version=12, client_id="", host="", reading=reading
+        core=cast(Core, core), api_version=12, client_id="", host="", allowance=Counted()
     )
     both = tuple(
         FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=of_each)
@@ -132,8 +133,10 @@ async def test_a_batch_that_memory_has_no_room_for_is_waited_for_and_then_given(
             get=lambda topic, index: OneBatch(),
         ),
     )
+    allowance = Allowance()
+    monkeypatch.setattr(allowance, "reading", honest.reading)
     context = RequestContext(
-        core=cast(Core, core), api_version=12, client_id="", host="", reading=honest.reading
+        core=cast(Core, core), api_version=12, client_id="", host="", allowance=allowance
     )
     wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=10**6)
     request = FetchRequest(
