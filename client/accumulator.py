@@ -21,7 +21,7 @@ order would be lost. So the first batch goes alone until it is acknowledged (`kn
 
 A partition takes a new producer id or epoch only when nothing of the old one is under way.
 
-No buffer is used twice: a batch's bytes are its own from the first record until nobody refers to
+No buffer is used twice: a batch's bytes are its own from the first record until nothing refers to
 them any more (a pool of buffers once sent records to topics they were not meant for,
 CVE-2026-35554), and new sequences are written into a copy.
 """
@@ -86,7 +86,7 @@ class PartitionQueue:
         return self.open is not None or bool(self.ready) or bool(self.again)
 
     def is_first(self, batch: Batch) -> bool:
-        """Whether no batch sent before this one is still without its answer."""
+        """Return True if every batch that was sent before this one has its answer."""
         return all(other.order >= batch.order for other in (*self.in_flight, *self.again))
 
     def take(
@@ -222,7 +222,7 @@ class Accumulator:
         is_new = batch is None or not batch.builder.add(record)  # type: ignore[union-attr]
         if is_new:
             builder = BatchBuilder(self._batch_bytes)
-            builder.add(record)  # if it raises, there is no batch: nobody could send an empty one
+            builder.add(record)  # if it raises, there is no batch, as an empty one cannot be sent
             batch = self._open(queue, builder)
         assert batch is not None
         batch.count += 1
@@ -241,7 +241,7 @@ class Accumulator:
         return batch
 
     def append_encoded(self, queue: PartitionQueue, encoded: bytearray) -> Batch:
-        """Queue a batch that somebody else encoded, behind what is there.
+        """Queue a batch that the program has encoded, behind what is there.
 
         Raises `Refused` if it is not one whole, sound batch of records.
         """

@@ -354,7 +354,7 @@ class Sender:
             self._give_up_all(error)
 
     async def _refresh_quietly(self, topics: Iterable[str]) -> bool:
-        """Whether there was an answer; who needs one tries again, until the batches' deadline."""
+        """Refresh, and return True if a broker answered."""
         try:
             await self._cluster.refresh(topics)
         except OdradekError:  # also Refused: a broker may come back with other versions

@@ -1,6 +1,7 @@
-"""The producer's side of the transaction protocol: what is said to the coordinators, and when.
+"""The producer's side of the transaction protocol: which request is sent when, and what follows.
 
-`txn.py` decides what is allowed; here it is asked for. Two generations of the protocol:
+`txn.py` decides what is allowed, `transaction_requests.py` has the requests, and the state of one
+transaction is an `OpenTransaction`. There are two generations of the protocol:
 
 - TV2 (KIP-890, Kafka 4): a Produce 12 or TxnOffsetCommit 5 adds its partition to the transaction
   by itself, and every EndTxn 5 raises the epoch, so that nothing late can slip into a later
@@ -8,7 +9,7 @@
 - TV1 before that: AddPartitionsToTxn and AddOffsetsToTxn come first. The epoch stays, so after an
   abort that leaves a gap in some partition's sequences the epoch is raised by InitProducerId.
 
-Which one, the broker decides: its finalised feature `transaction.version`.
+The broker decides which one, by its finalised feature `transaction.version`.
 
 The end of a transaction runs in the background until the coordinator has answered. A user who is
 cancelled meanwhile loses the wait and not the end; the next transaction waits for it. EndTxn is
@@ -59,13 +60,13 @@ class TransactionalSession(ProducerSession):
         self.transactional_id = config.transactional_id
         self.state = State.NEW
         self.transaction = OpenTransaction()
-        """The one that is open, or the latest one. Before the first: what the instance before has
-        left open."""
+        """The open transaction, or the latest one. Before the first begin: what the instance before
+        has left open."""
         self._cluster = cluster
         self._requests = TransactionRequests(cluster, config, self._check_not_ended)
         self._timeout_ms = config.transaction_timeout_ms
         self.never_times_out = config.two_phase_commit
-        """Nobody but a producer ends its transactions."""
+        """The broker never aborts its transactions because of their age."""
         self._keeps_prepared = config.keep_prepared
         self._accumulator = accumulator
         self._coordinator_lock = trio.Lock()
@@ -81,7 +82,7 @@ class TransactionalSession(ProducerSession):
     # State
 
     def advance(self, event: Event) -> None:
-        """Take one step of the table. Raises what the table refuses with, and why."""
+        """Take one step of the table. Raise what the table refuses with, or what has caused it."""
         try:
             self.state = step(self.state, event)
         except OdradekError as refusal:
@@ -91,17 +92,17 @@ class TransactionalSession(ProducerSession):
             raise cause.copy() from None
 
     def check_sending(self) -> None:
-        """Raises unless records and offsets may be given to the transaction now."""
+        """Raise an error unless records and offsets may be given to the transaction now."""
         self.advance(Event.SEND)
 
     def _check_not_ended(self) -> None:
-        """Raises if the transaction is to be ended without what is being asked for."""
+        """Raise an error if the transaction will be ended without what is being requested."""
         if not self._may_retry():
             cause = self.transaction.cause
             raise cause.copy() if cause else Aborted("the transaction was aborted")
 
     def _set_back(self, event: Event, error: OdradekError) -> None:
-        """Something went wrong with the transaction, or with the producer altogether."""
+        """Note that the transaction, or the whole producer, went wrong; drop what was not sent."""
         before = self.state
         self.state = step(self.state, event)
         if self.state is not before and self.state in (State.ABORTABLE, State.FAILED):
@@ -179,8 +180,10 @@ class TransactionalSession(ProducerSession):
     # Identity
 
     async def initialise(self) -> None:
-        """Take over the transactional id: fences whoever had it, ends what it left open (but for
-        what it has prepared, if that is to be kept).
+        """Take over the transactional id.
+
+        That fences the producer which had it, and ends the transaction that it left open. With
+        `keep_prepared`, a transaction that it has prepared stays open.
 
         Raises `Fatal`, `Refused` or `TimedOut`.
         """
@@ -216,9 +219,9 @@ class TransactionalSession(ProducerSession):
     async def _go_on_if_last(self) -> None:
         """Get the next epoch if a time-out has spent ours. Raises `Fenced` if a successor has.
 
-        The question is an abort under our own epoch, as the Java client asks it. InitProducerId
-        would answer it too, but it looks at the producer id only, and would end the transaction
-        that a successor has open. With TV1 there is no harmless question: that is told as fenced.
+        The request is an abort under our own epoch, as in the Java client. InitProducerId would
+        answer it too, but it looks at the producer id only, and would end the transaction that a
+        successor has open. With TV1 there is no harmless request, so `Fenced` is raised.
         """
         if self.transaction_version < 2:
             raise await self._requests.taken_over(self._timeout_ms)
@@ -237,7 +240,7 @@ class TransactionalSession(ProducerSession):
             await self._go_on_if_last()
 
     async def _refused(self, refusal: Refusal) -> OdradekError:
-        """What a refusal means for the transaction: the error to raise."""
+        """Let a refusal decide about the transaction. Return the error to raise."""
         if refusal.code in FENCED:
             self._doubt(refusal.error)
             if self.state is State.IN_DOUBT:
@@ -359,7 +362,7 @@ class TransactionalSession(ProducerSession):
             raise outcome[0]
 
     async def finish(self) -> None:
-        """Before the producer closes: end what was left open. Errors do not matter any more."""
+        """End what was left open, before the producer closes. Ignore errors."""
         await self.transaction.wait_ended()
         if self.state in (State.OPEN, State.ABORTABLE, State.IN_DOUBT):
             with contextlib.suppress(OdradekError):
@@ -406,15 +409,20 @@ class TransactionalSession(ProducerSession):
         await self._end(committed)
 
     async def _all_asked(self) -> None:
-        """Until nothing is asked of the coordinators for the transaction any more. With TV1 what
-        comes after its end is part of the next one: nobody can tell them apart."""
+        """Wait until no request to a coordinator is under way for the transaction.
+
+        With TV1, a request that arrives after the end becomes part of the next transaction: the
+        coordinator cannot tell them apart.
+        """
         await self.transaction.wait_stored()
         async with self._coordinator_lock:
             pass
 
     async def _send_the_rest(self, state: State) -> None:
-        """Until every record and offset of the transaction is stored. Raises what makes it
-        impossible, which is whatever leads out of `state`."""
+        """Wait until every record and offset of the transaction is stored.
+
+        Raises the reason if the transaction leaves `state` meanwhile.
+        """
         transaction = self.transaction
         with self._accumulator.flushing():
             while (self._accumulator.incomplete or transaction.is_storing) and self.state is state:
@@ -430,7 +438,7 @@ class TransactionalSession(ProducerSession):
             raise transaction.cause.copy()
 
     async def _end(self, committed: bool) -> None:
-        """EndTxn, and a new epoch where it needs one."""
+        """Send EndTxn. With TV1, raise the epoch after a gap in some partition's sequences."""
         transaction = self.transaction
         if transaction.was_ended or not (transaction.is_started or transaction.prepared):
             return
@@ -453,7 +461,7 @@ class TransactionalSession(ProducerSession):
         return failure
 
     async def _recover(self, committed: bool, refusal: Refusal) -> None:
-        """EndTxn was refused: find out why, and make a clean start if that is possible."""
+        """Find out why EndTxn was refused, and make a clean start if that is possible."""
         if refusal.code not in _UNKNOWN_END:
             error = refusal.error
             may_abort = committed and self.transaction.prepared is None
