@@ -135,9 +135,8 @@ class Partition:
         """Append one batch as a producer sent it; `batch` is changed in place.
 
         `transaction_version` is that of the client, if the batch is part of a transaction.
-        `verified_after` is what `last_marker_offset` was before the coordinator was asked whether
-        the transaction is open: an answer that a marker has overtaken is worth nothing
-        (KAFKA-14884). Whether it must be asked is the caller's question: `has_open_transaction`.
+        `verified_after` is that of the `Verdict` which admitted the batch. If a marker was written
+        since, the batch is refused (KAFKA-14884).
 
         Raises KafkaError, and nothing is appended: what `check_client_batch` and
         `Producers.check_client` say, KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION.
@@ -460,7 +459,7 @@ class Partition:
         return self.log.producers.has_newer_epoch(producer_id, producer_epoch)
 
     def last_marker_offset(self, producer_id: int) -> int:
-        """Where the producer's last marker is, or -1; see `append_from_client`."""
+        """Return where the producer's last marker is, or -1."""
         return self.log.producers.last_marker_offset(producer_id)
 
     def open_transactions(self) -> list[ProducerEntry]:

@@ -13,9 +13,9 @@ from version 12 on (transaction version 2) the partition is added for it, which 
 completion of the transaction before, if need be. A batch is refused if a marker was written between
 check and append (KAFKA-14884).
 
-Versions: 8 has a sentence for an error; 11 knows TRANSACTION_ABORTABLE, older ones are told
-INVALID_TXN_STATE; 12 adds partitions implicitly; 13 names topics by id. PRODUCER_FENCED is never
-answered: a producer is told INVALID_PRODUCER_EPOCH.
+Versions: 8 has a sentence for an error; 11 knows TRANSACTION_ABORTABLE, older ones get
+INVALID_TXN_STATE; 12 adds partitions implicitly; 13 names topics by id. A fenced producer gets
+INVALID_PRODUCER_EPOCH, never PRODUCER_FENCED.
 
 Differs from Kafka: null or empty records are INVALID_RECORD, where Kafka does not answer at all.
 Records are not looked into, but for their keys where the topic is compacted: their number and
@@ -83,7 +83,7 @@ LOOK_UP_STEPS: Final = 3
 
 @dataclass(slots=True)
 class Batch:
-    """What a request has for one partition, and what became of it."""
+    """The records of a request for one partition, and their fate."""
 
     topic: str
     index: int
@@ -96,11 +96,11 @@ class Batch:
     keys_error: KafkaError | None = None
     """What a compacted log refuses. It counts once the transaction has been looked at."""
     log_start_offset: int = NO_OFFSET
-    """Of an error: known only of one that the log itself has found."""
+    """Of an error. Known only of one that the log itself has found."""
     verified_after: int | None = None
     """Of a transactional batch that was admitted: see `Verdict`."""
     is_settled: bool = False
-    """Whether it is known if the batch is on disk."""
+    """True once the batch is on disk, or has failed to get there."""
 
     @property
     def where(self) -> TopicPartition:
@@ -314,7 +314,7 @@ def _look_up(context: RequestContext, batch: Batch) -> None:
 
 
 def _check_acks(request: ProduceRequest, batches: Sequence[Batch]) -> None:
-    """Refuse what could be appended; what is wrong with the others is said of them."""
+    """Refuse what could be appended. Other batches keep their own errors."""
     if request.acks in ACKS:
         return
     error = KafkaError(
@@ -354,7 +354,7 @@ def _append(context: RequestContext, request: ProduceRequest, batch: Batch) -> N
 
 
 def _is_settled(batch: Batch) -> bool:
-    """Whether there is nothing to wait for: it was refused, or it counts already."""
+    """Return True if there is nothing to wait for: it was refused, or it counts already."""
     if batch.appended is None or batch.partition is None:
         return True
     return batch.partition.high_watermark > batch.appended.last_offset

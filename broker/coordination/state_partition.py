@@ -8,7 +8,6 @@ waiting for the disk (and, in a cluster, for the replicas) is a call of its own.
 from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
-from odradek.protocol.batch import BatchHeader
 from odradek.protocol.record import Record
 from odradek.protocol.schema import Buffer
 
@@ -49,11 +48,8 @@ class StatePartition(Protocol):
         Raises KafkaError; then it may or may not survive.
         """
 
-    def batches(self, from_offset: int = 0) -> AsyncGenerator[tuple[BatchHeader, memoryview], None]:
-        """Every batch that is there at the time of the call, in order."""
-
     def runs(self, from_offset: int = 0) -> AsyncGenerator[Buffer, None]:
-        """The same, but as runs of whole batches, about 0.5 MiB each: for loading."""
+        """Yield what is there at the time of the call, as runs of whole batches, about 0.5 MiB."""
 
 
 class StatePartitions(Protocol):

@@ -164,10 +164,10 @@ class Producers:
         transaction_version: int | None = None,
         verified_after: int | None = None,
     ) -> BatchMetadata | None:
-        """Whether a client's batch may be appended; the batch that it repeats, if it does.
+        """Check that a client's batch may be appended. Return the batch that it repeats, if any.
 
-        `verified_after` is `last_marker_offset` of the time when the coordinator was asked whether
-        the transaction is open: a marker since then makes the answer worthless. Raises KafkaError:
+        `verified_after` is `last_marker_offset` as it was when the batch was admitted. A marker
+        since then may have ended the transaction (KAFKA-14884). Raises KafkaError:
         INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
         """
         entry = self.entries.get(header.producer_id)
@@ -193,7 +193,7 @@ class Producers:
         return None
 
     def check_coordinator(self, header: BatchHeader, *, verified_after: int | None = None) -> None:
-        """The same for a batch that a coordinator writes for a producer: it has no sequences."""
+        """Check a batch that a coordinator writes for a producer, without sequences."""
         entry = self.entries.get(header.producer_id)
         if verified_after is not None and header.is_transactional:
             self._check_still_verified(entry, header, verified_after)
