@@ -6,10 +6,12 @@ asks for it tests Kafka's behaviour and not our belief. The second half needs `-
 
 import os
 from collections.abc import Iterator
-from typing import Final
+from pathlib import PurePosixPath
+from typing import Any, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.compat import agents
 from tests.peers.jars import PeersMissing, require_tools
@@ -31,6 +33,25 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],  # of a machine that stalls
 )
 settings.load_profile("the same everywhere")
+
+
+TOGETHER: Final = ("tests/judge", "tests/spark")
+"""Folders of which one process runs all tests: what they share takes long to make."""
+
+
+class FileByFile(LoadScopeScheduling):  # type: ignore[misc]
+    """Gives the tests of one file to one process, as they share what the file makes."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = PurePosixPath(nodeid.partition("::")[0])
+        for folder in TOGETHER:
+            if file.is_relative_to(folder):
+                return folder
+        return str(file)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileByFile:
+    return FileByFile(config, log)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

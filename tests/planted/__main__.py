@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from tests.planted.bug import ROOT, Planted
+from tests.planted.bug import ROOT, Planted, write_module
 from tests.planted.bugs import BUGS
 
 COPIED: Final = (".ns", "broker", "client", "protocol", "scripts", "tests", "pyproject.toml")
@@ -38,9 +38,9 @@ def copy_to(target: Path) -> Path:
 
 
 def run_tests(root: Path, tests: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
-    """Without byte code: two versions of a file within one second would be taken for one."""
     options = ["-p", "no:cacheprovider", f"--timeout={ONE_TEST_SECONDS}"]
-    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(root / ".ns")}
+    environment = os.environ | {"PYTHONPATH": str(root / ".ns")}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else each run compiles every module anew
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", *options, *tests],
         cwd=root,
@@ -59,7 +59,7 @@ def try_bug(planted: Planted, copies: "queue.SimpleQueue[Path]") -> str | None:
     try:
         run = run_tests(root, planted.tests)
     finally:
-        (root / planted.file).write_text(sound)
+        write_module(root / planted.file, sound)
         copies.put(root)
     if run.returncode == TESTS_FAILED:
         return None

@@ -36,5 +36,15 @@ class Planted:
         path = root / self.file
         sound = path.read_text()
         assert sound.count(self.old) == 1, f"{self.bug}: {self.file} has changed"
-        path.write_text(sound.replace(self.old, self.new))
+        write_module(path, sound.replace(self.old, self.new))
         return sound
+
+
+def write_module(path: Path, text: str) -> None:
+    """Write a module, and remove what Python has compiled of it.
+
+    Two versions of a file within one second would be taken for one.
+    """
+    path.write_text(text)
+    for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
+        compiled.unlink()
