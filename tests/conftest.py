@@ -5,6 +5,7 @@ asks for it tests Kafka's behaviour and not our belief. The second half needs `-
 """
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any, Final
@@ -52,6 +53,11 @@ class FileByFile(LoadScopeScheduling):  # type: ignore[misc]
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileByFile:
     return FileByFile(config, log)
+
+
+def pytest_configure() -> None:
+    """Take SIGINT as Python does: a shell has programs in the background ignore it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,7 +1,7 @@
 """What Ctrl-C leaves behind in a client that is used further, as in a notebook."""
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -17,14 +17,6 @@ from odradek.client.blocking.loop import Loop
 from odradek.client.fetched import Fetched
 from tests.client.fake_broker import ADDRESS, FakeBroker
 from tests.client.live import WAIT_MS, name_of
-
-
-@pytest.fixture(autouse=True)
-def handler_of_python() -> Iterator[None]:
-    """Have Python's own handler, which trio takes over: Spark leaves another one in its process."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("reads", [Consumer.poll, lambda consumer: next(iter(consumer))])

@@ -1,6 +1,7 @@
 """What the tests of Spark share: one local Spark for the whole run, and topics of their own."""
 
 import os
+import signal
 import sys
 import time
 import uuid
@@ -102,7 +103,9 @@ def spark(kill_plan: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     with pytest.MonkeyPatch.context() as patch:
         for name, value in spark_environment(kill_plan).items():
             patch.setenv(name, value)
+        handler = signal.getsignal(signal.SIGINT)
         session = small_spark("local[2,4]", tmp_path_factory.mktemp("warehouse"))
+        signal.signal(signal.SIGINT, handler)  # Spark's own would stay, for all tests after these
         session.sparkContext.setLogLevel("OFF")
         yield session
         session.stop()
