@@ -99,8 +99,7 @@ class Cluster:
     def close(self) -> None:
         self.is_closed = True
         for link in list(self._links.values()):
-            if link.connection is not None:
-                link.connection.close(Closed("the client was closed"))
+            link.close(Closed("the client was closed"))
         assert self._nursery is not None
         self._nursery.cancel_scope.cancel()
         for scope in list(self._running):

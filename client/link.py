@@ -14,6 +14,14 @@ class Link:
         self.attempt: trio.Event | None = None
         self.error: OdradekError | None = None
 
+    def close(self, why: OdradekError) -> None:
+        """Close the connection and end the attempt, whose task may never have begun."""
+        if self.connection is not None:
+            self.connection.close(why)
+        if self.attempt is not None:
+            self.error = why
+            self.attempt.set()
+
 
 class Refresh:
     """A question about the cluster that is under way, for those who would ask the same."""

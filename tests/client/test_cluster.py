@@ -1,10 +1,12 @@
 """What several calls of one client ask at the same time."""
 
+from typing import Any
+
 import pytest
 import trio
 from trio.testing import MockClock
 
-from odradek.client import Disconnected
+from odradek.client import Closed, Disconnected
 from odradek.client.cluster import Cluster
 from odradek.client.config import ClientConfig
 from odradek.protocol.apis.metadata import METADATA
@@ -40,3 +42,29 @@ async def test_who_asks_the_same_meanwhile_asks_no_second_time(
         for _ in range(3):
             nursery.start_soon(cluster.topic, "t")
     assert len(fake_broker.asked(METADATA)) == 1
+
+
+async def test_a_call_ends_when_the_client_is_closed_before_its_connection_was_begun(
+    autojump_clock: MockClock, fake_broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task that connects never ran, and the call waited for its whole time-out."""
+    before = trio.current_time()
+    outcome: list[Closed] = []
+
+    async def ask() -> None:
+        with pytest.raises(Closed) as closed:
+            await cluster.topic("t")
+        outcome.append(closed.value)
+
+    async with trio.open_nursery() as callers, cluster_of(fake_broker) as cluster:
+        spawn = cluster.spawn
+
+        def spawn_and_close(*args: Any) -> None:
+            spawn(*args)
+            cluster.close()
+
+        monkeypatch.setattr(cluster, "spawn", spawn_and_close)
+        callers.start_soon(ask)
+        await trio.sleep_forever()
+    assert len(outcome) == 1
+    assert trio.current_time() == before

@@ -113,12 +113,13 @@ def test_flush_ends_after_its_time_out_also_where_a_topic_is_awaited(
 
     def use() -> None:
         with suppress(OdradekError), entered("Producer", broker.connect) as subject:
-            loop.call_nowait(broker.turn, Trouble.SILENT)
-            subject.client.send(topic, b"x")
             loop.call(flush, subject.client)
 
     async def flush(producer: Producer) -> None:
-        """Flush as `Producer.flush` does; the clock jumps whenever only the program is busy."""
+        """Flush as `Producer.flush` does. The clock jumps whenever only the program is busy, so
+        the broker turns silent and the record is sent in the loop, where no time passes."""
+        broker.turn(Trouble.SILENT)
+        producer.send(topic, b"x")
         before = trio.current_time()
         with pytest.raises(TimedOut, match="within 500 ms"):
             await producer._flush(500)
