@@ -1,19 +1,20 @@
-"""What a partition knows of each producer: epoch, last sequences, open transaction.
+"""Producer state of a partition: each producer's epoch, last sequences and open transaction.
 
-The rules are those of KIP-98, KIP-360, KIP-447 and KIP-890 as a partition's leader applies them:
+The partition's leader applies the rules of KIP-98, KIP-360, KIP-447 and KIP-890:
 
-- A batch repeats an earlier one if it has the producer's current epoch and exactly the sequences of
-  one of its last five batches: it is answered as that one was and stored no second time.
-- Otherwise its sequence continues the last one (2^31-1 is followed by 0), or it begins a newer
-  epoch at 0. A producer that is not known here may begin anywhere, for what it wrote before may
-  have been deleted; only a TV2 transaction, whose epoch is always new, must begin at 0.
-- The first transactional batch opens the producer's transaction here, a marker closes it. While it
-  is open nothing else of that producer is taken.
-- A marker has the epoch of the coordinator that sent it; that of an older coordinator is refused.
-  Under TV2 its producer epoch is one above the transaction's, so everything late is fenced by it.
+- A batch is a duplicate if it has the producer's current epoch and exactly the sequences of one of
+  the last five batches. The leader answers it as it answered that batch, and does not append it.
+- The sequence of any other batch continues the last one (2^31-1 is followed by 0), or starts a
+  newer epoch at 0. An unknown producer may start with any sequence, because its earlier batches may
+  have been deleted. Only a TV2 transaction must start at 0, because its epoch is always new.
+- The first transactional batch opens the producer's transaction in this partition, and a marker
+  ends it. While it is open, the leader refuses non-transactional batches of that producer.
+- A marker carries the epoch of the coordinator that sent it. The leader refuses the markers of an
+  older coordinator. Under TV2 the marker's producer epoch is one above the transaction's, so that
+  the marker fences every late batch of that transaction.
 
-`check_*` decide and change nothing; `add_*` are called once the batch is in the log, and by
-recovery for what was found there. Both are synchronous and look up one producer.
+`check_*` methods decide and change nothing. `add_*` methods apply a batch that is in the log, after
+an append or during recovery. All are synchronous.
 """
 
 from collections import deque
@@ -25,17 +26,17 @@ from odradek.protocol.batch import BatchHeader, add_sequence, is_next_sequence
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 WINDOW: Final = 5
-"""Batches of a producer that are remembered: as many as a client may have in flight."""
+"""Batches that are kept for each producer: as many as a client may have in flight."""
 NO_EPOCH: Final = -1
 LAST_EPOCH: Final = 32_767
-"""The epoch that only fences; a producer's own end at 32,766."""
+"""An epoch that only fences. A producer's own epochs end at 32,766."""
 NO_SEQUENCE: Final = -1
 NO_OFFSET: Final = -1
 TRANSACTION_VERSION_2: Final = 2
 
 
 class BatchMetadata(NamedTuple):
-    """One appended batch of a producer."""
+    """The sequences and offsets of one appended batch."""
 
     last_sequence: int
     last_offset: int
@@ -49,17 +50,17 @@ class BatchMetadata(NamedTuple):
 
 @dataclass(slots=True)
 class ProducerEntry:
-    """One producer. It changes in place, and only in `Producers`."""
+    """The state of one producer. Only `Producers` changes it."""
 
     producer_id: int
     epoch: int = NO_EPOCH
     coordinator_epoch: int = -1
     first_offset: int = NO_OFFSET
-    """Where its open transaction begins in this partition, or -1."""
+    """The offset at which its open transaction starts in this partition, or -1."""
     last_marker_offset: int = NO_OFFSET
     last_timestamp_ms: int = -1
     updated_ms: int = -1
-    """Wall clock of the last append. Expiry goes by it: a record's time may be of any age."""
+    """The broker's clock at the last append. Expiry uses it: clients choose record timestamps."""
     batches: deque[BatchMetadata] = field(default_factory=lambda: deque(maxlen=WINDOW))
 
     @property
@@ -75,7 +76,7 @@ class ProducerEntry:
         return self.first_offset != NO_OFFSET
 
     def find(self, header: BatchHeader) -> BatchMetadata | None:
-        """The batch that `header` repeats, if it is one of the last five."""
+        """Return the one of the last five batches that `header` repeats, or None."""
         if header.producer_epoch != self.epoch or header.base_sequence < 0:
             return None
         offset_delta = header.last_offset_delta
@@ -87,7 +88,7 @@ class ProducerEntry:
 
 
 class EndedTransaction(NamedTuple):
-    """A transaction that a marker has closed. The offsets are its first and its marker's."""
+    """A transaction that a marker has ended, from its first offset to the marker's offset."""
 
     producer_id: int
     first_offset: int
@@ -96,27 +97,28 @@ class EndedTransaction(NamedTuple):
 
 
 class Producers:
-    """All producers of one partition, and which of their transactions hold readers back."""
+    """The producers of one partition, and the transactions that hold the last stable offset."""
 
     __slots__ = ("_ended", "_open", "entries")
 
     def __init__(self, entries: Iterable[ProducerEntry] = ()) -> None:
         self.entries = {entry.producer_id: entry for entry in entries}
         begun = [entry for entry in self.entries.values() if entry.has_open_transaction]
-        # first offset -> producer id, ascending: a transaction always begins at the log's end
+        # First offset -> producer id. New transactions start at the log end, so the dict stays
+        # ascending, and its first key is the oldest open transaction.
         self._open = {
             entry.first_offset: entry.producer_id
             for entry in sorted(begun, key=lambda entry: entry.first_offset)
         }
-        # marker's offset -> first offset, ascending by marker: until the marker is below the
-        # high watermark a reader must not see the transaction's end
+        # Marker's offset -> first offset, ascending by marker. A transaction holds the last stable
+        # offset until its marker is below the high watermark: a new leader may lack the marker.
         self._ended: dict[int, int] = {}
 
-    # what is asked
+    # Queries
 
     @property
     def first_open_offset(self) -> int | None:
-        """Where the oldest open transaction begins."""
+        """The first offset of the oldest open transaction, or None."""
         return next(iter(self._open), None)
 
     @property
@@ -125,16 +127,17 @@ class Producers:
         first_open = next(iter(self._open), None)
         if not self._ended:
             return first_open
+        # Transactions end in any order: the latest marker may belong to the oldest transaction.
         first_ended = min(self._ended.values())
         return first_ended if first_open is None else min(first_open, first_ended)
 
     @property
     def open_count(self) -> int:
-        """How many transactions are open."""
+        """The number of open transactions."""
         return len(self._open)
 
     def open_transactions(self) -> list[ProducerEntry]:
-        """The producers with an open transaction, the oldest first."""
+        """Return the producers with an open transaction, the oldest transaction first."""
         return [self.entries[producer_id] for producer_id in self._open.values()]
 
     def has_open_transaction(self, producer_id: int, producer_epoch: int | None = None) -> bool:
@@ -146,16 +149,16 @@ class Producers:
         )
 
     def has_newer_epoch(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether a later epoch of the producer has been here: this one is fenced."""
+        """Return True if a newer epoch of the producer is known here: this epoch is fenced."""
         entry = self.entries.get(producer_id)
         return entry is not None and producer_epoch < entry.epoch
 
     def last_marker_offset(self, producer_id: int) -> int:
-        """Where the producer's last marker is, or -1: it changes when a transaction ends."""
+        """Return the offset of the producer's last marker, or -1."""
         entry = self.entries.get(producer_id)
         return NO_OFFSET if entry is None else entry.last_marker_offset
 
-    # records
+    # Batches
 
     def check_client(
         self,
@@ -171,29 +174,34 @@ class Producers:
         INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
         """
         entry = self.entries.get(header.producer_id)
+        # Duplicates come first, as in Kafka: a producer that retries a batch after its transaction
+        # has ended gets the answer that it lost, not an error.
         if entry is not None and (repeated := entry.find(header)) is not None:
             return repeated
         if verified_after is not None and header.is_transactional:
             self._check_still_verified(entry, header, verified_after)
+        # Retention may have removed all batches of the producer, and expiry its state: any
+        # sequence can be the next (Redpanda #22687). A TV2 epoch is new with each transaction, so
+        # there a batch that does not start at 0 follows a lost one.
         if entry is None:
             if (
                 transaction_version == TRANSACTION_VERSION_2
                 and header.is_transactional
                 and header.base_sequence != 0
             ):
-                raise _out_of_order(header, "0, as nothing is known of it")
+                raise _out_of_order(header, "0, because the producer is unknown here")
             return None
         self._check_epoch(entry, header)
         if header.producer_epoch != entry.epoch:
             if header.base_sequence != 0 and entry.epoch != NO_EPOCH:
-                raise _out_of_order(header, f"0, as epoch {header.producer_epoch} is new")
+                raise _out_of_order(header, f"0, because epoch {header.producer_epoch} is new")
         elif not is_next_sequence(entry.last_sequence, header.base_sequence):
             raise _out_of_order(header, str(add_sequence(entry.last_sequence, 1)))
         self._check_transaction(entry, header)
         return None
 
     def check_coordinator(self, header: BatchHeader, *, verified_after: int | None = None) -> None:
-        """Check a batch that a coordinator writes for a producer, without sequences."""
+        """Check a batch without sequences that a coordinator writes for a producer."""
         entry = self.entries.get(header.producer_id)
         if verified_after is not None and header.is_transactional:
             self._check_still_verified(entry, header, verified_after)
@@ -207,11 +215,13 @@ class Producers:
     ) -> None:
         last_marker = NO_OFFSET if entry is None else entry.last_marker_offset
         is_open = entry is not None and entry.has_open_transaction
+        # The batch would open a transaction that no marker ends: the last stable offset would
+        # stay there for ever (KAFKA-14884).
         if last_marker != verified_after and not is_open:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
-                f"producer {header.producer_id}'s transaction ended at offset {last_marker} "
-                "while this batch was on its way",
+                f"the transaction of producer {header.producer_id} ended at offset {last_marker} "
+                "before this batch was appended",
             )
 
     @staticmethod
@@ -219,8 +229,8 @@ class Producers:
         if header.producer_epoch < entry.epoch:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"producer {header.producer_id} has epoch {entry.epoch} here and sent "
-                f"{header.producer_epoch}",
+                f"producer {header.producer_id} sent epoch {header.producer_epoch}, but its "
+                f"current epoch is {entry.epoch}",
             )
 
     @staticmethod
@@ -228,18 +238,20 @@ class Producers:
         if entry.first_offset != NO_OFFSET and not header.is_transactional:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
-                f"producer {header.producer_id} has a transaction open since offset "
-                f"{entry.first_offset} and sent a batch that is not part of it",
+                f"producer {header.producer_id} sent a non-transactional batch, but has a "
+                f"transaction open since offset {entry.first_offset}",
             )
 
     def add_batch(
         self, header: BatchHeader, base_offset: int, timestamp_ms: int, now_ms: int
     ) -> None:
-        """A batch with a producer id has been appended at `base_offset`."""
+        """Apply a batch with a producer id that was appended at `base_offset`."""
         producer_id = header.producer_id
         entry = self.entries.get(producer_id)
         if entry is None:
             entry = self.entries[producer_id] = ProducerEntry(producer_id)
+        # Sequences start again with each epoch. Kept batches would turn the first batches of the
+        # new epoch into duplicates of old ones, and lose them (Redpanda #5026).
         if header.producer_epoch != entry.epoch:
             entry.epoch = header.producer_epoch
             entry.batches.clear()
@@ -254,7 +266,7 @@ class Producers:
             entry.first_offset = base_offset
             self._open[base_offset] = producer_id
 
-    # markers
+    # Markers
 
     def check_marker(
         self,
@@ -264,18 +276,20 @@ class Producers:
         coordinator_epoch: int,
         transaction_version: int,
     ) -> bool:
-        """Whether a marker is to be written; False if it repeats one that was (KAFKA-19999).
+        """Return True if a marker must be written, False if it repeats one (KAFKA-19999).
 
-        Raises KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, looked for in
-        this order, as in Kafka.
+        Raises KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, checked in this
+        order, as in Kafka.
         """
         entry = self.entries.get(producer_id)
         if entry is None:
             return True
         is_repeat = False
         if transaction_version >= TRANSACTION_VERSION_2 and producer_epoch == entry.epoch:
-            # Nobody has a higher epoch than the last: of a transaction in it (an older Kafka may
-            # have left one behind, KAFKA-20090) the marker has it, too.
+            # KIP-1228: a TV2 marker must have a higher epoch than its transaction. A coordinator
+            # resends a marker whose answer it lost: then the epoch is equal and nothing is open.
+            # No epoch is higher than LAST_EPOCH, so for a transaction in it, which an older Kafka
+            # may have left behind (KAFKA-20090), the marker's epoch is equal too.
             if entry.has_open_transaction and producer_epoch != LAST_EPOCH:
                 raise _stale_marker(entry, producer_epoch)
             is_repeat = not entry.has_open_transaction
@@ -284,8 +298,8 @@ class Producers:
         if coordinator_epoch < entry.coordinator_epoch:
             raise KafkaError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-                f"a marker for producer {producer_id} comes from coordinator epoch "
-                f"{coordinator_epoch}, {entry.coordinator_epoch} has been here",
+                f"a marker for producer {producer_id} has coordinator epoch {coordinator_epoch}, "
+                f"but the current coordinator epoch is {entry.coordinator_epoch}",
             )
         return not is_repeat
 
@@ -299,10 +313,7 @@ class Producers:
         timestamp_ms: int,
         now_ms: int,
     ) -> EndedTransaction | None:
-        """A marker has been appended at `offset`; the transaction that it ended, if one was open.
-
-        Its time counts as a sign of life of the producer (KAFKA-9144).
-        """
+        """Apply a marker that was appended at `offset`. Return the transaction that it ended."""
         entry = self.entries.get(producer_id)
         if entry is None:
             entry = self.entries[producer_id] = ProducerEntry(producer_id)
@@ -310,6 +321,8 @@ class Producers:
             entry.epoch = producer_epoch
             entry.batches.clear()
         entry.coordinator_epoch = max(entry.coordinator_epoch, coordinator_epoch)
+        # A marker counts as activity of its producer. Otherwise a producer could expire right after
+        # a long transaction, and its epoch fall (KAFKA-9144).
         entry.last_marker_offset = offset
         entry.last_timestamp_ms = timestamp_ms
         entry.updated_ms = now_ms
@@ -319,20 +332,25 @@ class Producers:
         entry.first_offset = NO_OFFSET
         del self._open[first_offset]
         self._ended[offset] = first_offset
+        # For the aborted index: the last stable offset once this marker counts, with only the
+        # transactions that are still open to hold it.
         first_open = self.first_open_offset
         last_stable_offset = offset + 1 if first_open is None else first_open
         return EndedTransaction(producer_id, first_offset, offset, last_stable_offset)
 
     def high_watermark_is(self, high_watermark: int) -> None:
-        """Markers below it are replicated: their transactions hold nobody back any more."""
+        """Release the last stable offset from transactions whose markers are below this offset."""
         ended = self._ended
         while ended and (marker := next(iter(ended))) < high_watermark:
             del ended[marker]
 
-    # age
+    # Expiry
 
     def expire(self, before_ms: int) -> list[int]:
-        """Forget producers last heard of before `before_ms` that have nothing open; their ids."""
+        """Remove producers without an append since `before_ms`, and return their ids.
+
+        Producers with an open transaction stay.
+        """
         expired = [
             entry.producer_id
             for entry in self.entries.values()
@@ -344,7 +362,7 @@ class Producers:
 
 
 def pack(entry: ProducerEntry) -> list[object]:
-    """An entry for our checkpoint, which unlike Kafka's snapshot keeps the whole window."""
+    """Return an entry for the checkpoint. It keeps all five batches, Kafka's snapshot only one."""
     return [
         entry.producer_id,
         entry.epoch,
@@ -358,12 +376,12 @@ def pack(entry: ProducerEntry) -> list[object]:
 
 
 def unpack(fields: Sequence[object]) -> ProducerEntry:
-    """The entry that `pack` made `fields` of. Raises TypeError or ValueError for anything else."""
+    """Return the entry that `pack` encoded. Raises TypeError or ValueError for anything else."""
     *numbers, flat = fields
     if not isinstance(flat, list) or len(flat) % 4 or len(flat) > 4 * WINDOW:
-        raise ValueError("the batches of a producer are not four numbers each")
+        raise ValueError("a producer's batches must have four numbers each")
     if len(numbers) != 7 or not all(isinstance(number, int) for number in [*numbers, *flat]):
-        raise TypeError("a producer is seven numbers and its batches")
+        raise TypeError("a producer must have seven numbers and a list of batches")
     entry = ProducerEntry(*numbers)  # type: ignore[arg-type]
     entry.batches.extend(BatchMetadata._make(flat[at : at + 4]) for at in range(0, len(flat), 4))
     return entry
@@ -372,14 +390,14 @@ def unpack(fields: Sequence[object]) -> ProducerEntry:
 def _out_of_order(header: BatchHeader, expected: str) -> KafkaError:
     return KafkaError(
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        f"producer {header.producer_id} epoch {header.producer_epoch} sent sequence "
-        f"{header.base_sequence}, expected is {expected}",
+        f"producer {header.producer_id} with epoch {header.producer_epoch} sent sequence "
+        f"{header.base_sequence}, but the next sequence is {expected}",
     )
 
 
 def _stale_marker(entry: ProducerEntry, producer_epoch: int) -> KafkaError:
     return KafkaError(
         ErrorCode.INVALID_PRODUCER_EPOCH,
-        f"a marker for producer {entry.producer_id} has epoch {producer_epoch}, "
-        f"{entry.epoch} is known here",
+        f"a marker for producer {entry.producer_id} has epoch {producer_epoch}, but its current "
+        f"epoch is {entry.epoch}",
     )

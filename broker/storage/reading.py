@@ -1,11 +1,11 @@
-"""Reading a log: which segment has an offset, what of it a reader gets, which of it was aborted.
+"""The reading side of a log: find the segment of an offset, read batches, list aborted ones.
 
-While somebody reads, segments may be thrown away, or a compacted one may take the place of several.
-Whoever has begun with a segment that is not there any more looks for the offset anew. A compacted
-log has gaps: reading at an offset that is gone begins with the next that is there.
+During a read, retention may delete the segment or compaction may replace it. The read then starts
+again and looks up the segment of its offset. A compacted log has gaps: a read at a missing offset
+starts at the next offset that exists.
 
-Every header that is read is checked against the one before it (`chain.py`): where that is wrong a
-reader gets an error, never the bytes. An index whose file is damaged is made again (`rebuild.py`).
+A read checks each batch header against the header before it (`chain.py`). If a header is wrong, the
+reader gets an error and never the bytes. A damaged index is rebuilt from the log (`rebuild.py`).
 """
 
 import logging
@@ -28,13 +28,13 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 
 LOGGER: Final = logging.getLogger(__name__)
 LOADED_SEGMENTS_MAX: Final = 8
-"""Sealed segments of one log whose indexes are kept in memory."""
+"""The most sealed segments of one log whose indexes are kept in memory."""
 BATCHES_PER_TURN: Final = 2000
-"""Headers that are checked between two checkpoints: about a millisecond."""
+"""Headers checked between two trio checkpoints: about a millisecond."""
 
 
 class LogReader:
-    """Reads what `state` consists of, in `directory`."""
+    """The reader of the log in `directory` whose state is `state`."""
 
     def __init__(
         self, files: OpenFiles, directory: str, config: LogConfig, state: LogState
@@ -49,22 +49,23 @@ class LogReader:
         self._rebuilding = trio.Lock()
         self._damage: str | None = None
         self.has_rebuilt = False
-        """True if indexes were made again that their files do not have yet."""
+        """True if indexes were rebuilt in memory and their files are not written yet."""
         self.is_closed = False
         self.removal_count = 0
-        """How many segments have been thrown away, or replaced by compacted ones."""
+        """The number of segments that retention deleted or compaction replaced."""
 
     def segment_at(self, offset: int) -> int:
-        """Number of the segment that has `offset`; -1 if it is below the first."""
+        """Return the number of the segment with `offset`, -1 if it is below the first segment."""
         return bisect_right(self._segments, offset, key=attrgetter("base_offset")) - 1
 
     async def read(
         self, offset: int, max_bytes: int, *, to_offset: int, min_one: bool
     ) -> tuple[Buffer, int]:
-        """Whole batches from the one that has `offset` on, below `to_offset`, out of one segment.
+        """Read whole batches of one segment, from the batch with `offset` on, below `to_offset`.
 
-        At most `max_bytes`, but with `min_one` at least one batch. Also an offset that they are all
-        below. Raises KafkaError OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR.
+        Return them and an offset that all of them are below. They have at most `max_bytes`; with
+        `min_one` there is at least one batch. Raises KafkaError OFFSET_OUT_OF_RANGE,
+        KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
         """
         from_offset = offset
         while True:
@@ -77,11 +78,14 @@ class LogReader:
             try:
                 found = await self._read_in(segment, offset, max_bytes, to_offset, min_one)
             except (OSError, DamagedSegment) as error:
+                # Compaction replaced the segment while the read waited for the disk.
                 if self._was_replaced(segment, offset):
                     continue
                 raise self._read_error(offset, error) from error
             if found is not None:
                 return found
+            # Compaction may have removed all records from `offset` to the end of the segment. The
+            # next batch is then in a later segment.
             if segment.next_offset >= to_offset or segment is self._segments[-1]:
                 return b"", from_offset
             offset = max(offset, segment.next_offset)
@@ -89,7 +93,7 @@ class LogReader:
     async def _read_in(
         self, segment: Segment, offset: int, max_bytes: int, to_offset: int, min_one: bool
     ) -> tuple[Buffer, int] | None:
-        """What `read` answers, or None if the segment has nothing in [offset, to_offset)."""
+        """Return the result of `read`, or None if the segment has nothing below `to_offset`."""
         await self.load(segment)
         rules = self.rules
         start, first_offset = await segment.locate(offset, rules)
@@ -112,7 +116,9 @@ class LogReader:
 
     @property
     def rules(self) -> ChainRules:
-        """The rules for headers. Only sealed segments can have been compacted."""
+        """Return the rules that headers of this log follow."""
+        # `clean_offset` also counts for a topic that is not compacted any more. Compaction never
+        # touches the active segment: there a gap is damage.
         gaps_before = self._state.clean_offset
         if self._config.is_compacted:
             gaps_before = max(gaps_before, self._segments[-1].base_offset)
@@ -121,7 +127,7 @@ class LogReader:
     async def _check(
         self, segment: Segment, start: int, data: Buffer, chain: Chain, bound: int
     ) -> None:
-        """Check the headers of what was read at `start`. Raises DamagedSegment."""
+        """Check the headers in `data`, read at position `start`. Raises DamagedSegment."""
         at = 0
         while at < len(data):
             began = at
@@ -130,9 +136,11 @@ class LogReader:
             except BrokenChain as error:
                 raise segment.damaged(start + error.at, str(error)) from error
             if at == began:
-                raise segment.damaged(start + at, "a batch does not end where another begins")
+                raise segment.damaged(start + at, "a batch does not end where the next one begins")
             if at < len(data):
                 await trio.lowlevel.checkpoint()
+        # The length of the last batch is checked only against the next header, which may not be in
+        # `data`. A damaged length must not show records above the last stable offset.
         if chain.next_offset > bound:
             raise segment.damaged(start, f"a batch before offset {bound} reaches beyond it")
 
@@ -142,18 +150,20 @@ class LogReader:
     def _read_error(self, offset: int, error: OSError | DamagedSegment) -> KafkaError:
         if self.is_closed:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self._name} was deleted")
-        if offset < self._state.log_start_offset:  # deleted meanwhile
+        if offset < self._state.log_start_offset:  # deleted during the read
             return KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self._name}: {offset} was deleted")
-        if str(error) != self._damage:  # readers try again and again
+        # Readers retry without end: one log line for each damage is enough.
+        if str(error) != self._damage:
             self._damage = str(error)
             LOGGER.error("%s cannot be read at offset %d: %s", self._name, offset, error)
-        # Kafka's code for it: clients pass it on, while KAFKA_STORAGE_ERROR lets them try silently
+        # CORRUPT_MESSAGE is Kafka's code here: clients raise it to the application. They would
+        # retry KAFKA_STORAGE_ERROR silently.
         is_damaged = isinstance(error, DamagedSegment)
         code = ErrorCode.CORRUPT_MESSAGE if is_damaged else ErrorCode.KAFKA_STORAGE_ERROR
         return KafkaError(code, f"{self._name} cannot be read: {error}")
 
     async def load(self, segment: Segment) -> None:
-        """Have a sealed segment's indexes in memory; those used least lately are dropped.
+        """Load a sealed segment's indexes, and drop the least recently used ones.
 
         Raises OSError, DamagedSegment.
         """
@@ -175,13 +185,13 @@ class LogReader:
                 await self._rebuild_indexes(segment, error)
 
     async def _rebuild_indexes(self, segment: Segment, why: DamagedIndex) -> None:
-        LOGGER.warning("%s: it is made again from the log", why)
+        LOGGER.warning("%s: rebuilding it from the log", why)
         interval_bytes = self._config.index_interval_bytes
         await rebuild_indexes(segment, self._files, self._directory, self.rules, interval_bytes)
         self.has_rebuilt = True
 
     async def times_of(self, segment: Segment) -> TimeIndex:
-        """The time index of a segment. Raises KafkaError KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE."""
+        """Return a segment's time index. Raises KafkaError KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE."""
         try:
             await self.load(segment)
             _, times = await segment.load_indexes()
@@ -190,7 +200,7 @@ class LogReader:
         return times
 
     async def load_aborted(self, segment: Segment) -> AbortedIndex:
-        """The aborted transactions of a segment of this log. Raises OSError, DamagedSegment."""
+        """Return a segment's aborted transactions. Raises OSError, DamagedSegment."""
         async with self._rebuilding:
             try:
                 return await segment.load_aborted()
@@ -201,14 +211,16 @@ class LogReader:
             return await segment.load_aborted()
 
     async def _rebuild_aborted(self, segment: Segment, why: DamagedIndex) -> None:
-        LOGGER.warning("%s: it is made again from the log", why)
+        LOGGER.warning("%s: rebuilding it from the log", why)
+        # An entry stands in the segment of its abort marker. The transaction may begin in an
+        # earlier segment, so the rebuild reads those as well.
         segments = list(self._segments)
         number = segments.index(segment)
         await rebuild_aborted(segments, number, self._files, self._directory, self.rules)
         self.has_rebuilt = True
 
     async def check_beside(self, segment: Segment) -> None:
-        """Read the files beside a sealed segment's batches; make again what is damaged.
+        """Check a sealed segment's indexes and snapshot, and rebuild those that are damaged.
 
         Raises OSError and DamagedSegment.
         """
@@ -235,21 +247,23 @@ class LogReader:
         return segment in self._loaded
 
     def forget(self, segment: Segment) -> None:
-        """The segment is not part of the log any more."""
+        """Note that the segment is not part of the log any more."""
         segment.close()
         segment.is_deleted = True
         self.removal_count += 1
         self._loaded.pop(segment, None)
 
     async def aborted(self, from_offset: int, to_offset: int) -> tuple[AbortedTransaction, ...]:
-        """The aborted transactions that touch [from, to), ascending by first offset.
+        """Return the aborted transactions that touch [from, to), ascending by first offset.
 
-        Raises KafkaError KAFKA_STORAGE_ERROR.
+        Raises KafkaError KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
         """
         while True:
             found: list[AbortedTransaction] = []
             segment = self._segments[0]
             try:
+                # The abort marker may be segments behind the records. The search goes on until an
+                # entry shows that no later transaction can touch the range.
                 for segment in self._segments[max(0, self.segment_at(from_offset)) :]:
                     index = segment.aborted or await self.load_aborted(segment)
                     if index.collect(from_offset, to_offset, found):
@@ -258,5 +272,7 @@ class LogReader:
                 if self._was_replaced(segment, from_offset):
                     continue
                 raise self._read_error(from_offset, error) from error
+            # The index is in the order of the markers. Clients (librdkafka, brod, franz-go) rely on
+            # the order of the first offsets.
             found.sort(key=attrgetter("first_offset"))
             return tuple(found)

@@ -72,7 +72,7 @@ async def check_snapshot(
     if number == 0:
         LOGGER.warning("%s is damaged and is removed", path)
         return
-    LOGGER.warning("%s is damaged: it is made again from the log", path)
+    LOGGER.warning("%s is damaged: rebuilding it from the log", path)
     first, producers = await _known_before(segments, number, disk, directory)
     for segment in segments[first:number]:
         async for _ in _aborted(segment, producers, rules):

@@ -24,10 +24,10 @@ from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.damage import Rules
 from odradek.broker.storage.files import LOG, OpenFiles, file_path, offsets_in
 from odradek.broker.storage.found_transactions import FoundTransaction, Transactions
+from odradek.broker.storage.good_batches import good_batches
 from odradek.broker.storage.identity import read_identity
 from odradek.broker.storage.inspection import FoundBatch, describe_record
 from odradek.broker.storage.log import Log
-from odradek.broker.storage.recovery import good_batches
 from odradek.broker.storage.replacement import CLEANED, put_in_place
 from odradek.broker.storage.segment import Segment
 from odradek.broker.storage.tail import CHUNK_BYTES, examine_tail, find_batch, keep_bytes, keep_file

@@ -1,12 +1,13 @@
-"""A disk with a reserve: when it is full, what keeps the broker going still finds room.
+"""A disk with a reserve, so that a broker with a full disk can still free room, start and stop.
 
-A full disk refuses records, and nothing else may need it to have room first: to free any, retention
-writes a checkpoint; to start, the broker notes new leader epochs; a transaction that is decided is
-noted. So a small file is kept that is only there to be removed. Files of batches never get its
-room. Every other write that finds the disk full gives it up and is tried again.
+A broker with a full disk refuses records, but it must write other files. Retention writes a
+checkpoint before it frees room. A broker that starts writes new leader epochs. A coordinator writes
+the decision of a transaction. For those writes the disk keeps a reserve: a file that exists only to
+be removed. Files of batches never get its room. Any other write that finds the disk full removes
+the reserve and retries.
 
-From the first write that finds no room, no batches are taken until the disk has room for the
-reserve, and as much again. Then the reserve is made anew. The log has one line for each of the two.
+After the first write that finds no room, the disk refuses batches until it has room for the reserve
+and as much again. Then the reserve is made again. The disk logs one line for each of the two.
 """
 
 import errno
@@ -25,15 +26,15 @@ LOGGER: Final = logging.getLogger(__name__)
 RESERVE: Final = "reserve"
 DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 BATCHES: Final = (".log", ".cleaned")
-"""Files that never get the reserve's room: batches, and what compaction writes."""
+"""Files that never get the reserve's room: batches, and the segments that compaction writes."""
 LOOK_SECONDS: Final = 1.0
-"""The shortest time between two checks whether a full disk has room again."""
+"""The shortest time between two checks of a full disk for room."""
 LINE_SECONDS: Final = 60.0
 """The shortest time between two log lines about a full disk."""
 
 
 class ReservedDisk:
-    """The `disk` that `directory` is on. `prepare` it, for a reserve of `reserve_bytes`."""
+    """The disk of `directory` with a reserve of `reserve_bytes`. Call `prepare` first."""
 
     def __init__(self, disk: Disk, directory: str, reserve_bytes: int = 0) -> None:
         self._disk = disk
@@ -41,16 +42,16 @@ class ReservedDisk:
         self._path = f"{directory}/{RESERVE}"
         self._reserve_bytes = reserve_bytes
         self._has_reserve = False
-        self._look_at = self._say_at = 0.0
-        self._said = False
+        self._look_at = self._log_at = 0.0
+        self._has_logged = False
         self.is_full = False
         self.has_filled = trio.Event()
-        """Set when the disk has become full; retention waits for it and renews it."""
+        """Set when the disk becomes full. Retention waits for it and replaces it."""
 
-    # the reserve
+    # The reserve
 
     def prepare(self) -> None:
-        """Find or make the reserve. Without room for it the disk counts as full."""
+        """Find or make the reserve. A disk without room for it counts as full."""
         if not self._reserve_bytes:
             return
         try:
@@ -69,19 +70,19 @@ class ReservedDisk:
         self.is_full = True
         self.has_filled.set()
         now = trio.current_time()
-        # At the edge, or with a quota that nothing tells of, it may come and go every second.
-        self._said = now >= self._say_at
-        if not self._said:
+        # A nearly full disk, or a quota that `free_bytes` does not show, may alternate each second.
+        self._has_logged = now >= self._log_at
+        if not self._has_logged:
             return
-        self._say_at = now + LINE_SECONDS
+        self._log_at = now + LINE_SECONDS
         LOGGER.error(
-            "the disk of %s is full: records are refused, everything else goes on; "
-            "free some room, or let retention do it",
+            "the disk of %s is full: the broker refuses records and continues otherwise; "
+            "free some room, or wait for retention",
             self._directory,
         )
 
     def check_room(self) -> None:
-        """Raises OSError ENOSPC as long as a disk that was full has no room again."""
+        """Raise OSError ENOSPC if the disk was full and has no room yet."""
         if not self.is_full:
             return
         now = trio.current_time()
@@ -90,7 +91,7 @@ class ReservedDisk:
             has_reserve = self._has_reserve or self._refill()
             if has_reserve and self._has_room_for(self._reserve_bytes):
                 self.is_full = False
-                if self._said:
+                if self._has_logged:
                     LOGGER.warning("the disk of %s has room again", self._directory)
                 return
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._directory)
@@ -99,7 +100,7 @@ class ReservedDisk:
         return self._disk.free_bytes(self._directory) >= size_bytes
 
     def _refill(self) -> bool:
-        """Make the reserve if there is room for it and as much again; False if there is not."""
+        """Make the reserve if there is room for it and as much again. Return True if it exists."""
         if not self._reserve_bytes:
             return True
         if not self._has_room_for(2 * self._reserve_bytes):
@@ -112,14 +113,15 @@ class ReservedDisk:
                 file.allocate(self._reserve_bytes)
             finally:
                 file.close()
-        except OSError as error:  # a quota, say, of which the system does not tell beforehand
+        # The system does not report a quota beforehand: the write may fail although there is room.
+        except OSError as error:
             LOGGER.debug("%s cannot be made: %s", self._path, error)
             return False
         self._has_reserve = True
         return True
 
     def retried(self, write: Callable[[], T]) -> T:
-        """Call `write`; if the disk is full, give up the reserve and call it again.
+        """Call `write`. If the disk is full, remove the reserve and call it again.
 
         Raises OSError.
         """
@@ -177,7 +179,7 @@ class ReservedDisk:
 
 
 class _ReservedFile:
-    """A file whose writes may have the reserve's room."""
+    """A file whose writes may use the room of the reserve."""
 
     __slots__ = ("_disk", "_file")
 

@@ -1,9 +1,9 @@
-"""One segment of a log: a file of record batches and the three indexes that belong to it.
+"""One segment of a log: a file of record batches and its three indexes.
 
-The last segment of a log is *active*: it is appended to and its indexes are in memory. The others
-are *sealed*: their indexes are loaded when somebody reads them. Offsets ascend; where a log was
-compacted some are missing, but each segment ends where the next begins. Nothing here knows of
-transactions, producers or who may read what.
+The last segment of a log is *active*: the log appends to it, and its indexes are in memory. The
+other segments are *sealed*: their indexes are loaded for a read. Offsets ascend. In a compacted log
+some are missing, but each segment ends where the next one begins. A segment does not know of
+producers, transactions or the high watermark.
 """
 
 import errno
@@ -40,16 +40,16 @@ _BASE_OFFSET: Final = struct.Struct(">q")
 
 
 class DamagedSegment(Exception):
-    """Bytes that are known to have been batches are none any more."""
+    """A segment's file does not have the batches that were written to it."""
 
 
 class DamagedIndex(DamagedSegment):
-    """The file of an index is not what was written. It can be made again from the batches."""
+    """An index file does not have what was written to it. The batches suffice to rebuild it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentSummary:
-    """What a checkpoint keeps of a segment: enough not to read it when the log is opened."""
+    """A segment as a checkpoint describes it, so that opening the log need not read it."""
 
     base_offset: int
     next_offset: int
@@ -62,15 +62,15 @@ class SegmentSummary:
     index_bytes: int
     time_index_bytes: int
     aborted_bytes: int
-    # CRC-32C of so many bytes of each index: Kafka's formats have none. An older broker's
-    # checkpoint does not have them either.
+    # CRC-32C of those bytes of each index, because Kafka's index formats have no checksum. The
+    # checkpoint of an older version has none either: then it is None.
     index_crc: int | None = None
     time_index_crc: int | None = None
     aborted_crc: int | None = None
 
 
 class Segment:
-    """Batches from `base_offset` up to `next_offset`."""
+    """The batches of a log from `base_offset` up to `next_offset`."""
 
     __slots__ = (
         "_bytes_since_entry",
@@ -102,7 +102,8 @@ class Segment:
         self._directory = directory
         self._log_path = file_path(directory, base_offset, LOG)
         self._bytes_since_entry = 0
-        # where batches begin that were appended lately: readers at the log's end need no index
+        # Base offset -> position of the latest batches. A consumer at the end of the log needs no
+        # index and no walk over headers.
         self._landmarks: dict[int, int] = {}
         self.base_offset = base_offset
         self.next_offset = base_offset
@@ -113,10 +114,10 @@ class Segment:
         self.largest_timestamp_offset = base_offset
         self.is_sealed = False
         self.is_deleted = False
-        # None while they are only in their files
+        # None while the indexes are only in their files.
         self.indexes: Indexes | None = (OffsetIndex(base_offset), TimeIndex(base_offset))
         self.aborted: AbortedIndex | None = AbortedIndex()
-        # how much of each index its file has, and the CRC of that
+        # The bytes of each index that its file has, and their CRC.
         self.index_bytes = self.time_index_bytes = self.aborted_bytes = 0
         self.index_crc: int | None = 0
         self.time_index_crc: int | None = 0
@@ -124,7 +125,7 @@ class Segment:
 
     @classmethod
     def restored(cls, files: OpenFiles, directory: str, summary: SegmentSummary) -> "Segment":
-        """A segment as a checkpoint describes it, sealed, with no index loaded."""
+        """Return the segment that a checkpoint describes, sealed, with no index loaded."""
         segment = cls(files, directory, summary.base_offset)
         segment.next_offset = summary.next_offset
         segment.size_bytes = summary.size_bytes
@@ -141,7 +142,7 @@ class Segment:
         return segment
 
     def summary(self) -> SegmentSummary:
-        """What a checkpoint says, once the files of the indexes have all that is in memory."""
+        """Return the summary for a checkpoint that is written after the index files."""
         sizes = {
             OFFSET_INDEX: (self.index_bytes, self.index_crc),
             TIME_INDEX: (self.time_index_bytes, self.time_index_crc),
@@ -174,28 +175,29 @@ class Segment:
 
     @property
     def file(self) -> File:
-        """The open file of batches, for use at once. Raises OSError."""
+        """Return the open file of batches. Use it before the next await. Raises OSError."""
         self._check_is_there()
         return self._files.get(self._log_path)
 
     def _check_is_there(self) -> None:
         if self.is_deleted:
-            raise FileNotFoundError(errno.ENOENT, "the segment is gone", self._log_path)
+            raise FileNotFoundError(errno.ENOENT, "the segment was deleted", self._log_path)
 
     async def sync(self) -> None:
-        """Have its batches on disk. Raises OSError."""
+        """Flush the batches to disk. Raises OSError."""
         self._check_is_there()
         await self._files.sync(self._log_path)
 
-    # appending
+    # Appending
 
     def has_room(
         self, batch_bytes: int, timestamp: int, last_offset: int, config: LogConfig
     ) -> bool:
-        """Whether a batch still belongs in here, or the log must roll before it."""
+        """Return True if the batch fits in here, False if the log must roll before it."""
         if self.size_bytes == 0:
             return True
         assert self.indexes is not None
+        # Index entries have offsets relative to the base offset in 32 bits (KAFKA-5413).
         return (
             self.size_bytes + batch_bytes <= config.segment_bytes
             and last_offset - self.base_offset <= INT32_MAX
@@ -206,11 +208,13 @@ class Segment:
     def append(
         self, batch: Buffer, base_offset: int, last_offset: int, timestamp: int, config: LogConfig
     ) -> None:
-        """Write a batch whose offsets are already in it. Raises OSError; then nothing was added."""
+        """Write a batch that has its offsets. Raises OSError; the segment is then unchanged."""
         file = self._files.get(self._log_path)
         position = self.size_bytes
-        if file.size != position:  # a failed append could not be taken back
-            raise OSError(errno.EIO, "there is something behind the end", self._log_path)
+        # A failed append removes what it has written. If that failed too, a batch written behind
+        # the remains could never be found again.
+        if file.size != position:
+            raise OSError(errno.EIO, "a failed append left bytes behind the end", self._log_path)
         file.append(batch)
         landmarks = self._landmarks
         if len(landmarks) >= LANDMARKS_MAX:
@@ -221,12 +225,13 @@ class Segment:
     def note(
         self, position: int, size_bytes: int, last_offset: int, timestamp: int, interval_bytes: int
     ) -> None:
-        """Take account of the batch at `position`, which is in the file."""
+        """Note the batch that was written at `position`: size, times, index entries."""
         if position == 0:
             self.first_timestamp = timestamp
         if timestamp > self.largest_timestamp:
             self.largest_timestamp = timestamp
             self.largest_timestamp_offset = last_offset
+        # Sparse indexes, as Kafka's: one entry every index.interval.bytes.
         if self._bytes_since_entry > interval_bytes:
             assert self.indexes is not None
             offsets, times = self.indexes
@@ -238,25 +243,26 @@ class Segment:
         self.next_offset = last_offset + 1
 
     def seal(self) -> None:
-        """No more appends: the time index ends with the largest timestamp."""
+        """End the appends, and finish the time index."""
         assert self.indexes is not None
+        # Kafka's rule: the last entry of a sealed time index is the segment's largest timestamp.
         if self.largest_timestamp >= 0:
             self.indexes[1].append(self.largest_timestamp, self.largest_timestamp_offset)
         self.is_sealed = True
 
     def unseal(self) -> None:
-        """Make it the active segment (again); its indexes must be loaded."""
+        """Make the segment active again. Its indexes must be loaded."""
         assert self.indexes is not None
         self.is_sealed = False
 
     def close(self) -> None:
-        """Close the file; it is opened again when it is needed."""
+        """Close the file. The next use opens it again."""
         self._files.close(self._log_path)
 
-    # indexes
+    # Indexes
 
     async def load_indexes(self) -> Indexes:
-        """Offset and time index, read from their files if they are not in memory.
+        """Return the offset and time index; read them from their files if necessary.
 
         Raises OSError and DamagedIndex.
         """
@@ -268,7 +274,7 @@ class Segment:
         return self.indexes
 
     async def load_aborted(self) -> AbortedIndex:
-        """The aborted transactions, read if they are not in memory. Raises as `load_indexes`."""
+        """Return the aborted transactions; read them if necessary. Raises as `load_indexes`."""
         if self.aborted is None:
             found = AbortedIndex.decode(await self.read_index(ABORTED_INDEX))
             if found is None:
@@ -277,7 +283,7 @@ class Segment:
         return self.aborted
 
     async def read_index(self, suffix: str, *, exactly: bool = False) -> bytes | bytearray:
-        """Return the saved bytes of an index; with `exactly` nothing may follow them.
+        """Return the saved bytes of an index. With `exactly` the file must have no more bytes.
 
         Raises OSError and DamagedIndex.
         """
@@ -301,18 +307,18 @@ class Segment:
         return data
 
     def take_rebuilt(self, indexes: Indexes) -> None:
-        """Take indexes that were made again; nothing of them is in their files yet."""
+        """Replace the indexes by rebuilt ones, which are not in their files yet."""
         self.indexes = indexes
         self.index_bytes = self.time_index_bytes = 0
         self.index_crc = self.time_index_crc = 0
 
     def take_rebuilt_aborted(self, aborted: AbortedIndex) -> None:
-        """Take the aborted transactions; nothing of them is in their file yet."""
+        """Replace the aborted transactions by rebuilt ones, which are not in their file yet."""
         self.aborted = aborted
         self.aborted_bytes = self.aborted_crc = 0
 
     def unload(self) -> None:
-        """Forget indexes that can be read again, and what they make superfluous."""
+        """Drop the indexes from memory if their files have them."""
         assert self.is_sealed
         if not self.unsaved():
             self.indexes = None
@@ -321,14 +327,12 @@ class Segment:
                 self.aborted = None
 
     def unsaved(self) -> list[tuple[str, int, bytes]]:
-        """What the index files lack: (suffix, where in the file, bytes).
-
-        A time index is never there without an offset index, be it empty: Kafka's tools open both.
-        """
+        """Return what the index files lack, as (suffix, position in the file, bytes)."""
         pieces: list[tuple[str, int, bytes]] = []
         if self.indexes is not None:
             offsets = bytes(self.indexes[0].data[self.index_bytes :])
             times = bytes(self.indexes[1].data[self.time_index_bytes :])
+            # Kafka's tools open both files: a time index needs an offset index, even an empty one.
             if offsets or (times and not self.time_index_bytes):
                 pieces.append((OFFSET_INDEX, self.index_bytes, offsets))
             if times:
@@ -341,7 +345,7 @@ class Segment:
         return pieces
 
     def saved(self, summary: SegmentSummary) -> None:
-        """The files of the indexes have what they had when `summary` was made."""
+        """Note that the index files have what `summary` describes."""
         self.index_bytes = summary.index_bytes
         self.time_index_bytes = summary.time_index_bytes
         self.aborted_bytes = summary.aborted_bytes
@@ -349,12 +353,12 @@ class Segment:
         self.time_index_crc = summary.time_index_crc
         self.aborted_crc = summary.aborted_crc
 
-    # reading
+    # Reading
 
     async def locate(self, offset: int, rules: ChainRules) -> tuple[int, int]:
         """Find the first batch whose last offset is >= `offset`, or the end if there is none.
 
-        Returns its position, and the offset from which the chain of headers goes on there. Raises
+        Return its position, and the offset at which the chain of headers continues there. Raises
         OSError and DamagedSegment.
         """
         if offset >= self.next_offset:
@@ -367,13 +371,15 @@ class Segment:
         position, end = 0, self.size_bytes
         chain = Chain(rules, self.base_offset)
         entry = offsets.before_offset(offset)
+        # An index with a flipped bit could lead into the middle of a batch, or to a wrong one. The
+        # batch at the position must end at the offset that the entry gives.
         if entry is not None:
             last_offset, position = entry
             (base_offset,) = _BASE_OFFSET.unpack(await self.read(position, position + 8))
             chain = Chain(rules, base_offset)
             following = await self.batch_end(position, chain)
             if chain.next_offset != last_offset + 1 or base_offset < self.base_offset:
-                raise self.damaged(position, "its index leads to another batch")
+                raise self.damaged(position, "the index entry is for another batch")
             if last_offset == offset:
                 return position, base_offset
             position = following
@@ -386,12 +392,12 @@ class Segment:
             if len(chunk) - at >= HEADER_BYTES:
                 return position + at, chain.next_offset
             if at == 0 or position + at > end:
-                raise self.damaged(position, "it ends inside a batch")
+                raise self.damaged(position, "the segment ends inside a batch")
             position += at
         return end, chain.next_offset
 
     async def batch_end(self, position: int, chain: Chain) -> int:
-        """Where the batch at `position`, which `chain` follows, ends.
+        """Return the end of the batch at `position`, after checking its header against `chain`.
 
         Raises OSError and DamagedSegment.
         """
@@ -401,32 +407,35 @@ class Segment:
         except BrokenChain as error:
             raise self.damaged(position, str(error)) from error
         if size_bytes == 0 or position + size_bytes > self.size_bytes:
-            raise self.damaged(position, "it ends inside a batch")
+            raise self.damaged(position, "the segment ends inside a batch")
         return position + size_bytes
 
     def damaged(self, position: int, why: str) -> DamagedSegment:
         return DamagedSegment(f"{self.path()} is damaged at byte {position}: {why}")
 
     async def first_boundary(self, start: int, chain: Chain) -> int:
-        """Where the batch at `start` ends, and another begins. Raises OSError, DamagedSegment."""
+        """Return the end of the batch at `start`. Raises OSError, DamagedSegment."""
         end = await self.batch_end(start, chain)
+        # The CRC does not cover the length. The next header is at the end only if the length is
+        # right.
         if end < self.size_bytes:
             await self.batch_end(end, chain)
         return end
 
     async def last_boundary(self, start: int, limit: int, chain: Chain) -> tuple[int, int | None]:
-        """The end of a read of whole batches from `start` to at most `limit`, both positions.
+        """Return the end of a read of whole batches from position `start` to at most `limit`.
 
-        Also an offset that everything before that end is below, if one is at hand. It is `start`
-        if not even one batch fits. Up to index.interval.bytes may be left out at the end, because
-        the index says for nothing where batches end.
+        The end is `start` if not even one batch fits. Also return an offset that all of the batches
+        are below, None if the index has none.
         """
         offsets, _ = self.indexes or await self.load_indexes()
+        # An index entry is a boundary that costs no read. The answer may be index.interval.bytes
+        # shorter for it.
         entry = offsets.before_position(limit)
         if entry is not None and entry[1] > start:
             return entry[1], entry[0]
         position = start
-        # the header behind the end is looked at too: it says that the length before it is right
+        # The loop reads one header more than it needs: that header proves the length before it.
         while position < self.size_bytes:
             end = await self.batch_end(position, chain)
             if end > limit:
@@ -435,8 +444,8 @@ class Segment:
         return position, None
 
     async def read(self, start: int, end: int) -> bytes | bytearray:
-        """The bytes between two positions. Raises OSError and DamagedSegment."""
+        """Return the bytes between two positions. Raises OSError and DamagedSegment."""
         data = await self.file.pread(start, end - start)
         if len(data) < end - start:
-            raise DamagedSegment(f"{self.path()} lost its end")
+            raise DamagedSegment(f"{self.path()} is shorter than it was")
         return data

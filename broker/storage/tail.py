@@ -1,13 +1,13 @@
-"""What stands behind the last good batch of a segment: a write that a crash cut short, or damage.
+"""The tail of a segment, behind its last good batch: a torn write or damage.
 
-A broker that is killed leaves what it appended in the page cache. Only the append that was under
-way can be incomplete, so all that can be there is the beginning of one batch. Anything else is
-damage, and good batches may stand behind it.
+A killed broker leaves everything that it appended in the page cache. Only the append that was
+running can be incomplete, so the tail can only be the beginning of one batch. Anything else is
+damage, and good batches may follow it.
 
-After a power failure the pages of a file may have reached the disk in any order. Then the tail says
-nothing; it is cut off, and kept in a file beside: `<offset>.cut` has the bytes from that offset on,
-as they stood in the log. A number is added (`.cut-2`) if there is another one of that name. Such a
-file is never overwritten or removed.
+After a power failure the pages of a file may have reached the disk in any order, so the tail proves
+nothing. Recovery cuts it off and keeps a copy: `<offset>.cut` has the bytes of the log from that
+offset on. If the name is taken, a number is added (`.cut-2`). The broker never overwrites or
+removes such a file.
 """
 
 import logging
@@ -38,49 +38,52 @@ KEPT_BESIDE: Final = "cut.tmp"
 CHUNK_BYTES: Final = 1024 * 1024
 _OFFSET_BYTES: Final = 8
 _EPOCH_END: Final = 16
-"""Behind offset, length and leader epoch comes the magic byte."""
+"""The magic byte follows offset, length and leader epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tail:
-    """`problem` is what is wrong with the first bytes of it, for people."""
+    """The verdict on a tail. `problem` describes its first bytes, for log lines and errors."""
 
     problem: str
     is_cut_short: bool
-    """The beginning of one batch is all that is there."""
+    """True if the tail is the beginning of one batch and nothing else."""
 
 
 async def examine_tail(file: File, position: int, next_offset: int) -> Tail:
-    """Say what the bytes from `position` to the end are, where no good batch begins.
+    """Judge the bytes from `position` to the end of the file, where no good batch begins.
 
-    `next_offset` is the offset that a batch there would have.
+    `next_offset` is the offset that the next batch must have.
     """
     start = bytes(await file.pread(position, HEADER_BYTES))
     problem = _problem(start, file.size - position, next_offset)
     if problem is not None:
         return Tail(problem=problem, is_cut_short=False)
     if len(start) == HEADER_BYTES:
+        # A flipped bit in the length makes a whole batch look like an incomplete one. If the CRC of
+        # everything up to the end of the file is right, the batch is whole.
         crc = await _crc_of(file, position + CRC_START)
-        if crc == read_header(start).crc:  # all of it is there: the length is wrong
-            return Tail(problem="the length of its batch is wrong", is_cut_short=False)
+        if crc == read_header(start).crc:
+            return Tail(problem="the length of the batch is wrong", is_cut_short=False)
+    # A good batch further on was written later, so this is not the last write of the broker.
     if await find_batch(file, position + 1, next_offset + 1) is not None:
-        return Tail(problem="whole batches follow what is none", is_cut_short=False)
-    return Tail(problem="the batch there is incomplete", is_cut_short=True)
+        return Tail(problem="there is no good batch, but good batches follow", is_cut_short=False)
+    return Tail(problem="the batch is incomplete", is_cut_short=True)
 
 
 def _problem(start: bytes, size_bytes: int, next_offset: int) -> str | None:
-    """Return why the first bytes do not begin an incomplete batch; None if they do."""
+    """Return why `start` is not the beginning of an incomplete batch, None if it is."""
     offset = next_offset.to_bytes(_OFFSET_BYTES, "big")
     if not offset.startswith(start[:_OFFSET_BYTES]):
-        return f"the batch there has not the offset {next_offset}"
+        return f"the batch does not have the offset {next_offset}"
     if len(start) > _EPOCH_END and start[_EPOCH_END] != MAGIC:
-        return "the batch there has an unknown format"
+        return "the batch has an unknown format"
     if len(start) >= LENGTH_PREFIX_BYTES:
         length = int.from_bytes(start[_OFFSET_BYTES:LENGTH_PREFIX_BYTES], "big", signed=True)
         if length + LENGTH_PREFIX_BYTES < HEADER_BYTES:
-            return f"the batch there cannot have a length of {length}"
+            return f"the batch has an impossible length of {length}"
         if length + LENGTH_PREFIX_BYTES <= size_bytes:
-            return "the checksum of the batch there is wrong"
+            return "the checksum of the batch is wrong"
     return None
 
 
@@ -94,12 +97,13 @@ async def _crc_of(file: File, position: int) -> int:
 
 
 async def find_batch(file: File, position: int, from_offset: int) -> int | None:
-    """Return where the first good batch from `position` on begins, None if there is none.
+    """Return the position of the first good batch from `position` on, None if there is none.
 
-    Its offset is at least `from_offset`. What looks like a batch may be the value of a record, but
-    one with a good CRC and a later offset of this very log is not worth a rule.
+    Its offset is at least `from_offset`. The value of a record could look like a batch, but it
+    hardly has a good CRC and a later offset of the same log.
     """
-    # The upper half of the offset hardly changes within a log, so it sets batches apart.
+    # A search for plausible starts, because a check at each byte would be slow: the upper half of
+    # the offset hardly changes within a log, and the magic byte stands behind it.
     high = (from_offset >> 32).to_bytes(_OFFSET_BYTES // 2, "big")
     looks = re.compile(b"(?s)(?=" + re.escape(high) + b".{12}\\x02)")
     while file.size - position >= HEADER_BYTES:
@@ -127,12 +131,12 @@ async def _is_good(file: File, position: int, from_offset: int) -> bool:
     return crc_is_good(await file.pread(position, header.size_bytes), header)
 
 
-# what is cut off is kept
+# Cutting off a tail, and keeping a copy
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Bytes behind the good batches of a segment, up to `end`, that are to go."""
+    """The bytes from the end of a segment's good batches up to `end`, to be cut off."""
 
     segment: Segment
     end: int
@@ -141,14 +145,16 @@ class Cut:
 
 
 async def cut_off(disk: Disk, directory: str, cut: Cut) -> None:
-    """Let a segment end behind its good batches. Raises OSError."""
+    """Truncate a segment behind its good batches. Raises OSError."""
     segment, position, offset = cut.segment, cut.segment.size_bytes, cut.segment.next_offset
-    said = "are the beginning of a write, and not kept"
+    outcome = "are an unfinished write and are not kept"
     if cut.is_kept:
         try:
             kept = await keep_bytes(disk, directory, segment.file, position, cut.end, offset)
-            said = f"are kept as {kept}"
+            outcome = f"are kept as {kept}"
         except OSError as error:
+            # On a full disk the broker must still start. It goes without the copy of an unfinished
+            # write, but not without a copy of bytes that may have been batches.
             if error.errno not in DISK_FULL or not cut.tail.is_cut_short:
                 raise
     LOGGER.warning(
@@ -158,7 +164,7 @@ async def cut_off(disk: Disk, directory: str, cut: Cut) -> None:
         offset,
         cut.tail.problem,
         cut.end - position,
-        said,
+        outcome,
     )
     await segment.file.truncate(position)
 
@@ -166,14 +172,14 @@ async def cut_off(disk: Disk, directory: str, cut: Cut) -> None:
 async def keep_bytes(
     disk: Disk, directory: str, file: File, position: int, end: int, offset: int
 ) -> str:
-    """Copy a part of a file into a file beside, on disk on return, and return its path.
+    """Copy a part of a file into a `.cut` file, flush the copy and return its path.
 
-    If a crash came between this and the cutting, the same bytes are there already and serve again.
     Raises OSError.
     """
     for path in _names(directory, offset):
         if not disk.exists(path):
             break
+        # A crash between the copy and the truncation leaves a copy: it is used again.
         if await _has(disk, path, file, position, end):
             await disk.fsync_dir(directory)
             return path
@@ -195,14 +201,14 @@ async def keep_bytes(
 
 
 def keep_file(disk: Disk, directory: str, path: str, offset: int) -> str:
-    """Give a whole file its name among those that are kept, and return that. Raises OSError."""
+    """Rename a whole file to a free `.cut` name, and return that name. Raises OSError."""
     kept = next(name for name in _names(directory, offset) if not disk.exists(name))
     disk.rename(path, kept)
     return kept
 
 
 def _names(directory: str, offset: int) -> Iterator[str]:
-    """`<offset>.cut`, `<offset>.cut-2`, `<offset>.cut-3` and so on."""
+    """Yield `<offset>.cut`, `<offset>.cut-2`, `<offset>.cut-3` and so on."""
     name = f"{directory}/{offset:0{OFFSET_DIGITS}}{KEPT}"
     yield name
     for number in count(2):
@@ -210,7 +216,7 @@ def _names(directory: str, offset: int) -> Iterator[str]:
 
 
 async def _has(disk: Disk, path: str, file: File, position: int, end: int) -> bool:
-    """Return True if the file at `path` has these bytes of `file`, and no others."""
+    """Return True if the file at `path` has exactly these bytes of `file`."""
     if disk.size(path) != end - position:
         return False
     kept = disk.open(path)

@@ -66,7 +66,7 @@ async def test_what_is_damaged_beside_a_log_is_made_again(
         caplog.clear()
         await scrubber(machine).scrub_all()
         assert [record.message for record in caplog.records] == [
-            f"{path} is damaged: it is made again from the log"
+            f"{path} is damaged: rebuilding it from the log"
         ]
         assert is_online(partition)
         assert machine.disk.bytes_of(path) == content
@@ -76,7 +76,7 @@ async def test_what_is_damaged_beside_a_log_is_made_again(
 async def test_a_damaged_snapshot_before_the_first_segment_is_removed(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """What it is of is deleted, so that it cannot be made again."""
+    """It cannot be rebuilt: the records that it describes are deleted."""
     machine, partition = await machine_with_sealed_segments()
     first = partition.log.segments[1].base_offset
     await partition.delete_before(first)

@@ -28,8 +28,8 @@ LOG_BUGS: Final = (
     Planted(
         bug="damage in an older segment removes the later ones",
         file=OPENING,
-        old="offset < self._vouched_offset or (self._rules.same_boot and not is_torn)",
-        new="offset < self._vouched_offset",
+        old="offset < self._durable_offset or (self._rules.same_boot and not is_torn)",
+        new="offset < self._durable_offset",
         tests=(f"{DAMAGE}every_byte_that_is_flipped_after_a_kill_is_noticed",),
     ),
     Planted(
@@ -153,7 +153,7 @@ LOG_BUGS: Final = (
     ),
     Planted(
         bug="KAFKA-12153",
-        file=OPENING,
+        file="broker/storage/good_batches.py",
         old="""\
             if not crc_is_good(batch, header):
                 return

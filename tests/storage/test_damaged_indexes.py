@@ -92,7 +92,7 @@ async def test_a_flipped_bit_in_an_index_changes_no_answer(
         caplog.clear()
         assert await answers(partition) == expected, bit
         assert [record.message for record in caplog.records] == [
-            f"{path} is damaged: it is made again from the log"
+            f"{path} is damaged: rebuilding it from the log"
         ]
         await machine.stop()
         assert machine.disk.bytes_of(path) == content, bit
