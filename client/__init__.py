@@ -4,10 +4,8 @@
 `odradek.client.blocking` has the same names for programs without an event loop.
 """
 
-from odradek.client.admin import Admin
-from odradek.client.consumer import Consumer
-from odradek.client.delivery import Delivery
-from odradek.client.descriptions import (
+from odradek.client.administration.admin import Admin
+from odradek.client.administration.descriptions import (
     HangingTransaction,
     PartitionProducers,
     Pin,
@@ -16,6 +14,7 @@ from odradek.client.descriptions import (
     TransactionDescription,
     TransactionListing,
 )
+from odradek.client.consuming.consumer import Consumer
 from odradek.client.errors import (
     Aborted,
     BufferFull,
@@ -29,9 +28,10 @@ from odradek.client.errors import (
     Retriable,
     TimedOut,
 )
-from odradek.client.prepared import Completion, PreparedTransaction
-from odradek.client.producer import Producer
-from odradek.client.transaction import Transaction
+from odradek.client.producing.delivery import Delivery
+from odradek.client.producing.prepared import Completion, PreparedTransaction
+from odradek.client.producing.producer import Producer
+from odradek.client.producing.transaction import Transaction
 from odradek.client.types import (
     BrokerDescription,
     ClusterDescription,

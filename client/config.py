@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, Protocol, TypedDict
 
 import trio
 
-from odradek.client.connection import Connect, connect_tcp
+from odradek.client.network import Connect, connect_tcp
 from odradek.protocol.batch import Codec
 
 Isolation = Literal["read_committed", "read_uncommitted"]

@@ -22,8 +22,19 @@ BROKER_BELOW = {
     "group": {"api"},
     "cluster": {"txn", "group", "api"},
 }
+# inside the client, a module or folder may import only what stands on a level above its own line
+CLIENT_LEVELS = (
+    {"errors", "journal", "network"},
+    {"types", "config"},
+    {"cluster"},
+    {"producing", "consuming", "administration"},
+    {"blocking"},
+    {"cli", "spark"},
+    {"__init__"},
+)
+CLIENT_LEVEL = {name: level for level, names in enumerate(CLIENT_LEVELS) for name in names}
 # modules that decide but never act: no clock, no socket, no disk, no dice
-PURE = ("protocol/", "broker/txn/state.py", "broker/group/state.py", "client/txn.py")
+PURE = ("protocol/", "broker/txn/state.py", "broker/group/state.py", "client/producing/state.py")
 IMPURE = {"trio", "socket", "time", "random", "os", "pathlib", "threading"}
 # calls that only the named modules may make
 ADDRESSES = {
@@ -52,6 +63,12 @@ def imports(tree: ast.Module) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+def climbs(inside: str, imported: str) -> bool:
+    """Return True if a part of the client imports another one that is not on a lower level."""
+    level = CLIENT_LEVEL.get(imported, len(CLIENT_LEVELS))
+    return imported != inside and CLIENT_LEVEL[inside] <= level
+
+
 def wrong_imports(module: str, tree: ast.Module) -> Iterator[str]:
     package, _, rest = module.partition("/")
     inside = rest.split("/")[0].removesuffix(".py")
@@ -61,6 +78,8 @@ def wrong_imports(module: str, tree: ast.Module) -> Iterator[str]:
             if parts[1] not in LAYERS[package] | {package} and (module, parts[1]) not in DOORS:
                 yield f"{module} imports {name}"
             if package == parts[1] == "broker" and parts[2] in BROKER_BELOW.get(inside, ()):
+                yield f"{module} imports {name}"
+            if package == parts[1] == "client" and climbs(inside, parts[2]):
                 yield f"{module} imports {name}"
         if module.startswith(PURE) and parts[0] in IMPURE:
             yield f"{module} imports {name}"
@@ -77,7 +96,11 @@ def test_imports_point_one_way() -> None:
 @pytest.mark.parametrize(
     ("module", "line"),
     [
-        ("client/producer.py", "from odradek.broker import config"),
+        ("client/producing/producer.py", "from odradek.broker import config"),
+        ("client/consuming/fetcher.py", "from odradek.client.producing.batches import Batch"),
+        ("client/cluster/cluster.py", "from odradek.client.producing import sender"),
+        ("client/types.py", "from odradek.client import Producer"),
+        ("client/producing/state.py", "import trio"),
         ("protocol/batch.py", "import time"),
         ("broker/storage/log.py", "from odradek.broker.api import HANDLERS"),
         ("broker/api/produce.py", "import construct"),
@@ -86,6 +109,53 @@ def test_imports_point_one_way() -> None:
 )
 def test_a_wrong_import_is_seen(module: str, line: str) -> None:
     assert list(wrong_imports(module, ast.parse(line))) != []
+
+
+def import_cycle(graph: dict[str, list[str]]) -> list[str]:
+    """Return the modules of one import cycle, in the order of the imports; [] if there is none."""
+    is_done: dict[str, bool] = {}
+    path: list[str] = []
+
+    def visit(module: str) -> list[str]:
+        if module in is_done:
+            return [] if is_done[module] else path[path.index(module) :]
+        is_done[module] = False
+        path.append(module)
+        for imported in graph.get(module, ()):
+            if cycle := visit(imported):
+                return cycle
+        path.pop()
+        is_done[module] = True
+        return []
+
+    return next((cycle for module in graph if (cycle := visit(module))), [])
+
+
+def import_graph(package: str) -> dict[str, list[str]]:
+    trees = {
+        "odradek." + module.removesuffix(".py").removesuffix("/__init__").replace("/", "."): tree
+        for module, tree in modules()
+        if module.startswith(f"{package}/")
+    }
+    return {
+        module: [
+            found
+            for name in imports(tree)
+            # a name is a module, or something in the module before its last dot
+            for found in (name if name in trees else name.rpartition(".")[0],)
+            if found in trees and found != module
+        ]
+        for module, tree in trees.items()
+    }
+
+
+@pytest.mark.parametrize("package", ["client", "protocol"])
+def test_no_module_imports_itself_by_way_of_others(package: str) -> None:
+    assert import_cycle(import_graph(package)) == []
+
+
+def test_an_import_cycle_is_seen() -> None:
+    assert import_cycle({"a": ["b"], "b": ["c", "d"], "d": ["b"]}) == ["b", "d"]
 
 
 def test_nothing_grows_too_long() -> None:

@@ -8,12 +8,7 @@ All of it runs in one daemon thread per process (`loop.py`). Objects may be used
 threads, one call at a time each; they do not survive a fork, and are made anew in the child.
 """
 
-from odradek.client.blocking.admin import Admin
-from odradek.client.blocking.consumer import Consumer
-from odradek.client.blocking.delivery import Delivery
-from odradek.client.blocking.producer import Producer
-from odradek.client.blocking.transaction import Transaction
-from odradek.client.descriptions import (
+from odradek.client.administration.descriptions import (
     HangingTransaction,
     PartitionProducers,
     Pin,
@@ -22,6 +17,11 @@ from odradek.client.descriptions import (
     TransactionDescription,
     TransactionListing,
 )
+from odradek.client.blocking.admin import Admin
+from odradek.client.blocking.consumer import Consumer
+from odradek.client.blocking.delivery import Delivery
+from odradek.client.blocking.producer import Producer
+from odradek.client.blocking.transaction import Transaction
 from odradek.client.errors import (
     Aborted,
     BufferFull,
@@ -35,7 +35,7 @@ from odradek.client.errors import (
     Retriable,
     TimedOut,
 )
-from odradek.client.prepared import Completion, PreparedTransaction
+from odradek.client.producing.prepared import Completion, PreparedTransaction
 from odradek.client.types import (
     BrokerDescription,
     ClusterDescription,

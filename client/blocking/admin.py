@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Unpack
 
-from odradek.client.admin import Admin as AsyncAdmin
+from odradek.client.administration.admin import Admin as AsyncAdmin
 from odradek.client.blocking.hosted import Blocking, Hosted, blocking
 from odradek.client.config import ClientConfig, ClientOptions, parse_bootstrap
 

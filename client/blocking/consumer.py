@@ -6,7 +6,7 @@ from typing import TypeVar, Unpack
 
 from odradek.client.blocking.hosted import Blocking, Hosted, blocking
 from odradek.client.config import ConsumerConfig, ConsumerOptions, parse_bootstrap
-from odradek.client.consumer import Consumer as AsyncConsumer
+from odradek.client.consuming.consumer import Consumer as AsyncConsumer
 from odradek.client.types import (
     ConsumerRecord,
     FetchedBatch,

@@ -1,15 +1,20 @@
 """A record on its way to the loop, and the answer to it."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
-from odradek.client.delivery import Delivery as AsyncDelivery
-from odradek.client.delivery import call_back, known_error
 from odradek.client.errors import OdradekError
+from odradek.client.producing.delivery import Delivery as AsyncDelivery
+from odradek.client.producing.outcomes import call_back, known_error
 from odradek.client.types import Header, OnDelivery, RecordMetadata
 
-if TYPE_CHECKING:
-    from odradek.client.blocking.producer import Producer
+
+class HandsOver(Protocol):
+    """What a delivery needs of its producer."""
+
+    async def _handed_over(self) -> None: ...
+
+    def _wait_delivered(self, delivery: "Delivery", timeout_ms: float | None) -> None: ...
 
 
 class Delivery:
@@ -17,7 +22,7 @@ class Delivery:
 
     __slots__ = ("_inner", "_is_read", "_producer", "error")
 
-    def __init__(self, producer: "Producer") -> None:
+    def __init__(self, producer: HandsOver) -> None:
         self.error: OdradekError | None = None
         """Why the record was lost before it was in a batch."""
         self._producer = producer

@@ -6,7 +6,6 @@ each. A full queue makes the program wait. Whatever needs an answer (flush, comm
 result) empties the queue first.
 """
 
-import logging
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -20,16 +19,14 @@ from odradek.client.blocking.hosted import Blocking, Hosted, blocking
 from odradek.client.blocking.loop import Loop
 from odradek.client.blocking.transaction import Transaction
 from odradek.client.config import ProducerConfig, ProducerOptions, parse_bootstrap
-from odradek.client.delivery import call_back, known_error
 from odradek.client.errors import Closed, OdradekError, Refused, TimedOut
-from odradek.client.journal import loggable, records_were
-from odradek.client.producer import Producer as AsyncProducer
+from odradek.client.journal import LOG, loggable, records_were
+from odradek.client.producing.outcomes import call_back, known_error
+from odradek.client.producing.producer import Producer as AsyncProducer
 from odradek.client.types import (
     Header,
     OnDelivery,
 )
-
-LOG: Final = logging.getLogger("odradek.client")
 
 QUEUED_MAX: Final = 10_000
 """Records that may wait for the loop before `send` waits for it."""

@@ -2,22 +2,42 @@
 
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import Protocol, Self, Unpack
 
-from odradek.client.blocking.delivery import Delivery
-from odradek.client.errors import Aborted, Refused
-from odradek.client.prepared import PreparedTransaction
-from odradek.client.transaction import Transaction as AsyncTransaction
+from odradek.client.blocking.delivery import Delivery, Queued
+from odradek.client.blocking.hosted import Hosted
+from odradek.client.errors import Aborted, OdradekError, Refused
+from odradek.client.producing.prepared import PreparedTransaction
+from odradek.client.producing.producer import Producer as AsyncProducer
+from odradek.client.producing.transaction import Transaction as AsyncTransaction
 from odradek.client.types import GroupMetadata, OffsetAndMetadata, RecordOptions, TopicPartition
 
-if TYPE_CHECKING:
-    from odradek.client.blocking.producer import Producer
+
+class QueuesRecords(Protocol):
+    """What a transaction needs of its producer."""
+
+    _hosted: Hosted[AsyncProducer]
+    _transaction: "Transaction | None"
+
+    def send(
+        self, topic: str, value: bytes | None, **options: Unpack[RecordOptions]
+    ) -> Delivery: ...
+
+    def send_batch(
+        self, topic: str, partition: int, batch: bytes | bytearray | memoryview
+    ) -> Delivery: ...
+
+    def flush(self) -> None: ...
+
+    async def _handed_over(self) -> None: ...
+
+    def _drop_queue(self, error: OdradekError) -> list[Queued]: ...
 
 
 class Transaction:
     """What `producer.transaction()` gives: commits on a clean exit, aborts on an exception."""
 
-    def __init__(self, producer: "Producer", inner: AsyncTransaction) -> None:
+    def __init__(self, producer: QueuesRecords, inner: AsyncTransaction) -> None:
         self._producer = producer
         self._inner = inner
         self._is_ended = False

@@ -11,6 +11,8 @@ from typing import Final
 
 import click
 
+from odradek.client.administration.descriptions import OPEN_STATES
+from odradek.client.administration.transactions import MAX_TIMEOUT_MS
 from odradek.client.blocking import (
     Admin,
     HangingTransaction,
@@ -36,8 +38,6 @@ from odradek.client.cli.common import (
 )
 from odradek.client.cli.txn_abort import abort
 from odradek.client.cli.txn_watch import watch
-from odradek.client.descriptions import OPEN_STATES
-from odradek.client.txn_admin import MAX_TIMEOUT_MS
 from odradek.protocol.text import printable
 
 WIDE: Final = 100

@@ -7,10 +7,10 @@ epoch changed only our broker says; with others a time-out is known by its time.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
+from odradek.client.administration.descriptions import PartitionProducers, TransactionDescription
 from odradek.client.cli import words
-from odradek.client.descriptions import PartitionProducers, TransactionDescription
 from odradek.client.types import TopicPartition
 
 TIMEOUT: Final = "timeout"
@@ -58,6 +58,22 @@ class Happening:
     kind: str
     """appeared, began, deciding, committed, aborted, timed out, fenced, resumed, renewed, gone."""
     text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """Since when the broker has not answered, and what it was."""
+
+    since_ms: int
+    sentence: str
+
+
+class View(Protocol):
+    """Where it is shown."""
+
+    def show(
+        self, snapshot: Snapshot, happened: list[Happening], trouble: Trouble | None
+    ) -> None: ...
 
 
 def happenings(before: Snapshot, after: Snapshot) -> Iterator[Happening]:

@@ -15,10 +15,9 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from odradek.client.administration.descriptions import TransactionDescription
 from odradek.client.cli import words
-from odradek.client.cli.txn_events import Happening, Snapshot
-from odradek.client.cli.txn_watch import Trouble
-from odradek.client.descriptions import TransactionDescription
+from odradek.client.cli.txn_events import Happening, Snapshot, Trouble
 from odradek.protocol.text import printable
 
 LINGER_MS: Final = 10_000

@@ -9,8 +9,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import click
 
@@ -25,7 +24,7 @@ from odradek.client.cli.common import (
     limits,
     told,
 )
-from odradek.client.cli.txn_events import Happening, Snapshot, happenings
+from odradek.client.cli.txn_events import Happening, Snapshot, Trouble, View, happenings
 from odradek.client.config import system_wall_ms
 from odradek.protocol.text import printable
 
@@ -36,22 +35,6 @@ REMEMBERED: Final = 500
 """Happenings that are kept for the picture."""
 LOOKS_PER_TIMEOUT: Final = 5
 """A look gives up after this part of --timeout, so that a broker's absence is soon said."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
-    """Since when the broker has not answered, and what it was."""
-
-    since_ms: int
-    sentence: str
-
-
-class View(Protocol):
-    """Where it is shown."""
-
-    def show(
-        self, snapshot: Snapshot, happened: list[Happening], trouble: Trouble | None
-    ) -> None: ...
 
 
 @click.command()

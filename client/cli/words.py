@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from odradek.client.descriptions import TransactionDescription
+from odradek.client.administration.descriptions import TransactionDescription
 from odradek.client.types import TopicPartition
 from odradek.protocol.text import printable
 

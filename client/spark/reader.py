@@ -14,8 +14,8 @@ from pyspark.sql.types import StructType
 
 from odradek.client.blocking import Consumer
 from odradek.client.config import MIB, ConsumerOptions
+from odradek.client.consuming.fetched import damaged
 from odradek.client.errors import OffsetOutOfRange
-from odradek.client.fetched import damaged
 from odradek.client.spark.batch_decoder import Batch, decode, records_section
 from odradek.client.spark.columns import arrow_schema, check_read_schema, to_arrow
 from odradek.client.spark.offsets import (

@@ -34,7 +34,7 @@ from typing import Any, Final
 from odradek.client.blocking import Admin, Consumer, Producer, Transaction
 from odradek.client.config import ConsumerOptions, ProducerOptions
 from odradek.client.errors import Refused
-from odradek.client.partitioner import murmur2
+from odradek.client.producing.partitioner import murmur2
 from odradek.client.spark.messages import TopicBatch
 from odradek.client.spark.options import WriteOptions
 from odradek.client.types import FetchedBatch, NewTopic, OffsetAndMetadata, TopicPartition

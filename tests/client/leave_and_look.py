@@ -16,7 +16,7 @@ import trio
 from odradek.client.blocking import Admin, Closed, Delivery, OdradekError, Producer, RecordMetadata
 from odradek.client.blocking.loop import the_loop
 from odradek.client.blocking.producer import QUEUED_MAX
-from odradek.client.connection import Stream
+from odradek.client.network import Stream
 
 ABSENT: Final = "absent"
 """A topic that the broker does not have and does not make."""

@@ -1,7 +1,7 @@
 """No call of the client waits for ever: every public method, against every kind of broker.
 
-`CALLS` says how each method is called and what bounds it (`client/bounded.py` is the list for
-users). A method that is not in it fails `test_every_method_is_called_here`, and one without a bound
+`CALLS` has each method's arguments and its bound; `client/cluster/bounded.py` is the list for users.
+A method that is missing there fails `test_every_method_is_called_here`. A method without a bound
 fails against the first broker that keeps silent.
 """
 

@@ -17,10 +17,10 @@ from odradek.protocol.apis.fetch import FetchPartition, PartitionData
 from odradek.protocol.apis.produce import PRODUCE
 from odradek.protocol.errors import ErrorCode
 from tests.client.conftest import MakeProducer
+from tests.client.consuming.test_consumer import PLACE, part
 from tests.client.fake_broker import ADDRESS, LOST_BEFORE, FakeBroker, refused
 from tests.client.hostile_broker import HostileBroker, Trouble
 from tests.client.live import WAIT_MS
-from tests.client.test_consumer import PLACE, part
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:

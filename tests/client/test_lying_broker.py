@@ -5,14 +5,14 @@ import trio
 from trio.testing import MockClock
 
 from odradek.client import Consumer, Disconnected, OdradekError, Producer
-from odradek.client.cluster import Cluster
+from odradek.client.cluster.cluster import Cluster
 from odradek.client.config import ClientConfig
 from odradek.protocol.apis.fetch import FETCH, FetchPartition, PartitionData
+from tests.client.consuming.test_consumer import PLACE, part
+from tests.client.consuming.test_fetched import data
 from tests.client.fake_broker import ADDRESS, FakeBroker
 from tests.client.lying_broker import LIES, REQUESTS_MAX, Lie, LyingBroker, empty, huge, negative
-from tests.client.test_consumer import PLACE, part
 from tests.client.test_every_call_ends import CALLS, END, SLACK, entered
-from tests.client.test_fetched import data
 
 SENTENCE_MAX = 1_500
 CASES = [

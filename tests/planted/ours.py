@@ -12,10 +12,10 @@ MOVES: Final = "broker/txn/moves.py"
 PRESENCE: Final = "broker/txn/presence.py"
 STEPS: Final = "broker/txn/steps.py"
 BATCHES: Final = "broker/storage/compaction/batches.py"
-CONTROL: Final = "client/transactional_session.py"
+CONTROL: Final = "client/producing/transactional_session.py"
 CLEANER: Final = "broker/storage/compaction/cleaner.py"
 
-CLIENT: Final = "tests/client/test_two_phases_live.py::test_"
+CLIENT: Final = "tests/client/producing/test_two_phases_live.py::test_"
 COMPACTION: Final = "tests/storage/test_compaction.py::test_"
 FINISHING: Final = "tests/txn/test_finish.py::test_"
 IN_PARTS: Final = "tests/storage/test_compaction_of_transactions.py::test_"
@@ -194,7 +194,7 @@ OUR_BUGS: Final = (
     ),
     Planted(
         bug="who claims without two phases asks in a version that cannot say so",
-        file="client/transaction_requests.py",
+        file="client/producing/requests.py",
         old="needs_two_phases = self._two_phase_commit or keep_prepared",
         new="needs_two_phases = self._two_phase_commit",
         tests=(f"{CLIENT}who_only_claims_need_not_commit_in_two_phases",),
@@ -208,9 +208,11 @@ OUR_BUGS: Final = (
     ),
     Planted(
         bug="a leader that is not ready refuses the first batch and takes the second for the first",
-        file="client/accumulator.py",
+        file="client/producing/batches.py",
         old="is_known = self.known_as == self.identity.producer_id",
         new="is_known = True",
-        tests=("tests/client/test_producer.py::test_batches_behind_a_lost_one_keep_their_order",),
+        tests=(
+            "tests/client/producing/test_producer.py::test_batches_behind_a_lost_one_keep_their_order",
+        ),
     ),
 )

@@ -2,13 +2,13 @@
 
 from typing import Any, Final
 
-from odradek.client.cli.txn_events import Snapshot
-from odradek.client.descriptions import (
+from odradek.client.administration.descriptions import (
     OPEN_STATES,
     PartitionProducers,
     ProducerDescription,
     TransactionDescription,
 )
+from odradek.client.cli.txn_events import Snapshot
 from odradek.client.types import TopicPartition
 
 NOW_MS: Final = 1_795_262_400_000

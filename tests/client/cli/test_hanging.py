@@ -13,9 +13,9 @@ import pytest
 
 from odradek.broker.testing import run_broker
 from odradek.client import Admin, OdradekError, Refused, TopicPartition
-from odradek.client.cluster import Cluster
+from odradek.client.administration.descriptions import PartitionProducers
+from odradek.client.cluster.cluster import Cluster
 from odradek.client.config import ClientConfig
-from odradek.client.descriptions import PartitionProducers
 from odradek.protocol.apis.produce import (
     PRODUCE,
     PartitionProduceData,

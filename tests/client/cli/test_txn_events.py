@@ -6,8 +6,8 @@ import pytest
 
 from odradek.broker.storage import dump_words
 from odradek.broker.txn.transaction import BumpCause
+from odradek.client.administration.descriptions import TransactionDescription
 from odradek.client.cli.txn_events import CAUSES, TIMEOUT, happenings
-from odradek.client.descriptions import TransactionDescription
 from tests.client.cli.samples import NOW_MS, a_foreign_transaction, a_look, a_transaction
 
 BEFORE_MS = NOW_MS - 1_000

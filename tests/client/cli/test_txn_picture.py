@@ -5,9 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from odradek.client.cli.txn_events import Happening, Snapshot
+from odradek.client.cli.txn_events import Happening, Snapshot, Trouble
 from odradek.client.cli.txn_picture import draw, newest
-from odradek.client.cli.txn_watch import Trouble
 from tests.client.cli.samples import NOW_MS, a_foreign_transaction, a_look, a_transaction
 
 

@@ -1,0 +1,1 @@
+"""Administration: topics, settings, offsets and transactions."""

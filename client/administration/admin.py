@@ -1,0 +1,418 @@
+"""Administration: creating, changing and describing topics, and reading offsets and settings.
+
+What there is to do about transactions is in `transactions.py`.
+"""
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from types import MappingProxyType, TracebackType
+from typing import Final, Literal, Self, Unpack
+
+from odradek.client.administration.transactions import TransactionAdmin
+from odradek.client.cluster.bounded import bounded
+from odradek.client.cluster.cluster import Cluster
+from odradek.client.cluster.offsets import fetch_committed, list_offsets
+from odradek.client.config import ClientConfig, ClientOptions, Isolation
+from odradek.client.errors import Refused, Retriable, code_of, error_for
+from odradek.client.types import (
+    DECISIONS_DEFAULT,
+    EARLIEST,
+    LATEST,
+    MAX_TIMESTAMP,
+    BrokerDescription,
+    ClusterDescription,
+    ConfigEntry,
+    NewTopic,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    PartitionDescription,
+    TopicDescription,
+    TopicPartition,
+)
+from odradek.protocol.apis.configs import (
+    DESCRIBE_CONFIGS,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from odradek.protocol.apis.metadata import (
+    DESCRIBE_CLUSTER,
+    DescribeClusterRequest,
+    MetadataResponseTopic,
+)
+from odradek.protocol.apis.topics import (
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schema import ZERO_UUID
+from odradek.protocol.text import shortened
+
+OffsetSpec = Literal["earliest", "latest", "max_timestamp"] | int
+
+PLACES: Final[Mapping[str, int]] = {
+    "earliest": EARLIEST,
+    "latest": LATEST,
+    "max_timestamp": MAX_TIMESTAMP,
+}
+TOPIC: Final = 2
+BROKER: Final = 4
+DEFAULT_CONFIG: Final = 5
+"""The configuration source of a value that was not set."""
+NO_CONFIGS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class Admin(TransactionAdmin):
+    """Creates and describes topics, describes transactions and ends them.
+
+    async with Admin("127.0.0.1:9092") as admin:
+        await admin.create_topic("flights", partitions=4)
+    """
+
+    def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ClientOptions]) -> None:
+        """Make a client of the brokers at `bootstrap`; entering it connects.
+
+        `bootstrap` is `"host:port"`, several of them separated by commas, or a sequence of them.
+        Raises ValueError for a wrong option. The options and their defaults, times in milliseconds:
+
+        - `client_id` ("odradek"): the name of this client in the logs of brokers.
+        - `request_timeout_ms` (30_000): how long a request waits for its answer; then its
+          connection is closed.
+        - `retry_backoff_ms` (20): the wait before the first retry. It doubles with each retry.
+        - `retry_backoff_max_ms` (1_000): the longest wait before a retry.
+        - `metadata_max_age_ms` (300_000): the age at which the client asks again where
+          partitions are.
+        - `max_block_ms` (60_000): how long a call may take before it raises `TimedOut`, unless it
+          has a limit of its own.
+        - `first_connect_ms` (None): how long a client that has not reached any broker yet tries
+          before a call raises `Disconnected`; None: as long as the call may take.
+        - `connect`, `wall_ms`, `rng`: the network, the clock and the random numbers, for
+          simulations.
+        """
+        self._config = ClientConfig(**options)
+        self._cluster = Cluster(bootstrap, self._config)
+        self._address = bootstrap if isinstance(bootstrap, str) else ",".join(bootstrap)
+
+    def __repr__(self) -> str:
+        return f"<Admin of {self._address}>"
+
+    async def __aenter__(self) -> Self:
+        await self._cluster.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._cluster.__aexit__(None, None, None)
+
+    # Topics
+
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        configs: Mapping[str, str] = NO_CONFIGS,
+        if_not_exists: bool = False,
+    ) -> None:
+        """Create a topic; -1 leaves a number to the broker.
+
+        Raises `Refused` (a wrong name, a setting that does not exist, a topic that exists already
+        unless `if_not_exists`), `TimedOut`.
+        """
+        topic = NewTopic(name, partitions, replication_factor, tuple(configs.items()))
+        try:
+            await self.create_topics([topic])
+        except Refused as error:
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS or not if_not_exists:
+                raise
+
+    @bounded("creating topics")
+    async def create_topics(
+        self, topics: Iterable[NewTopic], *, validate_only: bool = False
+    ) -> None:
+        """Create topics, or with `validate_only` check whether that is possible.
+
+        Raises the first refusal.
+
+        Returns when every topic is to be seen, so that it can be used at once.
+        """
+        rest = {topic.name: topic for topic in topics}
+
+        async def attempt() -> None:
+            request = CreateTopicsRequest(
+                topics=tuple(_creatable(topic) for topic in rest.values()),
+                timeout_ms=self._config.request_timeout_ms,
+                validate_only=validate_only,
+            )
+            answer = await self._cluster.ask(await self._controller(), CREATE_TOPICS, request)
+            for one in answer.topics:
+                if one.error_code == ErrorCode.NONE:
+                    rest.pop(one.name, None)
+            for one in answer.topics:
+                doing = f"creating the topic {shortened(one.name)!r}"
+                self._check(one.error_code, doing, one.error_message)
+            _check_complete(rest, (), "creating topics")
+
+        names = list(rest)
+        if names:
+            await self._cluster.retrying("creating topics", attempt)
+        if not validate_only:
+            await self._wait_until_led(names)
+
+    async def _wait_until_led(self, names: list[str]) -> None:
+        """Brokers learn of a topic one after the other, and a moment later than it is made."""
+
+        async def attempt() -> None:
+            await self._cluster.refresh(names)
+            for name in names:
+                topic = self._cluster.metadata.topics.get(name)
+                if topic is None or any(leader.node_id < 0 for leader in topic.partitions.values()):
+                    raise Retriable(f"the topic {name!r} is made and not to be seen yet")
+
+        if names:
+            await self._cluster.retrying("waiting for new topics", attempt)
+
+    async def delete_topics(self, *names: str) -> None:
+        """Delete topics and all their records. Raises the first refusal, after trying all."""
+        rest = dict.fromkeys(names)
+
+        async def attempt() -> None:
+            request = DeleteTopicsRequest(
+                topics=tuple(DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in rest),
+                topic_names=tuple(rest),
+                timeout_ms=self._config.request_timeout_ms,
+            )
+            answer = await self._cluster.ask(await self._controller(), DELETE_TOPICS, request)
+            for one in answer.responses:
+                if one.error_code == ErrorCode.NONE and one.name is not None:
+                    rest.pop(one.name, None)
+            for one in answer.responses:
+                doing = f"deleting the topic {shortened(one.name or '')!r}"
+                if one.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise Refused(f"{doing}: there is no such topic", code=code_of(one.error_code))
+                self._check(one.error_code, doing, one.error_message)
+            _check_complete(rest, (), "deleting topics")
+
+        if names:
+            await self._cluster.retrying("deleting topics", attempt)
+
+    async def create_partitions(self, topic: str, total_count: int) -> None:
+        """Increase the number of partitions of a topic to `total_count`.
+
+        Records with a key may then go to another partition than before. Raises `Refused`.
+        """
+        doing = f"giving the topic {topic!r} {total_count} partitions"
+        request = CreatePartitionsRequest(
+            topics=(CreatePartitionsTopic(name=topic, count=total_count, assignments=None),),
+            timeout_ms=self._config.request_timeout_ms,
+            validate_only=False,
+        )
+
+        async def attempt() -> None:
+            answer = await self._cluster.ask(await self._controller(), CREATE_PARTITIONS, request)
+            for one in answer.results:
+                if one.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise Refused(f"{doing}: there is no such topic", code=code_of(one.error_code))
+                self._check(one.error_code, doing, one.error_message)
+
+            _check_complete((topic,), {one.name for one in answer.results}, doing)
+
+        await self._cluster.retrying(doing, attempt)
+
+    async def list_topics(self, *, internal: bool = False) -> list[str]:
+        """Return the names of all topics, sorted; with `internal` also the brokers' own."""
+        found = await self._metadata(None)
+        return sorted(
+            topic.name
+            for topic in found
+            if topic.name
+            and (internal or not (topic.is_internal or topic.name == DECISIONS_DEFAULT))
+        )
+
+    async def describe_topics(self, *names: str) -> list[TopicDescription]:
+        """Return partitions, leaders and replicas, in the order of `names`. Raises `Refused`."""
+        found = {topic.name: topic for topic in await self._metadata(names)} if names else {}
+        for name in names:
+            if name not in found or found[name].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise Refused(
+                    f"there is no topic {name!r}", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                )
+        return [_description(name, found[name]) for name in names]
+
+    async def _metadata(self, names: Sequence[str] | None) -> tuple[MetadataResponseTopic, ...]:
+        async def attempt() -> tuple[MetadataResponseTopic, ...]:
+            answer = await self._cluster.refresh(names)
+            if answer is None:
+                raise Retriable("the metadata was asked for by somebody else")
+            for topic in answer.topics:
+                if topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    self._check(
+                        topic.error_code,
+                        f"describing the topic {shortened(topic.name or '')!r}",
+                        None,
+                    )
+            return answer.topics
+
+        return await self._cluster.retrying("reading the cluster's metadata", attempt)
+
+    # Offsets
+
+    async def list_offsets(
+        self,
+        spec: Mapping[TopicPartition, OffsetSpec],
+        *,
+        isolation_level: Isolation = "read_committed",
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        """Return offsets by place or by timestamp in milliseconds; -1 if no record is so new."""
+        places = {
+            TopicPartition(*partition): PLACES[place] if isinstance(place, str) else place
+            for partition, place in spec.items()
+        }
+        return await list_offsets(self._cluster, places, isolation_level)
+
+    async def committed(
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        require_stable: bool = True,
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the stored offsets of a group, for these partitions or for all.
+
+        See `Consumer.committed`.
+        """
+        wanted = None if partitions is None else [TopicPartition(*one) for one in partitions]
+        return await fetch_committed(self._cluster, group_id, wanted, require_stable=require_stable)
+
+    # Settings
+
+    async def describe_topic_configs(self, *names: str) -> dict[str, dict[str, ConfigEntry]]:
+        """Return every setting of topics, by topic and name. Raises `Refused`."""
+        return await self._describe_configs(None, TOPIC, names)
+
+    @bounded("reading the settings of brokers")
+    async def describe_broker_configs(self, *node_ids: int) -> dict[int, dict[str, ConfigEntry]]:
+        """Return every setting of brokers, by node id and name."""
+        found: dict[int, dict[str, ConfigEntry]] = {}
+        for node_id in node_ids:
+            one = await self._describe_configs(node_id, BROKER, (str(node_id),))
+            found[node_id] = one[str(node_id)]
+        return found
+
+    async def _describe_configs(
+        self, node_id: int | None, kind: int, names: Sequence[str]
+    ) -> dict[str, dict[str, ConfigEntry]]:
+        request = DescribeConfigsRequest(
+            resources=tuple(
+                DescribeConfigsResource(
+                    resource_type=kind, resource_name=name, configuration_keys=None
+                )
+                for name in names
+            )
+        )
+
+        async def attempt() -> dict[str, dict[str, ConfigEntry]]:
+            answer = await self._cluster.ask(node_id, DESCRIBE_CONFIGS, request)
+            for one in answer.results:
+                doing = f"reading the settings of {shortened(one.resource_name)!r}"
+                if one.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise Refused(f"{doing}: there is no such topic", code=code_of(one.error_code))
+                self._check(one.error_code, doing, one.error_message)
+            there = {one.resource_name for one in answer.results}
+            _check_complete(names, there, "reading settings")
+            return {
+                one.resource_name: {
+                    entry.name: ConfigEntry(
+                        entry.value,
+                        entry.config_source == DEFAULT_CONFIG,
+                        entry.read_only,
+                        entry.is_sensitive,
+                    )
+                    for entry in one.configs
+                }
+                for one in answer.results
+            }
+
+        if not names:
+            return {}
+        return await self._cluster.retrying("reading settings", attempt)
+
+    async def describe_cluster(self) -> ClusterDescription:
+        """Return the id of the cluster, its controller and its brokers. Raises `TimedOut`."""
+
+        async def attempt() -> ClusterDescription:
+            request = DescribeClusterRequest(include_cluster_authorized_operations=False)
+            answer = await self._cluster.ask(None, DESCRIBE_CLUSTER, request)
+            self._check(answer.error_code, "describing the cluster", answer.error_message)
+            return ClusterDescription(
+                answer.cluster_id,
+                answer.controller_id,
+                tuple(
+                    BrokerDescription(one.broker_id, one.host, one.port, one.rack)
+                    for one in answer.brokers
+                ),
+            )
+
+        return await self._cluster.retrying("describing the cluster", attempt)
+
+    async def _controller(self) -> int | None:
+        """Who changes topics. Any broker passes it on, where there is no controller to talk to."""
+        if self._cluster.metadata.controller_id not in self._cluster.metadata.nodes:
+            await self._cluster.refresh()
+        controller_id = self._cluster.metadata.controller_id
+        return controller_id if controller_id in self._cluster.metadata.nodes else None
+
+    def _check(self, number: int, doing: str, said: str | None) -> None:
+        if number == ErrorCode.NOT_CONTROLLER:
+            self._cluster.metadata.controller_id = -1
+        if number != ErrorCode.NONE:
+            raise error_for(code_of(number), doing, said)
+
+
+def _check_complete(asked: Iterable[str], answered: Container[str], doing: str) -> None:
+    """Raise `Retriable` if an answer leaves out something: nothing is known of it then."""
+    for name in asked:
+        if name not in answered:
+            raise Retriable(f"{doing}: the broker's answer leaves out {name!r}")
+
+
+def _creatable(topic: NewTopic) -> CreatableTopic:
+    return CreatableTopic(
+        name=topic.name,
+        num_partitions=topic.partitions,
+        replication_factor=topic.replication_factor,
+        assignments=(),
+        configs=tuple(
+            CreatableTopicConfig(name=name, value=value) for name, value in topic.configs
+        ),
+    )
+
+
+def _description(name: str, topic: MetadataResponseTopic) -> TopicDescription:
+    return TopicDescription(
+        name,
+        topic.topic_id,
+        topic.is_internal,
+        tuple(
+            PartitionDescription(
+                one.partition_index,
+                one.leader_id,
+                one.leader_epoch,
+                one.replica_nodes,
+                one.isr_nodes,
+                one.offline_replicas,
+            )
+            for one in sorted(topic.partitions, key=lambda one: one.partition_index)
+        ),
+    )

@@ -1,0 +1,439 @@
+"""What administrators ask about transactions (KIP-664), each of the broker that knows.
+
+ListTransactions goes to every broker, as each knows the ids that it coordinates;
+DescribeTransactions and InitProducerId go to the coordinator of an id; DescribeProducers and
+WriteTxnMarkers to the leader of a partition. What is asked of several comes back with an answer for
+each: a value, or the error.
+"""
+
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final, TypeVar
+
+import trio
+
+from odradek.client.administration.descriptions import (
+    PartitionProducers,
+    ProducerDescription,
+    ProducerIdAndEpoch,
+    TransactionDescription,
+    TransactionListing,
+)
+from odradek.client.cluster.cluster import COORDINATOR_MOVED, TRANSACTION, Cluster
+from odradek.client.cluster.metadata import LEADER_MOVED
+from odradek.client.errors import OdradekError, Refused, Retriable, code_of, error_for
+from odradek.client.types import TopicPartition, numbers_by_topic
+from odradek.protocol.apis.transactions import (
+    DESCRIBE_PRODUCERS,
+    DESCRIBE_TRANSACTIONS,
+    LIST_TRANSACTIONS,
+    DescribeProducersPartitionResponse,
+    DescribeProducersRequest,
+    DescribeProducersTopicRequest,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    ProducerState,
+    TransactionState,
+)
+from odradek.protocol.apis.txn import (
+    INIT_PRODUCER_ID,
+    WRITE_TXN_MARKERS,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from odradek.protocol.errors import ErrorCode
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+IDS_PER_REQUEST: Final = 1_000
+PARTITIONS_PER_REQUEST: Final = 500
+DURATION_SINCE: Final = 1
+PATTERN_SINCE: Final = 2
+FENCING_TIMEOUT_MS: Final = 10_000
+"""For transactions that an administrator will not begin; a tenth of it where the broker's
+transaction.max.timeout.ms is less, and so on."""
+UNANSWERED: Final = Retriable("the broker did not answer about it")
+
+
+# every broker
+
+
+async def list_transactions(
+    cluster: Cluster,
+    *,
+    states: Sequence[str],
+    producer_ids: Sequence[int],
+    older_than_ms: int | None,
+    pattern: str | None,
+) -> list[TransactionListing]:
+    request = ListTransactionsRequest(
+        state_filters=tuple(states),
+        producer_id_filters=tuple(producer_ids),
+        duration_filter=-1 if older_than_ms is None else older_than_ms,
+        transactional_id_pattern=pattern,
+    )
+    needed = 0 if older_than_ms is None else DURATION_SINCE
+    needed = needed if pattern is None else PATTERN_SINCE
+
+    async def ask(node_id: int) -> list[TransactionListing]:
+        connection = await cluster.connection(node_id)
+        version = connection.version_of(LIST_TRANSACTIONS)
+        if version < needed:
+            what = "by pattern" if needed == PATTERN_SINCE else "by duration"
+            raise Refused(
+                f"the broker {connection.peer} cannot select transactions {what}; use a newer one",
+                code=ErrorCode.UNSUPPORTED_VERSION,
+            )
+        answer = await connection.request(LIST_TRANSACTIONS, version, request)
+        return _listed(cluster, node_id, answer)
+
+    async def attempt() -> list[TransactionListing]:
+        await cluster.refresh()
+        answers = await _all_of(
+            {node_id: partial(ask, node_id) for node_id in cluster.metadata.nodes}
+        )
+        found: list[TransactionListing] = []
+        for one in answers.values():
+            if isinstance(one, OdradekError):
+                raise one
+            found += one
+        return sorted(found, key=lambda one: one.transactional_id)
+
+    return await cluster.retrying("listing transactions", attempt)
+
+
+def _listed(
+    cluster: Cluster, node_id: int, answer: ListTransactionsResponse
+) -> list[TransactionListing]:
+    doing = f"listing the transactions of broker {node_id}"
+    cluster.check(answer.error_code, doing)
+    if answer.unknown_state_filters:
+        unknown = ", ".join(answer.unknown_state_filters)
+        raise Refused(f"{doing}: it knows no transaction state {unknown}")
+    return [
+        TransactionListing(
+            transactional_id=one.transactional_id,
+            producer_id=one.producer_id,
+            state=one.transaction_state,
+            coordinator_id=node_id,
+        )
+        for one in answer.transaction_states
+    ]
+
+
+# coordinators
+
+
+async def describe_transactions(
+    cluster: Cluster, transactional_ids: Iterable[str]
+) -> dict[str, TransactionDescription | OdradekError]:
+    wanted = list(dict.fromkeys(transactional_ids))
+
+    async def ask(
+        node_id: int, ids: Sequence[str]
+    ) -> dict[str, TransactionDescription | OdradekError]:
+        request = DescribeTransactionsRequest(transactional_ids=tuple(ids))
+        answer = await cluster.ask(node_id, DESCRIBE_TRANSACTIONS, request)
+        now_ms = cluster.config.wall_ms()
+        return {
+            one.transactional_id: _described(cluster, node_id, one, now_ms)
+            for one in answer.transaction_states
+        }
+
+    return await _gather(
+        cluster,
+        wanted,
+        partial(_coordinators, cluster),
+        ask,
+        IDS_PER_REQUEST,
+        "describing transactions",
+    )
+
+
+async def _coordinators(cluster: Cluster, ids: Sequence[str]) -> dict[str, int | OdradekError]:
+    await cluster.learn_coordinators(TRANSACTION, ids)
+    return {one: await _or_error(cluster.coordinator(TRANSACTION, one)) for one in ids}
+
+
+async def _or_error(call: Awaitable[Value]) -> Value | OdradekError:
+    try:
+        return await call
+    except OdradekError as error:
+        return error
+
+
+def _described(
+    cluster: Cluster, node_id: int, state: TransactionState, now_ms: int
+) -> TransactionDescription | OdradekError:
+    code = code_of(state.error_code)
+    if code in COORDINATOR_MOVED:
+        cluster.forget_coordinator(TRANSACTION, state.transactional_id)
+    if code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+        return Refused(f"there is no transactional id {state.transactional_id!r}", code=code)
+    if code != ErrorCode.NONE:
+        return error_for(code, f"describing the transactional id {state.transactional_id!r}")
+    return TransactionDescription(
+        transactional_id=state.transactional_id,
+        coordinator_id=node_id,
+        state=state.transaction_state,
+        producer_id=state.producer_id,
+        producer_epoch=state.producer_epoch,
+        timeout_ms=state.transaction_timeout_ms,
+        started_ms=_known(state.transaction_start_time_ms),
+        partitions=tuple(
+            sorted(
+                TopicPartition(one.topic, index) for one in state.topics for index in one.partitions
+            )
+        ),
+        described_at_ms=now_ms,
+        client_id=state.client_id,
+        client_host=state.client_host,
+        epoch_bump_cause=state.epoch_bump_cause,
+        epoch_bump_ms=_known(state.epoch_bump_timestamp_ms),
+        times_out_in_ms=_known(state.times_out_in_ms),
+        explanation=state.explanation,
+        updated_ms=_known(state.updated_timestamp_ms),
+        pending_state=state.pending_state,
+    )
+
+
+async def fence_producers(
+    cluster: Cluster, transactional_ids: Iterable[str]
+) -> dict[str, ProducerIdAndEpoch | OdradekError]:
+    """InitProducerId without a producer id: whoever had the id is locked out."""
+
+    async def fence(transactional_id: str) -> ProducerIdAndEpoch:
+        doing = f"fencing the producer of {transactional_id!r}"
+
+        async def ask(timeout_ms: int) -> InitProducerIdResponse:
+            request = InitProducerIdRequest(
+                transactional_id=transactional_id,
+                transaction_timeout_ms=timeout_ms,
+                by_administrator=True,
+            )
+            return await cluster.ask_coordinator(
+                TRANSACTION, transactional_id, INIT_PRODUCER_ID, request
+            )
+
+        async def attempt() -> ProducerIdAndEpoch:
+            timeout_ms = FENCING_TIMEOUT_MS
+            answer = await ask(timeout_ms)
+            while answer.error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT and timeout_ms > 1:
+                timeout_ms //= 10
+                answer = await ask(timeout_ms)
+            if answer.error_code in COORDINATOR_MOVED:
+                cluster.forget_coordinator(TRANSACTION, transactional_id)
+            cluster.check(answer.error_code, doing)
+            return ProducerIdAndEpoch(
+                producer_id=answer.producer_id, producer_epoch=answer.producer_epoch
+            )
+
+        return await cluster.retrying(doing, attempt)
+
+    return await _all_of({one: partial(fence, one) for one in transactional_ids})
+
+
+# leaders
+
+
+async def describe_producers(
+    cluster: Cluster, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, PartitionProducers | OdradekError]:
+    wanted = [TopicPartition(*one) for one in dict.fromkeys(partitions)]
+
+    async def ask(
+        node_id: int, some: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, PartitionProducers | OdradekError]:
+        request = DescribeProducersRequest(
+            topics=tuple(
+                DescribeProducersTopicRequest(name=name, partition_indexes=tuple(indexes))
+                for name, indexes in numbers_by_topic(some).items()
+            )
+        )
+        answer = await cluster.ask(node_id, DESCRIBE_PRODUCERS, request)
+        return {
+            TopicPartition(topic.name, one.partition_index): _producers(cluster, topic.name, one)
+            for topic in answer.topics
+            for one in topic.partitions
+        }
+
+    return await _gather(
+        cluster,
+        wanted,
+        partial(_leaders, cluster),
+        ask,
+        PARTITIONS_PER_REQUEST,
+        "describing producers",
+    )
+
+
+async def _leaders(
+    cluster: Cluster, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, int | OdradekError]:
+    return {one: await _or_error(_leader(cluster, one)) for one in partitions}
+
+
+async def _leader(cluster: Cluster, partition: TopicPartition) -> int:
+    try:
+        (node_id,) = await cluster.leaders([partition])
+    except Retriable as error:
+        if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        raise Refused(f"there is no topic {partition.topic!r}", code=error.code) from None
+    return node_id
+
+
+def _producers(
+    cluster: Cluster, topic: str, answer: DescribeProducersPartitionResponse
+) -> PartitionProducers | OdradekError:
+    partition = TopicPartition(topic, answer.partition_index)
+    if answer.error_code in LEADER_MOVED:
+        cluster.metadata.forget_age()
+    if answer.error_code != ErrorCode.NONE:
+        doing = f"describing the producers of {partition}"
+        return error_for(code_of(answer.error_code), doing, answer.error_message)
+    return PartitionProducers(
+        partition=partition,
+        producers=tuple(map(_producer, answer.active_producers)),
+        last_stable_offset=_known(answer.last_stable_offset),
+        high_watermark=_known(answer.high_watermark),
+        log_end_offset=_known(answer.log_end_offset),
+        log_start_offset=_known(answer.log_start_offset),
+        pinning_producer_id=_known(answer.pinning_producer_id),
+    )
+
+
+def _producer(state: ProducerState) -> ProducerDescription:
+    return ProducerDescription(
+        producer_id=state.producer_id,
+        producer_epoch=state.producer_epoch,
+        last_sequence=state.last_sequence,
+        last_timestamp_ms=state.last_timestamp,
+        coordinator_epoch=state.coordinator_epoch,
+        transaction_start_offset=_known(state.current_txn_start_offset),
+        transactional_id=state.transactional_id,
+        client_id=state.client_id,
+        client_host=state.client_host,
+        open_since_ms=_known(state.open_since_ms),
+        times_out_in_ms=_known(state.times_out_in_ms),
+        records_behind=_known(state.records_behind),
+    )
+
+
+async def write_abort_marker(
+    cluster: Cluster,
+    partition: TopicPartition,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+) -> None:
+    doing = f"aborting the transaction of producer id {producer_id} in {partition}"
+    marker = WritableTxnMarker(
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transaction_result=False,
+        topics=(
+            WritableTxnMarkerTopic(name=partition.topic, partition_indexes=(partition.partition,)),
+        ),
+        coordinator_epoch=coordinator_epoch,
+    )
+    # A producer would be told here what to do about itself.
+    newer: dict[int, str] = {
+        ErrorCode.INVALID_PRODUCER_EPOCH: f"producer epoch than {producer_epoch}",
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED: f"coordinator epoch than {coordinator_epoch}",
+    }
+
+    async def attempt() -> None:
+        node_id = await _leader(cluster, partition)
+        request = WriteTxnMarkersRequest(markers=(marker,))
+        answer = await cluster.ask(node_id, WRITE_TXN_MARKERS, request)
+        for of_marker in answer.markers:
+            for topic in of_marker.topics:
+                for one in topic.partitions:
+                    if one.error_code in LEADER_MOVED:
+                        cluster.metadata.forget_age()
+                    if one.error_code in newer:
+                        raise Refused(
+                            f"{doing}: the partition knows a newer {newer[one.error_code]}",
+                            code=code_of(one.error_code),
+                        )
+                    cluster.check(one.error_code, doing)
+
+    await cluster.retrying(doing, attempt)
+
+
+# what they share
+
+
+async def _gather(
+    cluster: Cluster,
+    wanted: Sequence[Key],
+    places: Callable[[Sequence[Key]], Awaitable[Mapping[Key, int | OdradekError]]],
+    ask: Callable[[int, Sequence[Key]], Awaitable[Mapping[Key, Value | OdradekError]]],
+    per_request: int,
+    doing: str,
+) -> dict[Key, Value | OdradekError]:
+    """An answer for each of `wanted`, from the node that `places` says, retried while retriable."""
+    found: dict[Key, Value | OdradekError] = {}
+
+    async def attempt() -> None:
+        missing = [one for one in wanted if isinstance(found.get(one, UNANSWERED), Retriable)]
+        by_node: dict[int, list[Key]] = {}
+        for one, node_id in (await places(missing)).items():
+            if isinstance(node_id, OdradekError):
+                found[one] = node_id
+            else:
+                by_node.setdefault(node_id, []).append(one)
+        questions = {
+            (node_id, start): partial(ask, node_id, keys[start : start + per_request])
+            for node_id, keys in by_node.items()
+            for start in range(0, len(keys), per_request)
+        }
+        for (node_id, start), answer in (await _all_of(questions)).items():
+            asked = by_node[node_id][start : start + per_request]
+            found.update(
+                dict.fromkeys(asked, answer) if isinstance(answer, OdradekError) else answer
+            )
+        for one in missing:
+            answered = found.get(one, UNANSWERED)
+            if isinstance(answered, Retriable):
+                raise answered.copy()
+
+    try:
+        if wanted:
+            await cluster.retrying(doing, attempt)
+    except OdradekError as error:  # out of time: that is the answer for what has none
+        found = {
+            one: error if isinstance(answer, Retriable) else answer
+            for one, answer in {**dict.fromkeys(wanted, UNANSWERED), **found}.items()
+        }
+    return {one: found[one] for one in wanted}
+
+
+async def _all_of(
+    calls: Mapping[Key, Callable[[], Awaitable[Value]]],
+) -> dict[Key, Value | OdradekError]:
+    """Every call's result or error, made at once and in the order given."""
+    results: dict[Key, Value | OdradekError] = {}
+
+    async def run(key: Key, call: Callable[[], Awaitable[Value]]) -> None:
+        try:
+            results[key] = await call()
+        except OdradekError as error:
+            results[key] = error
+
+    async with trio.open_nursery() as nursery:
+        for key, call in calls.items():
+            nursery.start_soon(run, key, call)
+    return {key: results[key] for key in calls}
+
+
+def _known(number: int) -> int | None:
+    """-1 stands for what there is not, or what the broker does not tell."""
+    return None if number < 0 else number

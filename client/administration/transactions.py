@@ -1,0 +1,315 @@
+"""Administration of transactions: which are open, what they hold back, and how to end them.
+
+This is the part of `Admin` about transactions. `who_pins` and `find_hanging` combine the answers of
+several brokers.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from odradek.client.administration import requests
+from odradek.client.administration.descriptions import (
+    HangingTransaction,
+    PartitionProducers,
+    Pin,
+    ProducerDescription,
+    ProducerIdAndEpoch,
+    TransactionDescription,
+    TransactionListing,
+)
+from odradek.client.cluster.bounded import bounded
+from odradek.client.cluster.cluster import Cluster
+from odradek.client.cluster.offsets import list_offsets
+from odradek.client.errors import OdradekError, Refused
+from odradek.client.types import LATEST, TopicPartition
+from odradek.protocol.errors import ErrorCode
+
+MAX_TIMEOUT_MS: Final = 15 * 60 * 1000
+"""Kafka's default of transaction.max.timeout.ms: nothing healthy is open for longer."""
+
+Described = dict[str, TransactionDescription | OdradekError]
+Producers = dict[TopicPartition, PartitionProducers | OdradekError]
+
+
+class TransactionAdmin:
+    """The calls of `Admin` about transactions. They work with any broker that has KIP-664."""
+
+    _cluster: Cluster
+
+    async def list_transactions(
+        self,
+        *,
+        states: Sequence[str] = (),
+        producer_ids: Sequence[int] = (),
+        older_than_ms: int | None = None,
+        pattern: str | None = None,
+    ) -> list[TransactionListing]:
+        """Return every transactional id that passes all filters, of all brokers, sorted.
+
+        `pattern` is a regular expression that the whole id must match (the broker's dialect);
+        `older_than_ms` keeps ids without an open transaction, as Kafka does.
+
+        Raises `Refused` for a state that is none, a bad pattern, or a filter that a broker is too
+        old for; `TimedOut`.
+        """
+        return await requests.list_transactions(
+            self._cluster,
+            states=states,
+            producer_ids=producer_ids,
+            older_than_ms=older_than_ms,
+            pattern=pattern,
+        )
+
+    async def describe_transactions(self, *transactional_ids: str) -> Described:
+        """Return the state and the transaction of each id, or its error (`Refused`: no such id)."""
+        return await requests.describe_transactions(self._cluster, transactional_ids)
+
+    async def describe_transaction(self, transactional_id: str) -> TransactionDescription:
+        """Return the state and the transaction of an id. Raises `Refused`, `TimedOut`."""
+        (found,) = (await self.describe_transactions(transactional_id)).values()
+        if isinstance(found, OdradekError):
+            raise found
+        return found
+
+    async def describe_producers(self, partitions: Iterable[TopicPartition]) -> Producers:
+        """Return the producers of each partition, from its leader, or its error."""
+        return await requests.describe_producers(self._cluster, partitions)
+
+    async def abort_transaction(
+        self,
+        partition: TopicPartition,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int = 0,
+    ) -> None:
+        """Write an ABORT marker to one partition without the coordinator: for hanging transactions.
+
+        The three numbers are those of `describe_producers`; for a coordinator epoch of -1 give 0.
+        Raises `Refused` if the partition has newer numbers, `TimedOut`.
+        """
+        await requests.write_abort_marker(
+            self._cluster,
+            TopicPartition(*partition),
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=max(coordinator_epoch, 0),
+        )
+
+    async def fence_producers(
+        self, *transactional_ids: str
+    ) -> dict[str, ProducerIdAndEpoch | OdradekError]:
+        """Fence the producers of these ids, abort their transactions, and return the new epochs.
+
+        An id that does not exist yet is created.
+        """
+        return await requests.fence_producers(self._cluster, transactional_ids)
+
+    async def force_terminate_transaction(self, transactional_id: str) -> ProducerIdAndEpoch:
+        """Abort the id's open transaction by fencing its producer. Raises `Refused`, `TimedOut`."""
+        (outcome,) = (await self.fence_producers(transactional_id)).values()
+        if isinstance(outcome, OdradekError):
+            raise outcome
+        return outcome
+
+    # Put together
+
+    @bounded("looking for transactions that hold readers back")
+    async def who_pins(
+        self, topic: str, partition: int | None = None
+    ) -> dict[TopicPartition, Pin | None]:
+        """Return the transaction that holds back the last stable offset of each partition, or None.
+
+        Raises `Refused` for a topic or a partition that does not exist, `TimedOut`.
+        """
+        wanted = await self._partitions_of(topic)
+        if partition is not None:
+            if TopicPartition(topic, partition) not in wanted:
+                raise Refused(
+                    f"the topic {topic!r} has the partitions 0 to {len(wanted) - 1}, and "
+                    f"{partition} is not one of them",
+                    code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                )
+            wanted = [TopicPartition(topic, partition)]
+        found = _values(await self.describe_producers(wanted))
+        pinning = {name: one.pinning for name, one in found.items()}
+        pinned = {name: one for name, one in pinning.items() if one is not None}
+        ids = await self._transactional_ids(pinned.values())
+        described = await self.describe_transactions(*ids.values())
+        ends = await self._ends([found[name] for name in pinned])
+        return {
+            name: _pin(name, pinned[name], ends[name], ids, described) if name in pinned else None
+            for name in wanted
+        }
+
+    @bounded("looking for hanging transactions")
+    async def find_hanging(
+        self, *topics: str, max_timeout_ms: int = MAX_TIMEOUT_MS
+    ) -> list[HangingTransaction]:
+        """Return transactions that are open in a partition and that no coordinator will end.
+
+        Without `topics` all topics are searched. Only transactions whose last batch is older than
+        `max_timeout_ms` count. Such a transaction hangs if no transactional id has its producer id,
+        or that id does not have the partition in its transaction (the rule of Kafka's own tool).
+        Raises `Refused`, `TimedOut`.
+        """
+        partitions = [one for name in topics for one in await self._partitions_of(name)]
+        if not topics:
+            partitions = await self._all_partitions()
+        found = await self.describe_producers(partitions)
+        before = _values(found if topics else _without_deleted(found))
+        now_ms = self._cluster.config.wall_ms()
+        candidates = [
+            (name, producer)
+            for name, one in before.items()
+            for producer in one.producers
+            if producer.transaction_start_offset is not None
+            and now_ms - producer.last_timestamp_ms > max_timeout_ms
+        ]
+        ids = await self._transactional_ids([producer for _, producer in candidates])
+        described = await self.describe_transactions(*ids.values())
+        hanging = [
+            _hanging(name, producer, now_ms, ids.get(producer.producer_id), reason)
+            for name, producer in candidates
+            if (reason := _why_hanging(name, producer, ids, described)) is not None
+        ]
+        # What ended or was deleted while we asked one after the other does not hang.
+        found = await self.describe_producers(one.partition for one in hanging)
+        after = _values(_without_deleted(found))
+        return [
+            one
+            for one in hanging
+            if one.partition in after and _is_still_open(one, after[one.partition])
+        ]
+
+    async def _transactional_ids(self, producers: Iterable[ProducerDescription]) -> dict[int, str]:
+        """By producer id, whose it is, as far as a coordinator or the partition knows."""
+        wanted = {one.producer_id: one.transactional_id for one in producers}
+        known = {number: name for number, name in wanted.items() if name is not None}
+        unknown = sorted(wanted.keys() - known.keys())
+        if unknown:
+            listed = await self.list_transactions(producer_ids=unknown)
+            known |= {one.producer_id: one.transactional_id for one in listed}
+        return known
+
+    async def _ends(self, found: Sequence[PartitionProducers]) -> dict[TopicPartition, int]:
+        """Where the logs end; asked for where DescribeProducers did not tell."""
+        ends = {one.partition: one.log_end_offset for one in found}
+        missing = {name: LATEST for name, end in ends.items() if end is None}
+        asked = await list_offsets(self._cluster, missing, "read_uncommitted")
+        return {name: asked[name].offset if end is None else end for name, end in ends.items()}
+
+    async def _all_partitions(self) -> list[TopicPartition]:
+        async def attempt() -> list[TopicPartition]:
+            await self._cluster.refresh(None)
+            topics = self._cluster.metadata.topics
+            return [
+                TopicPartition(name, number)
+                for name in sorted(topics)
+                for number in topics[name].partitions
+            ]
+
+        return await self._cluster.retrying("reading the cluster's metadata", attempt)
+
+    async def _partitions_of(self, topic: str) -> list[TopicPartition]:
+        async def attempt() -> list[TopicPartition]:
+            await self._cluster.refresh([topic])
+            metadata = self._cluster.metadata
+            code = metadata.topic_errors.get(topic)
+            if topic not in metadata.topics:
+                code = code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                raise Refused(f"there is no topic {topic!r}", code=code)
+            return [TopicPartition(topic, one) for one in metadata.topics[topic].partitions]
+
+        return await self._cluster.retrying(f"looking for the topic {topic!r}", attempt)
+
+
+def _values(found: Producers) -> dict[TopicPartition, PartitionProducers]:
+    values: dict[TopicPartition, PartitionProducers] = {}
+    for name, one in found.items():
+        if isinstance(one, OdradekError):
+            raise one.copy()
+        values[name] = one
+    return values
+
+
+def _without_deleted(found: Producers) -> Producers:
+    """Nothing can hang in a topic that was deleted after it was listed."""
+    return {
+        name: one
+        for name, one in found.items()
+        if not isinstance(one, OdradekError) or one.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    }
+
+
+def _pin(
+    partition: TopicPartition,
+    producer: ProducerDescription,
+    end_offset: int,
+    ids: dict[int, str],
+    described: Described,
+) -> Pin:
+    transactional_id = ids.get(producer.producer_id)
+    found = described.get(transactional_id or "")
+    about = found if isinstance(found, TransactionDescription) and found.is_open else None
+    start_offset = producer.transaction_start_offset or 0
+    return Pin(
+        partition=partition,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        start_offset=start_offset,
+        end_offset=end_offset,
+        records_behind=max(end_offset - start_offset, 0),
+        transactional_id=transactional_id,
+        state=about.state if about else None,
+        client_id=producer.client_id or (about.client_id if about else None),
+        client_host=producer.client_host or (about.client_host if about else None),
+        age_ms=about.age_ms if about else None,
+        remaining_ms=about.remaining_ms if about else None,
+        timeout_ms=about.timeout_ms if about else None,
+    )
+
+
+def _why_hanging(
+    partition: TopicPartition,
+    producer: ProducerDescription,
+    ids: dict[int, str],
+    described: Described,
+) -> str | None:
+    transactional_id = ids.get(producer.producer_id)
+    if transactional_id is None:
+        return f"no transactional id has producer id {producer.producer_id}"
+    found = described[transactional_id]
+    if isinstance(found, OdradekError):
+        if found.code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            raise found.copy()
+        return f"the transactional id {transactional_id!r} is not known any more"
+    if partition in found.partitions:
+        return None
+    return f"{transactional_id!r} is {found.state} and does not have {partition} in its transaction"
+
+
+def _hanging(
+    partition: TopicPartition,
+    producer: ProducerDescription,
+    now_ms: int,
+    transactional_id: str | None,
+    reason: str,
+) -> HangingTransaction:
+    assert producer.transaction_start_offset is not None
+    return HangingTransaction(
+        partition=partition,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        coordinator_epoch=producer.coordinator_epoch,
+        start_offset=producer.transaction_start_offset,
+        last_timestamp_ms=producer.last_timestamp_ms,
+        idle_ms=now_ms - producer.last_timestamp_ms,
+        transactional_id=transactional_id,
+        reason=reason,
+    )
+
+
+def _is_still_open(hanging: HangingTransaction, found: PartitionProducers) -> bool:
+    place = (hanging.producer_id, hanging.start_offset)
+    return any((one.producer_id, one.transaction_start_offset) == place for one in found.producers)

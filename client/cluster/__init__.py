@@ -1,0 +1,1 @@
+"""The brokers as every client sees them: connections, metadata, retries and offsets."""

@@ -1,0 +1,497 @@
+"""The brokers: who they are, who leads what, and one connection to each, made when it is needed.
+
+Everything that runs behind a user's back (connections, metadata, sending, fetching) lives in the
+one nursery of a `Cluster`, so it ends with it. Producers, consumers and admins each own one.
+
+A call that may be repeated is written as an attempt: it raises `Retriable` when it is worth trying
+again, and `retrying` repeats it with a growing, jittered pause until its time is over. A call that
+is made of several such calls has one time for all of them (`within`).
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Final, Literal, Self, TypeVar
+
+import trio
+
+from odradek.client.cluster.backoff import Backoff
+from odradek.client.cluster.connection import Connection
+from odradek.client.cluster.link import Link, Refresh, first_cause
+from odradek.client.cluster.metadata import Metadata, Node, Topic, checked
+from odradek.client.config import ClientConfig, parse_bootstrap
+from odradek.client.errors import (
+    Closed,
+    Disconnected,
+    OdradekError,
+    Retriable,
+    TimedOut,
+    code_of,
+    error_for,
+)
+from odradek.client.journal import Journal
+from odradek.client.types import TopicPartition
+from odradek.protocol.api import Api
+from odradek.protocol.apis.coordinator import FIND_COORDINATOR, FindCoordinatorRequest
+from odradek.protocol.apis.metadata import (
+    METADATA,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
+from odradek.protocol.errors import RETRIABLE, ErrorCode
+
+T = TypeVar("T")
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+GROUP: Final = 0
+TRANSACTION: Final = 1
+CoordinatorKind = Literal[0, 1]
+
+COORDINATOR_MOVED: Final = frozenset(
+    {
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    }
+)
+MANY_COORDINATORS_SINCE: Final = 4
+"""The FindCoordinator version that asks for many (KIP-699)."""
+KEYS_PER_REQUEST: Final = 1_000
+CONNECT_TIMEOUT_S: Final = 10.0
+
+
+class Cluster:
+    """Use it as an async context manager; everything else needs it entered."""
+
+    def __init__(self, bootstrap: str | Sequence[str], config: ClientConfig) -> None:
+        self.config = config
+        self.metadata = Metadata()
+        self._bootstrap = parse_bootstrap(bootstrap)
+        self._links: dict[tuple[int, str], Link] = {}
+        self._coordinators: dict[tuple[int, str], int] = {}
+        self._refreshing: dict[tuple[str, ...] | None, Refresh] = {}
+        self._manager: Any = None
+        self._nursery: trio.Nursery | None = None
+        self._running: dict[trio.CancelScope, None] = {}
+        self._was_reached = False
+        """There has been a connection that worked."""
+        self.journal = Journal()
+        self.last_trouble: Retriable | None = None
+        """Why something was last tried again."""
+        self.is_closed = False
+
+    async def __aenter__(self) -> Self:
+        assert self._nursery is None, "a cluster is entered once"
+        self._manager = trio.open_nursery()
+        self._nursery = await self._manager.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # The user's exception stays out of the nursery, which would wrap it in a group.
+        self.close()
+        await self._manager.__aexit__(None, None, None)
+
+    def close(self) -> None:
+        self.is_closed = True
+        for link in list(self._links.values()):
+            link.close(Closed("the client was closed"))
+        assert self._nursery is not None
+        self._nursery.cancel_scope.cancel()
+        for scope in list(self._running):
+            scope.cancel()
+
+    def spawn(self, task: Callable[..., Awaitable[None]], *args: object) -> None:
+        """Run a task until the cluster is closed; if it is closed already, not at all."""
+        if not self.is_closed and self._nursery is not None:
+            self._nursery.start_soon(self._until_closed, task, args)
+
+    async def _until_closed(
+        self, task: Callable[..., Awaitable[None]], args: tuple[object, ...]
+    ) -> None:
+        """Who uses the client may be cancelled, and then has a transaction to abort on the way
+        out: the connections stay until `close`."""
+        if self.is_closed:
+            return
+        with trio.CancelScope(shield=True) as scope:
+            self._running[scope] = None
+            try:
+                await task(*args)
+            except Closed:
+                if not self.is_closed:
+                    raise
+            finally:
+                del self._running[scope]
+
+    def check_open(self) -> None:
+        """Raises `Closed` unless the cluster is entered and not left."""
+        if self.is_closed or self._nursery is None:
+            raise Closed("it is not open: use it inside its `with` block, or make a new one")
+
+    # Calls that repeat
+
+    async def retrying(
+        self,
+        doing: str,
+        attempt: Callable[[], Awaitable[T]],
+        *,
+        timeout_ms: float | None = None,
+        until: float | None = None,
+    ) -> T:
+        """The first result of `attempt` that is not `Retriable`.
+
+        Raises `TimedOut` with the last reason after `timeout_ms` (default `max_block_ms`), or at
+        the time `until`, for a caller that has spent a part of them already; `Disconnected` if no
+        broker was ever reached within `first_connect_ms`.
+        """
+        limit_ms = self.config.max_block_ms if timeout_ms is None else timeout_ms
+        since = trio.current_time()
+        backoff = Backoff(self.config)
+        last: Retriable | None = None
+        with trio.move_on_at(since + limit_ms / 1000 if until is None else until):
+            await self._reach()
+            while True:
+                try:
+                    return await attempt()
+                except Retriable as error:
+                    last = self.last_trouble = error
+                self.journal.retrying(doing, since, last)
+                await trio.sleep(backoff.next_seconds(last.code))
+        raise self.out_of_time(doing, limit_ms, last)
+
+    async def within(self, doing: str, call: Callable[[], Awaitable[T]]) -> T:
+        """The result of a call that is made of several. Raises `TimedOut` after `max_block_ms`."""
+        self.last_trouble = None
+        with trio.move_on_after(self.config.max_block_ms / 1000):
+            return await call()
+        raise self.out_of_time(doing, self.config.max_block_ms, self.last_trouble)
+
+    def out_of_time(self, doing: str, limit_ms: float, last: Retriable | None) -> OdradekError:
+        """What a call raises that was not done in time: with the reason why it was tried again."""
+        if self.is_closed:
+            return Closed("the client was closed")
+        reason = last or f"no answer from {self._places}; see whether a Kafka broker runs there"
+        return TimedOut(
+            f"{doing}: not done within {limit_ms:.0f} ms ({reason})",
+            code=last.code if last else None,
+        )
+
+    @property
+    def _places(self) -> str:
+        return ", ".join(f"{host}:{port}" for host, port in self._bootstrap)
+
+    async def _reach(self) -> None:
+        """Wait for the first connection, if there is a limit of its own for that.
+
+        Raises `Disconnected` if no broker answers within `first_connect_ms`.
+        """
+        limit_ms = self.config.first_connect_ms
+        if limit_ms is None or self._was_reached:
+            return
+        errors: dict[str, None] = {}
+        with trio.move_on_after(limit_ms / 1000):
+            async with trio.open_nursery() as nursery:  # a silent address must not hide the next
+                for number, (host, port) in enumerate(self._bootstrap):
+                    node_id = number - len(self._bootstrap) - 1
+                    nursery.start_soon(self._try_to_reach, node_id, host, port, errors, nursery)
+        if not self._was_reached:
+            reason = "; ".join(errors) or f"no answer from {self._places}"
+            raise Disconnected(f"{reason}; no broker was reached within {limit_ms} ms")
+
+    async def _try_to_reach(
+        self, node_id: int, host: str, port: int, errors: dict[str, None], others: trio.Nursery
+    ) -> None:
+        backoff = Backoff(self.config)
+        while not self._was_reached:
+            try:
+                await self._connect(node_id, "", host, port)
+            except Retriable as error:
+                errors[str(error)] = None
+                await trio.sleep(backoff.next_seconds())
+        others.cancel_scope.cancel()
+
+    async def ask(
+        self,
+        node_id: int | None,
+        api: Api[Request, Response],
+        request: Request,
+        *,
+        at_most: int | None = None,
+        purpose: str = "",
+        timeout_ms: int | None = None,
+    ) -> Response:
+        """One request to one node (None: any), one answer. Raises `Retriable` kinds, `Refused`."""
+        connection = await self.connection(node_id, purpose)
+        version = connection.version_of(api, at_most)
+        return await connection.request(api, version, request, timeout_ms=timeout_ms)
+
+    # Connections
+
+    def open_connection(self, node_id: int, purpose: str = "") -> Connection | None:
+        """The connection to a node if there is one that works."""
+        link = self._links.get((node_id, purpose))
+        if link is None or link.connection is None or link.connection.is_closed:
+            return None
+        return link.connection
+
+    async def connection(self, node_id: int | None, purpose: str = "") -> Connection:
+        """A connection to a node, or to any. Raises `Disconnected`, `TimedOut` or `Refused`.
+
+        Requests of different purposes do not wait behind one another.
+        """
+        if node_id is None:
+            return await self._any_connection()
+        found = self.open_connection(node_id, purpose)
+        if found is not None:
+            return found
+        node = self.metadata.nodes.get(node_id)
+        if node is None:
+            await self.refresh()
+            node = self.metadata.nodes.get(node_id)
+            if node is None:
+                raise Retriable(f"broker {node_id} is not known to the cluster at the moment")
+        return await self._connect(node_id, purpose, node.host, node.port)
+
+    async def _any_connection(self) -> Connection:
+        for link in self._links.values():
+            if link.connection is not None and not link.connection.is_closed:
+                return link.connection
+        places = [(node.node_id, node.host, node.port) for node in self.metadata.nodes.values()]
+        self.config.rng.shuffle(places)
+        first = -1 - len(self._bootstrap)
+        places += [(first + i, host, port) for i, (host, port) in enumerate(self._bootstrap)]
+        errors: list[str] = []
+        for node_id, host, port in places:
+            try:
+                return await self._connect(node_id, "", host, port)
+            except Retriable as error:
+                errors.append(str(error))
+        raise Disconnected("; ".join(dict.fromkeys(errors)))
+
+    async def _connect(self, node_id: int, purpose: str, host: str, port: int) -> Connection:
+        """Make a connection, or wait for who is making it. Cancelling leaves the attempt be."""
+        link = self._links.setdefault((node_id, purpose), Link())
+        if link.connection is not None and not link.connection.is_closed:
+            return link.connection
+        self.check_open()
+        if link.attempt is None:
+            link.attempt = trio.Event()
+            self.spawn(self._serve, link, host, port)
+        await link.attempt.wait()
+        if link.connection is not None and not link.connection.is_closed:
+            return link.connection
+        error = link.error or Disconnected(f"the connection to {host}:{port} was lost")
+        raise error.copy()
+
+    async def _serve(self, link: Link, host: str, port: int) -> None:
+        """One connection's life."""
+        attempt = link.attempt
+        assert attempt is not None
+        link.error = Disconnected(f"no connection to {host}:{port}")
+        try:
+            with trio.move_on_after(CONNECT_TIMEOUT_S) as scope:
+                stream = await self.config.connect(host, port)
+            if scope.cancelled_caught:
+                link.error = TimedOut(
+                    f"no connection to {host}:{port} within {CONNECT_TIMEOUT_S:.0f} s"
+                )
+                self.journal.lost(f"{host}:{port}", link.error)
+                return
+            connection = Connection(
+                stream,
+                client_id=self.config.client_id,
+                request_timeout_ms=self.config.request_timeout_ms,
+            )
+            async with trio.open_nursery() as nursery:
+                await nursery.start(connection.run)
+                try:
+                    await connection.ask_versions()
+                    link.connection, link.error = connection, None
+                    self._was_reached = True
+                    self.journal.connected(connection.peer)
+                except OdradekError as error:
+                    link.error = error
+                    connection.close()
+                link.attempt = None
+                attempt.set()
+            if connection.lost_answers:
+                self.journal.lost(connection.peer, connection.why_closed)
+        except (OSError, UnicodeError) as error:  # what a name may have, IDNA says
+            link.error = Disconnected(
+                f"no connection to {host}:{port} ({first_cause(error)}); "
+                f"see whether a broker listens there"
+            )
+            self.journal.lost(f"{host}:{port}", link.error)
+        finally:
+            if link.attempt is attempt:
+                link.attempt = None
+            attempt.set()
+
+    def drop_connection(self, node_id: int, purpose: str) -> None:
+        """Close a connection whose answers are not wanted any more."""
+        link = self._links.get((node_id, purpose))
+        if link is not None and link.connection is not None:
+            link.connection.close(Disconnected("the request was taken back"))
+
+    # Metadata
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether what is known of the cluster is to be asked again."""
+        age = trio.current_time() - self.metadata.learned_at
+        return age * 1000 > self.config.metadata_max_age_ms
+
+    async def refresh(
+        self, topics: Iterable[str] | None = (), *, auto_create: bool = False
+    ) -> MetadataResponse | None:
+        """Ask any broker about the cluster and these topics (None: all of them), once.
+
+        Whoever asks for the same meanwhile shares the answer and gets None, or shares the error.
+        Raises as `ask`.
+        """
+        wanted = None if topics is None else tuple(sorted(topics))
+        under_way = self._refreshing.get(wanted)
+        if under_way is not None:
+            await under_way.is_over.wait()
+            if under_way.error is not None:
+                raise under_way.error.copy()
+            return None
+        mine = self._refreshing[wanted] = Refresh()
+        try:
+            request = MetadataRequest(
+                topics=None
+                if wanted is None
+                else tuple(MetadataRequestTopic(name=name) for name in wanted),
+                allow_auto_topic_creation=auto_create,
+            )
+            answer = await self.ask(None, METADATA, request)
+            for node_id in self.metadata.learn(answer, trio.current_time()):
+                self._drop_links(node_id)
+            if wanted is None:
+                self.metadata.forget_topics_but({topic.name for topic in answer.topics})
+            return answer
+        except OdradekError as error:
+            mine.error = error
+            raise
+        finally:
+            del self._refreshing[wanted]
+            mine.is_over.set()
+
+    def _drop_links(self, node_id: int) -> None:
+        for (linked, _), link in list(self._links.items()):
+            if linked == node_id and link.connection is not None:
+                link.connection.close(Disconnected(f"broker {node_id} has another address now"))
+
+    async def topic(
+        self, name: str, *, auto_create: bool = False, until: float | None = None
+    ) -> Topic:
+        """What is known of a topic; asks until it exists and is led.
+
+        Raises `Refused` for a bad name at once, `TimedOut` for one that does not appear.
+        """
+        known = self.metadata.topics.get(name)
+        if known is not None and not self.is_stale:
+            return known
+
+        async def attempt() -> Topic:
+            await self.refresh((name,), auto_create=auto_create)
+            code = self.metadata.topic_errors.get(name)
+            if code is not None:
+                raise error_for(code, f"looking for the topic {name!r}")
+            found = self.metadata.topics.get(name)
+            if found is None or not found.partitions:
+                raise Retriable(f"the topic {name!r} is not there yet")
+            return found
+
+        return await self.retrying(f"looking for the topic {name!r}", attempt, until=until)
+
+    async def leaders(
+        self, partitions: Iterable[TopicPartition], *, some_are_enough: bool = False
+    ) -> dict[int, list[TopicPartition]]:
+        """Which node leads which of these. Raises `Retriable` while one has none.
+
+        With `some_are_enough` those without are left out, and it is raised if all are.
+        """
+        wanted = list(partitions)
+        missing = {
+            one.topic for one in wanted if self.metadata.leader(one.topic, one.partition) is None
+        }
+        if missing or self.is_stale:
+            await self.refresh(sorted({one.topic for one in wanted}))
+        return self.metadata.by_leader(wanted, some_are_enough=some_are_enough)
+
+    # Coordinators
+
+    async def coordinator(self, kind: CoordinatorKind, key: str) -> int:
+        """The node that coordinates a group or a transactional id. Raises as `ask`."""
+        node_id = self._coordinators.get((kind, key))
+        if node_id is not None:
+            return node_id
+        connection = await self._any_connection()
+        version = connection.version_of(FIND_COORDINATOR)
+        request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=(key,))
+        answer = await connection.request(FIND_COORDINATOR, version, request)
+        doing = f"looking for the coordinator of {key!r}"
+        found: Any = answer
+        if version >= MANY_COORDINATORS_SINCE:
+            found = next((one for one in answer.coordinators if one.key == key), None)
+        if found is None:
+            raise Retriable(f"{doing}: the broker's answer leaves it out")
+        self.check(found.error_code, doing, found.error_message)
+        node = checked(Node(found.node_id, found.host, found.port))
+        self.metadata.nodes.setdefault(node.node_id, node)
+        self._coordinators[(kind, key)] = node.node_id
+        return node.node_id
+
+    async def learn_coordinators(self, kind: CoordinatorKind, keys: Iterable[str]) -> None:
+        """Look for the coordinators of many keys at once, so that `coordinator` knows them.
+
+        What is not found here, `coordinator` looks for again and says why. Raises as `ask`.
+        """
+        connection = await self._any_connection()
+        version = connection.version_of(FIND_COORDINATOR)
+        missing = [key for key in keys if (kind, key) not in self._coordinators]
+        if version < MANY_COORDINATORS_SINCE:
+            return
+        for start in range(0, len(missing), KEYS_PER_REQUEST):
+            some = tuple(missing[start : start + KEYS_PER_REQUEST])
+            request = FindCoordinatorRequest(key="", key_type=kind, coordinator_keys=some)
+            answer = await connection.request(FIND_COORDINATOR, version, request)
+            for found in answer.coordinators:
+                if found.error_code == ErrorCode.NONE and found.key in some:
+                    node = checked(Node(found.node_id, found.host, found.port))
+                    self.metadata.nodes.setdefault(node.node_id, node)
+                    self._coordinators[(kind, found.key)] = node.node_id
+
+    def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
+        self._coordinators.pop((kind, key), None)
+
+    async def ask_coordinator(
+        self,
+        kind: CoordinatorKind,
+        key: str,
+        api: Api[Request, Response],
+        request: Request,
+        *,
+        at_most: int | None = None,
+    ) -> Response:
+        """One request to a coordinator; a lost connection makes it be looked for again."""
+        node_id = await self.coordinator(kind, key)
+        try:
+            return await self.ask(node_id, api, request, at_most=at_most, purpose="coordinator")
+        except Retriable:
+            self.forget_coordinator(kind, key)
+            raise
+
+    def check(self, number: int, doing: str, said: str | None = None) -> None:
+        """Raise the error that a code stands for, if it is one."""
+        if number != ErrorCode.NONE:
+            raise error_for(code_of(number), doing, said)
+
+
+def is_retriable(code: ErrorCode) -> bool:
+    return code in RETRIABLE

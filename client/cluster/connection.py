@@ -1,0 +1,267 @@
+"""One connection to one broker: requests go out in order, answers come back in order.
+
+Many requests are under way at once. Two tasks serve a connection, one that writes and one that
+reads; who asks only queues its request, so a user's cancelled task can never leave half a frame on
+the wire. An answer is handed to a plain function, called in the reading task: the producer goes on
+sending from there without waking anybody in between.
+
+A request that is not answered in time ends the connection: answers keep their order, so behind an
+answer that is missing nothing can be understood any more.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeVar
+
+import trio
+
+from odradek.client.errors import (
+    Closed,
+    Disconnected,
+    OdradekError,
+    Refused,
+    Retriable,
+    TimedOut,
+)
+from odradek.client.network import Stream
+from odradek.protocol.api import Api
+from odradek.protocol.apis.versions import API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse
+from odradek.protocol.connection import ClientConnection, FrameReader
+from odradek.protocol.errors import ErrorCode, ProtocolError
+from odradek.protocol.schema import Buffer
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+FRAME_MAX_BYTES: Final = 256 * 1024 * 1024
+"""The largest answer that is accepted; room for it is made as it arrives."""
+SOFTWARE_NAME: Final = "odradek"
+SOFTWARE_VERSION: Final = "0.1.0"
+API_VERSIONS_ASKED: Final = 3
+"""ApiVersions 3 is what every broker since 2019 answers and what first tells features."""
+TRANSACTION_FEATURE: Final = "transaction.version"
+
+Answered = Callable[[Any, OdradekError | None], None]
+"""Called once with the answer and None, or with None and what went wrong."""
+
+
+class _Pending(NamedTuple):
+    answered: Answered
+    deadline: float
+    name: str
+
+
+class ApiRange(NamedTuple):
+    min_version: int
+    max_version: int
+
+
+class Connection:
+    """A connection that requests may be posted on until it is closed."""
+
+    def __init__(self, stream: Stream, *, client_id: str, request_timeout_ms: int) -> None:
+        self.peer = stream.peer
+        self.versions: dict[int, ApiRange] = {}
+        self.features: dict[str, int] = {}
+        self._stream = stream
+        self._protocol = ClientConnection(client_id)
+        self._reader = FrameReader(FRAME_MAX_BYTES)
+        self._timeout = request_timeout_ms / 1000
+        self._pending: dict[int, _Pending] = {}
+        self._outgoing: list[Buffer] = []
+        self._unanswered: list[Answered] = []
+        self._wake = trio.Event()
+        self._scope = trio.CancelScope()
+        self._patience = trio.CancelScope()
+        self._why: OdradekError | None = None
+        self.lost_answers = 0
+        """Requests that were under way when the connection was lost, not closed by this side."""
+
+    @property
+    def is_closed(self) -> bool:
+        return self._why is not None
+
+    @property
+    def why_closed(self) -> OdradekError | None:
+        return self._why
+
+    @property
+    def in_flight(self) -> int:
+        """How many requests wait for their answer, or to be sent if none comes."""
+        return len(self._pending) + len(self._unanswered)
+
+    def close(self, why: OdradekError | None = None) -> None:
+        """End it now: whoever waits for an answer is told `why`."""
+        if self._why is None:
+            self._why = why or Closed(f"the connection to {self.peer} was closed")
+            self._scope.cancel()
+            if isinstance(self._why, Retriable):
+                self.lost_answers = self.in_flight
+            pending, self._pending = self._pending, {}
+            self._outgoing.clear()
+            unanswered, self._unanswered = self._unanswered, []
+            for answered in (*(one.answered for one in pending.values()), *unanswered):
+                answered(None, self._why)
+
+    def version_of(self, api: Api[Any, Any], at_most: int | None = None) -> int:
+        """The newest version of `api` that both sides know, not above `at_most`.
+
+        Raises `Refused` if there is none.
+        """
+        served = self.versions.get(api.key)
+        newest = api.max_version if at_most is None else min(api.max_version, at_most)
+        if served is not None:
+            version = min(newest, served.max_version)
+            if version >= max(api.min_version, served.min_version):
+                return version
+        offered = f"{served.min_version}-{served.max_version}" if served else "none"
+        raise Refused(
+            f"the broker {self.peer} serves {api.name} in versions {offered}, and this client "
+            f"needs one of {api.min_version}-{newest}; use a newer broker",
+            code=ErrorCode.UNSUPPORTED_VERSION,
+        )
+
+    def post(
+        self,
+        api: Api[Request, Response],
+        version: int,
+        request: Request,
+        answered: Answered,
+        *,
+        timeout_ms: int | None = None,
+        is_answered: bool = True,
+    ) -> None:
+        """Queue a request; `answered` is called when its answer is there, or will not come.
+
+        A request that is not answered (acks=0) is told with None when it was handed to the network.
+
+        Raises `Disconnected` if the connection is closed already, `Refused` for a number or a text
+        that there is no room for in a request; then `answered` is not called. The buffers of
+        `request` must not change before that call.
+        """
+        if self._why is not None:
+            raise Disconnected(f"the connection to {self.peer} is closed: {self._why}")
+        try:
+            correlation_id, parts = self._protocol.request(
+                api, version, request, is_answered=is_answered
+            )
+        except struct.error as error:
+            raise Refused(f"what is asked with {api.name} is out of range: {error}") from error
+        if is_answered:
+            timeout = self._timeout if timeout_ms is None else timeout_ms / 1000
+            deadline = trio.current_time() + timeout
+            if not self._pending:
+                self._patience.deadline = deadline
+            self._pending[correlation_id] = _Pending(answered, deadline, api.name)
+        else:
+            self._unanswered.append(answered)
+        self._outgoing += parts
+        self._wake.set()
+
+    async def request(
+        self,
+        api: Api[Request, Response],
+        version: int,
+        request: Request,
+        *,
+        timeout_ms: int | None = None,
+    ) -> Response:
+        """Send a request and wait for its answer.
+
+        Raises `TimedOut`, and `Disconnected` and `Refused` as `post` does. Cancelling forgets the
+        answer and leaves the connection usable.
+        """
+        done = trio.Event()
+        outcome: list[tuple[Any, OdradekError | None]] = []
+
+        def answered(response: Any, error: OdradekError | None) -> None:
+            outcome.append((response, error))
+            done.set()
+
+        self.post(api, version, request, answered, timeout_ms=timeout_ms)
+        await done.wait()
+        response, error = outcome[0]
+        if error is not None:
+            raise error.copy()
+        result: Response = response
+        return result
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve the connection until it is closed or lost. Never raises but on cancellation."""
+        try:
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._write)
+                    nursery.start_soon(self._read)
+                    task_status.started()
+        finally:
+            self.close(Closed(f"the connection to {self.peer} was closed"))
+            with trio.CancelScope(shield=True):
+                await self._stream.aclose()
+
+    async def ask_versions(self) -> None:
+        """Learn what the broker serves: the first thing on every connection."""
+        for version in (API_VERSIONS_ASKED, 0):
+            request = ApiVersionsRequest(
+                client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION
+            )
+            answer: ApiVersionsResponse = await self.request(API_VERSIONS, version, request)
+            if answer.error_code == ErrorCode.NONE:
+                break
+        else:
+            raise Refused(f"the broker {self.peer} does not say which versions it serves.")
+        self.versions = {
+            one.api_key: ApiRange(one.min_version, one.max_version) for one in answer.api_keys
+        }
+        self.features = {one.name: one.max_version_level for one in answer.finalized_features}
+
+    async def _write(self) -> None:
+        try:
+            while True:
+                if not self._outgoing:
+                    self._wake = trio.Event()
+                    await self._wake.wait()
+                parts, self._outgoing = self._outgoing, []
+                count = len(self._unanswered)
+                await self._stream.send_all(parts)
+                sent, self._unanswered = self._unanswered[:count], self._unanswered[count:]
+                for answered in sent:
+                    answered(None, None)
+        except trio.BrokenResourceError as error:
+            self._lose(error)
+
+    async def _read(self) -> None:
+        reader, stream = self._reader, self._stream
+        try:
+            with self._patience:
+                while True:
+                    count = await stream.receive_into(reader.buffer())
+                    if count == 0:
+                        self.close(Disconnected(f"the broker {self.peer} closed the connection"))
+                        return
+                    reader.received(count)
+                    while self._why is None and (frame := reader.next_frame()) is not None:
+                        self._take(frame)
+                    if self._why is not None:
+                        return  # closed by whoever got an answer, or while this one arrived
+            late = next(iter(self._pending.values())).name if self._pending else "a request"
+            self.close(
+                TimedOut(
+                    f"the broker {self.peer} did not answer {late} in time; see whether it is "
+                    f"alive, or raise request_timeout_ms",
+                    code=ErrorCode.REQUEST_TIMED_OUT,
+                )
+            )
+        except (trio.BrokenResourceError, ProtocolError) as error:
+            self._lose(error)
+
+    def _take(self, frame: memoryview) -> None:
+        correlation_id, response = self._protocol.response(frame)
+        pending = self._pending.pop(correlation_id)
+        oldest = next(iter(self._pending.values()), None)
+        self._patience.deadline = oldest.deadline if oldest else float("inf")
+        pending.answered(response, None)
+
+    def _lose(self, error: Exception) -> None:
+        said = str(error) or type(error).__name__
+        self.close(Disconnected(f"the connection to the broker {self.peer} was lost: {said}"))

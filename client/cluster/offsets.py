@@ -1,0 +1,283 @@
+"""Offsets asked of brokers: where partitions begin and end, and what groups have stored.
+
+Consumers and admins share these. All of them retry until their time is over.
+"""
+
+from collections.abc import Container, Iterable, Mapping
+from typing import Final
+
+import trio
+
+from odradek.client.cluster.cluster import COORDINATOR_MOVED, GROUP, Cluster
+from odradek.client.cluster.metadata import LEADER_MOVED
+from odradek.client.config import Isolation
+from odradek.client.errors import OdradekError, Retriable
+from odradek.client.types import (
+    EARLIEST,
+    LATEST,
+    GroupMetadata,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    TopicPartition,
+    by_topic,
+    numbers_by_topic,
+)
+from odradek.protocol.apis.group_offsets import (
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from odradek.protocol.apis.offsets import (
+    LIST_OFFSETS,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+
+CONSUMER: Final = -1
+"""The replica id of whoever is none."""
+NO_OFFSET: Final = -1
+WITH_NAMES: Final = 9
+"""From version 10 on OffsetCommit and OffsetFetch say topics by id."""
+
+ISOLATION: Final[Mapping[Isolation, int]] = {"read_uncommitted": 0, "read_committed": 1}
+
+Partitions = Iterable[TopicPartition]
+
+
+async def list_offsets(
+    cluster: Cluster,
+    spec: Mapping[TopicPartition, int],
+    isolation_level: Isolation,
+    *,
+    timeout_ms: float | None = None,
+    some_are_enough: bool = False,
+) -> dict[TopicPartition, OffsetAndTimestamp]:
+    """The first offset at or after a timestamp, or for EARLIEST, LATEST, MAX_TIMESTAMP, that one.
+
+    LATEST is the last stable offset under read_committed. Offset -1: no record is that young. With
+    `some_are_enough` partitions that have no leader are left out, unless none has one.
+    """
+    found: dict[TopicPartition, OffsetAndTimestamp] = {}
+
+    async def attempt() -> None:
+        missing = [partition for partition in spec if partition not in found]
+        by_node = await cluster.leaders(missing, some_are_enough=some_are_enough)
+        errors: list[OdradekError] = []
+
+        async def ask(node_id: int, partitions: list[TopicPartition]) -> None:
+            try:
+                found.update(
+                    await _ask_leader(
+                        cluster, node_id, {one: spec[one] for one in partitions}, isolation_level
+                    )
+                )
+            except OdradekError as error:
+                errors.append(error)
+
+        async with trio.open_nursery() as nursery:
+            for node_id, partitions in by_node.items():
+                nursery.start_soon(ask, node_id, partitions)
+        if errors:
+            cluster.metadata.forget_age()
+            raise errors[0]
+
+    if spec:
+        await cluster.retrying("looking up offsets", attempt, timeout_ms=timeout_ms)
+    return {partition: found[partition] for partition in spec if partition in found}
+
+
+async def _ask_leader(
+    cluster: Cluster,
+    node_id: int,
+    spec: Mapping[TopicPartition, int],
+    isolation_level: Isolation,
+) -> dict[TopicPartition, OffsetAndTimestamp]:
+    request = ListOffsetsRequest(
+        replica_id=CONSUMER,
+        isolation_level=ISOLATION[isolation_level],
+        topics=tuple(
+            ListOffsetsTopic(
+                name=topic,
+                partitions=tuple(
+                    ListOffsetsPartition(partition_index=number, timestamp=timestamp)
+                    for number, timestamp in partitions
+                ),
+            )
+            for topic, partitions in by_topic(spec).items()
+        ),
+        timeout_ms=cluster.config.request_timeout_ms,
+    )
+    answer = await cluster.ask(node_id, LIST_OFFSETS, request)
+    found: dict[TopicPartition, OffsetAndTimestamp] = {}
+    for topic_answer in answer.topics:
+        for one in topic_answer.partitions:
+            name = TopicPartition(topic_answer.name, one.partition_index)
+            if name not in spec:
+                continue
+            if one.error_code in LEADER_MOVED:
+                cluster.metadata.forget_age()
+            cluster.check(one.error_code, f"looking up an offset of {name}")
+            if one.offset < (0 if spec[name] in (EARLIEST, LATEST) else NO_OFFSET):
+                raise Retriable(f"the broker's answer gives {name} the offset {one.offset}")
+            found[name] = OffsetAndTimestamp(one.offset, one.timestamp, one.leader_epoch)
+    _check_complete(spec, found, "looking up offsets")
+    return found
+
+
+def _check_complete(
+    asked: Iterable[TopicPartition], answered: Container[TopicPartition], doing: str
+) -> None:
+    """Raise `Retriable` if an answer leaves out a partition: nothing is known of it then."""
+    for name in asked:
+        if name not in answered:
+            raise Retriable(f"{doing}: the broker's answer leaves out {name}")
+
+
+async def commit_offsets(
+    cluster: Cluster,
+    group: GroupMetadata,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+) -> None:
+    """Store a group's offsets. Raises `Refused`, `TimedOut`."""
+    doing = f"storing offsets of the group {group.group_id!r}"
+    request = OffsetCommitRequest(
+        group_id=group.group_id,
+        generation_id_or_member_epoch=group.generation_id,
+        member_id=group.member_id,
+        group_instance_id=group.group_instance_id,
+        topics=tuple(
+            OffsetCommitRequestTopic(
+                name=topic,
+                partitions=tuple(
+                    OffsetCommitRequestPartition(
+                        partition_index=number,
+                        committed_offset=stored.offset,
+                        committed_leader_epoch=stored.leader_epoch,
+                        committed_metadata=stored.metadata,
+                    )
+                    for number, stored in partitions
+                ),
+            )
+            for topic, partitions in by_topic(offsets).items()
+        ),
+    )
+
+    async def attempt() -> None:
+        answer = await cluster.ask_coordinator(
+            GROUP, group.group_id, OFFSET_COMMIT, request, at_most=WITH_NAMES
+        )
+        stored = set()
+        for topic_answer in answer.topics:
+            for one in topic_answer.partitions:
+                _check_group(cluster, group.group_id, one.error_code, doing)
+                stored.add(TopicPartition(topic_answer.name, one.partition_index))
+        _check_complete(offsets, stored, doing)
+
+    if offsets:
+        await cluster.retrying(doing, attempt)
+
+
+def _check_group(cluster: Cluster, group_id: str, number: int, doing: str) -> None:
+    if number in COORDINATOR_MOVED:
+        cluster.forget_coordinator(GROUP, group_id)
+    cluster.check(number, doing)
+
+
+async def fetch_committed(
+    cluster: Cluster,
+    group_id: str,
+    partitions: Partitions | None,
+    *,
+    require_stable: bool,
+    timeout_ms: float | None = None,
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What the group has stored, of these partitions or (None) of all. Without an offset: left out.
+
+    With `require_stable`, waits while a transaction that stores offsets of the group is open, and
+    raises `TimedOut` if it does not end in time.
+    """
+    doing = f"reading stored offsets of the group {group_id!r}"
+    numbers = None if partitions is None else numbers_by_topic(partitions)
+    if numbers == {}:
+        return {}
+    request = _fetch_request(group_id, numbers, require_stable)
+
+    async def attempt() -> dict[TopicPartition, OffsetAndMetadata]:
+        answer = await cluster.ask_coordinator(
+            GROUP, group_id, OFFSET_FETCH, request, at_most=WITH_NAMES
+        )
+        found = _stored_in(cluster, group_id, answer, doing)
+        if numbers is not None:
+            wanted = [TopicPartition(name, one) for name, ones in numbers.items() for one in ones]
+            _check_complete(wanted, found, doing)
+        return {name: one for name, one in found.items() if one.offset >= 0}
+
+    return await cluster.retrying(doing, attempt, timeout_ms=timeout_ms)
+
+
+def _fetch_request(
+    group_id: str, numbers: Mapping[str, list[int]] | None, require_stable: bool
+) -> OffsetFetchRequest:
+    """One request in both of its shapes: which fields are sent, its version decides."""
+    alone = several = None
+    if numbers is not None:
+        alone = tuple(
+            OffsetFetchRequestTopic(name=name, partition_indexes=tuple(indexes))
+            for name, indexes in numbers.items()
+        )
+        several = tuple(
+            OffsetFetchRequestTopics(name=name, partition_indexes=tuple(indexes))
+            for name, indexes in numbers.items()
+        )
+    return OffsetFetchRequest(
+        group_id=group_id,
+        topics=alone,
+        groups=(OffsetFetchRequestGroup(group_id=group_id, topics=several),),
+        require_stable=require_stable,
+    )
+
+
+def _stored_in(
+    cluster: Cluster, group_id: str, answer: OffsetFetchResponse, doing: str
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What an answer says of every partition that is in it; the offset -1 stands for none."""
+    _check_group(cluster, group_id, answer.error_code, doing)
+    stored: dict[TopicPartition, OffsetAndMetadata] = {}
+    for group in answer.groups:
+        _check_group(cluster, group_id, group.error_code, doing)
+    topics: list[OffsetFetchResponseTopic | OffsetFetchResponseTopics] = [*answer.topics]
+    topics += [
+        topic for group in answer.groups if group.group_id == group_id for topic in group.topics
+    ]
+    for topic in topics:
+        for one in topic.partitions:
+            _check_group(cluster, group_id, one.error_code, doing)
+            name = TopicPartition(topic.name, one.partition_index)
+            if one.committed_offset < NO_OFFSET:
+                raise Retriable(
+                    f"{doing}: the broker's answer gives {name} the offset {one.committed_offset}"
+                )
+            stored[name] = OffsetAndMetadata(
+                one.committed_offset, one.metadata or "", one.committed_leader_epoch
+            )
+    return stored
+
+
+def with_metadata(
+    offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Plain offsets become `OffsetAndMetadata`."""
+    return {
+        TopicPartition(*partition): OffsetAndMetadata(stored) if isinstance(stored, int) else stored
+        for partition, stored in offsets.items()
+    }

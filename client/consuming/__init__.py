@@ -1,0 +1,1 @@
+"""The consumer: what is fetched, and what of it a program may see."""

@@ -1,0 +1,494 @@
+"""The consumer: records of assigned partitions, in order.
+
+It joins no group: the program assigns the partitions (`assign`). With a `group_id` it starts at the
+stored offsets of that group, and can store them; a transactional program stores them with
+`Transaction.send_offsets` instead.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Self, TypeVar, Unpack
+
+import trio
+
+from odradek.client.cluster.bounded import bounded
+from odradek.client.cluster.cluster import Cluster
+from odradek.client.cluster.offsets import (
+    commit_offsets,
+    fetch_committed,
+    list_offsets,
+    with_metadata,
+)
+from odradek.client.config import ConsumerConfig, ConsumerOptions
+from odradek.client.consuming.fetcher import Assigned, Fetcher
+from odradek.client.errors import OdradekError, Refused
+from odradek.client.types import (
+    EARLIEST,
+    LATEST,
+    SHOWN_MAX,
+    ConsumerRecord,
+    FetchedBatch,
+    GroupMetadata,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    TopicPartition,
+)
+
+T = TypeVar("T")
+
+
+class Consumer:
+    """Reads committed records (or, with `isolation_level="read_uncommitted"`, all of them).
+
+    async with Consumer("127.0.0.1:9092") as consumer:
+        consumer.assign([("flights", 0)])
+        async for record in consumer:
+            ...
+    """
+
+    def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ConsumerOptions]) -> None:
+        """Make a consumer from the brokers at `bootstrap`; entering it connects.
+
+        `bootstrap` is `"host:port"`, several of them separated by commas, or a sequence of them.
+        Raises ValueError for a wrong option. The options and their defaults, times in milliseconds:
+
+        - `group_id` (None): the group whose stored offsets are used. The consumer does not become a
+          member of the group.
+        - `isolation_level` ("read_committed"): or "read_uncommitted", which also returns records of
+          open and aborted transactions.
+        - `auto_offset_reset` ("earliest"): where to start without a stored offset, and where to go
+          on when an offset is not there any more; or "latest", or "error", which raises.
+        - `fetch_max_bytes` (16_777_216): the largest size of an answer with records.
+        - `partition_fetch_bytes` (1_048_576): the same for each partition in it.
+        - `fetch_max_wait_ms` (500): how long a broker may wait for `fetch_min_bytes`.
+        - `fetch_min_bytes` (1): the size at which a broker answers at once.
+        - `max_poll_records` (5_000): the most records that `poll` returns.
+        - `prefetch_bytes` (33_554_432): what may lie fetched and unread. A fetch that is under way
+          may add `fetch_max_bytes` for each broker.
+        - `check_crcs` (True): check the CRC of each batch.
+        - `offload`: runs what takes long, such as decompressing a batch of more than 1 MiB; by
+          default in a thread.
+
+        The options of every client are there, too (`Admin` describes them): `client_id`,
+        `request_timeout_ms`, `retry_backoff_ms`, `retry_backoff_max_ms`, `metadata_max_age_ms`,
+        `max_block_ms`, `first_connect_ms`, `connect`, `wall_ms`, `rng`.
+        """
+        self._config = config = ConsumerConfig(**options)
+        self._cluster = Cluster(bootstrap, config)
+        self._fetcher = Fetcher(self._cluster, config)
+        self._turns: list[Assigned] = []
+        """The assigned partitions in the order in which they are read from next."""
+        self._run: list[ConsumerRecord] = []
+        self._run_index = 0
+        self._run_of: Assigned | None = None
+
+    def __repr__(self) -> str:
+        assigned = list(self._assigned.values())
+        places = ", ".join(f"{one.name}@{one.position}" for one in assigned[:SHOWN_MAX])
+        more = f" and {len(assigned) - SHOWN_MAX} more" if len(assigned) > SHOWN_MAX else ""
+        return f"<Consumer of {places or 'nothing'}{more}, {self._config.isolation_level}>"
+
+    @property
+    def _assigned(self) -> dict[TopicPartition, Assigned]:
+        return self._fetcher.assigned
+
+    async def __aenter__(self) -> Self:
+        await self._cluster.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._cluster.__aexit__(None, None, None)
+
+    # What is read
+
+    def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Read these partitions and no others. Those that were read before keep their position."""
+        self._drop_run()
+        before = self._assigned
+        self._fetcher.assigned = {}
+        for topic, partition in partitions:
+            name = TopicPartition(topic, partition)
+            self._fetcher.assigned[name] = before.get(name) or Assigned(
+                name, self._config.partition_fetch_bytes
+            )
+        self._turns = list(self._assigned.values())
+        self._fetcher.take_back()
+
+    def assignment(self) -> list[TopicPartition]:
+        """Return the assigned partitions."""
+        return list(self._assigned)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Hand out nothing of these (none given: of all) until they are resumed."""
+        for one in self._some(partitions):
+            one.is_paused = True
+            if one.fetched:
+                one.fetched[0].suspend()
+        if self._run_of is not None and self._run_of.is_paused:
+            self._drop_run()
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Hand out records of these partitions (none given: of all) again."""
+        paused = [one for one in self._some(partitions) if one.is_paused]
+        for one in paused:
+            one.is_paused = False
+        if paused:
+            self._fetcher.take_back()
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on reading a partition from an offset."""
+        if offset < 0:
+            raise Refused(f"an offset is at least 0, and {offset} was given; see seek_to_beginning")
+        one = self._get(partition)
+        self._drop_run()
+        if one.position != offset or one.error is not None:
+            one.move(offset)
+            self._fetcher.take_back()
+
+    async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Go to the first offset of these partitions, or of all. Raises `TimedOut`, `Refused`."""
+        await self._seek_to(EARLIEST, partitions)
+
+    async def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Go to where the next record will be: under read_committed, the last stable offset."""
+        await self._seek_to(LATEST, partitions)
+
+    async def _seek_to(self, place: int, partitions: Iterable[TopicPartition]) -> None:
+        wanted = self._some(partitions)
+        found = await self._list_offsets({one.name: place for one in wanted})
+        for one in wanted:
+            self.seek(one.name, found[one.name].offset)
+
+    @bounded("looking for where to begin")
+    async def position(self, partition: TopicPartition) -> int:
+        """Return the offset that is read next. Raises `OffsetOutOfRange`, `TimedOut`, `Refused`."""
+        one = self._get(partition)
+        if one.position is None:
+            await self._fetcher.resolve([one])
+        else:
+            await trio.lowlevel.checkpoint()
+        assert one.position is not None, one.name
+        return one.position
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """Return the positions of all assigned partitions, if they are known."""
+        return {
+            one.name: one.position for one in self._assigned.values() if one.position is not None
+        }
+
+    def _get(self, partition: tuple[str, int]) -> Assigned:
+        name = TopicPartition(*partition)
+        if name not in self._assigned:
+            raise Refused(f"{name} is not assigned: assign it first")
+        return self._assigned[name]
+
+    def _some(self, partitions: Iterable[tuple[str, int]]) -> list[Assigned]:
+        named = [self._get(partition) for partition in partitions]
+        return named or list(self._assigned.values())
+
+    # Reading
+
+    # Ctrl-C comes before records are taken, or afterwards: none is skipped.
+
+    @trio.lowlevel.enable_ki_protection
+    async def poll(
+        self, timeout_ms: float = 500, max_records: int | None = None
+    ) -> list[ConsumerRecord]:
+        """Return records as soon as there are some, or [] after `timeout_ms`.
+
+        At most `max_records` (default `max_poll_records`), in order within each partition. Raises
+        `OffsetOutOfRange`, `Refused` for a damaged batch or a partition that does not exist.
+        """
+        count = self._config.max_poll_records if max_records is None else max_records
+        if self._run_index < len(self._run):
+            return self._rest_of_run(count)
+        return await self._wait_for(timeout_ms, lambda: self._take(count), lambda _: False)
+
+    @trio.lowlevel.enable_ki_protection
+    async def fetch_batches(
+        self, timeout_ms: float = 500, max_bytes: int | None = None
+    ) -> list[FetchedBatch]:
+        """Return whole record batches, as they are stored, as soon as there are some.
+
+        At most `max_bytes` of them, but at least one. Returns early, possibly with [], if a
+        position moved past records that are not visible. Raises the errors of `poll`.
+        """
+        limit = self._config.fetch_max_bytes if max_bytes is None else max_bytes
+        self._drop_run()
+        return await self._wait_for(timeout_ms, lambda: self._take_batches(limit), bool)
+
+    def __aiter__(self) -> Self:
+        """Yield records without end. `position` and `commit` follow the records that were yielded.
+
+        Waits for the next record as long as brokers answer. Raises `TimedOut` if no broker has
+        answered for `max_block_ms`, and the errors of `poll`.
+        """
+        return self
+
+    @trio.lowlevel.enable_ki_protection
+    async def __anext__(self) -> ConsumerRecord:
+        index = self._run_index
+        if index >= len(self._run):
+            await self.wait_for_records(self._take_run)
+            index = 0
+        record = self._run[index]
+        self._run_index = index + 1
+        if self._run_of is not None:
+            self._run_of.position = record.offset + 1
+        return record
+
+    async def wait_for_records(
+        self, take: Callable[[], list[ConsumerRecord]] | None = None
+    ) -> list[ConsumerRecord]:
+        """Wait for records as an iteration does: as long as brokers answer.
+
+        Raises `TimedOut` if no broker has answered a fetch for `max_block_ms`, and the errors of
+        `poll`.
+        """
+        limit_ms = self._config.max_block_ms
+        since = trio.current_time()
+        self._cluster.last_trouble = None
+        while True:
+            if not self._readers():  # paused: the program itself lets it wait
+                since = trio.current_time()
+            answered_at = max(since, self._fetcher.answered_at)
+            left_ms = limit_ms - (trio.current_time() - answered_at) * 1000
+            if left_ms <= 0:
+                reason = self._cluster.last_trouble
+                raise self._cluster.out_of_time("waiting for records", limit_ms, reason)
+            if take is None:
+                taken = await self.poll(left_ms)
+            else:
+                taken = await self._wait_for(left_ms, take, lambda _: False)
+            if taken:
+                return taken
+
+    async def _wait_for(
+        self,
+        timeout_ms: float | None,
+        take: Callable[[], list[T]],
+        returns_empty: Callable[[bool], bool],
+    ) -> list[T]:
+        """What `take` gives, as soon as it gives something or the time is over."""
+        self._cluster.check_open()
+        if not self._assigned:
+            raise Refused("no partition is assigned: call assign first")
+        self._fetcher.start()
+        # Others get their turn also where there is always something to read.
+        await trio.lowlevel.checkpoint()
+        limit = float("inf") if timeout_ms is None else timeout_ms / 1000
+        with trio.move_on_after(limit):
+            while True:
+                self._fetcher.expect()
+                moved = self._skip_read()
+                await self._open_large()
+                taken = take()
+                if taken or returns_empty(moved):
+                    self._fetcher.start()
+                    return taken
+                self._raise_error()
+                self._fetcher.start()  # what was read to its end left room
+                if any(one.fetched for one in self._readers()):
+                    await trio.lowlevel.checkpoint()  # much of it is not to be seen
+                else:
+                    await self._fetcher.arrived()
+        return []
+
+    async def _open_large(self) -> None:
+        """Open a batch that takes much memory, unless another of them is being read."""
+        reading = [one for one in self._readers() if one.fetched]
+        if any(one.fetched[0].is_large for one in reading):
+            return
+        for one in reading:
+            if one.fetched[0].must_be_opened and one.position is not None:
+                await one.fetched[0].open_large(
+                    one.position, self._config.check_crcs, self._config.offload
+                )
+                return
+
+    def _skip_read(self) -> bool:
+        return any([one.skip_read() for one in self._readers()])
+
+    def _readers(self) -> list[Assigned]:
+        return [one for one in self._turns if not one.is_paused]
+
+    def _raise_error(self) -> None:
+        for one in self._readers():
+            if one.error is not None:
+                error, one.error = one.error, None
+                raise error
+
+    def _take(self, count: int) -> list[ConsumerRecord]:
+        taken: list[ConsumerRecord] = []
+        for one in self._readers():
+            try:
+                while one.fetched and len(taken) < count:
+                    records = self._take_from(one, count - len(taken))
+                    if not records:
+                        break
+                    taken += records
+            except OdradekError:
+                if not taken:
+                    raise
+                self._put_first(one)
+                break
+            if len(taken) >= count:
+                self._put_last(one)
+                break
+        return taken
+
+    def _take_from(self, one: Assigned, count: int) -> list[ConsumerRecord]:
+        """Some records of a partition; its position is behind them."""
+        assert one.position is not None, one.name
+        records = one.fetched[0].take(one.position, count, self._config.check_crcs)
+        if records:
+            one.position = max(one.position, records[-1].offset + 1)
+        one.skip_read()
+        return records
+
+    def _put_last(self, one: Assigned) -> None:
+        """The others come first the next time, but for a large batch: its memory is to go soon."""
+        self._turns.remove(one)
+        is_large = bool(one.fetched) and one.fetched[0].is_large
+        self._turns.insert(0 if is_large else len(self._turns), one)
+
+    def _put_first(self, one: Assigned) -> None:
+        """What cannot be read of it is told the next time, once what was taken is handed out."""
+        self._turns.remove(one)
+        self._turns.insert(0, one)
+
+    def _take_batches(self, max_bytes: int) -> list[FetchedBatch]:
+        taken: list[FetchedBatch] = []
+        size_bytes = 0
+        for one in self._readers():
+            while one.fetched and one.position is not None:
+                try:
+                    batch = one.fetched[0].take_batch(one.position, self._config.check_crcs)
+                except OdradekError:
+                    if not taken:
+                        raise
+                    self._put_first(one)
+                    return taken
+                if batch is not None:
+                    one.position = batch.header.next_offset
+                    taken.append(batch)
+                    size_bytes += len(batch.data)
+                one.skip_read()
+                if batch is None:
+                    break
+                if size_bytes >= max_bytes:
+                    self._put_last(one)
+                    return taken
+        return taken
+
+    def _take_run(self) -> list[ConsumerRecord]:
+        """Records of one partition for the iteration, whose position is moved one by one."""
+        self._drop_run()
+        for one in self._readers():
+            if one.fetched and one.position is not None:
+                self._run = one.fetched[0].take(
+                    one.position, self._config.max_poll_records, self._config.check_crcs
+                )
+                if self._run:
+                    self._run_of = one
+                    self._put_last(one)
+                    return self._run
+                one.skip_read()  # compaction leaves batches without records
+        return []
+
+    def _rest_of_run(self, count: int) -> list[ConsumerRecord]:
+        rest = self._run[self._run_index : self._run_index + count]
+        self._run_index += len(rest)
+        if self._run_of is not None:
+            self._run_of.position = rest[-1].offset + 1
+            if self._run_index >= len(self._run):
+                self._run_of.skip_read()
+        return rest
+
+    def _drop_run(self) -> None:
+        """Forget records that were taken for an iteration and not handed out: fetch them again."""
+        one, is_left = self._run_of, self._run_index < len(self._run)
+        self._run, self._run_index, self._run_of = [], 0, None
+        if one is not None and is_left and one.position is not None:
+            one.move(one.position)
+            self._fetcher.take_back()
+
+    # Offsets
+
+    async def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None
+    ) -> None:
+        """Store the group's offsets; without `offsets`, the positions of all partitions.
+
+        Raises `Refused` without a group_id, `TimedOut`.
+        """
+        group = GroupMetadata(self._group())
+        wanted = self.positions() if offsets is None else offsets
+        await commit_offsets(self._cluster, group, with_metadata(wanted))
+
+    async def committed(
+        self, partitions: Iterable[TopicPartition], *, require_stable: bool | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the stored offsets of the group; a partition without one is left out.
+
+        With `require_stable` (default: under read_committed) waits for open transactions that
+        store offsets of the group. Raises `TimedOut`, `Refused`.
+        """
+        if require_stable is None:
+            require_stable = self._config.isolation_level == "read_committed"
+        wanted = [TopicPartition(*one) for one in partitions]
+        return await fetch_committed(
+            self._cluster, self._group(), wanted, require_stable=require_stable
+        )
+
+    def _group(self) -> str:
+        if self._config.group_id is None:
+            raise Refused("stored offsets belong to a group: give the consumer a group_id")
+        return self._config.group_id
+
+    async def offsets_for_times(
+        self, timestamps_ms: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Return the first record of each partition at or after a time; None without one."""
+        found = await self._list_offsets(timestamps_ms)
+        return {name: one if one.offset >= 0 else None for name, one in found.items()}
+
+    async def beginning_offsets(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """Return the first offset that each partition still has."""
+        found = await self._list_offsets({one: EARLIEST for one in partitions})
+        return {name: one.offset for name, one in found.items()}
+
+    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the offset behind the last readable record of each partition.
+
+        With read_committed this is the last stable offset.
+        """
+        found = await self._list_offsets({one: LATEST for one in partitions})
+        return {name: one.offset for name, one in found.items()}
+
+    async def _list_offsets(
+        self, spec: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        named = {TopicPartition(*partition): place for partition, place in spec.items()}
+        return await list_offsets(self._cluster, named, self._config.isolation_level)
+
+    async def partitions_for(self, topic: str) -> list[int]:
+        """Return the numbers of a topic's partitions. Raises `TimedOut` if it does not exist."""
+        return list((await self._cluster.topic(topic)).partitions)
+
+    async def topics(self) -> list[str]:
+        """Return the names of all topics except internal ones."""
+
+        async def attempt() -> list[str]:
+            await self._cluster.refresh(None)
+            known = self._cluster.metadata.topics.values()
+            return sorted(topic.name for topic in known if not topic.is_internal)
+
+        return await self._cluster.retrying("listing the topics", attempt)

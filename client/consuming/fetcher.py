@@ -1,0 +1,419 @@
+"""Fetching ahead: one request under way per broker, for all its partitions together.
+
+A broker is asked again as soon as less than `prefetch_bytes` lie unread, and always for all of its
+partitions: if it were asked only for the idle ones while another's records wait to be read, that
+other one would later wait behind their long poll.
+
+A seek or a new assignment takes back the request under way (its connection is closed; another is
+made in a millisecond), so that nobody waits for a long poll that is of no use any more. An answer
+is believed only for partitions that still stand where they stood when it was asked for.
+
+Fetch 12 is the newest version used: from 13 on topics are said by id.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+import trio
+
+from odradek.client.cluster.backoff import Backoff
+from odradek.client.cluster.cluster import Cluster, is_retriable
+from odradek.client.cluster.metadata import LEADER_MOVED
+from odradek.client.cluster.offsets import ISOLATION, fetch_committed, list_offsets
+from odradek.client.config import ConsumerConfig
+from odradek.client.consuming.fetched import Fetched
+from odradek.client.errors import (
+    OdradekError,
+    OffsetOutOfRange,
+    Refused,
+    Retriable,
+    code_of,
+    error_for,
+)
+from odradek.client.types import EARLIEST, LATEST, TopicPartition
+from odradek.protocol.apis.fetch import (
+    FETCH,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
+
+FETCH_WITH_NAMES: Final = 12
+PURPOSE: Final = "fetch"
+PARTITION_BYTES_MAX: Final = 1 << 30
+
+
+class Assigned:
+    """One assigned partition: where its reader stands, and what was fetched ahead."""
+
+    __slots__ = (
+        "error",
+        "fetch_offset",
+        "fetched",
+        "high_watermark",
+        "is_paused",
+        "last_stable_offset",
+        "max_bytes",
+        "name",
+        "not_before",
+        "position",
+        "reset_to",
+    )
+
+    def __init__(self, name: TopicPartition, max_bytes: int) -> None:
+        self.name = name
+        self.position: int | None = None
+        """The next offset that is handed out; None until it is known where to begin."""
+        self.fetch_offset = -1
+        self.fetched: deque[Fetched] = deque()
+        self.reset_to: int | None = None
+        """EARLIEST or LATEST where an offset out of range is the reason to begin anew."""
+        self.is_paused = False
+        self.error: OdradekError | None = None
+        self.max_bytes = max_bytes
+        self.not_before = float("-inf")
+        self.high_watermark = -1
+        self.last_stable_offset = -1
+
+    @property
+    def unread_bytes(self) -> int:
+        return sum(one.size_bytes for one in self.fetched)
+
+    def move(self, offset: int | None) -> None:
+        """Stand somewhere else; forget what was fetched."""
+        self.position = offset
+        self.fetch_offset = -1 if offset is None else offset
+        self.fetched.clear()
+        self.error = None
+        self.reset_to = None
+
+    def skip_read(self) -> bool:
+        """Drop what is read to its end; whether the position moved by it."""
+        moved = False
+        while self.fetched and self.fetched[0].is_empty:
+            following = self.fetched.popleft().next_offset
+            moved |= following != self.position
+            self.position = following
+        return moved
+
+
+class Fetcher:
+    """Fetches for the partitions of one consumer until its cluster is closed."""
+
+    def __init__(self, cluster: Cluster, config: ConsumerConfig) -> None:
+        self.assigned: dict[TopicPartition, Assigned] = {}
+        self._cluster = cluster
+        self._config = config
+        self._arrived = trio.Event()
+        self._wake = trio.Event()
+        self._under_way: dict[int, trio.CancelScope] = {}
+        self._is_started = False
+        self._resolving = trio.Lock()
+        self._backoff = Backoff(config)
+        self.answered_at = float("-inf")
+        """When a fetch was last answered with something else than a retriable error."""
+
+    def start(self) -> None:
+        """Begin to fetch, at the first poll: before it, partitions may still be sought."""
+        if not self._is_started:
+            self._is_started = True
+            self._cluster.spawn(self._run)
+        elif not self._wake.is_set():
+            self._wake.set()
+
+    def take_back(self) -> None:
+        """The assignment or a position has changed: requests under way are of no use."""
+        for scope in self._under_way.values():
+            scope.cancel()
+        self._wake.set()
+
+    async def arrived(self) -> None:
+        """Until there is something to hand out, a position moved or an error is to be told."""
+        await self._arrived.wait()
+
+    def expect(self) -> None:
+        """From now on `arrived` waits for something new."""
+        if self._arrived.is_set():
+            self._arrived = trio.Event()
+
+    # Where to begin
+
+    async def resolve(self, wanted: Iterable[Assigned]) -> None:
+        """Give each its first position: what its group stored, or `auto_offset_reset`.
+
+        Raises `OffsetOutOfRange`, `Refused`, `TimedOut`.
+        """
+        async with self._resolving:
+            lost = [one for one in wanted if one.position is None]
+            if not lost:
+                return
+            stored = {}
+            group_id = self._config.group_id
+            fresh = [one.name for one in lost if one.reset_to is None]
+            if group_id is not None and fresh:
+                stored = await fetch_committed(
+                    self._cluster, group_id, fresh, require_stable=self._is_committed_only
+                )
+            for one in lost:
+                if one.position is None and one.name in stored and one.reset_to is None:
+                    one.move(stored[one.name].offset)
+            await self._reset([one for one in lost if one.position is None])
+
+    @property
+    def _is_committed_only(self) -> bool:
+        return self._config.isolation_level == "read_committed"
+
+    async def _reset(self, lost: list[Assigned]) -> None:
+        if not lost:
+            return
+        policy = self._config.auto_offset_reset
+        names = ", ".join(str(one.name) for one in lost)
+        if policy == "error":
+            raise OffsetOutOfRange(
+                f"there is no offset to begin with for {names}; seek to one, or set "
+                f'auto_offset_reset to "earliest" or "latest"',
+                code=ErrorCode.OFFSET_OUT_OF_RANGE,
+            )
+        place = EARLIEST if policy == "earliest" else LATEST
+        found = await list_offsets(
+            self._cluster,
+            {one.name: place for one in lost},
+            self._config.isolation_level,
+            some_are_enough=True,
+        )
+        for one in lost:
+            is_wanted = one.position is None and self.assigned.get(one.name) is one
+            if is_wanted and one.name in found:
+                one.move(found[one.name].offset)
+
+    # Fetching
+
+    async def _run(self) -> None:
+        while True:
+            self._wake = trio.Event()
+            lost = [
+                one
+                for one in self._readers()
+                if one.position is None and not self._is_leaderless(one)
+            ]
+            if lost:
+                await self._resolve_or_tell(lost)
+            waiting = self._start_requests()
+            with trio.move_on_at(waiting):
+                await self._wake.wait()
+
+    async def _resolve_or_tell(self, lost: list[Assigned]) -> None:
+        try:
+            await self.resolve(lost)
+        except OdradekError as error:
+            for one in lost:
+                if one.position is None:
+                    one.error = error.copy()
+            self._arrived.set()
+
+    def _readers(self) -> list[Assigned]:
+        return [one for one in self.assigned.values() if not one.is_paused and one.error is None]
+
+    def _is_leaderless(self, one: Assigned) -> bool:
+        """Return True if a partition is there and has no leader, so that the others go first."""
+        topic = self._cluster.metadata.topics.get(one.name.topic)
+        leader = None if topic is None else topic.partitions.get(one.name.partition)
+        return leader is not None and leader.node_id < 0
+
+    def _start_requests(self) -> float:
+        """Ask every broker that can be asked; when to look again at the latest."""
+        now = trio.current_time()
+        look_again = now + self._config.metadata_max_age_ms / 1000
+        by_node: dict[int, list[Assigned]] = {}
+        is_leader_missing = False
+        for one in self._readers():
+            leader = self._cluster.metadata.leader(*one.name)
+            if one.position is None:
+                is_leader_missing = is_leader_missing or self._is_leaderless(one)
+                continue
+            if one.not_before > now:
+                look_again = min(look_again, one.not_before)
+            elif leader is None:
+                is_leader_missing = True
+            else:
+                by_node.setdefault(leader.node_id, []).append(one)
+        if (is_leader_missing or self._cluster.is_stale) and -1 not in self._under_way:
+            self._spawn(-1, [])
+        for node_id, readers in by_node.items():
+            unread = sum(one.unread_bytes for one in readers)
+            if node_id not in self._under_way and unread < self._config.prefetch_bytes:
+                self._spawn(node_id, readers)
+        return look_again
+
+    def _spawn(self, node_id: int, readers: list[Assigned]) -> None:
+        scope = self._under_way[node_id] = trio.CancelScope()
+        if node_id < 0:
+            self._cluster.spawn(self._find_leaders, scope)
+        else:
+            self._cluster.spawn(self._fetch, node_id, readers, scope)
+
+    async def _find_leaders(self, scope: trio.CancelScope) -> None:
+        try:
+            with scope:
+                topics = {one.name.topic for one in self._readers()}
+                await self._cluster.refresh(topics)
+                self._tell_missing()
+                if any(self._cluster.metadata.leader(*one.name) is None for one in self._readers()):
+                    await trio.sleep(self._backoff.next_seconds())
+        except Retriable as error:
+            self._cluster.last_trouble = error
+            await trio.sleep(self._backoff.next_seconds())
+        except OdradekError as error:
+            self._tell_all(self._readers(), error)
+        finally:
+            del self._under_way[-1]
+            self._wake.set()
+
+    def _tell_missing(self) -> None:
+        """A partition that its topic does not have, or a topic that may not be named so."""
+        for one in self._readers():
+            code = self._cluster.metadata.topic_errors.get(one.name.topic)
+            if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                self._cluster.journal.topic_awaited(one.name.topic)
+            if code is not None and not is_retriable(code):
+                self._tell_all([one], error_for(code, f"reading {one.name}"))
+            elif (
+                one.name.topic in self._cluster.metadata.topics
+                and not self._cluster.metadata.leader(*one.name)
+            ):
+                error = self._cluster.metadata.no_leader(one.name)
+                if isinstance(error, Refused):
+                    self._tell_all([one], error)
+
+    def _tell_all(self, readers: list[Assigned], error: OdradekError) -> None:
+        for one in readers:
+            one.error = error.copy()
+        self._arrived.set()
+
+    async def _fetch(self, node_id: int, readers: list[Assigned], scope: trio.CancelScope) -> None:
+        """One request to one broker, and what it brought."""
+        try:
+            with scope:
+                asked = {one.name: (one, one.fetch_offset) for one in readers}
+                soon = trio.current_time() + self._config.fetch_max_wait_ms / 2000
+                answer = await self._ask(node_id, readers)
+                self._take(answer, asked)
+                if any(one.fetch_offset != offset for one, offset in asked.values()):
+                    self._backoff.count = 0
+                elif trio.current_time() < soon:  # it did not wait for something to send
+                    await trio.sleep(self._backoff.next_seconds())
+            if scope.cancelled_caught:
+                self._cluster.drop_connection(node_id, PURPOSE)
+        except Retriable as error:
+            self._cluster.last_trouble = error
+            self._cluster.metadata.forget_age()
+            await trio.sleep(self._backoff.next_seconds())
+        except OdradekError as error:
+            self._tell_all(readers, error)
+        finally:
+            del self._under_way[node_id]
+            self._wake.set()
+
+    async def _ask(self, node_id: int, readers: list[Assigned]) -> FetchResponse:
+        config = self._config
+        topics: dict[str, list[FetchPartition]] = {}
+        for one in readers:
+            topic, partition = one.name
+            leader = self._cluster.metadata.leader(topic, partition)
+            topics.setdefault(topic, []).append(
+                FetchPartition(
+                    partition=partition,
+                    current_leader_epoch=-1 if leader is None else leader.leader_epoch,
+                    fetch_offset=one.fetch_offset,
+                    partition_max_bytes=one.max_bytes,
+                )
+            )
+        request = FetchRequest(
+            max_wait_ms=config.fetch_max_wait_ms,
+            min_bytes=config.fetch_min_bytes,
+            max_bytes=config.fetch_max_bytes,
+            isolation_level=ISOLATION[config.isolation_level],
+            topics=tuple(
+                FetchTopic(topic=name, partitions=tuple(partitions))
+                for name, partitions in topics.items()
+            ),
+        )
+        answer = await self._cluster.ask(
+            node_id, FETCH, request, at_most=FETCH_WITH_NAMES, purpose=PURPOSE
+        )
+        self._cluster.check(answer.error_code, "fetching")
+        return answer
+
+    def _take(
+        self, answer: FetchResponse, asked: dict[TopicPartition, tuple[Assigned, int]]
+    ) -> None:
+        for topic in answer.responses:
+            for data in topic.partitions:
+                name = TopicPartition(topic.topic, data.partition_index)
+                one, offset = asked.get(name, (None, -1))
+                is_current = one is not None and self.assigned.get(name) is one
+                if one is not None and is_current and one.fetch_offset == offset:
+                    self._take_partition(one, data)
+
+    def _take_partition(self, one: Assigned, data: PartitionData) -> None:
+        code = code_of(data.error_code)
+        if code != ErrorCode.NONE:
+            self._take_error(one, code)
+            return
+        self.answered_at = trio.current_time()
+        one.high_watermark = data.high_watermark
+        one.last_stable_offset = data.last_stable_offset
+        records = data.records
+        if not records:
+            return
+        aborted = (data.aborted_transactions or ()) if self._is_committed_only else ()
+        try:
+            fetched = Fetched(one.name, one.fetch_offset, records, aborted)
+        except (ProtocolError, KafkaError) as error:
+            self._tell_all(
+                [one],
+                Refused(
+                    f"what the broker sent of {one.name} at offset {one.fetch_offset} cannot be "
+                    f"read: {error}",
+                    code=ErrorCode.CORRUPT_MESSAGE,
+                ),
+            )
+            return
+        if fetched.next_offset == one.fetch_offset:
+            if not fetched.has_batch:
+                # Not one whole batch: only old brokers cut the first one off. Ask for more.
+                one.max_bytes = min(2 * max(one.max_bytes, len(records)), PARTITION_BYTES_MAX)
+            return
+        one.fetch_offset = fetched.next_offset
+        one.fetched.append(fetched)
+        self._arrived.set()
+
+    def _take_error(self, one: Assigned, code: ErrorCode) -> None:
+        doing = f"reading {one.name} at offset {one.fetch_offset}"
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._out_of_range(one, doing)
+        elif is_retriable(code):
+            if code in LEADER_MOVED:
+                self._cluster.metadata.forget_age()
+            one.not_before = trio.current_time() + self._backoff.next_seconds()
+        else:
+            self._tell_all([one], error_for(code, doing))
+
+    def _out_of_range(self, one: Assigned, doing: str) -> None:
+        if one.fetched:  # read to the end of what there is first: it is asked again from there
+            one.not_before = trio.current_time() + self._backoff.next_seconds()
+            return
+        if self._config.auto_offset_reset == "error":
+            self._tell_all([one], error_for(ErrorCode.OFFSET_OUT_OF_RANGE, doing))
+            return
+        self._cluster.journal.offset_reset(
+            str(one.name),
+            f"{one.name} does not have offset {one.fetch_offset}: it is read on from the "
+            f"{self._config.auto_offset_reset} one; records in between may have been missed",
+        )
+        one.move(None)
+        one.reset_to = EARLIEST if self._config.auto_offset_reset == "earliest" else LATEST

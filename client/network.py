@@ -1,0 +1,75 @@
+"""Byte streams to brokers: the interface that a connection needs, and TCP.
+
+The option `connect` of every client replaces TCP; tests connect to a broker in memory that way.
+"""
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol
+
+import trio
+
+from odradek.protocol.schema import Buffer
+
+GATHER_MAX: Final = 64
+"""Buffers handed to the operating system at once, well under what it takes (1024)."""
+
+
+class Stream(Protocol):
+    """A byte stream to a broker."""
+
+    @property
+    def peer(self) -> str:
+        """`host:port` of the other side."""
+
+    async def receive_into(self, buffer: memoryview) -> int:
+        """Up to len(buffer) bytes; 0 at the end. Raises trio.BrokenResourceError on a reset."""
+
+    async def send_all(self, parts: Sequence[Buffer]) -> None:
+        """All of them, gathered, without joining them first."""
+
+    async def aclose(self) -> None: ...
+
+
+Connect = Callable[[str, int], Awaitable[Stream]]
+"""Opens a stream to a host and port; raises OSError."""
+
+
+class TcpStream:
+    """A TCP connection without Nagle's delay."""
+
+    def __init__(self, stream: trio.SocketStream, peer: str) -> None:
+        self._stream = stream
+        self._socket = stream.socket
+        self._peer = peer
+
+    @property
+    def peer(self) -> str:
+        return self._peer
+
+    async def receive_into(self, buffer: memoryview) -> int:
+        try:
+            return await self._socket.recv_into(buffer)
+        except (OSError, trio.ClosedResourceError) as error:
+            raise trio.BrokenResourceError(str(error)) from error
+
+    async def send_all(self, parts: Sequence[Buffer]) -> None:
+        waiting = deque(memoryview(part) for part in parts if part)
+        try:
+            while waiting:
+                some = [waiting[i] for i in range(min(len(waiting), GATHER_MAX))]
+                sent = await self._socket.sendmsg(some)
+                while waiting and sent >= len(waiting[0]):
+                    sent -= len(waiting.popleft())
+                if sent:
+                    waiting[0] = waiting[0][sent:]
+        except (OSError, trio.ClosedResourceError) as error:
+            raise trio.BrokenResourceError(str(error)) from error
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+async def connect_tcp(host: str, port: int) -> TcpStream:
+    """Open a TCP connection. Raises OSError."""
+    return TcpStream(await trio.open_tcp_stream(host, port), f"{host}:{port}")

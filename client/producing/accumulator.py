@@ -1,0 +1,197 @@
+"""The queues of a producer, how much memory they take, and what its sender waits for."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import trio
+
+from odradek.client.errors import OdradekError, Refused
+from odradek.client.producing.batches import Batch, PartitionQueue
+from odradek.client.producing.outcomes import Failures
+from odradek.client.types import Header, TopicPartition
+from odradek.protocol.batch import HEADER_BYTES, MAGIC, crc_is_good, read_header, set_base_offset
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.record import BatchBuilder, Record
+
+
+class Accumulator:
+    """All queues of a producer, and how much memory they take."""
+
+    def __init__(self, *, batch_bytes: int, buffer_bytes: int, delivery_timeout: float) -> None:
+        self.queues: dict[TopicPartition, PartitionQueue] = {}
+        self.active: dict[TopicPartition, PartitionQueue] = {}
+        """Those that have something to send."""
+        self.incomplete: dict[Batch, None] = {}
+        """Batches without an outcome, the oldest first."""
+        self.buffered_bytes = 0
+        self._batch_bytes = batch_bytes
+        self._buffer_bytes = buffer_bytes
+        self._delivery_timeout = delivery_timeout
+        self._changed: trio.Event | None = None
+        self._woken = trio.Event()
+        self._flushes = 0
+        self.failures = Failures()
+
+    @property
+    def has_room(self) -> bool:
+        return self.buffered_bytes < self._buffer_bytes
+
+    def queue(self, topic: str, partition: int) -> PartitionQueue:
+        queue = self.queues.get((topic, partition))  # type: ignore[call-overload]
+        if queue is None:
+            name = TopicPartition(topic, partition)
+            queue = self.queues[name] = PartitionQueue(name)
+        found: PartitionQueue = queue
+        return found
+
+    def append(
+        self,
+        queue: PartitionQueue,
+        key: bytes | None,
+        value: bytes | None,
+        headers: tuple[Header, ...],
+        timestamp_ms: int,
+        size_bytes: int,
+    ) -> tuple[Batch, bool]:
+        """Put a record into the queue's open batch; the batch, and whether it is a new one."""
+        record = Record(key, value, headers, timestamp_ms)
+        batch = queue.open
+        is_new = batch is None or not batch.builder.add(record)  # type: ignore[union-attr]
+        if is_new:
+            builder = BatchBuilder(self._batch_bytes)
+            builder.add(record)  # if it raises, there is no batch, as an empty one cannot be sent
+            batch = self._open(queue, builder)
+        assert batch is not None
+        batch.count += 1
+        batch.reserved_bytes += size_bytes
+        self.buffered_bytes += size_bytes
+        return batch, is_new
+
+    def _open(self, queue: PartitionQueue, builder: BatchBuilder) -> Batch:
+        now = trio.current_time()
+        if queue.open is not None:
+            queue.ready.append(queue.open)
+        batch = Batch(queue, builder, now, now + self._delivery_timeout)
+        queue.open = batch
+        self.incomplete[batch] = None
+        self.active[queue.name] = queue
+        return batch
+
+    def append_encoded(self, queue: PartitionQueue, encoded: bytearray) -> Batch:
+        """Queue a batch that the program has encoded, behind what is there.
+
+        Raises `Refused` if it is not one whole, sound batch of records.
+        """
+        count = _count_of(encoded)
+        if queue.open is not None:
+            queue.ready.append(queue.open)
+            queue.open = None
+        set_base_offset(encoded, 0, -1)
+        now = trio.current_time()
+        batch = Batch(queue, None, now, now + self._delivery_timeout)
+        batch.encoded = encoded
+        batch.is_one_record = True
+        batch.count = count
+        batch.reserved_bytes = len(encoded)
+        self.buffered_bytes += len(encoded)
+        queue.ready.append(batch)
+        self.incomplete[batch] = None
+        self.active[queue.name] = queue
+        return batch
+
+    def settle(self, batch: Batch, error: OdradekError | None) -> None:
+        """The outcome of a batch."""
+        self.buffered_bytes -= batch.reserved_bytes
+        del self.incomplete[batch]
+        try:
+            batch.settle(error)
+        finally:
+            if error is not None:
+                self.failures.add(batch)
+            self._tell_changed()
+
+    def answered(self, batch: Batch) -> None:
+        """It is not in flight any more, which may be all that is left of one that was given up."""
+        batch.queue.answered(batch)
+        if batch.is_done:
+            self._tell_changed()
+
+    def _tell_changed(self) -> None:
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
+
+    def give_up(self, batch: Batch, error: OdradekError) -> None:
+        """Fail a batch wherever it is."""
+        batch.queue.discard(batch)
+        if not batch.queue.has_unsent:
+            self.active.pop(batch.queue.name, None)
+        self.settle(batch, error)
+
+    def drop(self, error: OdradekError) -> bool:
+        """Give up every batch that is not in flight. Return True if one of them had been sent."""
+        dropped = self.not_in_flight()
+        for batch in dropped:
+            self.give_up(batch, error.copy())
+        return any(batch.is_sequenced for batch in dropped)
+
+    def not_in_flight(self) -> list[Batch]:
+        """Return the batches without an outcome that no broker has been asked to store now."""
+        in_flight = {batch for queue in self.queues.values() for batch in queue.in_flight}
+        return [batch for batch in self.incomplete if batch not in in_flight]
+
+    async def settled(self) -> None:
+        """Wait until nothing is in flight."""
+        while any(queue.in_flight for queue in self.queues.values()):
+            await self.changed()
+
+    # What the sender waits for
+
+    def wake(self) -> None:
+        """Let the sender look at the queues."""
+        self._woken.set()
+
+    async def woken(self) -> None:
+        """Wait for `wake`."""
+        await self._woken.wait()
+        self._woken = trio.Event()
+
+    @property
+    def is_flushing(self) -> bool:
+        return self._flushes > 0
+
+    @contextmanager
+    def flushing(self) -> Iterator[None]:
+        """Let open batches be sent at once, without waiting for more records, in the block."""
+        self._flushes += 1
+        self.wake()
+        try:
+            yield
+        finally:
+            self._flushes -= 1
+
+    async def changed(self) -> None:
+        """Until some batch has its outcome, or one that was given up is answered after all."""
+        if self._changed is None:
+            self._changed = trio.Event()
+        await self._changed.wait()
+
+
+def _count_of(encoded: bytearray) -> int:
+    """How many records an encoded batch has."""
+    try:
+        header = read_header(encoded)
+    except ProtocolError as error:
+        raise Refused(f"send_batch takes one encoded record batch: {error}") from None
+    if header.magic != MAGIC or header.size_bytes != len(encoded):
+        raise Refused(
+            f"send_batch takes one whole record batch of format 2: this one says magic "
+            f"{header.magic} and {header.size_bytes} bytes, and has {len(encoded)}"
+        )
+    if not crc_is_good(encoded, header):
+        raise Refused("send_batch: the batch's CRC does not match, so it has been damaged")
+    if header.is_control or header.record_count < 1 or len(encoded) <= HEADER_BYTES:
+        raise Refused("send_batch takes a batch of at least one record, not a control batch")
+    if header.last_offset_delta != header.record_count - 1:
+        raise Refused("send_batch: the batch's offsets do not count its records from 0")
+    return header.record_count

@@ -1,0 +1,306 @@
+"""Records on their way: batches per partition, in order, until each is acknowledged or has failed.
+
+A batch goes through its partition's queue once:
+
+    open (takes records) -> ready (full) -> in flight -> done
+                                   ^            |
+                                   '-- again <--'   the attempt failed and is worth repeating
+
+Order and sequences. A batch gets its sequence when it is first sent and keeps it when it is sent
+again, so that the broker recognises one it already has. While a batch waits in `again`, nothing
+newer of that partition is sent, and one is sent again only when nothing else is in flight: so
+records stay in order. A broker says OUT_OF_ORDER_SEQUENCE_NUMBER to whatever comes behind a batch
+that it has not got. For a batch with others before it that means "later". For the first one it
+means that an earlier one is lost for good (it timed out, or was refused), and it is proof that
+this one was not stored either: so it and all behind it may get new sequences under a new epoch,
+and no record is written twice (`restart`).
+
+A partition that has never seen a producer takes any sequence of it for the first one. If its
+leader refused the first batch, because it was not ready to lead, and then took the second, their
+order would be lost. So the first batch goes alone until it is acknowledged (`known_as`).
+
+A partition takes a new producer id or epoch only when nothing of the old one is under way.
+
+No buffer is used twice: a batch's bytes are its own from the first record until nothing refers to
+them any more (a pool of buffers once sent records to topics they were not meant for,
+CVE-2026-35554), and new sequences are written into a copy.
+"""
+
+from collections import deque
+from typing import Final, NamedTuple
+
+import trio
+
+from odradek.client.config import MAX_IN_FLIGHT
+from odradek.client.errors import OdradekError
+from odradek.client.producing.outcomes import call_back
+from odradek.client.types import OnDelivery, RecordMetadata, TopicPartition
+from odradek.protocol.batch import Codec, add_sequence, set_producer
+from odradek.protocol.record import BatchBuilder
+
+
+class ProducerIdentity(NamedTuple):
+    producer_id: int
+    epoch: int
+
+
+NO_PRODUCER: Final = ProducerIdentity(-1, -1)
+
+
+class Batch:
+    """Records of one partition that are sent together."""
+
+    __slots__ = (
+        "_callbacks",
+        "_done",
+        "_read",
+        "base_offset",
+        "base_sequence",
+        "builder",
+        "count",
+        "deadline",
+        "encoded",
+        "error",
+        "is_done",
+        "is_one_record",
+        "is_sequenced",
+        "log_append_time_ms",
+        "opened_at",
+        "order",
+        "queue",
+        "reserved_bytes",
+    )
+
+    def __init__(
+        self,
+        queue: "PartitionQueue",
+        builder: BatchBuilder | None,
+        opened_at: float,
+        deadline: float,
+    ) -> None:
+        self.queue = queue
+        self.builder = builder
+        self.encoded: bytearray | None = None
+        self.opened_at = opened_at
+        self.deadline = deadline
+        self.count = 0
+        self.reserved_bytes = 0
+        self.order = -1
+        self.base_sequence = -1
+        self.is_sequenced = False
+        self.base_offset = -1
+        self.log_append_time_ms = -1
+        self.error: OdradekError | None = None
+        self.is_done = False
+        self.is_one_record = False
+        """The batch was given to the producer as a whole, and has one delivery."""
+        self._done: trio.Event | None = None
+        self._callbacks: list[tuple[int, int, OnDelivery]] | None = None
+        self._read: set[int] = set()
+        """Indexes of the records whose outcome a program has read, or waits for."""
+
+    def __repr__(self) -> str:
+        return f"<{self.count} records for {self.queue.name}, sequence {self.base_sequence}>"
+
+    def call_back(self, index: int, timestamp_ms: int, on_delivery: OnDelivery) -> None:
+        if self._callbacks is None:
+            self._callbacks = []
+        self._callbacks.append((index, timestamp_ms, on_delivery))
+
+    @property
+    def unread(self) -> int:
+        """The number of records whose outcome no program has read."""
+        return (1 if self.is_one_record else self.count) - len(self._read)
+
+    def mark_read(self, index: int) -> None:
+        self._read.add(index)
+
+    def mark_unread(self, index: int) -> None:
+        self._read.discard(index)
+
+    async def wait(self) -> None:
+        if not self.is_done:
+            if self._done is None:
+                self._done = trio.Event()
+            await self._done.wait()
+
+    def metadata(self, index: int, timestamp_ms: int) -> RecordMetadata:
+        offset = self.base_offset + index if self.base_offset >= 0 else -1
+        if self.log_append_time_ms >= 0:
+            timestamp_ms = self.log_append_time_ms
+        topic, partition = self.queue.name
+        return RecordMetadata(topic, partition, offset, timestamp_ms)
+
+    def settle(self, error: OdradekError | None) -> None:
+        """Tell everybody how it went, once."""
+        assert not self.is_done, self
+        self.error = error
+        self.is_done = True
+        self.builder = self.encoded = None  # what is not sent any more takes no memory
+        if self._done is not None:
+            self._done.set()
+        callbacks, self._callbacks = self._callbacks, None
+        escaped: BaseException | None = None
+        for index, timestamp_ms, on_delivery in callbacks or ():
+            self._read.add(index)
+            metadata = None if error else self.metadata(index, timestamp_ms)
+            try:
+                call_back(on_delivery, metadata, error)
+            except BaseException as interrupt:  # Ctrl-C; the other records' turn comes first
+                escaped = escaped or interrupt
+        if escaped is not None:
+            raise escaped
+
+    def seal(
+        self, identity: ProducerIdentity, base_sequence: int, codec: Codec, is_transactional: bool
+    ) -> None:
+        """Encode it, or give it new sequences in a copy of what was sent before."""
+        self.base_sequence = base_sequence
+        self.is_sequenced = identity.producer_id >= 0
+        if self.builder is not None:
+            self.encoded = self.builder.build(
+                producer_id=identity.producer_id,
+                producer_epoch=identity.epoch,
+                base_sequence=base_sequence,
+                codec=codec,
+                is_transactional=is_transactional,
+            )
+            self.builder = None
+            return
+        assert self.encoded is not None, self
+        self.encoded = bytearray(self.encoded)
+        set_producer(
+            self.encoded,
+            identity.producer_id,
+            identity.epoch,
+            base_sequence,
+            is_transactional=is_transactional,
+        )
+
+
+class PartitionQueue:
+    """One partition's batches. It decides what may be sent next, and knows no clock or network."""
+
+    __slots__ = (
+        "_next_order",
+        "again",
+        "attempts",
+        "identity",
+        "in_flight",
+        "is_restarting",
+        "known_as",
+        "name",
+        "next_sequence",
+        "not_before",
+        "open",
+        "ready",
+    )
+
+    def __init__(self, name: TopicPartition) -> None:
+        self.name = name
+        self.open: Batch | None = None
+        self.ready: deque[Batch] = deque()
+        self.in_flight: list[Batch] = []
+        self.again: list[Batch] = []
+        self.identity = NO_PRODUCER
+        self.next_sequence = 0
+        self.is_restarting = False
+        self.known_as = NO_PRODUCER.producer_id
+        self.not_before = float("-inf")
+        self.attempts = 0
+        self._next_order = 0
+
+    @property
+    def has_unsent(self) -> bool:
+        return self.open is not None or bool(self.ready) or bool(self.again)
+
+    def is_first(self, batch: Batch) -> bool:
+        """Return True if every batch that was sent before this one has its answer."""
+        return all(other.order >= batch.order for other in (*self.in_flight, *self.again))
+
+    def take(
+        self,
+        identity: ProducerIdentity,
+        codec: Codec,
+        *,
+        is_transactional: bool,
+        takes_open: bool,
+    ) -> Batch | None:
+        """The next batch to send, sealed and in flight from now on; None if there is none yet.
+
+        `takes_open`: whether an open batch has waited for more records for long enough.
+        """
+        if self.again:
+            return self._take_again(identity, codec, is_transactional)
+        if self.in_flight and not self._may_send_more():
+            return None
+        if identity != self.identity:
+            if self.in_flight:
+                return None
+            self.identity = identity
+            self.next_sequence = 0
+        if self.ready:
+            batch = self.ready.popleft()
+        elif self.open is not None and takes_open:
+            batch, self.open = self.open, None
+        else:
+            return None
+        self.is_restarting = False
+        batch.order = self._next_order
+        self._next_order += 1
+        self._seal(batch, codec, is_transactional)
+        self.in_flight.append(batch)
+        return batch
+
+    def _may_send_more(self) -> bool:
+        is_known = self.known_as == self.identity.producer_id
+        return is_known and len(self.in_flight) < MAX_IN_FLIGHT
+
+    def _seal(self, batch: Batch, codec: Codec, is_transactional: bool) -> None:
+        sequence = self.next_sequence if self.identity.producer_id >= 0 else -1
+        batch.seal(self.identity, sequence, codec, is_transactional)
+        self.next_sequence = add_sequence(self.next_sequence, batch.count)
+
+    def _take_again(
+        self, identity: ProducerIdentity, codec: Codec, is_transactional: bool
+    ) -> Batch | None:
+        if self.in_flight:
+            return None
+        if self.is_restarting:
+            if identity == self.identity:
+                return None  # the new epoch is not there yet
+            self.is_restarting = False
+            self.identity = identity
+            self.next_sequence = 0
+            for batch in self.again:
+                self._seal(batch, codec, is_transactional)
+        batch = self.again.pop(0)
+        self.in_flight.append(batch)
+        return batch
+
+    def answered(self, batch: Batch) -> None:
+        """It is not in flight any more."""
+        self.in_flight.remove(batch)
+
+    def acknowledged(self) -> None:
+        """A batch is stored: from now on the partition knows this producer id."""
+        self.attempts = 0
+        self.known_as = self.identity.producer_id
+
+    def put_back(self, batch: Batch) -> None:
+        """Send it again, before everything that was sent after it."""
+        self.again.append(batch)
+        self.again.sort(key=lambda one: one.order)
+
+    def restart(self) -> None:
+        """Wait for a new identity and number what is unanswered anew."""
+        self.is_restarting = True
+
+    def discard(self, batch: Batch) -> None:
+        """Forget a batch that was given up; one in flight stays until it is answered."""
+        if batch is self.open:
+            self.open = None
+        elif batch in self.again:
+            self.again.remove(batch)
+        elif batch in self.ready:
+            self.ready.remove(batch)

@@ -1,0 +1,97 @@
+"""What becomes of records: batches with one outcome each, and who has been told of a failure.
+
+Every record that was given to `send` has one outcome: it is stored, or it is lost with an error.
+`on_delivery` is called with it exactly once.
+
+An error counts as *read* for a record when `on_delivery` was called with it, or when a program
+waits for the record's `Delivery` or asks it for its result. Waiting is enough: a `flush` in another
+task or thread that ends at the same moment must not raise what the waiting program gets anyway.
+What nobody has read, the next `flush` or `close` raises, once (`Failures`).
+"""
+
+from typing import Final, Protocol
+
+from odradek.client.errors import Closed, OdradekError, Refused
+from odradek.client.journal import LOG
+from odradek.client.types import OnDelivery, RecordMetadata
+
+FAILURES_KEPT: Final = 1_000
+"""Failed batches of which it is kept who has read what; older ones count as not read."""
+
+
+class Unread(Protocol):
+    """One or several records that were lost."""
+
+    error: OdradekError | None
+
+    @property
+    def unread(self) -> int: ...
+
+
+class Failures:
+    """Lost records whose error no program has read, the oldest first."""
+
+    def __init__(self) -> None:
+        self._lost: dict[Unread, None] = {}
+        self._forgotten: OdradekError | None = None
+        self._forgotten_count = 0
+
+    def add(self, lost: Unread) -> None:
+        if not lost.unread:
+            return
+        self._lost[lost] = None
+        if len(self._lost) > FAILURES_KEPT:
+            self._fold()
+
+    def _fold(self) -> None:
+        """Forget what has been read, and the older half if all that does not help."""
+        unread = [one for one in list(self._lost) if one.unread]
+        for one in unread[: -FAILURES_KEPT // 2]:
+            self._forgotten = self._forgotten or one.error
+            self._forgotten_count += one.unread
+        self._lost = dict.fromkeys(unread[-FAILURES_KEPT // 2 :])
+
+    @property
+    def unread(self) -> int:
+        """The number of lost records whose error no program has read."""
+        return self._forgotten_count + sum(one.unread for one in list(self._lost))
+
+    def take(self) -> OdradekError | None:
+        """Return the first error that no program has read. Then all of them count as read."""
+        count = self.unread
+        first = self._forgotten or next(
+            (one.error for one in list(self._lost) if one.unread and one.error is not None), None
+        )
+        self._lost, self._forgotten, self._forgotten_count = {}, None, 0
+        if first is None:
+            return None
+        error = first.copy()
+        if count > 1:
+            error.add_note(f"{count} records were lost that nobody has asked about.")
+        return error
+
+
+def call_back(
+    on_delivery: OnDelivery, metadata: RecordMetadata | None, error: OdradekError | None
+) -> None:
+    """Call a program's callback, and log what it raises. Only Ctrl-C is raised again."""
+    try:
+        on_delivery(metadata, error)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        # The caller is a task of the client that other records need. Test frameworks raise
+        # exceptions that are no `Exception` (`pytest.fail`), as does `sys.exit`.
+        LOG.exception("the callback of a delivery failed")
+
+
+def known_error(error: BaseException) -> OdradekError:
+    """The error that a record's delivery gets when `error` kept it from being sent."""
+    if isinstance(error, OdradekError):
+        return error
+    if isinstance(error, Exception):
+        known: OdradekError = Refused(f"{type(error).__name__}: {error}")
+    else:
+        known = Closed("the call was interrupted before the record was taken: it is not sent")
+    known.__cause__ = error
+    return known

@@ -1,0 +1,341 @@
+"""Requests to the coordinators of transactions and groups, each repeated until it is answered.
+
+`transactional_session.py` decides when. Here are the requests, in the version that the generation
+of the protocol wants, the retries, and the meaning of the answers: a `Retriable` is retried here, a
+`Refusal` is raised with its code.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final, TypeVar
+
+from odradek.client.cluster.cluster import COORDINATOR_MOVED, GROUP, TRANSACTION, Cluster
+from odradek.client.cluster.connection import TRANSACTION_FEATURE, Connection
+from odradek.client.config import ProducerConfig
+from odradek.client.errors import (
+    Disconnected,
+    Fenced,
+    OdradekError,
+    Refused,
+    Retriable,
+    TimedOut,
+    code_of,
+    transactional_error_for,
+)
+from odradek.client.producing.batches import NO_PRODUCER, ProducerIdentity
+from odradek.client.producing.prepared import PreparedTransaction
+from odradek.client.producing.session import PRODUCE_WITH_NAMES
+from odradek.client.types import (
+    GroupMetadata,
+    OffsetAndMetadata,
+    TopicPartition,
+    by_topic,
+    numbers_by_topic,
+)
+from odradek.protocol.apis.produce import PRODUCE
+from odradek.protocol.apis.transactions import (
+    DESCRIBE_TRANSACTIONS,
+    DescribeTransactionsRequest,
+)
+from odradek.protocol.apis.txn import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    INIT_PRODUCER_ID,
+    INIT_PRODUCER_ID_2PC,
+    TXN_OFFSET_COMMIT,
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from odradek.protocol.errors import RETRIABLE, ErrorCode
+from odradek.protocol.text import printable
+
+T = TypeVar("T")
+
+TV1_PRODUCE: Final = 11
+TV1_ADD_PARTITIONS: Final = 3
+TV1_TXN_OFFSET_COMMIT: Final = 4
+TV1_END_TXN: Final = 4
+TV2_PRODUCE: Final = 12
+TV2_TXN_OFFSET_COMMIT: Final = 5
+TV2_END_TXN: Final = 5
+TWO_PHASES: Final = 6
+"""The InitProducerId version that knows of two-phase commit (KIP-939)."""
+EXPECTS_EPOCH: Final = 3
+"""The InitProducerId version that may say which id and epoch it has (KIP-360)."""
+
+
+class Refusal(Exception):
+    """A coordinator's refusal that is not retriable."""
+
+    def __init__(self, code: ErrorCode, error: OdradekError) -> None:
+        super().__init__(str(error))
+        self.code = code
+        self.error = error
+
+
+class TransactionRequests:
+    """The requests of one transactional producer."""
+
+    def __init__(
+        self, cluster: Cluster, config: ProducerConfig, check_not_ended: Callable[[], None]
+    ) -> None:
+        """`check_not_ended` raises when nothing more may be added to the transaction: it is asked
+        before each attempt."""
+        assert config.transactional_id is not None
+        self.transactional_id = config.transactional_id
+        self.transaction_version = 1
+        """What the broker has decided for; known after `init_producer_id`."""
+        self._cluster = cluster
+        self._check_not_ended = check_not_ended
+        self._timeout_ms = config.transaction_timeout_ms
+        self._two_phase_commit = config.two_phase_commit
+
+    @property
+    def produce_at_most(self) -> int:
+        return TV1_PRODUCE if self.transaction_version < 2 else PRODUCE_WITH_NAMES
+
+    async def init_producer_id(self, expected: ProducerIdentity) -> ProducerIdentity:
+        """Take the id (NO_PRODUCER), or raise one's own epoch. Raises `Refusal`, `TimedOut`."""
+        answer = await self._init_producer_id(expected, keep_prepared=False)
+        return ProducerIdentity(answer.producer_id, answer.producer_epoch)
+
+    async def claim_producer_id(self) -> tuple[ProducerIdentity, PreparedTransaction | None]:
+        """Take the id, and leave open what is: which transaction that is. Raises `Refusal`,
+        `Refused`, `TimedOut`."""
+        answer = await self._init_producer_id(NO_PRODUCER, keep_prepared=True)
+        identity = ProducerIdentity(answer.producer_id, answer.producer_epoch)
+        if answer.ongoing_txn_producer_id < 0:
+            return identity, None
+        found = PreparedTransaction(
+            answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch
+        )
+        return identity, found
+
+    async def _init_producer_id(
+        self, expected: ProducerIdentity, *, keep_prepared: bool
+    ) -> InitProducerIdResponse:
+        doing = f"starting transactional id {self.transactional_id!r}"
+        request = InitProducerIdRequest(
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=self._timeout_ms,
+            producer_id=expected.producer_id,
+            producer_epoch=expected.epoch,
+            enable2_pc=self._two_phase_commit,
+            keep_prepared_txn=keep_prepared,
+        )
+        needs_two_phases = self._two_phase_commit or keep_prepared
+        api = INIT_PRODUCER_ID_2PC if needs_two_phases else INIT_PRODUCER_ID
+
+        async def attempt() -> InitProducerIdResponse:
+            connection = await self._coordinator()
+            version = connection.version_of(api)
+            if needs_two_phases and version < TWO_PHASES:
+                raise Refused(
+                    f"{doing}: the broker does not serve two-phase commit; set its "
+                    f"transaction.two.phase.commit.enable, or leave out two_phase_commit and "
+                    f"keep_prepared",
+                    code=ErrorCode.UNSUPPORTED_VERSION,
+                )
+            if expected is not NO_PRODUCER and version < EXPECTS_EPOCH:
+                code = ErrorCode.INVALID_PRODUCER_EPOCH
+                raise Refusal(code, transactional_error_for(code, doing))
+            self._choose_version(connection)
+            answer = await connection.request(api, version, request)
+            self._check(answer.error_code, doing)
+            return answer
+
+        return await self._repeat(doing, attempt)
+
+    def _choose_version(self, connection: Connection) -> None:
+        """TV2 where the cluster has decided for it and the versions are there."""
+        has_feature = connection.features.get(TRANSACTION_FEATURE, 0) >= 2
+        served = connection.versions
+        has_versions = all(
+            api.key in served and served[api.key].max_version >= version
+            for api, version in (
+                (PRODUCE, TV2_PRODUCE),
+                (TXN_OFFSET_COMMIT, TV2_TXN_OFFSET_COMMIT),
+                (END_TXN, TV2_END_TXN),
+            )
+        )
+        self.transaction_version = 2 if has_feature and has_versions else 1
+
+    async def add_partitions(
+        self, producer: ProducerIdentity, wanted: Iterable[TopicPartition]
+    ) -> None:
+        """AddPartitionsToTxn, as TV1 needs it. Raises `Refusal`, `TimedOut`."""
+        numbers = numbers_by_topic(wanted)
+        doing = f"adding partitions of {', '.join(numbers)} to the transaction"
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=producer.producer_id,
+            v3_and_below_producer_epoch=producer.epoch,
+            v3_and_below_topics=tuple(
+                AddPartitionsToTxnTopic(name=topic, partitions=tuple(partitions))
+                for topic, partitions in numbers.items()
+            ),
+        )
+
+        async def attempt() -> None:
+            connection = await self._coordinator()
+            self._check_not_ended()
+            version = connection.version_of(ADD_PARTITIONS_TO_TXN, TV1_ADD_PARTITIONS)
+            answer = await connection.request(ADD_PARTITIONS_TO_TXN, version, request)
+            for topic in answer.results_by_topic_v3_and_below:
+                for one in topic.results_by_partition:
+                    if one.partition_error_code != ErrorCode.OPERATION_NOT_ATTEMPTED:
+                        self._check(one.partition_error_code, doing)
+
+        await self._repeat(doing, attempt)
+
+    async def add_group(self, producer: ProducerIdentity, group_id: str) -> None:
+        """AddOffsetsToTxn, as TV1 needs it. Raises `Refusal`, `TimedOut`."""
+        doing = f"adding offsets of the group {group_id!r} to the transaction"
+        request = AddOffsetsToTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            group_id=group_id,
+        )
+
+        async def attempt() -> None:
+            connection = await self._coordinator()
+            self._check_not_ended()
+            version = connection.version_of(ADD_OFFSETS_TO_TXN)
+            answer = await connection.request(ADD_OFFSETS_TO_TXN, version, request)
+            self._check(answer.error_code, doing)
+
+        await self._repeat(doing, attempt)
+
+    async def commit_offsets(
+        self,
+        producer: ProducerIdentity,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        group: GroupMetadata,
+    ) -> None:
+        """TxnOffsetCommit. Raises `Refusal`, `TimedOut`."""
+        doing = f"storing offsets of the group {group.group_id!r} with the transaction"
+        request = TxnOffsetCommitRequest(
+            transactional_id=self.transactional_id,
+            group_id=group.group_id,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            generation_id=group.generation_id,
+            member_id=group.member_id,
+            group_instance_id=group.group_instance_id,
+            topics=tuple(
+                TxnOffsetCommitRequestTopic(
+                    name=topic,
+                    partitions=tuple(
+                        TxnOffsetCommitRequestPartition(
+                            partition_index=number,
+                            committed_offset=stored.offset,
+                            committed_leader_epoch=stored.leader_epoch,
+                            committed_metadata=stored.metadata,
+                        )
+                        for number, stored in partitions
+                    ),
+                )
+                for topic, partitions in by_topic(offsets).items()
+            ),
+        )
+        at_most = TV1_TXN_OFFSET_COMMIT if self.transaction_version < 2 else TV2_TXN_OFFSET_COMMIT
+
+        async def attempt() -> None:
+            self._check_not_ended()
+            answer = await self._cluster.ask_coordinator(
+                GROUP, group.group_id, TXN_OFFSET_COMMIT, request, at_most=at_most
+            )
+            for topic in answer.topics:
+                for one in topic.partitions:
+                    if one.error_code in COORDINATOR_MOVED:
+                        self._cluster.forget_coordinator(GROUP, group.group_id)
+                    self._check(one.error_code, doing)
+
+        await self._cluster.retrying(doing, attempt)
+
+    async def end_txn(self, producer: ProducerIdentity, *, committed: bool) -> ProducerIdentity:
+        """EndTxn; the identity to go on with. Raises `Refusal`, `TimedOut`."""
+        word = "committing" if committed else "aborting"
+        doing = f"{word} the transaction of {self.transactional_id!r}"
+        at_most = TV1_END_TXN if self.transaction_version < 2 else TV2_END_TXN
+        request = EndTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            committed=committed,
+        )
+
+        async def attempt() -> ProducerIdentity:
+            connection = await self._coordinator()
+            version = connection.version_of(END_TXN, at_most)
+            answer = await connection.request(END_TXN, version, request)
+            self._check(answer.error_code, doing)
+            if answer.producer_id < 0:
+                return producer
+            return ProducerIdentity(answer.producer_id, answer.producer_epoch)
+
+        return await self._repeat(doing, attempt)
+
+    async def taken_over(self, timeout_ms: int) -> Fenced:
+        """Return the error for a producer that its coordinator has fenced, with who did it.
+
+        Only Odradek says who did. A question about what is over must not fail, so an error of it is
+        as good as no answer.
+        """
+        try:
+            why = await self._why_fenced()
+        except OdradekError:
+            why = None
+        if why is None:
+            why = (
+                "there is a newer producer with the same transactionalId which fences the current "
+                "one: another producer, or an administrator, has taken over "
+                f"{self.transactional_id!r}"
+            )
+            if self.transaction_version < 2:  # the codes do not tell the two apart
+                why += f", or a transaction was open for longer than {timeout_ms} ms"
+        return Fenced(f"{why}; this one must stop", code=ErrorCode.PRODUCER_FENCED)
+
+    async def _why_fenced(self) -> str | None:
+        request = DescribeTransactionsRequest(transactional_ids=(self.transactional_id,))
+        connection = await self._coordinator()
+        version = connection.version_of(DESCRIBE_TRANSACTIONS)
+        answer = await connection.request(DESCRIBE_TRANSACTIONS, version, request)
+        found = [one.explanation for one in answer.transaction_states if one.explanation]
+        return printable(found[0].rstrip(".")) if found else None
+
+    async def _coordinator(self) -> Connection:
+        node_id = await self._cluster.coordinator(TRANSACTION, self.transactional_id)
+        return await self._cluster.connection(node_id, "coordinator")
+
+    def _check(self, number: int, doing: str) -> None:
+        """Raise `Retriable` or `Refusal` for a coordinator's code."""
+        if number == ErrorCode.NONE:
+            return
+        code = code_of(number)
+        error = transactional_error_for(code, doing)
+        if code in COORDINATOR_MOVED:
+            self._cluster.forget_coordinator(TRANSACTION, self.transactional_id)
+        if code in RETRIABLE:
+            raise Retriable(str(error), code=code)
+        raise Refusal(code, error)
+
+    async def _repeat(self, doing: str, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Retry; after a lost connection the coordinator is looked for again."""
+
+        async def guarded() -> T:
+            try:
+                return await attempt()
+            except (Disconnected, TimedOut):
+                self._cluster.forget_coordinator(TRANSACTION, self.transactional_id)
+                raise
+
+        return await self._cluster.retrying(doing, guarded)

@@ -1,0 +1,362 @@
+"""Batches to brokers and answers to batches.
+
+`pump` does the work and never waits: it takes what may be sent from the accumulator, groups it by
+leader and posts it. It is called when records came, when an answer came (in the connection's
+reading task, so the next request leaves at once), and when a timer ends. If a leader or a
+connection is missing, it starts a background task that gets it, and goes on with the rest.
+
+Retries and back-off are here. Order and sequences are in `batches.py`. Identity, and what an
+error means for a batch, are in the producer's session (`session.py`).
+"""
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
+
+import trio
+
+from odradek.client.cluster.backoff import Backoff
+from odradek.client.cluster.cluster import Cluster
+from odradek.client.cluster.connection import Connection
+from odradek.client.cluster.metadata import LEADER_MOVED
+from odradek.client.config import CODECS, MAX_IN_FLIGHT, ProducerConfig
+from odradek.client.errors import (
+    OdradekError,
+    Refused,
+    Retriable,
+    TimedOut,
+    code_of,
+    error_for,
+    transactional_error_for,
+)
+from odradek.client.producing.accumulator import Accumulator
+from odradek.client.producing.batches import Batch, PartitionQueue
+from odradek.client.producing.session import ProducerSession
+from odradek.client.types import TopicPartition
+from odradek.protocol.apis.produce import (
+    PRODUCE,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from odradek.protocol.errors import ErrorCode
+
+PURPOSE: Final = "produce"
+NEVER: Final = float("inf")
+
+
+class Sender:
+    """Sends what the accumulator holds, until its cluster is closed."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ProducerConfig,
+        accumulator: Accumulator,
+        session: ProducerSession,
+    ) -> None:
+        self._session = session
+        self._is_transactional = config.transactional_id is not None
+        self._cluster = cluster
+        self._config = config
+        self._accumulator = accumulator
+        self._codec = CODECS[config.compression]
+        self._linger = config.linger_ms / 1000
+        self._is_pumping = False
+        self._pump_again = False
+        self._next_wake = NEVER
+        self._armed = NEVER
+        self._running: set[object] = set()
+        self._backoffs: dict[object, Backoff] = {}
+        """Pauses of background tasks that have failed, by their keys, until they succeed."""
+
+    async def run(self) -> None:
+        """Serve timers and what was appended."""
+        while True:
+            self._armed = self._next_wake
+            with trio.move_on_at(self._armed):
+                await self._accumulator.woken()
+            self._expire(trio.current_time())
+            if self._accumulator.active and self._cluster.is_stale:
+                self._once("age", self._refresh_old)
+            self.pump()
+
+    # Sending
+
+    def pump(self) -> None:
+        """Send everything that may go now."""
+        if self._is_pumping:
+            self._pump_again = True
+            return
+        self._is_pumping = True
+        try:
+            self._pump_again = True
+            while self._pump_again:
+                self._pump_again = False
+                self._pump_once(trio.current_time())
+        finally:
+            self._is_pumping = False
+        if self._next_wake < self._armed:
+            self._accumulator.wake()
+
+    def _pump_once(self, now: float) -> None:
+        self._next_wake = NEVER
+        active = self._accumulator.active
+        if not self._accumulator.incomplete:
+            return
+        self._wake_at(next(iter(self._accumulator.incomplete)).deadline)
+        if not active or not self._session.may_send():
+            return
+        by_connection: dict[Connection, list[Batch]] = {}
+        for name, queue in list(active.items()):
+            connection = self._way(name, queue, now)
+            if connection is None:
+                continue
+            batch = self._take(queue, now)
+            if batch is not None:
+                by_connection.setdefault(connection, []).append(batch)
+            if not queue.has_unsent:
+                del active[name]
+        for connection, batches in by_connection.items():
+            self._post(connection, batches)
+            # There may be more, and room for another request.
+            self._pump_again = True
+
+    def _wake_at(self, when: float) -> None:
+        self._next_wake = min(self._next_wake, when)
+
+    def _way(self, name: TopicPartition, queue: PartitionQueue, now: float) -> Connection | None:
+        """The connection for a partition if it may send now; otherwise see to what is missing."""
+        if queue.not_before > now:
+            self._wake_at(queue.not_before)
+            return None
+        leader = self._cluster.metadata.leader(*name)
+        if leader is None:
+            self._once("metadata", self._refresh)
+            return None
+        connection = self._cluster.open_connection(leader.node_id, PURPOSE)
+        if connection is None:
+            node_id = leader.node_id
+            self._once(node_id, lambda: self._connect(node_id))
+            return None
+        if connection.in_flight >= MAX_IN_FLIGHT:
+            return None
+        return connection if self._session.admit(name) else None
+
+    def _take(self, queue: PartitionQueue, now: float) -> Batch | None:
+        linger = 0.0 if self._accumulator.is_flushing else self._linger
+        due = queue.open.opened_at + linger if queue.open is not None else NEVER
+        batch = queue.take(
+            self._session.identity,
+            self._codec,
+            is_transactional=self._is_transactional,
+            takes_open=due <= now,
+        )
+        # What is due and was not taken waits for an answer, which pumps.
+        if batch is None and due > now:
+            self._wake_at(due)
+        return batch
+
+    def _post(self, connection: Connection, batches: list[Batch]) -> None:
+        """Requests of at most `request_bytes` each, as long as the connection takes more."""
+        rest = batches
+        while rest:
+            size_bytes = 0
+            count = 0
+            for batch in rest:
+                size_bytes += len(batch.encoded or b"")
+                if count and size_bytes > self._config.request_bytes:
+                    break
+                count += 1
+            self._post_one(connection, rest[:count])
+            rest = rest[count:]
+
+    def _post_one(self, connection: Connection, batches: list[Batch]) -> None:
+        def answered(response: ProduceResponse | None, error: OdradekError | None) -> None:
+            self._answered(batches, response, error)
+            self.pump()
+
+        topics: dict[str, list[PartitionProduceData]] = {}
+        for batch in batches:
+            topic, partition = batch.queue.name
+            data = PartitionProduceData(index=partition, records=batch.encoded)
+            topics.setdefault(topic, []).append(data)
+        request = ProduceRequest(
+            transactional_id=self._config.transactional_id,
+            acks=self._config.acks_number,
+            timeout_ms=self._config.request_timeout_ms,
+            topic_data=tuple(
+                TopicProduceData(name=name, partition_data=tuple(data))
+                for name, data in topics.items()
+            ),
+        )
+        try:
+            version = connection.version_of(PRODUCE, self._session.produce_at_most)
+            connection.post(PRODUCE, version, request, answered, is_answered=self._config.acks != 0)
+        except OdradekError as error:
+            self._answered(batches, None, error)
+
+    # Answers
+
+    def _answered(
+        self, batches: list[Batch], response: ProduceResponse | None, error: OdradekError | None
+    ) -> None:
+        results: dict[tuple[str, int], PartitionProduceResponse] = {}
+        for topic in response.responses if response is not None else ():
+            for one in topic.partition_responses:
+                results[topic.name, one.index] = one
+        for batch in batches:
+            queue = batch.queue
+            self._accumulator.answered(batch)
+            if error is not None:
+                self._unanswered(batch, error)
+            elif self._config.acks == 0:
+                self._stored(batch, -1, -1)
+            elif (result := results.get(queue.name)) is None:
+                self._unanswered(batch, Retriable(f"no answer about {queue.name}"))
+            elif result.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                self._stored(batch, result.base_offset, result.log_append_time_ms)
+            else:
+                self._refused(batch, code_of(result.error_code), result.error_message)
+            if queue.has_unsent:
+                self._accumulator.active[queue.name] = queue
+
+    def _stored(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
+        batch.queue.acknowledged()
+        if not batch.is_done:
+            batch.base_offset = base_offset
+            batch.log_append_time_ms = log_append_time_ms
+            self._accumulator.settle(batch, None)
+
+    def _unanswered(self, batch: Batch, error: OdradekError) -> None:
+        """Handle a lost connection, or an answer that leaves the batch out."""
+        if isinstance(error, Retriable):
+            self._cluster.metadata.forget_age()
+        self._attempt_failed(batch, error)
+
+    def _refused(self, batch: Batch, code: ErrorCode, said: str | None) -> None:
+        if code in LEADER_MOVED:
+            self._cluster.metadata.forget_age()
+            self._once("metadata", self._refresh)
+        make = transactional_error_for if self._is_transactional else error_for
+        self._attempt_failed(batch, make(code, f"writing to {batch.queue.name}", said))
+
+    def _attempt_failed(self, batch: Batch, error: OdradekError) -> None:
+        """Send the batch again, or give it up, as the session decides."""
+        final = self._session.refused(batch, error)
+        if final is None:
+            self._try_again(batch, error)
+        else:
+            self._give_up(batch, final)
+
+    def _try_again(self, batch: Batch, error: OdradekError) -> None:
+        if batch.is_done:
+            return
+        queue = batch.queue
+        now = trio.current_time()
+        if now >= batch.deadline:
+            self._give_up(batch, self._too_late(batch, error))
+        else:
+            queue.put_back(batch)
+            name = batch.queue.name
+            self._cluster.journal.retrying(f"writing to {name}", batch.opened_at, error)
+            pause = Backoff(self._config, queue.attempts).next_seconds(error.code)
+            queue.attempts += 1
+            queue.not_before = now + pause
+
+    def _too_late(self, batch: Batch, last: OdradekError | None) -> TimedOut:
+        reason = f" ({last})" if last else ""
+        sent = (
+            "it may or may not be stored" if batch.is_sequenced or batch.order >= 0 else "not sent"
+        )
+        return TimedOut(
+            f"{batch.count} records for {batch.queue.name} were not acknowledged within "
+            f"{self._config.delivery_timeout_ms} ms, {sent}{reason}",
+            code=last.code if last else None,
+        )
+
+    def _give_up(self, batch: Batch, error: OdradekError) -> None:
+        if batch.is_done:
+            return
+        self._accumulator.give_up(batch, error)
+        self._session.failed(batch, error)
+
+    def _give_up_all(self, error: OdradekError) -> None:
+        for batch in self._accumulator.not_in_flight():
+            self._give_up(batch, error.copy())
+
+    def _expire(self, now: float) -> None:
+        for batch in list(self._accumulator.incomplete):
+            if batch.deadline > now:
+                break
+            self._give_up(batch, self._too_late(batch, None))
+
+    # What runs beside
+
+    def _once(self, key: object, task: Callable[[], Awaitable[None]]) -> None:
+        """Start a background task unless it runs already; pump when it is over."""
+        if key not in self._running and not self._cluster.is_closed:
+            self._running.add(key)
+            self._cluster.spawn(self._run_once, key, task)
+
+    async def _run_once(self, key: object, task: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await task()
+        finally:
+            self._running.discard(key)
+        self.pump()
+        self._accumulator.wake()
+
+    async def _refresh(self) -> None:
+        """Until every partition with something to send has a leader."""
+        backoff = Backoff(self._config)
+        while self._accumulator.active:
+            await self._refresh_quietly({name.topic for name in self._accumulator.active})
+            self._refuse_missing()
+            if all(self._cluster.metadata.leader(*name) for name in self._accumulator.active):
+                return
+            await trio.sleep(backoff.next_seconds())
+
+    async def _refresh_old(self) -> None:
+        if await self._refresh_quietly(self._cluster.metadata.topics):
+            self._backoffs.pop("age", None)
+        else:
+            await self._pause("age")
+
+    async def _pause(self, key: object) -> None:
+        """Wait before a background task that failed may run again, longer each time."""
+        await trio.sleep(self._backoffs.setdefault(key, Backoff(self._config)).next_seconds())
+
+    def _refuse_missing(self) -> None:
+        """Fail what goes to partitions that the topic does not have."""
+        for name, queue in list(self._accumulator.active.items()):
+            if (
+                name.topic in self._cluster.metadata.topics
+                and self._cluster.metadata.leader(*name) is None
+            ):
+                error = self._cluster.metadata.no_leader(name)
+                if isinstance(error, Refused):
+                    for batch in [
+                        one for one in self._accumulator.incomplete if one.queue is queue
+                    ]:
+                        self._give_up(batch, error.copy())
+
+    async def _connect(self, node_id: int) -> None:
+        try:
+            await self._cluster.connection(node_id, PURPOSE)
+            self._backoffs.pop(node_id, None)
+        except Retriable:
+            self._cluster.metadata.forget_age()
+            await self._pause(node_id)
+            await self._refresh_quietly({name.topic for name in self._accumulator.active})
+        except OdradekError as error:
+            self._give_up_all(error)
+
+    async def _refresh_quietly(self, topics: Iterable[str]) -> bool:
+        """Refresh, and return True if a broker answered."""
+        try:
+            await self._cluster.refresh(topics)
+        except OdradekError:  # also Refused: a broker may come back with other versions
+            return False
+        return True

@@ -1,0 +1,225 @@
+"""A transaction as a block: it commits on a clean exit and aborts on an exception.
+
+The user's exception is what leaves the block, whatever happens to the abort; what happened to it is
+noted on the exception. A commit that fails aborts what is left, and raises why it failed.
+"""
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Final, Protocol, Self, Unpack
+
+import trio
+
+from odradek.client.cluster.offsets import with_metadata
+from odradek.client.errors import Aborted, Fatal, OdradekError, Refused
+from odradek.client.producing.delivery import Delivery
+from odradek.client.producing.open_transaction import OpenTransaction
+from odradek.client.producing.prepared import PreparedTransaction
+from odradek.client.producing.state import State
+from odradek.client.producing.transactional_session import TransactionalSession
+from odradek.client.types import GroupMetadata, OffsetAndMetadata, RecordOptions, TopicPartition
+
+ABORT_GRACE_S: Final = 5.0
+"""How long the way out of a failed block waits for the abort; it goes on behind it."""
+CANCELLED_GRACE_S: Final = 0.5
+"""The same for a block that was cancelled, where the way out should be quick."""
+
+
+class SendsRecords(Protocol):
+    """What a transaction asks of its producer."""
+
+    async def send(
+        self, topic: str, value: bytes | None, **options: Unpack[RecordOptions]
+    ) -> Delivery: ...
+
+    async def send_batch(
+        self, topic: str, partition: int, batch: bytes | bytearray | memoryview
+    ) -> Delivery: ...
+
+    async def flush(self, timeout_ms: float | None = None) -> None: ...
+
+
+class Transaction:
+    """What `producer.transaction()` gives: use it with `async with`."""
+
+    def __init__(self, sending: SendsRecords, session: TransactionalSession) -> None:
+        self._sending = sending
+        self._session = session
+        self._transaction: OpenTransaction | None = None
+        """None until the block is entered."""
+        self._outcome = ""
+
+    def __repr__(self) -> str:
+        transaction = self._transaction
+        details = ""
+        if transaction is not None and self._is_current:
+            details = f", {len(transaction.partitions)} partitions"
+            if transaction.groups:
+                details += f", offsets of {', '.join(transaction.groups)}"
+        return f"<Transaction of {self._session.transactional_id!r}: {self.state}{details}>"
+
+    @property
+    def _is_current(self) -> bool:
+        """Return True while it is the producer's transaction and its end was not asked for."""
+        is_latest = self._transaction is self._session.transaction
+        return is_latest and not self._outcome and not self._is_completed
+
+    @property
+    def _is_prepared(self) -> bool:
+        return self._transaction is not None and self._transaction.prepared is not None
+
+    @property
+    def _is_completed(self) -> bool:
+        """Return True if `Producer.complete` has ended it."""
+        is_latest = self._transaction is self._session.transaction
+        return self._is_prepared and (not is_latest or self._session.state is State.READY)
+
+    @property
+    def state(self) -> str:
+        """In words: open, committing, committed, aborted, to be aborted, failed ..."""
+        if self._outcome:
+            return self._outcome
+        if self._transaction is None:
+            return "not begun"
+        return "completed" if self._is_completed else self._session.state.value
+
+    async def __aenter__(self) -> Self:
+        if self._transaction is not None:
+            raise Refused("a transaction is used once: ask producer.transaction() for another one")
+        self._transaction = await self._session.begin()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._outcome:
+            return
+        if self._is_prepared:
+            if exc is not None and self._session.state is State.PREPARED:
+                exc.add_note(
+                    f"The transaction of {self._session.transactional_id!r} is prepared and stays "
+                    f"open: commit, abort or complete it."
+                )
+            return
+        if exc is None:
+            await self.commit()
+        else:
+            await self._abort_because(exc)
+
+    async def send(
+        self, topic: str, value: bytes | None, **options: Unpack[RecordOptions]
+    ) -> Delivery:
+        """As `Producer.send`, within this transaction."""
+        self.check_open()
+        return await self._sending.send(topic, value, **options)
+
+    async def send_batch(
+        self, topic: str, partition: int, batch: bytes | bytearray | memoryview
+    ) -> Delivery:
+        """As `Producer.send_batch`, within this transaction."""
+        self.check_open()
+        return await self._sending.send_batch(topic, partition, batch)
+
+    async def send_offsets(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        group: str | GroupMetadata,
+    ) -> None:
+        """Store a group's offsets with the transaction: the next offset to read, per partition.
+
+        Raises `Aborted` if the group has moved on, `Fatal`, `TimedOut`.
+        """
+        self.check_open()
+        if not offsets:
+            return
+        whose = GroupMetadata(group) if isinstance(group, str) else group
+        await self._session.send_offsets(with_metadata(offsets), whose)
+
+    async def flush(self) -> None:
+        """Wait until everything sent so far is stored. Raises the first failure."""
+        self.check_open()
+        await self._sending.flush()
+
+    async def prepare(self) -> PreparedTransaction:
+        """Wait until all of it is stored, and leave how it ends to an outside coordinator.
+
+        The state that is returned tells this transaction from every other: keep it where that
+        coordinator decides. From now on nothing may be sent, and the block ends without doing
+        anything, however it is left: `commit`, `abort`, or `Producer.complete` after a restart end
+        the transaction. Give the producer `two_phase_commit=True`, or its time-out still counts.
+        Raises `Aborted`, `Fatal`, `Refused`.
+        """
+        self.check_open()
+        return await self._session.prepare()
+
+    async def commit(self) -> None:
+        """Commit now; the block then ends without doing more.
+
+        Raises `Aborted` after aborting, if it could not be committed; `Fatal`.
+        """
+        self._check_current()
+        try:
+            await self._session.end(committed=True)
+        except Fatal:
+            self._outcome = "failed"
+            raise
+        except Aborted as error:
+            self._outcome = "aborted"
+            await self._abort_because(error)
+            raise
+        except OdradekError as error:
+            # Something of it was refused for good, so it is to be aborted.
+            await self._abort_because(error)
+            self._outcome = "aborted"
+            raise
+        except BaseException:
+            # The wait was cancelled; the commit goes on behind it.
+            self._outcome = "being committed"
+            raise
+        self._outcome = "committed"
+
+    async def abort(self) -> None:
+        """Abort now; the block then ends without doing more. Raises `Fatal`, `Fenced`."""
+        self._check_current()
+        self._outcome = "aborted"
+        await self._session.end(committed=False)
+
+    async def _abort_because(self, exc: BaseException) -> None:
+        """Abort, without letting anything that happens to the abort hide `exc`."""
+        session = self._session
+        if session.state is State.FAILED:
+            cause = session.transaction.cause
+            if cause is not None and cause is not exc:
+                exc.add_note(f"The transaction was not aborted by this producer: {cause}")
+            self._outcome = "failed"
+            return
+        grace = CANCELLED_GRACE_S if isinstance(exc, trio.Cancelled) else ABORT_GRACE_S
+        self._outcome = "aborted"
+        with trio.move_on_after(grace, shield=True) as scope:
+            try:
+                await session.end(committed=False)
+            except OdradekError as error:
+                exc.add_note(f"Aborting the transaction failed as well: {error}")
+        if scope.cancelled_caught:
+            otherwise = (
+                "until then the transaction stays open"
+                if session.never_times_out
+                else "the broker aborts the transaction by itself when its time is over"
+            )
+            exc.add_note(
+                f"The abort has not been confirmed within {grace} s; it is still being tried, and "
+                f"{otherwise}."
+            )
+
+    def check_open(self) -> None:
+        """Raises unless records and offsets may be given to it now."""
+        if self._session.state is not State.OPEN or not self._is_current:
+            self._check_current()
+            self._session.check_sending()
+
+    def _check_current(self) -> None:
+        if not self._is_current:
+            raise Refused(f"the transaction is {self.state}: begin another one for more")
