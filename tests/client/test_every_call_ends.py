@@ -1,6 +1,6 @@
 """No call of the client waits for ever: every public method, against every kind of broker.
 
-`CALLS` has each method's arguments and its bound; `client/cluster/bounded.py` is the list for users.
+`CALLS` has the arguments and the bound of each method; `client/cluster/bounded.py` explains them.
 A method that is missing there fails `test_every_method_is_called_here`. A method without a bound
 fails against the first broker that keeps silent.
 """
