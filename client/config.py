@@ -81,7 +81,7 @@ def _at_least(minimum: float, **values: float) -> None:
 def _one_of(allowed: Sequence[object], **values: object) -> None:
     for name, value in values.items():
         if value not in allowed:
-            known = ", ".join(repr(one) for one in allowed)
+            known = ", ".join(map(repr, allowed))
             raise ValueError(f"{name} is one of {known}, and {value!r} was given")
 
 

@@ -156,12 +156,12 @@ class Admin(TransactionAdmin):
                 validate_only=validate_only,
             )
             answer = await self._cluster.ask(await self._controller(), CREATE_TOPICS, request)
-            for one in answer.topics:
-                if one.error_code == ErrorCode.NONE:
-                    rest.pop(one.name, None)
-            for one in answer.topics:
-                doing = f"creating the topic {shortened(one.name)!r}"
-                self._check(one.error_code, doing, one.error_message)
+            for topic in answer.topics:
+                if topic.error_code == ErrorCode.NONE:
+                    rest.pop(topic.name, None)
+            for topic in answer.topics:
+                doing = f"creating the topic {shortened(topic.name)!r}"
+                self._check(topic.error_code, doing, topic.error_message)
             _check_complete(rest, (), "creating topics")
 
         names = list(rest)
@@ -194,14 +194,16 @@ class Admin(TransactionAdmin):
                 timeout_ms=self._config.request_timeout_ms,
             )
             answer = await self._cluster.ask(await self._controller(), DELETE_TOPICS, request)
-            for one in answer.responses:
-                if one.error_code == ErrorCode.NONE and one.name is not None:
-                    rest.pop(one.name, None)
-            for one in answer.responses:
-                doing = f"deleting the topic {shortened(one.name or '')!r}"
-                if one.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    raise Refused(f"{doing}: there is no such topic", code=code_of(one.error_code))
-                self._check(one.error_code, doing, one.error_message)
+            for result in answer.responses:
+                if result.error_code == ErrorCode.NONE and result.name is not None:
+                    rest.pop(result.name, None)
+            for result in answer.responses:
+                doing = f"deleting the topic {shortened(result.name or '')!r}"
+                if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise Refused(
+                        f"{doing}: there is no such topic", code=code_of(result.error_code)
+                    )
+                self._check(result.error_code, doing, result.error_message)
             _check_complete(rest, (), "deleting topics")
 
         if names:
@@ -221,12 +223,14 @@ class Admin(TransactionAdmin):
 
         async def attempt() -> None:
             answer = await self._cluster.ask(await self._controller(), CREATE_PARTITIONS, request)
-            for one in answer.results:
-                if one.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    raise Refused(f"{doing}: there is no such topic", code=code_of(one.error_code))
-                self._check(one.error_code, doing, one.error_message)
+            for result in answer.results:
+                if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise Refused(
+                        f"{doing}: there is no such topic", code=code_of(result.error_code)
+                    )
+                self._check(result.error_code, doing, result.error_message)
 
-            _check_complete((topic,), {one.name for one in answer.results}, doing)
+            _check_complete((topic,), {result.name for result in answer.results}, doing)
 
         await self._cluster.retrying(doing, attempt)
 
@@ -292,7 +296,9 @@ class Admin(TransactionAdmin):
 
         See `Consumer.committed`.
         """
-        wanted = None if partitions is None else [TopicPartition(*one) for one in partitions]
+        wanted = (
+            None if partitions is None else [TopicPartition(*partition) for partition in partitions]
+        )
         return await fetch_committed(self._cluster, group_id, wanted, require_stable=require_stable)
 
     # Settings
@@ -306,8 +312,8 @@ class Admin(TransactionAdmin):
         """Return every setting of brokers, by node id and name."""
         found: dict[int, dict[str, ConfigEntry]] = {}
         for node_id in node_ids:
-            one = await self._describe_configs(node_id, BROKER, (str(node_id),))
-            found[node_id] = one[str(node_id)]
+            configs = await self._describe_configs(node_id, BROKER, (str(node_id),))
+            found[node_id] = configs[str(node_id)]
         return found
 
     async def _describe_configs(
@@ -324,24 +330,26 @@ class Admin(TransactionAdmin):
 
         async def attempt() -> dict[str, dict[str, ConfigEntry]]:
             answer = await self._cluster.ask(node_id, DESCRIBE_CONFIGS, request)
-            for one in answer.results:
-                doing = f"reading the settings of {shortened(one.resource_name)!r}"
-                if one.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    raise Refused(f"{doing}: there is no such topic", code=code_of(one.error_code))
-                self._check(one.error_code, doing, one.error_message)
-            there = {one.resource_name for one in answer.results}
+            for result in answer.results:
+                doing = f"reading the settings of {shortened(result.resource_name)!r}"
+                if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise Refused(
+                        f"{doing}: there is no such topic", code=code_of(result.error_code)
+                    )
+                self._check(result.error_code, doing, result.error_message)
+            there = {result.resource_name for result in answer.results}
             _check_complete(names, there, "reading settings")
             return {
-                one.resource_name: {
+                result.resource_name: {
                     entry.name: ConfigEntry(
                         entry.value,
                         entry.config_source == DEFAULT_CONFIG,
                         entry.read_only,
                         entry.is_sensitive,
                     )
-                    for entry in one.configs
+                    for entry in result.configs
                 }
-                for one in answer.results
+                for result in answer.results
             }
 
         if not names:
@@ -359,8 +367,8 @@ class Admin(TransactionAdmin):
                 answer.cluster_id,
                 answer.controller_id,
                 tuple(
-                    BrokerDescription(one.broker_id, one.host, one.port, one.rack)
-                    for one in answer.brokers
+                    BrokerDescription(broker.broker_id, broker.host, broker.port, broker.rack)
+                    for broker in answer.brokers
                 ),
             )
 
@@ -406,13 +414,15 @@ def _description(name: str, topic: MetadataResponseTopic) -> TopicDescription:
         topic.is_internal,
         tuple(
             PartitionDescription(
-                one.partition_index,
-                one.leader_id,
-                one.leader_epoch,
-                one.replica_nodes,
-                one.isr_nodes,
-                one.offline_replicas,
+                partition.partition_index,
+                partition.leader_id,
+                partition.leader_epoch,
+                partition.replica_nodes,
+                partition.isr_nodes,
+                partition.offline_replicas,
             )
-            for one in sorted(topic.partitions, key=lambda one: one.partition_index)
+            for partition in sorted(
+                topic.partitions, key=lambda partition: partition.partition_index
+            )
         ),
     )

@@ -127,11 +127,15 @@ class PartitionProducers:
     def pinning(self) -> ProducerDescription | None:
         """The producer whose transaction holds the last stable offset back; None without one."""
         if self.pinning_producer_id is not None:
-            for one in self.producers:
-                if one.producer_id == self.pinning_producer_id:
-                    return one
-        waiting = [one for one in self.producers if one.transaction_start_offset is not None]
-        return min(waiting, key=lambda one: one.transaction_start_offset or 0, default=None)
+            for producer in self.producers:
+                if producer.producer_id == self.pinning_producer_id:
+                    return producer
+        waiting = [
+            producer for producer in self.producers if producer.transaction_start_offset is not None
+        ]
+        return min(
+            waiting, key=lambda producer: producer.transaction_start_offset or 0, default=None
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

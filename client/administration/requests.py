@@ -98,11 +98,11 @@ async def list_transactions(
             {node_id: partial(ask, node_id) for node_id in cluster.metadata.nodes}
         )
         found: list[TransactionListing] = []
-        for one in answers.values():
-            if isinstance(one, OdradekError):
-                raise one
-            found += one
-        return sorted(found, key=lambda one: one.transactional_id)
+        for listed in answers.values():
+            if isinstance(listed, OdradekError):
+                raise listed
+            found += listed
+        return sorted(found, key=lambda listing: listing.transactional_id)
 
     return await cluster.retrying("listing transactions", attempt)
 
@@ -117,12 +117,12 @@ def _listed(
         raise Refused(f"{doing}: it knows no transaction state {unknown}")
     return [
         TransactionListing(
-            transactional_id=one.transactional_id,
-            producer_id=one.producer_id,
-            state=one.transaction_state,
+            transactional_id=transaction.transactional_id,
+            producer_id=transaction.producer_id,
+            state=transaction.transaction_state,
             coordinator_id=node_id,
         )
-        for one in answer.transaction_states
+        for transaction in answer.transaction_states
     ]
 
 
@@ -141,8 +141,8 @@ async def describe_transactions(
         answer = await cluster.ask(node_id, DESCRIBE_TRANSACTIONS, request)
         now_ms = cluster.config.wall_ms()
         return {
-            one.transactional_id: _described(cluster, node_id, one, now_ms)
-            for one in answer.transaction_states
+            transaction.transactional_id: _described(cluster, node_id, transaction, now_ms)
+            for transaction in answer.transaction_states
         }
 
     return await _gather(
@@ -157,7 +157,10 @@ async def describe_transactions(
 
 async def _coordinators(cluster: Cluster, ids: Sequence[str]) -> dict[str, int | OdradekError]:
     await cluster.learn_coordinators(TRANSACTION, ids)
-    return {one: await _or_error(cluster.coordinator(TRANSACTION, one)) for one in ids}
+    return {
+        transactional_id: await _or_error(cluster.coordinator(TRANSACTION, transactional_id))
+        for transactional_id in ids
+    }
 
 
 async def _or_error(call: Awaitable[Value]) -> Value | OdradekError:
@@ -187,7 +190,9 @@ def _described(
         started_ms=_known(state.transaction_start_time_ms),
         partitions=tuple(
             sorted(
-                TopicPartition(one.topic, index) for one in state.topics for index in one.partitions
+                TopicPartition(topic.topic, index)
+                for topic in state.topics
+                for index in topic.partitions
             )
         ),
         described_at_ms=now_ms,
@@ -235,7 +240,12 @@ async def fence_producers(
 
         return await cluster.retrying(doing, attempt)
 
-    return await _all_of({one: partial(fence, one) for one in transactional_ids})
+    return await _all_of(
+        {
+            transactional_id: partial(fence, transactional_id)
+            for transactional_id in transactional_ids
+        }
+    )
 
 
 # leaders
@@ -244,7 +254,7 @@ async def fence_producers(
 async def describe_producers(
     cluster: Cluster, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, PartitionProducers | OdradekError]:
-    wanted = [TopicPartition(*one) for one in dict.fromkeys(partitions)]
+    wanted = [TopicPartition(*partition) for partition in dict.fromkeys(partitions)]
 
     async def ask(
         node_id: int, some: Sequence[TopicPartition]
@@ -257,9 +267,11 @@ async def describe_producers(
         )
         answer = await cluster.ask(node_id, DESCRIBE_PRODUCERS, request)
         return {
-            TopicPartition(topic.name, one.partition_index): _producers(cluster, topic.name, one)
+            TopicPartition(topic.name, partition.partition_index): _producers(
+                cluster, topic.name, partition
+            )
             for topic in answer.topics
-            for one in topic.partitions
+            for partition in topic.partitions
         }
 
     return await _gather(
@@ -275,7 +287,7 @@ async def describe_producers(
 async def _leaders(
     cluster: Cluster, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, int | OdradekError]:
-    return {one: await _or_error(_leader(cluster, one)) for one in partitions}
+    return {partition: await _or_error(_leader(cluster, partition)) for partition in partitions}
 
 
 async def _leader(cluster: Cluster, partition: TopicPartition) -> int:
@@ -355,15 +367,15 @@ async def write_abort_marker(
         answer = await cluster.ask(node_id, WRITE_TXN_MARKERS, request)
         for of_marker in answer.markers:
             for topic in of_marker.topics:
-                for one in topic.partitions:
-                    if one.error_code in LEADER_MOVED:
+                for result in topic.partitions:
+                    if result.error_code in LEADER_MOVED:
                         cluster.metadata.forget_age()
-                    if one.error_code in newer:
+                    if result.error_code in newer:
                         raise Refused(
-                            f"{doing}: the partition knows a newer {newer[one.error_code]}",
-                            code=code_of(one.error_code),
+                            f"{doing}: the partition knows a newer {newer[result.error_code]}",
+                            code=code_of(result.error_code),
                         )
-                    cluster.check(one.error_code, doing)
+                    cluster.check(result.error_code, doing)
 
     await cluster.retrying(doing, attempt)
 
@@ -383,13 +395,13 @@ async def _gather(
     found: dict[Key, Value | OdradekError] = {}
 
     async def attempt() -> None:
-        missing = [one for one in wanted if isinstance(found.get(one, UNANSWERED), Retriable)]
+        missing = [key for key in wanted if isinstance(found.get(key, UNANSWERED), Retriable)]
         by_node: dict[int, list[Key]] = {}
-        for one, node_id in (await places(missing)).items():
+        for key, node_id in (await places(missing)).items():
             if isinstance(node_id, OdradekError):
-                found[one] = node_id
+                found[key] = node_id
             else:
-                by_node.setdefault(node_id, []).append(one)
+                by_node.setdefault(node_id, []).append(key)
         questions = {
             (node_id, start): partial(ask, node_id, keys[start : start + per_request])
             for node_id, keys in by_node.items()
@@ -400,8 +412,8 @@ async def _gather(
             found.update(
                 dict.fromkeys(asked, answer) if isinstance(answer, OdradekError) else answer
             )
-        for one in missing:
-            answered = found.get(one, UNANSWERED)
+        for key in missing:
+            answered = found.get(key, UNANSWERED)
             if isinstance(answered, Retriable):
                 raise answered.copy()
 
@@ -410,10 +422,10 @@ async def _gather(
             await cluster.retrying(doing, attempt)
     except OdradekError as error:  # out of time: that is the answer for what has none
         found = {
-            one: error if isinstance(answer, Retriable) else answer
-            for one, answer in {**dict.fromkeys(wanted, UNANSWERED), **found}.items()
+            key: error if isinstance(answer, Retriable) else answer
+            for key, answer in {**dict.fromkeys(wanted, UNANSWERED), **found}.items()
         }
-    return {one: found[one] for one in wanted}
+    return {key: found[key] for key in wanted}
 
 
 async def _all_of(

@@ -132,8 +132,8 @@ class TransactionAdmin:
                 )
             wanted = [TopicPartition(topic, partition)]
         found = _values(await self.describe_producers(wanted))
-        pinning = {name: one.pinning for name, one in found.items()}
-        pinned = {name: one for name, one in pinning.items() if one is not None}
+        pinning = {name: answer.pinning for name, answer in found.items()}
+        pinned = {name: producer for name, producer in pinning.items() if producer is not None}
         ids = await self._transactional_ids(pinned.values())
         described = await self.describe_transactions(*ids.values())
         ends = await self._ends([found[name] for name in pinned])
@@ -153,7 +153,7 @@ class TransactionAdmin:
         or that id does not have the partition in its transaction (the rule of Kafka's own tool).
         Raises `Refused`, `TimedOut`.
         """
-        partitions = [one for name in topics for one in await self._partitions_of(name)]
+        partitions = [partition for name in topics for partition in await self._partitions_of(name)]
         if not topics:
             partitions = await self._all_partitions()
         found = await self.describe_producers(partitions)
@@ -161,8 +161,8 @@ class TransactionAdmin:
         now_ms = self._cluster.config.wall_ms()
         candidates = [
             (name, producer)
-            for name, one in before.items()
-            for producer in one.producers
+            for name, answer in before.items()
+            for producer in answer.producers
             if producer.transaction_start_offset is not None
             and now_ms - producer.last_timestamp_ms > max_timeout_ms
         ]
@@ -174,27 +174,30 @@ class TransactionAdmin:
             if (reason := _why_hanging(name, producer, ids, described)) is not None
         ]
         # What ended or was deleted while we asked one after the other does not hang.
-        found = await self.describe_producers(one.partition for one in hanging)
+        found = await self.describe_producers(transaction.partition for transaction in hanging)
         after = _values(_without_deleted(found))
         return [
-            one
-            for one in hanging
-            if one.partition in after and _is_still_open(one, after[one.partition])
+            transaction
+            for transaction in hanging
+            if transaction.partition in after
+            and _is_still_open(transaction, after[transaction.partition])
         ]
 
     async def _transactional_ids(self, producers: Iterable[ProducerDescription]) -> dict[int, str]:
         """By producer id, whose it is, as far as a coordinator or the partition knows."""
-        wanted = {one.producer_id: one.transactional_id for one in producers}
+        wanted = {producer.producer_id: producer.transactional_id for producer in producers}
         known = {number: name for number, name in wanted.items() if name is not None}
         unknown = sorted(wanted.keys() - known.keys())
         if unknown:
             listed = await self.list_transactions(producer_ids=unknown)
-            known |= {one.producer_id: one.transactional_id for one in listed}
+            known |= {
+                transaction.producer_id: transaction.transactional_id for transaction in listed
+            }
         return known
 
     async def _ends(self, found: Sequence[PartitionProducers]) -> dict[TopicPartition, int]:
         """Where the logs end; asked for where DescribeProducers did not tell."""
-        ends = {one.partition: one.log_end_offset for one in found}
+        ends = {answer.partition: answer.log_end_offset for answer in found}
         missing = {name: LATEST for name, end in ends.items() if end is None}
         asked = await list_offsets(self._cluster, missing, "read_uncommitted")
         return {name: asked[name].offset if end is None else end for name, end in ends.items()}
@@ -219,26 +222,27 @@ class TransactionAdmin:
             if topic not in metadata.topics:
                 code = code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 raise Refused(f"there is no topic {topic!r}", code=code)
-            return [TopicPartition(topic, one) for one in metadata.topics[topic].partitions]
+            return [TopicPartition(topic, index) for index in metadata.topics[topic].partitions]
 
         return await self._cluster.retrying(f"looking for the topic {topic!r}", attempt)
 
 
 def _values(found: Producers) -> dict[TopicPartition, PartitionProducers]:
     values: dict[TopicPartition, PartitionProducers] = {}
-    for name, one in found.items():
-        if isinstance(one, OdradekError):
-            raise one.copy()
-        values[name] = one
+    for name, answer in found.items():
+        if isinstance(answer, OdradekError):
+            raise answer.copy()
+        values[name] = answer
     return values
 
 
 def _without_deleted(found: Producers) -> Producers:
     """Nothing can hang in a topic that was deleted after it was listed."""
     return {
-        name: one
-        for name, one in found.items()
-        if not isinstance(one, OdradekError) or one.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        name: answer
+        for name, answer in found.items()
+        if not isinstance(answer, OdradekError)
+        or answer.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     }
 
 
@@ -312,4 +316,7 @@ def _hanging(
 
 def _is_still_open(hanging: HangingTransaction, found: PartitionProducers) -> bool:
     place = (hanging.producer_id, hanging.start_offset)
-    return any((one.producer_id, one.transaction_start_offset) == place for one in found.producers)
+    return any(
+        (producer.producer_id, producer.transaction_start_offset) == place
+        for producer in found.producers
+    )

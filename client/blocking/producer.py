@@ -322,7 +322,7 @@ class Producer(Blocking[AsyncProducer]):
                 producer = self._hosted.opened
                 assert producer is not None
                 try:
-                    await producer.prepare(head.topic, until=head.queued_at + self._max_block)
+                    await producer.wait_for_room(head.topic, until=head.queued_at + self._max_block)
                 except Exception as error:
                     if self._queue and self._queue[0] is head:
                         self._queue.popleft()

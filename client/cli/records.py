@@ -98,7 +98,7 @@ def produce(
         raise click.UsageError("--key and --key-separator exclude each other.")
     if key_separator == "":
         raise click.BadParameter("it is empty; \\t is a tab.", param_hint="--key-separator")
-    given = [assignment(one, "--header") for one in headers]
+    given = [assignment(header, "--header") for header in headers]
     encoded = tuple((name, value.encode()) for name, value in given)
 
     def send_all(to: Producer | Transaction) -> int:
@@ -212,7 +212,7 @@ def consume(
         numbers = partitions or tuple(consumer.partitions_for(topic_name))
         if not partitions:
             numbers = _with_leader(topic_name, numbers, bootstrap, timeout_s)
-        wanted = [TopicPartition(topic_name, one) for one in numbers]
+        wanted = [TopicPartition(topic_name, number) for number in numbers]
         consumer.assign(wanted)
         if follow:
             show_log()
@@ -237,12 +237,12 @@ def _with_leader(
     """Leave out partitions that have no leader, with a line for each, unless none has one."""
     with Admin(bootstrap, **limits(timeout_s)) as admin:
         (topic,) = admin.describe_topics(topic_name)
-    without = {one.partition for one in topic.partitions if one.leader < 0}
-    served = tuple(one for one in numbers if one not in without)
+    without = {partition.partition for partition in topic.partitions if partition.leader < 0}
+    served = tuple(number for number in numbers if number not in without)
     if not served:
         return numbers
-    for one in sorted(without):
-        click.echo(f"{topic_name}-{one} has no leader and is left out.", err=True)
+    for number in sorted(without):
+        click.echo(f"{topic_name}-{number} has no leader and is left out.", err=True)
     return served
 
 
@@ -253,16 +253,16 @@ def _seek(
         (consumer.seek_to_end if at_end else consumer.seek_to_beginning)()
         return
     beginnings, ends = consumer.beginning_offsets(wanted), consumer.end_offsets(wanted)
-    for one in wanted:
-        begin, end = beginnings[one], ends[one]
+    for partition in wanted:
+        begin, end = beginnings[partition], ends[partition]
         if offset > end:
-            told = f"{one} ends at offset {end}: there is nothing at {offset} yet."
+            told = f"{partition} ends at offset {end}: there is nothing at {offset} yet."
             click.echo(told, err=True)
         elif 0 <= offset < begin:
-            told = f"{one} begins at offset {begin}: what was at {offset} has been deleted."
+            told = f"{partition} begins at offset {begin}: what was at {offset} has been deleted."
             click.echo(told, err=True)
         place = offset if offset >= 0 else end + offset
-        consumer.seek(one, min(max(place, begin), end))
+        consumer.seek(partition, min(max(place, begin), end))
 
 
 def _lists(
@@ -276,19 +276,21 @@ def _lists(
     moved_at = time.monotonic()
     while True:
         if ends is not None:
-            before, places = places, {one: consumer.position(one) for one in ends}
-            for one in [one for one, place in places.items() if place >= ends[one]]:
-                del ends[one]
-                consumer.pause(one)
+            before, places = places, {partition: consumer.position(partition) for partition in ends}
+            for partition in [
+                partition for partition, place in places.items() if place >= ends[partition]
+            ]:
+                del ends[partition]
+                consumer.pause(partition)
             if not ends:
                 return
             if places != before:
                 moved_at = time.monotonic()
             elif time.monotonic() - moved_at >= timeout_s:
-                one, end = next(iter(ends.items()))
+                partition, end = next(iter(ends.items()))
                 raise TimedOut(
-                    f"{one} was read up to offset {places[one]} and nothing more has come for "
-                    f"{timeout_s:g} s, though the broker says that it ends at {end}"
+                    f"{partition} was read up to offset {places[partition]} and nothing more has "
+                    f"come for {timeout_s:g} s, though the broker says that it ends at {end}"
                 )
         yield consumer.poll(POLL_MS, READ_CHUNK)
 
@@ -313,14 +315,17 @@ def _formatter(template: str) -> Callable[[ConsumerRecord], bytes]:
     for part in rest:
         letter = "%" if part[:1] == "\0" else part[:1]
         if letter not in fields:
-            known = " ".join(f"%{one}" for one in fields)
+            known = " ".join(f"%{field}" for field in fields)
             raise click.BadParameter(f"%{letter} is not one of {known}", param_hint="--format")
         pieces += (fields[letter], part[1:].encode())
 
     ending = b"" if isinstance(pieces[-1], bytes) and pieces[-1].endswith(b"\n") else b"\n"
 
     def fill(record: ConsumerRecord) -> bytes:
-        return b"".join(one if isinstance(one, bytes) else one(record) for one in pieces) + ending
+        return (
+            b"".join(piece if isinstance(piece, bytes) else piece(record) for piece in pieces)
+            + ending
+        )
 
     return fill
 

@@ -60,7 +60,7 @@ def create_topic(
     timeout_s: float,
 ) -> None:
     """Create topics."""
-    settings = dict(assignment(one, "--config") for one in configs)
+    settings = dict(assignment(setting, "--config") for setting in configs)
     with Admin(bootstrap, **limits(timeout_s)) as admin:
         for name in names:
             admin.create_topic(
@@ -104,32 +104,34 @@ def describe_topic(names: tuple[str, ...], as_json: bool, bootstrap: str, timeou
 
 
 def _describe(admin: Admin, found: TopicDescription) -> dict[str, Any]:
-    names = [TopicPartition(found.name, one.partition) for one in found.partitions]
+    names = [TopicPartition(found.name, partition.partition) for partition in found.partitions]
     partitions = [
-        name for name, one in zip(names, found.partitions, strict=True) if one.leader >= 0
+        name
+        for name, partition in zip(names, found.partitions, strict=True)
+        if partition.leader >= 0
     ]
-    first = admin.list_offsets({one: "earliest" for one in partitions})
-    stable = admin.list_offsets({one: "latest" for one in partitions})
+    first = admin.list_offsets({partition: "earliest" for partition in partitions})
+    stable = admin.list_offsets({partition: "latest" for partition in partitions})
     end = admin.list_offsets(
-        {one: "latest" for one in partitions}, isolation_level="read_uncommitted"
+        {partition: "latest" for partition in partitions}, isolation_level="read_uncommitted"
     )
     settings = admin.describe_topic_configs(found.name)[found.name]
     return {
         "topic": found.name,
         "id": str(found.topic_id),
-        "settings": {name: one.value for name, one in settings.items() if not one.is_default},
+        "settings": {name: entry.value for name, entry in settings.items() if not entry.is_default},
         "partitions": [
             {
-                "partition": one.partition,
-                "leader": one.leader,
-                "replicas": list(one.replicas),
-                "in_sync": list(one.isr),
-                "offline": list(one.offline_replicas),
+                "partition": partition.partition,
+                "leader": partition.leader,
+                "replicas": list(partition.replicas),
+                "in_sync": list(partition.isr),
+                "offline": list(partition.offline_replicas),
                 "first_offset": first[name].offset if name in first else None,
                 "last_stable_offset": stable[name].offset if name in stable else None,
                 "end_offset": end[name].offset if name in end else None,
             }
-            for name, one in zip(names, found.partitions, strict=True)
+            for name, partition in zip(names, found.partitions, strict=True)
         ],
     }
 

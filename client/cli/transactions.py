@@ -113,15 +113,21 @@ def list_transactions(
             older_than_ms=None if older_than_s is None else in_ms(older_than_s),
             pattern=pattern,
         )
-        described = admin.describe_transactions(*(one.transactional_id for one in listed))
-    found = [one for one in described.values() if isinstance(one, TransactionDescription)]
+        described = admin.describe_transactions(*(listing.transactional_id for listing in listed))
+    found = [answer for answer in described.values() if isinstance(answer, TransactionDescription)]
     for answer in described.values():
         if isinstance(answer, Retriable):  # of the rest are those that expired meanwhile
             raise answer
-    found.sort(key=lambda one: (not one.is_open, -(one.age_ms or 0), one.transactional_id))
+    found.sort(
+        key=lambda transaction: (
+            not transaction.is_open,
+            -(transaction.age_ms or 0),
+            transaction.transactional_id,
+        )
+    )
     if as_json:
-        for one in found:
-            echo_json(words.facts(one))
+        for transaction in found:
+            echo_json(words.facts(transaction))
     elif found:
         _show_list(found)
     else:
@@ -134,14 +140,14 @@ def _show_list(found: Sequence[TransactionDescription]) -> None:
     if (terminal_width() or WIDE) < WIDE:
         columns.remove("client")
     rows = []
-    for one in found:
+    for transaction in found:
         cells = [
-            printable(one.transactional_id),
-            one.state,
-            words.open_for(one),
-            str(len(one.partitions) or ""),
-            f"{one.producer_id} epoch {one.producer_epoch}",
-            words.client(one.client_id, one.client_host) or "",
+            printable(transaction.transactional_id),
+            transaction.state,
+            words.open_for(transaction),
+            str(len(transaction.partitions) or ""),
+            f"{transaction.producer_id} epoch {transaction.producer_epoch}",
+            words.client(transaction.client_id, transaction.client_host) or "",
         ]
         rows.append(cells[: len(columns)])
     show_table(columns, rows, right=("partitions",))
@@ -165,16 +171,18 @@ def describe(
     """
     with Admin(bootstrap, **limits(timeout_s)) as admin:
         described = admin.describe_transactions(*transactional_ids)
-        found = [one for one in described.values() if isinstance(one, TransactionDescription)]
-        partitions = {name for one in found for name in one.partitions}
+        found = [
+            answer for answer in described.values() if isinstance(answer, TransactionDescription)
+        ]
+        partitions = {name for transaction in found for name in transaction.partitions}
         producers = admin.describe_producers(sorted(partitions))
-    for number, one in enumerate(found):
-        places = _places(one, producers)
+    for number, transaction in enumerate(found):
+        places = _places(transaction, producers)
         if as_json:
-            echo_json(words.facts(one) | {"partitions": places})
+            echo_json(words.facts(transaction) | {"partitions": places})
         else:
-            click.echo(("\n" if number else "") + "\n".join(_description(one, places)))
-    errors = [str(one) for one in described.values() if isinstance(one, OdradekError)]
+            click.echo(("\n" if number else "") + "\n".join(_description(transaction, places)))
+    errors = [str(answer) for answer in described.values() if isinstance(answer, OdradekError)]
     if errors:
         raise OdradekError("; ".join(dict.fromkeys(errors)))
 
@@ -188,7 +196,9 @@ def _places(
     for name in found.partitions:
         answer = producers[name]
         known = () if isinstance(answer, OdradekError) else answer.producers
-        mine = next((one for one in known if one.producer_id == found.producer_id), None)
+        mine = next(
+            (producer for producer in known if producer.producer_id == found.producer_id), None
+        )
         places.append(
             {
                 "topic": name.topic,
@@ -256,12 +266,12 @@ def who_pins(where: str, as_json: bool, bootstrap: str, timeout_s: float) -> Non
     topic, partition = _place_of(where)
     with Admin(bootstrap, **limits(timeout_s)) as admin:
         pins = admin.who_pins(topic, partition)
-    pinned = [one for one in pins.values() if one is not None]
-    for one in pinned:
+    pinned = [pin for pin in pins.values() if pin is not None]
+    for pin in pinned:
         if as_json:
-            echo_json(_pin_facts(one))
+            echo_json(_pin_facts(pin))
         else:
-            click.echo(pin_line(one))
+            click.echo(pin_line(pin))
     if not pinned and not as_json:
         click.echo(f"{where}: nobody")
 
@@ -358,12 +368,12 @@ def hanging(
     """
     with Admin(bootstrap, **limits(timeout_s)) as admin:
         found = admin.find_hanging(*topics, max_timeout_ms=round(max_timeout_s * 1000))
-    for one in found:
-        command = abort_command(one, bootstrap)
+    for transaction in found:
+        command = abort_command(transaction, bootstrap)
         if as_json:
-            echo_json(_hanging_facts(one) | {"abort_command": command})
+            echo_json(_hanging_facts(transaction) | {"abort_command": command})
         else:
-            click.echo(f"{hanging_line(one)}\n    {command}")
+            click.echo(f"{hanging_line(transaction)}\n    {command}")
     if not found and not as_json:
         click.echo("No transaction hangs.")
     if found and fail:

@@ -100,7 +100,7 @@ def abort(
     with Admin(bootstrap, **options) as admin:
         if transactional_id is not None:
             given = (topic, partition, start_offset, producer_id, producer_epoch, coordinator_epoch)
-            if any(one is not None for one in given):
+            if any(option is not None for option in given):
                 raise click.UsageError("Give an ID, or the options of one partition, not both.")
             abort_id(admin, transactional_id, yes)
             return
@@ -181,17 +181,17 @@ def _find(
     answer = admin.describe_producers([place])[place]
     if isinstance(answer, OdradekError):
         raise answer
-    for one in answer.producers:
-        if producer_id is None and one.transaction_start_offset == start_offset:
-            return one
-        if one.producer_id == producer_id:
-            return one
+    for producer in answer.producers:
+        if producer_id is None and producer.transaction_start_offset == start_offset:
+            return producer
+        if producer.producer_id == producer_id:
+            return producer
     if producer_id is not None:
         raise Refused(f"the partition {place} knows no producer id {producer_id}")
     starts = sorted(
-        one.transaction_start_offset
-        for one in answer.producers
-        if one.transaction_start_offset is not None
+        producer.transaction_start_offset
+        for producer in answer.producers
+        if producer.transaction_start_offset is not None
     )
     there = f"those open there begin at {', '.join(map(str, starts))}" if starts else "none is open"
     raise Refused(f"no open transaction of {place} begins at offset {start_offset}: {there}")
@@ -200,13 +200,13 @@ def _find(
 def _warning(admin: Admin, place: TopicPartition, found: ProducerDescription) -> str | None:
     """What to consider first, if a coordinator still cares for this transaction."""
     listed = admin.list_transactions(producer_ids=[found.producer_id])
-    described = admin.describe_transactions(*(one.transactional_id for one in listed))
-    for one in described.values():
-        if isinstance(one, TransactionDescription) and place in one.partitions:
-            instead = shlex.join(["odradek", "txn", "abort", one.transactional_id])
+    described = admin.describe_transactions(*(listing.transactional_id for listing in listed))
+    for answer in described.values():
+        if isinstance(answer, TransactionDescription) and place in answer.partitions:
+            instead = shlex.join(["odradek", "txn", "abort", answer.transactional_id])
             return (
-                f"It does not hang: {one.transactional_id!r} is {one.state} and can still end it "
-                f"({instead!r} ends it everywhere)."
+                f"It does not hang: {answer.transactional_id!r} is {answer.state} and can still "
+                f"end it ({instead!r} ends it everywhere)."
             )
     return None
 

@@ -35,7 +35,7 @@ class Snapshot:
 
     @property
     def open_count(self) -> int:
-        return sum(one.is_open for one in self.transactions.values())
+        return sum(transaction.is_open for transaction in self.transactions.values())
 
     def waiting(
         self, found: TransactionDescription
@@ -44,10 +44,10 @@ class Snapshot:
         places = []
         for name in found.partitions:
             answer = self.producers.get(name)
-            for one in answer.producers if answer else ():
-                start = one.transaction_start_offset
-                if one.producer_id == found.producer_id and start is not None:
-                    places.append((name, start, one.records_behind))
+            for producer in answer.producers if answer else ():
+                start = producer.transaction_start_offset
+                if producer.producer_id == found.producer_id and start is not None:
+                    places.append((name, start, producer.records_behind))
         return places
 
 

@@ -105,13 +105,17 @@ def draw(
 def _shown(
     snapshot: Snapshot, happened: list[Happening], show_all: bool
 ) -> list[TransactionDescription]:
-    recent = {one.transactional_id for one in happened if snapshot.at_ms - one.at_ms < LINGER_MS}
+    recent = {
+        happening.transactional_id
+        for happening in happened
+        if snapshot.at_ms - happening.at_ms < LINGER_MS
+    }
     shown = [
-        one
-        for name, one in snapshot.transactions.items()
-        if show_all or one.is_open or name in recent
+        transaction
+        for name, transaction in snapshot.transactions.items()
+        if show_all or transaction.is_open or name in recent
     ]
-    return sorted(shown, key=lambda one: one.transactional_id)
+    return sorted(shown, key=lambda transaction: transaction.transactional_id)
 
 
 def _status(snapshot: Snapshot, trouble: Trouble | None) -> Text:
@@ -134,16 +138,16 @@ def _table(snapshot: Snapshot, shown: list[TransactionDescription], room: int, w
     if width >= WIDE:
         table.add_column("client", ratio=4, no_wrap=True, overflow="ellipsis")
     fitting = shown if len(shown) <= room else shown[: room - 1]
-    for one in fitting:
+    for transaction in fitting:
         cells = [
-            Text(printable(one.transactional_id)),
-            Text(one.state, style=STATE_STYLES.get(one.state, "")),
-            _age(one),
+            Text(printable(transaction.transactional_id)),
+            Text(transaction.state, style=STATE_STYLES.get(transaction.state, "")),
+            _age(transaction),
         ]
         if width >= NARROW:
-            cells.append(Text(_waiting(snapshot, one)))
+            cells.append(Text(_waiting(snapshot, transaction)))
         if width >= WIDE:
-            cells.append(Text(words.client(one.client_id, one.client_host) or ""))
+            cells.append(Text(words.client(transaction.client_id, transaction.client_host) or ""))
         table.add_row(*cells)
     if len(fitting) < len(shown):
         table.add_row(Text(f"and {len(shown) - len(fitting)} more", style="dim"))
@@ -184,14 +188,14 @@ def newest(happened: list[Happening], room: int) -> list[Happening]:
     """The newest first; of what is routine only the last of each id, or it would hide the rest."""
     shown: list[Happening] = []
     seen: set[str] = set()
-    for one in reversed(happened):
+    for happening in reversed(happened):
         if len(shown) >= room:
             break
-        if one.kind in ROUTINE:
-            if one.transactional_id in seen:
+        if happening.kind in ROUTINE:
+            if happening.transactional_id in seen:
                 continue
-            seen.add(one.transactional_id)
-        shown.append(one)
+            seen.add(happening.transactional_id)
+        shown.append(happening)
     return shown
 
 
@@ -202,13 +206,13 @@ def _events(
         room -= 1
         yield _line(printable(trouble.sentence), "red")
     last = newest(happened, room)
-    for one in last:
+    for happening in last:
         text = Text(no_wrap=True, overflow="ellipsis")
-        text.append(f"{words.clock(one.at_ms)} ", "dim")
-        name = Text(printable(one.transactional_id), "bold")
+        text.append(f"{words.clock(happening.at_ms)} ", "dim")
+        name = Text(printable(happening.transactional_id), "bold")
         name.truncate(max(width // EVENTS_PART, 10), overflow="ellipsis")
         text.append_text(name).append(" ")
-        text.append(one.text, KIND_STYLES.get(one.kind, ""))
+        text.append(happening.text, KIND_STYLES.get(happening.kind, ""))
         yield text
     for _ in range(room - len(last)):
         yield Text("")

@@ -141,7 +141,9 @@ class Watch:
     def _look(self) -> Snapshot:
         listed = self._admin.list_transactions(pattern=self._pattern)
         before = self._snapshot.transactions if self._snapshot else {}
-        states = {one.transactional_id: (one.state, one.producer_id) for one in listed}
+        states = {
+            listing.transactional_id: (listing.state, listing.producer_id) for listing in listed
+        }
         names = [
             name
             for name in states
@@ -151,19 +153,26 @@ class Watch:
         ]
         described = self._admin.describe_transactions(*names)
         transactions = {}
-        for name, one in described.items():
-            if isinstance(one, TransactionDescription):
-                transactions[name] = one
-            elif isinstance(one, Retriable):
-                raise one
-        wanted = [place for one in transactions.values() if one.is_open for place in one.partitions]
+        for name, answer in described.items():
+            if isinstance(answer, TransactionDescription):
+                transactions[name] = answer
+            elif isinstance(answer, Retriable):
+                raise answer
+        wanted = [
+            place
+            for transaction in transactions.values()
+            if transaction.is_open
+            for place in transaction.partitions
+        ]
         producers = self._admin.describe_producers(wanted[:PARTITIONS_MAX])
         self._listed = dict(states)
         return Snapshot(
             at_ms=system_wall_ms(),
             transactions=transactions,
             producers={
-                name: one for name, one in producers.items() if not isinstance(one, OdradekError)
+                name: answer
+                for name, answer in producers.items()
+                if not isinstance(answer, OdradekError)
             },
             count=len(listed),
         )
@@ -186,9 +195,11 @@ class Lines:
                 f"{snapshot.open_count} of {words.counted(snapshot.count, 'transactional id')} open"
             )
             self._say(snapshot.at_ms, None, "watching", text)
-            for one in snapshot.transactions.values():
-                if one.is_open:
-                    self._say(snapshot.at_ms, one.transactional_id, "open", open_line(one))
+            for transaction in snapshot.transactions.values():
+                if transaction.is_open:
+                    self._say(
+                        snapshot.at_ms, transaction.transactional_id, "open", open_line(transaction)
+                    )
         if trouble is not None and not self._was_in_trouble:
             text = f"the broker does not answer, trying again: {trouble.sentence}"
             self._say(trouble.since_ms, None, "trouble", text)
@@ -202,8 +213,8 @@ class Lines:
     def _new(self, happened: list[Happening]) -> list[Happening]:
         """Those after the last one that was shown."""
         start = 0
-        for number, one in enumerate(happened):
-            if one is self._last:
+        for number, happening in enumerate(happened):
+            if happening is self._last:
                 start = number + 1
         self._last = happened[-1] if happened else self._last
         return happened[start:]

@@ -86,7 +86,7 @@ def client(client_id: str | None, host: str | None) -> str | None:
 
 def named(partitions: Iterable[TopicPartition]) -> str:
     """flights-0, flights-1 and 40 more."""
-    names = [str(one) for one in partitions]
+    names = [str(partition) for partition in partitions]
     if len(names) <= NAMES_MAX:
         return ", ".join(names) or "none"
     return f"{', '.join(names[:NAMES_MAX])} and {len(names) - NAMES_MAX} more"
@@ -161,6 +161,7 @@ def facts(found: TransactionDescription) -> dict[str, object]:
         "updated": iso(found.updated_ms),
         "updated_ms": found.updated_ms,
         "partitions": [
-            {"topic": one.topic, "partition": one.partition} for one in found.partitions
+            {"topic": partition.topic, "partition": partition.partition}
+            for partition in found.partitions
         ],
     }

@@ -418,10 +418,12 @@ class Cluster:
         """
         wanted = list(partitions)
         missing = {
-            one.topic for one in wanted if self.metadata.leader(one.topic, one.partition) is None
+            partition.topic
+            for partition in wanted
+            if self.metadata.leader(partition.topic, partition.partition) is None
         }
         if missing or self.is_stale:
-            await self.refresh(sorted({one.topic for one in wanted}))
+            await self.refresh(sorted({partition.topic for partition in wanted}))
         return self.metadata.by_leader(wanted, some_are_enough=some_are_enough)
 
     # Coordinators
@@ -438,7 +440,9 @@ class Cluster:
         doing = f"looking for the coordinator of {key!r}"
         found: Any = answer
         if version >= MANY_COORDINATORS_SINCE:
-            found = next((one for one in answer.coordinators if one.key == key), None)
+            found = next(
+                (coordinator for coordinator in answer.coordinators if coordinator.key == key), None
+            )
         if found is None:
             raise Retriable(f"{doing}: the broker's answer leaves it out")
         self.check(found.error_code, doing, found.error_message)

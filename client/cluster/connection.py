@@ -100,7 +100,7 @@ class Connection:
             pending, self._pending = self._pending, {}
             self._outgoing.clear()
             unanswered, self._unanswered = self._unanswered, []
-            for answered in (*(one.answered for one in pending.values()), *unanswered):
+            for answered in (*(request.answered for request in pending.values()), *unanswered):
                 answered(None, self._why)
 
     def version_of(self, api: Api[Any, Any], at_most: int | None = None) -> int:
@@ -211,9 +211,12 @@ class Connection:
         else:
             raise Refused(f"the broker {self.peer} does not say which versions it serves.")
         self.versions = {
-            one.api_key: ApiRange(one.min_version, one.max_version) for one in answer.api_keys
+            supported.api_key: ApiRange(supported.min_version, supported.max_version)
+            for supported in answer.api_keys
         }
-        self.features = {one.name: one.max_version_level for one in answer.finalized_features}
+        self.features = {
+            feature.name: feature.max_version_level for feature in answer.finalized_features
+        }
 
     async def _write(self) -> None:
         try:

@@ -102,18 +102,18 @@ class Metadata:
         """See `Cluster.leaders`."""
         by_node: dict[int, list[TopicPartition]] = {}
         leaderless: OdradekError | None = None
-        for one in wanted:
-            code = self.topic_errors.get(one.topic)
+        for partition in wanted:
+            code = self.topic_errors.get(partition.topic)
             if code is not None:
-                raise error_for(code, f"looking for the leader of {one}")
-            leader = self.leader(one.topic, one.partition)
+                raise error_for(code, f"looking for the leader of {partition}")
+            leader = self.leader(partition.topic, partition.partition)
             if leader is None:
-                error = self.no_leader(one)
+                error = self.no_leader(partition)
                 if not some_are_enough or not isinstance(error, Retriable):
                     raise error
                 leaderless = error
                 continue
-            by_node.setdefault(leader.node_id, []).append(one)
+            by_node.setdefault(leader.node_id, []).append(partition)
         if leaderless is not None and not by_node:
             raise leaderless
         return by_node
@@ -128,7 +128,7 @@ class Metadata:
             for broker in answer.brokers
         }
         for topic in answer.topics:
-            if any(one.partition_index < 0 for one in topic.partitions):
+            if any(partition.partition_index < 0 for partition in topic.partitions):
                 raise Retriable("the broker's answer has a topic with a negative partition")
         self.learned_at = now
         self.cluster_id = answer.cluster_id
@@ -161,13 +161,13 @@ class Metadata:
         before = self.topics.get(name)
         is_same = before is not None and before.topic_id == topic.topic_id
         partitions: dict[int, Leader] = {}
-        for one in sorted(topic.partitions, key=lambda partition: partition.partition_index):
-            leader = Leader(one.leader_id, one.leader_epoch)
-            old = before.partitions.get(one.partition_index) if before and is_same else None
+        for partition in sorted(topic.partitions, key=lambda partition: partition.partition_index):
+            leader = Leader(partition.leader_id, partition.leader_epoch)
+            old = before.partitions.get(partition.partition_index) if before and is_same else None
             # A broker that lags behind must not take us back to a leader that is no more.
             if old is not None and old.leader_epoch > leader.leader_epoch >= 0:
                 leader = old
-            partitions[one.partition_index] = leader
+            partitions[partition.partition_index] = leader
         led = tuple(index for index, leader in partitions.items() if leader.node_id >= 0)
         if len(led) == len(partitions):
             led = ()

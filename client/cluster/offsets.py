@@ -78,7 +78,10 @@ async def list_offsets(
             try:
                 found.update(
                     await _ask_leader(
-                        cluster, node_id, {one: spec[one] for one in partitions}, isolation_level
+                        cluster,
+                        node_id,
+                        {partition: spec[partition] for partition in partitions},
+                        isolation_level,
                     )
                 )
             except OdradekError as error:
@@ -120,16 +123,16 @@ async def _ask_leader(
     answer = await cluster.ask(node_id, LIST_OFFSETS, request)
     found: dict[TopicPartition, OffsetAndTimestamp] = {}
     for topic_answer in answer.topics:
-        for one in topic_answer.partitions:
-            name = TopicPartition(topic_answer.name, one.partition_index)
+        for result in topic_answer.partitions:
+            name = TopicPartition(topic_answer.name, result.partition_index)
             if name not in spec:
                 continue
-            if one.error_code in LEADER_MOVED:
+            if result.error_code in LEADER_MOVED:
                 cluster.metadata.forget_age()
-            cluster.check(one.error_code, f"looking up an offset of {name}")
-            if one.offset < (0 if spec[name] in (EARLIEST, LATEST) else NO_OFFSET):
-                raise Retriable(f"the broker's answer gives {name} the offset {one.offset}")
-            found[name] = OffsetAndTimestamp(one.offset, one.timestamp, one.leader_epoch)
+            cluster.check(result.error_code, f"looking up an offset of {name}")
+            if result.offset < (0 if spec[name] in (EARLIEST, LATEST) else NO_OFFSET):
+                raise Retriable(f"the broker's answer gives {name} the offset {result.offset}")
+            found[name] = OffsetAndTimestamp(result.offset, result.timestamp, result.leader_epoch)
     _check_complete(spec, found, "looking up offsets")
     return found
 
@@ -178,9 +181,9 @@ async def commit_offsets(
         )
         stored = set()
         for topic_answer in answer.topics:
-            for one in topic_answer.partitions:
-                _check_group(cluster, group.group_id, one.error_code, doing)
-                stored.add(TopicPartition(topic_answer.name, one.partition_index))
+            for result in topic_answer.partitions:
+                _check_group(cluster, group.group_id, result.error_code, doing)
+                stored.add(TopicPartition(topic_answer.name, result.partition_index))
         _check_complete(offsets, stored, doing)
 
     if offsets:
@@ -218,9 +221,13 @@ async def fetch_committed(
         )
         found = _stored_in(cluster, group_id, answer, doing)
         if numbers is not None:
-            wanted = [TopicPartition(name, one) for name, ones in numbers.items() for one in ones]
+            wanted = [
+                TopicPartition(name, number)
+                for name, indexes in numbers.items()
+                for number in indexes
+            ]
             _check_complete(wanted, found, doing)
-        return {name: one for name, one in found.items() if one.offset >= 0}
+        return {name: stored for name, stored in found.items() if stored.offset >= 0}
 
     return await cluster.retrying(doing, attempt, timeout_ms=timeout_ms)
 
@@ -260,15 +267,16 @@ def _stored_in(
         topic for group in answer.groups if group.group_id == group_id for topic in group.topics
     ]
     for topic in topics:
-        for one in topic.partitions:
-            _check_group(cluster, group_id, one.error_code, doing)
-            name = TopicPartition(topic.name, one.partition_index)
-            if one.committed_offset < NO_OFFSET:
+        for result in topic.partitions:
+            _check_group(cluster, group_id, result.error_code, doing)
+            name = TopicPartition(topic.name, result.partition_index)
+            if result.committed_offset < NO_OFFSET:
                 raise Retriable(
-                    f"{doing}: the broker's answer gives {name} the offset {one.committed_offset}"
+                    f"{doing}: the broker's answer gives {name} the offset "
+                    f"{result.committed_offset}"
                 )
             stored[name] = OffsetAndMetadata(
-                one.committed_offset, one.metadata or "", one.committed_leader_epoch
+                result.committed_offset, result.metadata or "", result.committed_leader_epoch
             )
     return stored
 

@@ -20,7 +20,7 @@ from odradek.client.cluster.offsets import (
     with_metadata,
 )
 from odradek.client.config import ConsumerConfig, ConsumerOptions
-from odradek.client.consuming.fetcher import Assigned, Fetcher
+from odradek.client.consuming.fetcher import AssignedPartition, Fetcher
 from odradek.client.errors import OdradekError, Refused
 from odradek.client.types import (
     EARLIEST,
@@ -76,20 +76,22 @@ class Consumer:
         self._config = config = ConsumerConfig(**options)
         self._cluster = Cluster(bootstrap, config)
         self._fetcher = Fetcher(self._cluster, config)
-        self._turns: list[Assigned] = []
+        self._turns: list[AssignedPartition] = []
         """The assigned partitions in the order in which they are read from next."""
         self._run: list[ConsumerRecord] = []
         self._run_index = 0
-        self._run_of: Assigned | None = None
+        self._run_of: AssignedPartition | None = None
 
     def __repr__(self) -> str:
         assigned = list(self._assigned.values())
-        places = ", ".join(f"{one.name}@{one.position}" for one in assigned[:SHOWN_MAX])
+        places = ", ".join(
+            f"{partition.name}@{partition.position}" for partition in assigned[:SHOWN_MAX]
+        )
         more = f" and {len(assigned) - SHOWN_MAX} more" if len(assigned) > SHOWN_MAX else ""
         return f"<Consumer of {places or 'nothing'}{more}, {self._config.isolation_level}>"
 
     @property
-    def _assigned(self) -> dict[TopicPartition, Assigned]:
+    def _assigned(self) -> dict[TopicPartition, AssignedPartition]:
         return self._fetcher.assigned
 
     async def __aenter__(self) -> Self:
@@ -113,7 +115,7 @@ class Consumer:
         self._fetcher.assigned = {}
         for topic, partition in partitions:
             name = TopicPartition(topic, partition)
-            self._fetcher.assigned[name] = before.get(name) or Assigned(
+            self._fetcher.assigned[name] = before.get(name) or AssignedPartition(
                 name, self._config.partition_fetch_bytes
             )
         self._turns = list(self._assigned.values())
@@ -125,18 +127,18 @@ class Consumer:
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Hand out nothing of these (none given: of all) until they are resumed."""
-        for one in self._some(partitions):
-            one.is_paused = True
-            if one.fetched:
-                one.fetched[0].suspend()
+        for partition in self._some(partitions):
+            partition.is_paused = True
+            if partition.fetched:
+                partition.fetched[0].suspend()
         if self._run_of is not None and self._run_of.is_paused:
             self._drop_run()
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Hand out records of these partitions (none given: of all) again."""
-        paused = [one for one in self._some(partitions) if one.is_paused]
-        for one in paused:
-            one.is_paused = False
+        paused = [partition for partition in self._some(partitions) if partition.is_paused]
+        for partition in paused:
+            partition.is_paused = False
         if paused:
             self._fetcher.take_back()
 
@@ -144,10 +146,10 @@ class Consumer:
         """Go on reading a partition from an offset."""
         if offset < 0:
             raise Refused(f"an offset is at least 0, and {offset} was given; see seek_to_beginning")
-        one = self._get(partition)
+        assigned = self._get(partition)
         self._drop_run()
-        if one.position != offset or one.error is not None:
-            one.move(offset)
+        if assigned.position != offset or assigned.error is not None:
+            assigned.move(offset)
             self._fetcher.take_back()
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
@@ -160,34 +162,36 @@ class Consumer:
 
     async def _seek_to(self, place: int, partitions: Iterable[TopicPartition]) -> None:
         wanted = self._some(partitions)
-        found = await self._list_offsets({one.name: place for one in wanted})
-        for one in wanted:
-            self.seek(one.name, found[one.name].offset)
+        found = await self._list_offsets({partition.name: place for partition in wanted})
+        for partition in wanted:
+            self.seek(partition.name, found[partition.name].offset)
 
     @bounded("looking for where to begin")
     async def position(self, partition: TopicPartition) -> int:
         """Return the offset that is read next. Raises `OffsetOutOfRange`, `TimedOut`, `Refused`."""
-        one = self._get(partition)
-        if one.position is None:
-            await self._fetcher.resolve([one])
+        assigned = self._get(partition)
+        if assigned.position is None:
+            await self._fetcher.resolve([assigned])
         else:
             await trio.lowlevel.checkpoint()
-        assert one.position is not None, one.name
-        return one.position
+        assert assigned.position is not None, assigned.name
+        return assigned.position
 
     def positions(self) -> dict[TopicPartition, int]:
         """Return the positions of all assigned partitions, if they are known."""
         return {
-            one.name: one.position for one in self._assigned.values() if one.position is not None
+            partition.name: partition.position
+            for partition in self._assigned.values()
+            if partition.position is not None
         }
 
-    def _get(self, partition: tuple[str, int]) -> Assigned:
+    def _get(self, partition: tuple[str, int]) -> AssignedPartition:
         name = TopicPartition(*partition)
         if name not in self._assigned:
             raise Refused(f"{name} is not assigned: assign it first")
         return self._assigned[name]
 
-    def _some(self, partitions: Iterable[tuple[str, int]]) -> list[Assigned]:
+    def _some(self, partitions: Iterable[tuple[str, int]]) -> list[AssignedPartition]:
         named = [self._get(partition) for partition in partitions]
         return named or list(self._assigned.values())
 
@@ -293,7 +297,7 @@ class Consumer:
                     return taken
                 self._raise_error()
                 self._fetcher.start()  # what was read to its end left room
-                if any(one.fetched for one in self._readers()):
+                if any(partition.fetched for partition in self._readers()):
                     await trio.lowlevel.checkpoint()  # much of it is not to be seen
                 else:
                     await self._fetcher.arrived()
@@ -301,104 +305,106 @@ class Consumer:
 
     async def _open_large(self) -> None:
         """Open a batch that takes much memory, unless another of them is being read."""
-        reading = [one for one in self._readers() if one.fetched]
-        if any(one.fetched[0].is_large for one in reading):
+        reading = [partition for partition in self._readers() if partition.fetched]
+        if any(partition.fetched[0].is_large for partition in reading):
             return
-        for one in reading:
-            if one.fetched[0].must_be_opened and one.position is not None:
-                await one.fetched[0].open_large(
-                    one.position, self._config.check_crcs, self._config.offload
+        for partition in reading:
+            if partition.fetched[0].must_be_opened and partition.position is not None:
+                await partition.fetched[0].open_large(
+                    partition.position, self._config.check_crcs, self._config.offload
                 )
                 return
 
     def _skip_read(self) -> bool:
-        return any([one.skip_read() for one in self._readers()])
+        return any([partition.skip_read() for partition in self._readers()])
 
-    def _readers(self) -> list[Assigned]:
-        return [one for one in self._turns if not one.is_paused]
+    def _readers(self) -> list[AssignedPartition]:
+        return [partition for partition in self._turns if not partition.is_paused]
 
     def _raise_error(self) -> None:
-        for one in self._readers():
-            if one.error is not None:
-                error, one.error = one.error, None
+        for partition in self._readers():
+            if partition.error is not None:
+                error, partition.error = partition.error, None
                 raise error
 
     def _take(self, count: int) -> list[ConsumerRecord]:
         taken: list[ConsumerRecord] = []
-        for one in self._readers():
+        for partition in self._readers():
             try:
-                while one.fetched and len(taken) < count:
-                    records = self._take_from(one, count - len(taken))
+                while partition.fetched and len(taken) < count:
+                    records = self._take_from(partition, count - len(taken))
                     if not records:
                         break
                     taken += records
             except OdradekError:
                 if not taken:
                     raise
-                self._put_first(one)
+                self._put_first(partition)
                 break
             if len(taken) >= count:
-                self._put_last(one)
+                self._put_last(partition)
                 break
         return taken
 
-    def _take_from(self, one: Assigned, count: int) -> list[ConsumerRecord]:
+    def _take_from(self, partition: AssignedPartition, count: int) -> list[ConsumerRecord]:
         """Some records of a partition; its position is behind them."""
-        assert one.position is not None, one.name
-        records = one.fetched[0].take(one.position, count, self._config.check_crcs)
+        assert partition.position is not None, partition.name
+        records = partition.fetched[0].take(partition.position, count, self._config.check_crcs)
         if records:
-            one.position = max(one.position, records[-1].offset + 1)
-        one.skip_read()
+            partition.position = max(partition.position, records[-1].offset + 1)
+        partition.skip_read()
         return records
 
-    def _put_last(self, one: Assigned) -> None:
+    def _put_last(self, partition: AssignedPartition) -> None:
         """The others come first the next time, but for a large batch: its memory is to go soon."""
-        self._turns.remove(one)
-        is_large = bool(one.fetched) and one.fetched[0].is_large
-        self._turns.insert(0 if is_large else len(self._turns), one)
+        self._turns.remove(partition)
+        is_large = bool(partition.fetched) and partition.fetched[0].is_large
+        self._turns.insert(0 if is_large else len(self._turns), partition)
 
-    def _put_first(self, one: Assigned) -> None:
+    def _put_first(self, partition: AssignedPartition) -> None:
         """What cannot be read of it is told the next time, once what was taken is handed out."""
-        self._turns.remove(one)
-        self._turns.insert(0, one)
+        self._turns.remove(partition)
+        self._turns.insert(0, partition)
 
     def _take_batches(self, max_bytes: int) -> list[FetchedBatch]:
         taken: list[FetchedBatch] = []
         size_bytes = 0
-        for one in self._readers():
-            while one.fetched and one.position is not None:
+        for partition in self._readers():
+            while partition.fetched and partition.position is not None:
                 try:
-                    batch = one.fetched[0].take_batch(one.position, self._config.check_crcs)
+                    batch = partition.fetched[0].take_batch(
+                        partition.position, self._config.check_crcs
+                    )
                 except OdradekError:
                     if not taken:
                         raise
-                    self._put_first(one)
+                    self._put_first(partition)
                     return taken
                 if batch is not None:
-                    one.position = batch.header.next_offset
+                    partition.position = batch.header.next_offset
                     taken.append(batch)
                     size_bytes += len(batch.data)
-                one.skip_read()
+                partition.skip_read()
                 if batch is None:
                     break
                 if size_bytes >= max_bytes:
-                    self._put_last(one)
+                    self._put_last(partition)
                     return taken
         return taken
 
     def _take_run(self) -> list[ConsumerRecord]:
         """Records of one partition for the iteration, whose position is moved one by one."""
         self._drop_run()
-        for one in self._readers():
-            if one.fetched and one.position is not None:
-                self._run = one.fetched[0].take(
-                    one.position, self._config.max_poll_records, self._config.check_crcs
+        for partition in self._readers():
+            if partition.fetched and partition.position is not None:
+                self._run = partition.fetched[0].take(
+                    partition.position, self._config.max_poll_records, self._config.check_crcs
                 )
                 if self._run:
-                    self._run_of = one
-                    self._put_last(one)
+                    self._run_of = partition
+                    self._put_last(partition)
                     return self._run
-                one.skip_read()  # compaction leaves batches without records
+                partition.skip_read()  # compaction leaves batches without records
         return []
 
     def _rest_of_run(self, count: int) -> list[ConsumerRecord]:
@@ -412,10 +418,10 @@ class Consumer:
 
     def _drop_run(self) -> None:
         """Forget records that were taken for an iteration and not handed out: fetch them again."""
-        one, is_left = self._run_of, self._run_index < len(self._run)
+        partition, is_left = self._run_of, self._run_index < len(self._run)
         self._run, self._run_index, self._run_of = [], 0, None
-        if one is not None and is_left and one.position is not None:
-            one.move(one.position)
+        if partition is not None and is_left and partition.position is not None:
+            partition.move(partition.position)
             self._fetcher.take_back()
 
     # Offsets
@@ -441,7 +447,7 @@ class Consumer:
         """
         if require_stable is None:
             require_stable = self._config.isolation_level == "read_committed"
-        wanted = [TopicPartition(*one) for one in partitions]
+        wanted = [TopicPartition(*partition) for partition in partitions]
         return await fetch_committed(
             self._cluster, self._group(), wanted, require_stable=require_stable
         )
@@ -456,22 +462,25 @@ class Consumer:
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return the first record of each partition at or after a time; None without one."""
         found = await self._list_offsets(timestamps_ms)
-        return {name: one if one.offset >= 0 else None for name, one in found.items()}
+        return {
+            name: found_offset if found_offset.offset >= 0 else None
+            for name, found_offset in found.items()
+        }
 
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int]:
         """Return the first offset that each partition still has."""
-        found = await self._list_offsets({one: EARLIEST for one in partitions})
-        return {name: one.offset for name, one in found.items()}
+        found = await self._list_offsets({partition: EARLIEST for partition in partitions})
+        return {name: found_offset.offset for name, found_offset in found.items()}
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the offset behind the last readable record of each partition.
 
         With read_committed this is the last stable offset.
         """
-        found = await self._list_offsets({one: LATEST for one in partitions})
-        return {name: one.offset for name, one in found.items()}
+        found = await self._list_offsets({partition: LATEST for partition in partitions})
+        return {name: found_offset.offset for name, found_offset in found.items()}
 
     async def _list_offsets(
         self, spec: Mapping[TopicPartition, int]

@@ -51,7 +51,7 @@ def visible_batches(
 
     None stands for each that is left out. Raises `KafkaError` for a damaged control batch.
     """
-    waiting = sorted(aborted, key=lambda one: one.first_offset)
+    waiting = sorted(aborted, key=lambda transaction: transaction.first_offset)
     following = 0
     open_aborted: set[int] = set()
     for batch in batches:

@@ -47,7 +47,7 @@ PURPOSE: Final = "fetch"
 PARTITION_BYTES_MAX: Final = 1 << 30
 
 
-class Assigned:
+class AssignedPartition:
     """One assigned partition: where its reader stands, and what was fetched ahead."""
 
     __slots__ = (
@@ -81,7 +81,7 @@ class Assigned:
 
     @property
     def unread_bytes(self) -> int:
-        return sum(one.size_bytes for one in self.fetched)
+        return sum(fetched.size_bytes for fetched in self.fetched)
 
     def move(self, offset: int | None) -> None:
         """Stand somewhere else; forget what was fetched."""
@@ -105,7 +105,7 @@ class Fetcher:
     """Fetches for the partitions of one consumer until its cluster is closed."""
 
     def __init__(self, cluster: Cluster, config: ConsumerConfig) -> None:
-        self.assigned: dict[TopicPartition, Assigned] = {}
+        self.assigned: dict[TopicPartition, AssignedPartition] = {}
         self._cluster = cluster
         self._config = config
         self._arrived = trio.Event()
@@ -142,36 +142,40 @@ class Fetcher:
 
     # Where to begin
 
-    async def resolve(self, wanted: Iterable[Assigned]) -> None:
+    async def resolve(self, wanted: Iterable[AssignedPartition]) -> None:
         """Give each its first position: what its group stored, or `auto_offset_reset`.
 
         Raises `OffsetOutOfRange`, `Refused`, `TimedOut`.
         """
         async with self._resolving:
-            lost = [one for one in wanted if one.position is None]
+            lost = [partition for partition in wanted if partition.position is None]
             if not lost:
                 return
             stored = {}
             group_id = self._config.group_id
-            fresh = [one.name for one in lost if one.reset_to is None]
+            fresh = [partition.name for partition in lost if partition.reset_to is None]
             if group_id is not None and fresh:
                 stored = await fetch_committed(
                     self._cluster, group_id, fresh, require_stable=self._is_committed_only
                 )
-            for one in lost:
-                if one.position is None and one.name in stored and one.reset_to is None:
-                    one.move(stored[one.name].offset)
-            await self._reset([one for one in lost if one.position is None])
+            for partition in lost:
+                if (
+                    partition.position is None
+                    and partition.name in stored
+                    and partition.reset_to is None
+                ):
+                    partition.move(stored[partition.name].offset)
+            await self._reset([partition for partition in lost if partition.position is None])
 
     @property
     def _is_committed_only(self) -> bool:
         return self._config.isolation_level == "read_committed"
 
-    async def _reset(self, lost: list[Assigned]) -> None:
+    async def _reset(self, lost: list[AssignedPartition]) -> None:
         if not lost:
             return
         policy = self._config.auto_offset_reset
-        names = ", ".join(str(one.name) for one in lost)
+        names = ", ".join(str(partition.name) for partition in lost)
         if policy == "error":
             raise OffsetOutOfRange(
                 f"there is no offset to begin with for {names}; seek to one, or set "
@@ -181,14 +185,16 @@ class Fetcher:
         place = EARLIEST if policy == "earliest" else LATEST
         found = await list_offsets(
             self._cluster,
-            {one.name: place for one in lost},
+            {partition.name: place for partition in lost},
             self._config.isolation_level,
             some_are_enough=True,
         )
-        for one in lost:
-            is_wanted = one.position is None and self.assigned.get(one.name) is one
-            if is_wanted and one.name in found:
-                one.move(found[one.name].offset)
+        for partition in lost:
+            is_wanted = (
+                partition.position is None and self.assigned.get(partition.name) is partition
+            )
+            if is_wanted and partition.name in found:
+                partition.move(found[partition.name].offset)
 
     # Fetching
 
@@ -196,9 +202,9 @@ class Fetcher:
         while True:
             self._wake = trio.Event()
             lost = [
-                one
-                for one in self._readers()
-                if one.position is None and not self._is_leaderless(one)
+                partition
+                for partition in self._readers()
+                if partition.position is None and not self._is_leaderless(partition)
             ]
             if lost:
                 await self._resolve_or_tell(lost)
@@ -206,50 +212,54 @@ class Fetcher:
             with trio.move_on_at(waiting):
                 await self._wake.wait()
 
-    async def _resolve_or_tell(self, lost: list[Assigned]) -> None:
+    async def _resolve_or_tell(self, lost: list[AssignedPartition]) -> None:
         try:
             await self.resolve(lost)
         except OdradekError as error:
-            for one in lost:
-                if one.position is None:
-                    one.error = error.copy()
+            for partition in lost:
+                if partition.position is None:
+                    partition.error = error.copy()
             self._arrived.set()
 
-    def _readers(self) -> list[Assigned]:
-        return [one for one in self.assigned.values() if not one.is_paused and one.error is None]
+    def _readers(self) -> list[AssignedPartition]:
+        return [
+            partition
+            for partition in self.assigned.values()
+            if not partition.is_paused and partition.error is None
+        ]
 
-    def _is_leaderless(self, one: Assigned) -> bool:
+    def _is_leaderless(self, partition: AssignedPartition) -> bool:
         """Return True if a partition is there and has no leader, so that the others go first."""
-        topic = self._cluster.metadata.topics.get(one.name.topic)
-        leader = None if topic is None else topic.partitions.get(one.name.partition)
+        topic = self._cluster.metadata.topics.get(partition.name.topic)
+        leader = None if topic is None else topic.partitions.get(partition.name.partition)
         return leader is not None and leader.node_id < 0
 
     def _start_requests(self) -> float:
         """Ask every broker that can be asked; when to look again at the latest."""
         now = trio.current_time()
         look_again = now + self._config.metadata_max_age_ms / 1000
-        by_node: dict[int, list[Assigned]] = {}
+        by_node: dict[int, list[AssignedPartition]] = {}
         is_leader_missing = False
-        for one in self._readers():
-            leader = self._cluster.metadata.leader(*one.name)
-            if one.position is None:
-                is_leader_missing = is_leader_missing or self._is_leaderless(one)
+        for partition in self._readers():
+            leader = self._cluster.metadata.leader(*partition.name)
+            if partition.position is None:
+                is_leader_missing = is_leader_missing or self._is_leaderless(partition)
                 continue
-            if one.not_before > now:
-                look_again = min(look_again, one.not_before)
+            if partition.not_before > now:
+                look_again = min(look_again, partition.not_before)
             elif leader is None:
                 is_leader_missing = True
             else:
-                by_node.setdefault(leader.node_id, []).append(one)
+                by_node.setdefault(leader.node_id, []).append(partition)
         if (is_leader_missing or self._cluster.is_stale) and -1 not in self._under_way:
             self._spawn(-1, [])
         for node_id, readers in by_node.items():
-            unread = sum(one.unread_bytes for one in readers)
+            unread = sum(partition.unread_bytes for partition in readers)
             if node_id not in self._under_way and unread < self._config.prefetch_bytes:
                 self._spawn(node_id, readers)
         return look_again
 
-    def _spawn(self, node_id: int, readers: list[Assigned]) -> None:
+    def _spawn(self, node_id: int, readers: list[AssignedPartition]) -> None:
         scope = self._under_way[node_id] = trio.CancelScope()
         if node_id < 0:
             self._cluster.spawn(self._find_leaders, scope)
@@ -259,10 +269,13 @@ class Fetcher:
     async def _find_leaders(self, scope: trio.CancelScope) -> None:
         try:
             with scope:
-                topics = {one.name.topic for one in self._readers()}
+                topics = {partition.name.topic for partition in self._readers()}
                 await self._cluster.refresh(topics)
                 self._tell_missing()
-                if any(self._cluster.metadata.leader(*one.name) is None for one in self._readers()):
+                if any(
+                    self._cluster.metadata.leader(*partition.name) is None
+                    for partition in self._readers()
+                ):
                     await trio.sleep(self._backoff.next_seconds())
         except Retriable as error:
             self._cluster.last_trouble = error
@@ -275,34 +288,38 @@ class Fetcher:
 
     def _tell_missing(self) -> None:
         """A partition that its topic does not have, or a topic that may not be named so."""
-        for one in self._readers():
-            code = self._cluster.metadata.topic_errors.get(one.name.topic)
+        for partition in self._readers():
+            code = self._cluster.metadata.topic_errors.get(partition.name.topic)
             if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                self._cluster.journal.topic_awaited(one.name.topic)
+                self._cluster.journal.topic_awaited(partition.name.topic)
             if code is not None and not is_retriable(code):
-                self._tell_all([one], error_for(code, f"reading {one.name}"))
+                self._tell_all([partition], error_for(code, f"reading {partition.name}"))
             elif (
-                one.name.topic in self._cluster.metadata.topics
-                and not self._cluster.metadata.leader(*one.name)
+                partition.name.topic in self._cluster.metadata.topics
+                and not self._cluster.metadata.leader(*partition.name)
             ):
-                error = self._cluster.metadata.no_leader(one.name)
+                error = self._cluster.metadata.no_leader(partition.name)
                 if isinstance(error, Refused):
-                    self._tell_all([one], error)
+                    self._tell_all([partition], error)
 
-    def _tell_all(self, readers: list[Assigned], error: OdradekError) -> None:
-        for one in readers:
-            one.error = error.copy()
+    def _tell_all(self, readers: list[AssignedPartition], error: OdradekError) -> None:
+        for partition in readers:
+            partition.error = error.copy()
         self._arrived.set()
 
-    async def _fetch(self, node_id: int, readers: list[Assigned], scope: trio.CancelScope) -> None:
+    async def _fetch(
+        self, node_id: int, readers: list[AssignedPartition], scope: trio.CancelScope
+    ) -> None:
         """One request to one broker, and what it brought."""
         try:
             with scope:
-                asked = {one.name: (one, one.fetch_offset) for one in readers}
+                asked = {
+                    partition.name: (partition, partition.fetch_offset) for partition in readers
+                }
                 soon = trio.current_time() + self._config.fetch_max_wait_ms / 2000
                 answer = await self._ask(node_id, readers)
                 self._take(answer, asked)
-                if any(one.fetch_offset != offset for one, offset in asked.values()):
+                if any(partition.fetch_offset != offset for partition, offset in asked.values()):
                     self._backoff.count = 0
                 elif trio.current_time() < soon:  # it did not wait for something to send
                     await trio.sleep(self._backoff.next_seconds())
@@ -318,18 +335,18 @@ class Fetcher:
             del self._under_way[node_id]
             self._wake.set()
 
-    async def _ask(self, node_id: int, readers: list[Assigned]) -> FetchResponse:
+    async def _ask(self, node_id: int, readers: list[AssignedPartition]) -> FetchResponse:
         config = self._config
         topics: dict[str, list[FetchPartition]] = {}
-        for one in readers:
-            topic, partition = one.name
-            leader = self._cluster.metadata.leader(topic, partition)
+        for partition in readers:
+            topic, index = partition.name
+            leader = self._cluster.metadata.leader(topic, index)
             topics.setdefault(topic, []).append(
                 FetchPartition(
-                    partition=partition,
+                    partition=index,
                     current_leader_epoch=-1 if leader is None else leader.leader_epoch,
-                    fetch_offset=one.fetch_offset,
-                    partition_max_bytes=one.max_bytes,
+                    fetch_offset=partition.fetch_offset,
+                    partition_max_bytes=partition.max_bytes,
                 )
             )
         request = FetchRequest(
@@ -349,71 +366,75 @@ class Fetcher:
         return answer
 
     def _take(
-        self, answer: FetchResponse, asked: dict[TopicPartition, tuple[Assigned, int]]
+        self, answer: FetchResponse, asked: dict[TopicPartition, tuple[AssignedPartition, int]]
     ) -> None:
         for topic in answer.responses:
             for data in topic.partitions:
                 name = TopicPartition(topic.topic, data.partition_index)
-                one, offset = asked.get(name, (None, -1))
-                is_current = one is not None and self.assigned.get(name) is one
-                if one is not None and is_current and one.fetch_offset == offset:
-                    self._take_partition(one, data)
+                partition, offset = asked.get(name, (None, -1))
+                is_current = partition is not None and self.assigned.get(name) is partition
+                if partition is not None and is_current and partition.fetch_offset == offset:
+                    self._take_partition(partition, data)
 
-    def _take_partition(self, one: Assigned, data: PartitionData) -> None:
+    def _take_partition(self, partition: AssignedPartition, data: PartitionData) -> None:
         code = code_of(data.error_code)
         if code != ErrorCode.NONE:
-            self._take_error(one, code)
+            self._take_error(partition, code)
             return
         self.answered_at = trio.current_time()
-        one.high_watermark = data.high_watermark
-        one.last_stable_offset = data.last_stable_offset
+        partition.high_watermark = data.high_watermark
+        partition.last_stable_offset = data.last_stable_offset
         records = data.records
         if not records:
             return
         aborted = (data.aborted_transactions or ()) if self._is_committed_only else ()
         try:
-            fetched = Fetched(one.name, one.fetch_offset, records, aborted)
+            fetched = Fetched(partition.name, partition.fetch_offset, records, aborted)
         except (ProtocolError, KafkaError) as error:
             self._tell_all(
-                [one],
+                [partition],
                 Refused(
-                    f"what the broker sent of {one.name} at offset {one.fetch_offset} cannot be "
-                    f"read: {error}",
+                    f"what the broker sent of {partition.name} at offset "
+                    f"{partition.fetch_offset} cannot be read: {error}",
                     code=ErrorCode.CORRUPT_MESSAGE,
                 ),
             )
             return
-        if fetched.next_offset == one.fetch_offset:
+        if fetched.next_offset == partition.fetch_offset:
             if not fetched.has_batch:
                 # Not one whole batch: only old brokers cut the first one off. Ask for more.
-                one.max_bytes = min(2 * max(one.max_bytes, len(records)), PARTITION_BYTES_MAX)
+                partition.max_bytes = min(
+                    2 * max(partition.max_bytes, len(records)), PARTITION_BYTES_MAX
+                )
             return
-        one.fetch_offset = fetched.next_offset
-        one.fetched.append(fetched)
+        partition.fetch_offset = fetched.next_offset
+        partition.fetched.append(fetched)
         self._arrived.set()
 
-    def _take_error(self, one: Assigned, code: ErrorCode) -> None:
-        doing = f"reading {one.name} at offset {one.fetch_offset}"
+    def _take_error(self, partition: AssignedPartition, code: ErrorCode) -> None:
+        doing = f"reading {partition.name} at offset {partition.fetch_offset}"
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._out_of_range(one, doing)
+            self._out_of_range(partition, doing)
         elif is_retriable(code):
             if code in LEADER_MOVED:
                 self._cluster.metadata.forget_age()
-            one.not_before = trio.current_time() + self._backoff.next_seconds()
+            partition.not_before = trio.current_time() + self._backoff.next_seconds()
         else:
-            self._tell_all([one], error_for(code, doing))
+            self._tell_all([partition], error_for(code, doing))
 
-    def _out_of_range(self, one: Assigned, doing: str) -> None:
-        if one.fetched:  # read to the end of what there is first: it is asked again from there
-            one.not_before = trio.current_time() + self._backoff.next_seconds()
+    def _out_of_range(self, partition: AssignedPartition, doing: str) -> None:
+        if (
+            partition.fetched
+        ):  # read to the end of what there is first: it is asked again from there
+            partition.not_before = trio.current_time() + self._backoff.next_seconds()
             return
         if self._config.auto_offset_reset == "error":
-            self._tell_all([one], error_for(ErrorCode.OFFSET_OUT_OF_RANGE, doing))
+            self._tell_all([partition], error_for(ErrorCode.OFFSET_OUT_OF_RANGE, doing))
             return
         self._cluster.journal.offset_reset(
-            str(one.name),
-            f"{one.name} does not have offset {one.fetch_offset}: it is read on from the "
-            f"{self._config.auto_offset_reset} one; records in between may have been missed",
+            str(partition.name),
+            f"{partition.name} does not have offset {partition.fetch_offset}: it is read on from "
+            f"the {self._config.auto_offset_reset} one; records in between may have been missed",
         )
-        one.move(None)
-        one.reset_to = EARLIEST if self._config.auto_offset_reset == "earliest" else LATEST
+        partition.move(None)
+        partition.reset_to = EARLIEST if self._config.auto_offset_reset == "earliest" else LATEST

@@ -290,7 +290,7 @@ class PartitionQueue:
     def put_back(self, batch: Batch) -> None:
         """Send it again, before everything that was sent after it."""
         self.again.append(batch)
-        self.again.sort(key=lambda one: one.order)
+        self.again.sort(key=lambda waiting: waiting.order)
 
     def restart(self) -> None:
         """Wait for a new identity and number what is unanswered anew."""

@@ -45,22 +45,23 @@ class Failures:
 
     def _fold(self) -> None:
         """Forget what has been read, and the older half if all that does not help."""
-        unread = [one for one in list(self._lost) if one.unread]
-        for one in unread[: -FAILURES_KEPT // 2]:
-            self._forgotten = self._forgotten or one.error
-            self._forgotten_count += one.unread
+        unread = [lost for lost in list(self._lost) if lost.unread]
+        for lost in unread[: -FAILURES_KEPT // 2]:
+            self._forgotten = self._forgotten or lost.error
+            self._forgotten_count += lost.unread
         self._lost = dict.fromkeys(unread[-FAILURES_KEPT // 2 :])
 
     @property
     def unread(self) -> int:
         """The number of lost records whose error no program has read."""
-        return self._forgotten_count + sum(one.unread for one in list(self._lost))
+        return self._forgotten_count + sum(lost.unread for lost in list(self._lost))
 
     def take(self) -> OdradekError | None:
         """Return the first error that no program has read. Then all of them count as read."""
         count = self.unread
         first = self._forgotten or next(
-            (one.error for one in list(self._lost) if one.unread and one.error is not None), None
+            (lost.error for lost in list(self._lost) if lost.unread and lost.error is not None),
+            None,
         )
         self._lost, self._forgotten, self._forgotten_count = {}, None, 0
         if first is None:

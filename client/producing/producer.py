@@ -252,7 +252,7 @@ class Producer:
                     return delivery
                 if until is None:
                     until = trio.current_time() + self._config.max_block_ms / 1000
-                await self.prepare(topic, until=until)
+                await self.wait_for_room(topic, until=until)
                 self._check_still_sending(transaction)
         except BaseException as error:
             if on_delivery is not None:
@@ -270,7 +270,7 @@ class Producer:
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Delivery | None:
-        """As `send`, but None where that would wait (`prepare` is the waiting alone).
+        """As `send`, but None where that would wait (`wait_for_room` is the waiting alone).
 
         Where it raises or returns None, the record was not taken and `on_delivery` is not called.
         """
@@ -330,7 +330,7 @@ class Producer:
         if self._transactions is not None:
             self._transactions.check_sending()
         transaction = self._open_transaction
-        await self.prepare(topic)
+        await self.wait_for_room(topic)
         known = await self._cluster.topic(topic)
         self._check_still_sending(transaction)
         if partition not in known.partitions:
@@ -390,7 +390,7 @@ class Producer:
         """How many partitions the topic has. Raises `TimedOut` if there is no such topic."""
         return len((await self._topic(topic)).partitions)
 
-    async def prepare(self, topic: str, *, until: float | None = None) -> None:
+    async def wait_for_room(self, topic: str, *, until: float | None = None) -> None:
         """Wait until a record for `topic` can be taken, for `max_block_ms` or `until` that time.
 
         Raises `BufferFull` if there was no room, `TimedOut` if there was no such topic, `Refused`.

@@ -189,9 +189,9 @@ class TransactionRequests:
             version = connection.version_of(ADD_PARTITIONS_TO_TXN, TV1_ADD_PARTITIONS)
             answer = await connection.request(ADD_PARTITIONS_TO_TXN, version, request)
             for topic in answer.results_by_topic_v3_and_below:
-                for one in topic.results_by_partition:
-                    if one.partition_error_code != ErrorCode.OPERATION_NOT_ATTEMPTED:
-                        self._check(one.partition_error_code, doing)
+                for result in topic.results_by_partition:
+                    if result.partition_error_code != ErrorCode.OPERATION_NOT_ATTEMPTED:
+                        self._check(result.partition_error_code, doing)
 
         await self._repeat(doing, attempt)
 
@@ -254,10 +254,10 @@ class TransactionRequests:
                 GROUP, group.group_id, TXN_OFFSET_COMMIT, request, at_most=at_most
             )
             for topic in answer.topics:
-                for one in topic.partitions:
-                    if one.error_code in COORDINATOR_MOVED:
+                for result in topic.partitions:
+                    if result.error_code in COORDINATOR_MOVED:
                         self._cluster.forget_coordinator(GROUP, group.group_id)
-                    self._check(one.error_code, doing)
+                    self._check(result.error_code, doing)
 
         await self._cluster.retrying(doing, attempt)
 
@@ -309,7 +309,11 @@ class TransactionRequests:
         connection = await self._coordinator()
         version = connection.version_of(DESCRIBE_TRANSACTIONS)
         answer = await connection.request(DESCRIBE_TRANSACTIONS, version, request)
-        found = [one.explanation for one in answer.transaction_states if one.explanation]
+        found = [
+            transaction.explanation
+            for transaction in answer.transaction_states
+            if transaction.explanation
+        ]
         return printable(found[0].rstrip(".")) if found else None
 
     async def _coordinator(self) -> Connection:

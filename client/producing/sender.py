@@ -204,8 +204,8 @@ class Sender:
     ) -> None:
         results: dict[tuple[str, int], PartitionProduceResponse] = {}
         for topic in response.responses if response is not None else ():
-            for one in topic.partition_responses:
-                results[topic.name, one.index] = one
+            for partition in topic.partition_responses:
+                results[topic.name, partition.index] = partition
         for batch in batches:
             queue = batch.queue
             self._accumulator.answered(batch)
@@ -337,10 +337,9 @@ class Sender:
             ):
                 error = self._cluster.metadata.no_leader(name)
                 if isinstance(error, Refused):
-                    for batch in [
-                        one for one in self._accumulator.incomplete if one.queue is queue
-                    ]:
-                        self._give_up(batch, error.copy())
+                    for batch in list(self._accumulator.incomplete):
+                        if batch.queue is queue:
+                            self._give_up(batch, error.copy())
 
     async def _connect(self, node_id: int) -> None:
         try:

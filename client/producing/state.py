@@ -59,8 +59,8 @@ class Event(Enum):
     FAIL = auto()
 
 
-Refusal = tuple[type[OdradekError], str]
-Cell = State | Refusal
+Error = tuple[type[OdradekError], str]
+Cell = State | Error
 Row = tuple[Cell, Cell, Cell, Cell, Cell, Cell, Cell, Cell, Cell]
 
 E = Event

@@ -68,7 +68,9 @@ def parse_assignment(text: str) -> tuple[TopicPartition, ...]:
     """Partitions in JSON: `{"orders":[0,1]}`. Raises `OffsetError`."""
     assigned = []
     for topic, partitions in _json_object(text, "topics").items():
-        if not isinstance(partitions, list) or not all(_is_partition(one) for one in partitions):
+        if not isinstance(partitions, list) or not all(
+            _is_partition(partition) for partition in partitions
+        ):
             raise OffsetError(f'has lists of partitions, as in {{"{topic}":[0,1]}}')
         assigned += [TopicPartition(topic, partition) for partition in partitions]
     if not assigned:

@@ -130,7 +130,7 @@ def plan_tasks(
     ranges, losses = split_plan(plan_ranges(start, end, earliest=earliest))
     if options.fail_on_data_loss:
         report_losses(losses)
-    return [RangePartition(one) for one in ranges]
+    return [RangePartition(offsets) for offsets in ranges]
 
 
 def read_partition(options: ReadOptions, partition: InputPartition) -> Iterator[Any]:

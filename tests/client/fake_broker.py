@@ -342,7 +342,7 @@ def sequences(broker: FakeBroker) -> list[tuple[int, int, int]]:
     found = []
     for request in broker.asked(PRODUCE):
         for topic in request.topic_data:
-            for one in topic.partition_data:
-                header = read_header(one.records)
+            for partition in topic.partition_data:
+                header = read_header(partition.records)
                 found.append((header.producer_epoch, header.base_sequence, header.record_count))
     return found

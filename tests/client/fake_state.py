@@ -69,19 +69,19 @@ class FakeState:
 
     def time_out(self, transactional_id: str) -> None:
         """The coordinator aborts a transaction that took too long: its epoch goes up."""
-        one = self._ids[transactional_id]
-        self._abort(one)
-        one.last_end = (one.producer_id, one.epoch, False)
-        one.last_epoch = one.epoch
-        one.epoch += 1
-        self._fence(one)
+        producer = self._ids[transactional_id]
+        self._abort(producer)
+        producer.last_end = (producer.producer_id, producer.epoch, False)
+        producer.last_epoch = producer.epoch
+        producer.epoch += 1
+        self._fence(producer)
 
     def take_over(self, transactional_id: str) -> None:
         """A successor starts: the epoch goes up and the old one is not expected any more."""
         self.time_out(transactional_id)
-        one = self._ids[transactional_id]
-        one.last_epoch = -1
-        one.last_end = None
+        producer = self._ids[transactional_id]
+        producer.last_epoch = -1
+        producer.last_end = None
 
     # Producing
 
@@ -91,8 +91,8 @@ class FakeState:
                 TopicProduceResponse(
                     name=topic.name,
                     partition_responses=tuple(
-                        self._append(body, topic.name, one.index, one.records, code)
-                        for one in topic.partition_data
+                        self._append(body, topic.name, partition.index, partition.records, code)
+                        for partition in topic.partition_data
                     ),
                 )
                 for topic in body.topic_data
@@ -125,13 +125,13 @@ class FakeState:
             state.last_sequence = header.last_sequence
             state.batches.append((header.base_sequence, header.last_sequence, len(log)))
         if body.transactional_id is not None:
-            one = self._ids[body.transactional_id]
-            if header.producer_epoch != one.epoch:
+            producer = self._ids[body.transactional_id]
+            if header.producer_epoch != producer.epoch:
                 return ErrorCode.INVALID_PRODUCER_EPOCH, -1
-            if self.transaction_version < 2 and (topic, index) not in one.partitions:
+            if self.transaction_version < 2 and (topic, index) not in producer.partitions:
                 return ErrorCode.INVALID_TXN_STATE, -1
-            one.partitions[topic, index] = None
-            self._open[one.producer_id] += [(topic, index, value) for value in values]
+            producer.partitions[topic, index] = None
+            self._open[producer.producer_id] += [(topic, index, value) for value in values]
         base_offset = len(log)
         log += values
         return ErrorCode.NONE, base_offset
@@ -166,49 +166,51 @@ class FakeState:
             return InitProducerIdResponse(
                 error_code=0, producer_id=self._next_producer_id, producer_epoch=0
             )
-        one = self._ids.get(body.transactional_id)
-        if one is None:
+        producer = self._ids.get(body.transactional_id)
+        if producer is None:
             self._next_producer_id += 1
-            one = self._ids[body.transactional_id] = TransactionalId(self._next_producer_id, -1)
+            producer = self._ids[body.transactional_id] = TransactionalId(
+                self._next_producer_id, -1
+            )
         expected = body.producer_epoch
-        if expected >= 0 and expected not in (one.epoch, one.last_epoch):
+        if expected >= 0 and expected not in (producer.epoch, producer.last_epoch):
             return InitProducerIdResponse(
                 error_code=ErrorCode.PRODUCER_FENCED, producer_id=-1, producer_epoch=-1
             )
-        self._abort(one)
-        if expected < 0 or expected == one.epoch:
-            one.last_epoch = expected
-            one.epoch += 1
-        self._fence(one)
+        self._abort(producer)
+        if expected < 0 or expected == producer.epoch:
+            producer.last_epoch = expected
+            producer.epoch += 1
+        self._fence(producer)
         return InitProducerIdResponse(
-            error_code=0, producer_id=one.producer_id, producer_epoch=one.epoch
+            error_code=0, producer_id=producer.producer_id, producer_epoch=producer.epoch
         )
 
-    def _abort(self, one: TransactionalId) -> None:
-        for topic, index, value in self._open.pop(one.producer_id, []):
+    def _abort(self, producer: TransactionalId) -> None:
+        for topic, index, value in self._open.pop(producer.producer_id, []):
             self.stored[topic, index].remove(value)
-        one.partitions.clear()
+        producer.partitions.clear()
 
-    def _fence(self, one: TransactionalId) -> None:
+    def _fence(self, producer: TransactionalId) -> None:
         """What a marker does: partitions know the new epoch."""
         for (producer_id, _, _), state in self._producers.items():
-            if producer_id == one.producer_id:
-                state.epoch, state.last_sequence = one.epoch, -1
+            if producer_id == producer.producer_id:
+                state.epoch, state.last_sequence = producer.epoch, -1
                 state.batches.clear()
 
     def add_partitions(
         self, body: AddPartitionsToTxnRequest, code: ErrorCode
     ) -> AddPartitionsToTxnResponse:
-        one = self._ids[body.v3_and_below_transactional_id]
-        if code == ErrorCode.NONE and body.v3_and_below_producer_epoch != one.epoch:
+        producer = self._ids[body.v3_and_below_transactional_id]
+        if code == ErrorCode.NONE and body.v3_and_below_producer_epoch != producer.epoch:
             code = ErrorCode.PRODUCER_FENCED
         topics = []
         for topic in body.v3_and_below_topics:
             results = []
             for index in topic.partitions:
                 if code == ErrorCode.NONE:
-                    one.last_end = None  # another transaction has begun
-                    one.partitions[topic.name, index] = None
+                    producer.last_end = None  # another transaction has begun
+                    producer.partitions[topic.name, index] = None
                 results.append(
                     AddPartitionsToTxnPartitionResult(
                         partition_index=index, partition_error_code=code
@@ -226,8 +228,8 @@ class FakeState:
     def txn_offset_commit(
         self, body: TxnOffsetCommitRequest, code: ErrorCode
     ) -> TxnOffsetCommitResponse:
-        one = self._ids[body.transactional_id]
-        if code == ErrorCode.NONE and body.producer_epoch != one.epoch:
+        producer = self._ids[body.transactional_id]
+        if code == ErrorCode.NONE and body.producer_epoch != producer.epoch:
             code = ErrorCode.INVALID_PRODUCER_EPOCH
         topics = []
         for topic in body.topics:
@@ -251,24 +253,26 @@ class FakeState:
     def end_txn(self, body: EndTxnRequest, code: ErrorCode) -> EndTxnResponse:
         if code != ErrorCode.NONE:
             return EndTxnResponse(error_code=code)
-        one = self._ids[body.transactional_id]
+        producer = self._ids[body.transactional_id]
         asked = (body.producer_id, body.producer_epoch, body.committed)
-        if asked != one.last_end:
-            if self.transaction_version >= 2 and asked[:2] == (one.last_end or ())[:2]:
+        if asked != producer.last_end:
+            if self.transaction_version >= 2 and asked[:2] == (producer.last_end or ())[:2]:
                 return EndTxnResponse(error_code=ErrorCode.INVALID_TXN_STATE)
-            if body.producer_epoch != one.epoch:
+            if body.producer_epoch != producer.epoch:
                 return EndTxnResponse(error_code=ErrorCode.PRODUCER_FENCED)
             self.ended.append((body.transactional_id, body.committed))
             if not body.committed:
-                self._abort(one)
-            self._open.pop(one.producer_id, None)
-            one.partitions.clear()
-            one.last_end = asked
+                self._abort(producer)
+            self._open.pop(producer.producer_id, None)
+            producer.partitions.clear()
+            producer.last_end = asked
             if self.transaction_version >= 2:
-                one.epoch += 1
-                self._fence(one)
+                producer.epoch += 1
+                self._fence(producer)
         if self.transaction_version < 2:
-            is_current = body.producer_epoch == one.epoch
+            is_current = body.producer_epoch == producer.epoch
             code = ErrorCode.NONE if is_current else ErrorCode.PRODUCER_FENCED
             return EndTxnResponse(error_code=code)
-        return EndTxnResponse(error_code=0, producer_id=one.producer_id, producer_epoch=one.epoch)
+        return EndTxnResponse(
+            error_code=0, producer_id=producer.producer_id, producer_epoch=producer.epoch
+        )

@@ -121,7 +121,7 @@ def filled(kind: Any, code: ErrorCode) -> Any:
 
 def _value(hint: Any, code: ErrorCode) -> Any:
     if isinstance(hint, types.UnionType):
-        hint = next(one for one in typing.get_args(hint) if one is not types.NoneType)
+        hint = next(choice for choice in typing.get_args(hint) if choice is not types.NoneType)
     if typing.get_origin(hint) is tuple:
         return (_value(typing.get_args(hint)[0], code),)
     if dataclasses.is_dataclass(hint):

@@ -34,7 +34,7 @@ async def read_all(
         consumer.assign(wanted)
         ends = await consumer.end_offsets(wanted)
         while len(records) < (count or 0) or any(
-            [await consumer.position(one) < end for one, end in ends.items()]
+            [await consumer.position(partition) < end for partition, end in ends.items()]
         ):
             records += await consumer.poll(500)
     return records

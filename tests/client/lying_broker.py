@@ -29,9 +29,9 @@ def negative(name: str, value: Any) -> Any:
 def huge(name: str, value: Any) -> Any:
     if not _is_number(name, value):
         return value
-    if any(one in name for one in INT64_NAMES):
+    if any(part in name for part in INT64_NAMES):
         return 2**63 - 1
-    return 2**31 - 1 if any(one in name for one in INT32_NAMES) else 2**15 - 1
+    return 2**31 - 1 if any(part in name for part in INT32_NAMES) else 2**15 - 1
 
 
 def long_text(name: str, value: Any) -> Any:
@@ -62,11 +62,11 @@ def _is_number(name: str, value: Any) -> bool:
 def told(lie: Lie, answer: Any, name: str = "") -> Any:
     """`answer` with every field as `lie` has it."""
     if dataclasses.is_dataclass(answer) and not isinstance(answer, type):
-        fields = {one.name: getattr(answer, one.name) for one in dataclasses.fields(answer)}
+        fields = {field.name: getattr(answer, field.name) for field in dataclasses.fields(answer)}
         changed = {key: told(lie, value, key) for key, value in fields.items()}
         return dataclasses.replace(answer, **changed)
     if isinstance(answer, tuple):
-        return lie(name, tuple(told(lie, one, name) for one in answer))
+        return lie(name, tuple(told(lie, element, name) for element in answer))
     return lie(name, answer)
 
 

@@ -79,7 +79,7 @@ def encoded() -> bytes:
 CALLS: Final[dict[str, Call]] = {
     "Producer.send": on_client("send", "u", b"x"),
     "Producer.send_batch": on_client("send_batch", "u", 0, encoded()),
-    "Producer.prepare": on_client("prepare", "u"),
+    "Producer.wait_for_room": on_client("wait_for_room", "u"),
     "Producer.partitions_for": on_client("partitions_for", "u"),
     "Producer.flush": on_client("flush", bound=DELIVERY),
     "Producer.complete": on_client("complete", None, bound=END),
@@ -175,7 +175,9 @@ async def entered(name: str, broker: HostileBroker) -> AsyncIterator[Subject]:
 
 
 @pytest.mark.parametrize(
-    ("name", "trouble", "version"), CASES, ids=lambda one: getattr(one, "name", one)
+    ("name", "trouble", "version"),
+    CASES,
+    ids=lambda parameter: getattr(parameter, "name", parameter),
 )
 async def test_every_call_ends_in_its_time_and_so_does_leaving(
     autojump_clock: MockClock, nursery: trio.Nursery, name: str, trouble: Trouble, version: int

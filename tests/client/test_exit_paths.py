@@ -182,7 +182,7 @@ def test_a_callback_cannot_fill_the_queue_beyond_its_bound(
         def send_more(metadata: RecordMetadata | None, error: OdradekError | None) -> None:
             for _ in range(10):
                 try:
-                    producer.send(topic, b"x", on_delivery=lambda *one: told.append(one))
+                    producer.send(topic, b"x", on_delivery=lambda *outcome: told.append(outcome))
                 except RuntimeError as error:
                     raised.append(error)
 

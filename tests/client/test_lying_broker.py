@@ -27,7 +27,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(
-    ("name", "lie", "is_all_a_lie"), CASES, ids=lambda one: getattr(one, "__name__", one)
+    ("name", "lie", "is_all_a_lie"), CASES, ids=lambda lie: getattr(lie, "__name__", lie)
 )
 async def test_a_lie_of_the_broker_is_a_sentence_and_takes_no_longer(
     autojump_clock: MockClock, nursery: trio.Nursery, name: str, lie: Lie, is_all_a_lie: bool

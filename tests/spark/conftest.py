@@ -72,7 +72,7 @@ def read_topic(bootstrap: str) -> ReadTopic:
             ends = stored.end_offsets(partitions)
             consumer.assign(partitions)
             consumer.seek_to_beginning()
-            while any(consumer.position(one) < ends[one] for one in partitions):
+            while any(consumer.position(partition) < ends[partition] for partition in partitions):
                 assert time.monotonic() < give_up_at, f"{topic} has an open transaction"
                 records += consumer.poll(timeout_ms=100)
         return sorted(records, key=lambda record: (record.partition, record.offset))

@@ -253,11 +253,13 @@ def test_records_of_many_batches_are_the_same_in_pieces(monkeypatch: pytest.Monk
     whole = decode_all(batches)
     monkeypatch.setattr(batch_decoder, "ROWS_MAX", 5)
     monkeypatch.setattr(batch_decoder, "WALKED_AT_ONCE", 3)
-    sections = [(read_header(one), records_section(read_header(one), one)) for one in batches]
+    sections = [
+        (read_header(batch), records_section(read_header(batch), batch)) for batch in batches
+    ]
     pieces = list(decode(sections, start_offset=0, end_offset=1 << 62, with_headers=True))
     assert [len(piece) for piece in pieces] == [5] * 7 + [1]
     for name in ("offsets", "timestamps_ms", "keys", "values"):
-        found = [one for piece in pieces for one in getattr(piece, name).tolist()]
+        found = [value for piece in pieces for value in getattr(piece, name).tolist()]
         assert found == getattr(whole, name).tolist()
 
 

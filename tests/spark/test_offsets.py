@@ -82,10 +82,14 @@ def test_a_limited_stream_always_moves_on_and_never_too_far(
         for partition, (begin, count) in zip(partitions, ranges, strict=True)
     }
     limited = limit_rows(start, end, max_rows)
-    assert all(start[one] <= limited[one] <= end[one] for one in partitions)
-    taken = sum(limited[one] - start[one] for one in partitions)
+    assert all(start[partition] <= limited[partition] <= end[partition] for partition in partitions)
+    taken = sum(limited[partition] - start[partition] for partition in partitions)
     assert taken <= max_rows + len(partitions)
-    assert all(limited[one] > start[one] for one in partitions if end[one] > start[one])
+    assert all(
+        limited[partition] > start[partition]
+        for partition in partitions
+        if end[partition] > start[partition]
+    )
 
 
 def test_ranges_are_what_lies_between() -> None:

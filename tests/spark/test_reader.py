@@ -45,9 +45,15 @@ def stream_reader(bootstrap: str, **options: str) -> StreamReader:
 
 def ranges(partitions: list[InputPartition]) -> list[tuple[int, int, int]]:
     found = []
-    for one in partitions:
-        assert isinstance(one, RangePartition)
-        found.append((one.offset_range.partition, one.offset_range.start, one.offset_range.end))
+    for partition in partitions:
+        assert isinstance(partition, RangePartition)
+        found.append(
+            (
+                partition.offset_range.partition,
+                partition.offset_range.start,
+                partition.offset_range.end,
+            )
+        )
     return found
 
 

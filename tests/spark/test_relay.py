@@ -19,8 +19,10 @@ def batches_of(topic: str, *values: bytes, partition: int = 0) -> list[TopicBatc
     column = pa.array(list(values), pa.binary())
     encoded = encode(RecordColumns(value=column), timestamp_ms=1, batch_max_bytes=1 << 20)
     return [
-        TopicBatch(topic=topic, partition=partition, record_count=one.record_count, data=one.data)
-        for one in encoded
+        TopicBatch(
+            topic=topic, partition=partition, record_count=batch.record_count, data=batch.data
+        )
+        for batch in encoded
     ]
 
 

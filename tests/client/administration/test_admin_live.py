@@ -35,7 +35,7 @@ async def test_a_topics_life(bootstrap: str) -> None:
 
         async def has_grown() -> bool:
             (found,) = await admin.describe_topics(topic)
-            return [one.partition for one in found.partitions] == [0, 1, 2]
+            return [partition.partition for partition in found.partitions] == [0, 1, 2]
 
         await until(has_grown)
         await admin.delete_topics(topic)

@@ -83,18 +83,24 @@ def a_state(transactional_id: str, code: ErrorCode = ErrorCode.NONE) -> Transact
 
 def states(request: DescribeTransactionsRequest, *codes: ErrorCode) -> DescribeTransactionsResponse:
     named = zip(request.transactional_ids, codes or [ErrorCode.NONE] * 9_999, strict=False)
-    return DescribeTransactionsResponse(transaction_states=tuple(a_state(*one) for one in named))
+    return DescribeTransactionsResponse(
+        transaction_states=tuple(a_state(*named_state) for named_state in named)
+    )
 
 
 async def test_each_coordinator_is_asked_about_its_own() -> None:
     cluster = Scripted(lambda node_id, request: states(request))
     found = await requests.describe_transactions(cluster, ["b", "x", "a", "b"])
-    assert sorted((node_id, one.transactional_ids) for node_id, one in cluster.asked) == [
+    assert sorted((node_id, request.transactional_ids) for node_id, request in cluster.asked) == [
         (1, ("b", "a")),
         (2, ("x",)),
     ]
     assert list(found) == ["b", "x", "a"]
-    assert [one.coordinator_id for one in map(described, found.values())] == [1, 2, 1]
+    assert [description.coordinator_id for description in map(described, found.values())] == [
+        1,
+        2,
+        1,
+    ]
 
 
 def described(found: object) -> TransactionDescription:
@@ -121,7 +127,7 @@ async def test_only_what_has_moved_is_asked_again(autojump_clock: trio.abc.Clock
     found = await requests.describe_transactions(cluster, ["a", "b"])
     assert [request.transactional_ids for _, request in cluster.asked] == [("a", "b"), ("b",)]
     assert cluster.forgotten == ["b"]
-    assert all(isinstance(one, TransactionDescription) for one in found.values())
+    assert all(isinstance(answer, TransactionDescription) for answer in found.values())
 
 
 async def test_one_lost_broker_costs_only_what_it_knew(autojump_clock: trio.abc.Clock) -> None:
@@ -184,7 +190,7 @@ def listing(cluster: Cluster, **filters: Any) -> Any:
 
 async def test_every_broker_is_asked_and_the_ids_are_sorted() -> None:
     found = await listing(Old(lambda *_: None))
-    assert [(one.transactional_id, one.coordinator_id) for one in found] == [
+    assert [(listing.transactional_id, listing.coordinator_id) for listing in found] == [
         ("id-1", 2),
         ("id-2", 1),
     ]

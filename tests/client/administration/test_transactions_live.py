@@ -176,7 +176,7 @@ async def test_each_thing_asked_for_has_its_own_error(bootstrap: str) -> None:
         producers = await admin.describe_producers(
             [TopicPartition(topic, 0), TopicPartition(topic, 7), TopicPartition(absent, 0)]
         )
-        assert [isinstance(one, Refused) for one in producers.values()] == [False, True, True]
+        assert [isinstance(answer, Refused) for answer in producers.values()] == [False, True, True]
         with pytest.raises(Refused, match="no transactional id"):
             await admin.describe_transaction(absent)
         with pytest.raises(Refused, match="no topic"):

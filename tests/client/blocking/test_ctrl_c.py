@@ -45,7 +45,7 @@ def test_records_that_ctrl_c_kept_from_the_program_are_not_skipped(
             monkeypatch.undo()
             consumer.commit()
             assert consumer.committed([place])[place].offset == 0
-            assert [one.offset for one in consumer.poll(WAIT_MS)] == [0]
+            assert [record.offset for record in consumer.poll(WAIT_MS)] == [0]
 
 
 def interrupt_after(patch: pytest.MonkeyPatch, owner: type, name: str) -> None:
@@ -73,7 +73,9 @@ def test_ctrl_c_inside_send_does_not_tell_of_a_record_twice(
                 await producer.partitions_for("t")
                 interrupt_after(monkeypatch, Accumulator, "append")
                 with suppress(KeyboardInterrupt):
-                    await producer.send("t", b"x", on_delivery=lambda *one: told.append(one))
+                    await producer.send(
+                        "t", b"x", on_delivery=lambda *outcome: told.append(outcome)
+                    )
                     await trio.lowlevel.checkpoint()
                 monkeypatch.undo()
                 await producer.flush()
@@ -96,7 +98,7 @@ def test_ctrl_c_inside_poll_does_not_skip_records(monkeypatch: pytest.MonkeyPatc
             interrupt_after(monkeypatch, Fetched, "take")
             while not read:
                 with suppress(KeyboardInterrupt):
-                    read.extend(one.offset for one in await consumer.poll(WAIT_MS))
+                    read.extend(record.offset for record in await consumer.poll(WAIT_MS))
                     await trio.lowlevel.checkpoint()
                 monkeypatch.undo()
                 assert read or (await consumer.position(TopicPartition(topic, 0))) == 0

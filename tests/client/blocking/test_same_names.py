@@ -8,7 +8,7 @@ from odradek import client
 from odradek.client import blocking
 
 OF_THE_LOOP = {
-    "Producer": {"prepare", "record_lost", "send_nowait"},
+    "Producer": {"wait_for_room", "record_lost", "send_nowait"},
     "Consumer": {"positions", "wait_for_records"},
     "Transaction": {"check_open"},
 }

@@ -51,7 +51,7 @@ def a_look(
     """What is open has written 3 records to each of its partitions, from offset 5 on."""
     return Snapshot(
         at_ms=at_ms,
-        transactions={one.transactional_id: one for one in transactions},
+        transactions={transaction.transactional_id: transaction for transaction in transactions},
         producers={place: _producers(place, transactions) for place in PLACES},
         count=len(transactions) if count is None else count,
     )
@@ -64,15 +64,15 @@ def _producers(
         partition=place,
         producers=tuple(
             ProducerDescription(
-                producer_id=one.producer_id,
-                producer_epoch=one.producer_epoch,
+                producer_id=transaction.producer_id,
+                producer_epoch=transaction.producer_epoch,
                 last_sequence=2,
                 last_timestamp_ms=NOW_MS,
                 coordinator_epoch=-1,
                 transaction_start_offset=5,
-                records_behind=3 if one.tells_more else None,
+                records_behind=3 if transaction.tells_more else None,
             )
-            for one in transactions
-            if place in one.partitions
+            for transaction in transactions
+            if place in transaction.partitions
         ),
     )

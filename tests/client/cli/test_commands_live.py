@@ -20,7 +20,7 @@ def test_topics(run: Run) -> None:
     (described,) = run.said("topic", "describe", topic, "--json").splitlines()
     description = json.loads(described)
     assert description["settings"]["retention.ms"] == "3600000"
-    assert [one["partition"] for one in description["partitions"]] == [0, 1]
+    assert [partition["partition"] for partition in description["partitions"]] == [0, 1]
     head, settings, columns, *rows = run.said("topic", "describe", topic).splitlines()
     assert head.split()[0] == topic
     assert "retention.ms=3600000" in settings

@@ -96,7 +96,9 @@ async def test_all_topics_are_searched_where_none_is_named(lax: Run) -> None:
     place, _ = await leave_hanging(lax)
     async with Admin(lax.bootstrap) as admin:
         (found,) = [
-            one for one in await admin.find_hanging(max_timeout_ms=30_000) if one.partition == place
+            transaction
+            for transaction in await admin.find_hanging(max_timeout_ms=30_000)
+            if transaction.partition == place
         ]
         await admin.abort_transaction(
             place,
@@ -104,7 +106,9 @@ async def test_all_topics_are_searched_where_none_is_named(lax: Run) -> None:
             producer_epoch=found.producer_epoch,
             coordinator_epoch=found.coordinator_epoch,
         )
-        assert place not in [one.partition for one in await admin.find_hanging(max_timeout_ms=0)]
+        assert place not in [
+            transaction.partition for transaction in await admin.find_hanging(max_timeout_ms=0)
+        ]
 
 
 class WhileDeleting(Admin):
@@ -131,7 +135,7 @@ async def test_a_topic_that_is_deleted_during_the_search_has_nothing_that_hangs(
             deleted, _ = await leave_hanging(run)
             async with WhileDeleting(run.bootstrap, deleted.topic, look) as admin:
                 found = await admin.find_hanging(max_timeout_ms=30_000)
-                assert [one.partition for one in found] == [kept]
+                assert [transaction.partition for transaction in found] == [kept]
         async with WhileDeleting(run.bootstrap, kept.topic, 1) as admin:
             with pytest.raises(Refused, match="there is no topic"):  # somebody asked for it
                 await admin.find_hanging(kept.topic, max_timeout_ms=30_000)

@@ -25,8 +25,8 @@ def told(
     before = a_look(*([old] if old else []), at_ms=BEFORE_MS)
     after = a_look(*([new] if new else []))
     found = list(happenings(before, after))
-    assert all((one.transactional_id, one.at_ms) == ("refunds-0", NOW_MS) for one in found)
-    return [(one.kind, one.text) for one in found]
+    assert all((event.transactional_id, event.at_ms) == ("refunds-0", NOW_MS) for event in found)
+    return [(event.kind, event.text) for event in found]
 
 
 @pytest.mark.parametrize(

@@ -43,8 +43,8 @@ def drawn(
 @pytest.mark.parametrize("count", [0, 1, 200])
 def test_it_fits_on_any_terminal(width: int, height: int, count: int) -> None:
     ids = [f"{'very-long-' * 20}{number}" for number in range(count)]
-    look = a_look(*(a_transaction(transactional_id=one) for one in ids))
-    happened = [happening("fenced", "was fenced " * 30, one) for one in ids]
+    look = a_look(*(a_transaction(transactional_id=name) for name in ids))
+    happened = [happening("fenced", "was fenced " * 30, name) for name in ids]
     trouble = Trouble(since_ms=NOW_MS, sentence="no connection " * 30)
     for some in (None, trouble):
         lines = drawn(look, *happened, trouble=some, width=width, height=height)
@@ -104,7 +104,7 @@ def test_routine_does_not_push_out_what_matters() -> None:
     fenced = happening("fenced", "was fenced", "slow")
     routine = [happening("began", f"number {n}", "busy") for n in range(50)]
     shown = newest([fenced, *routine], room=6)
-    assert [one.text for one in shown] == ["number 49", "was fenced"]
+    assert [event.text for event in shown] == ["number 49", "was fenced"]
     assert newest([fenced] * 9, room=6) == [fenced] * 6
 
 

@@ -50,7 +50,7 @@ class Watching:
 
     def saw(self, kind: str, transactional_id: str | None = None) -> bool:
         """Whether `--json` has told of it."""
-        seen = {(one["kind"], one["transactional_id"]) for one in self.happenings}
+        seen = {(event["kind"], event["transactional_id"]) for event in self.happenings}
         return (kind, transactional_id) in seen
 
     def read_until(self, is_there: Callable[[], object]) -> None:

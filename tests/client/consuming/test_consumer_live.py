@@ -194,7 +194,9 @@ async def test_whole_batches_can_be_read(bootstrap: str) -> None:
             while await consumer.position(place) < 30:
                 for batch in await consumer.fetch_batches(500):
                     records = decode_batch(batch.data)
-                    offsets += [one.offset for one in records if one.offset >= batch.start_offset]
+                    offsets += [
+                        record.offset for record in records if record.offset >= batch.start_offset
+                    ]
     assert offsets == list(range(12, 30))
 
 

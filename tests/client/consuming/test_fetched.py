@@ -47,19 +47,22 @@ def fetched(records: bytes, *aborted: tuple[int, int], offset: int = 0) -> Fetch
         NAME,
         offset,
         records,
-        [AbortedTransaction(producer_id=one, first_offset=first) for one, first in aborted],
+        [
+            AbortedTransaction(producer_id=producer_id, first_offset=first)
+            for producer_id, first in aborted
+        ],
     )
 
 
-def values(one: Fetched, position: int = 0) -> list[bytes | None]:
+def values(fetch: Fetched, position: int = 0) -> list[bytes | None]:
     found = []
-    while not one.is_empty:
-        found += [record.value for record in one.take(position, 100, True)]
+    while not fetch.is_empty:
+        found += [record.value for record in fetch.take(position, 100, True)]
     return found
 
 
 def test_everything_that_is_not_aborted_is_seen() -> None:
-    one = fetched(
+    fetch = fetched(
         data(0, b"a", producer_id=1)
         + data(1, b"plain")
         + data(2, b"b", producer_id=2)
@@ -67,12 +70,12 @@ def test_everything_that_is_not_aborted_is_seen() -> None:
         + marker(4, 2, committed=True),
         (1, 0),
     )
-    assert values(one) == [b"plain", b"b"]
-    assert one.next_offset == 5
+    assert values(fetch) == [b"plain", b"b"]
+    assert fetch.next_offset == 5
 
 
 def test_a_producer_that_aborted_twice_is_seen_in_between() -> None:
-    one = fetched(
+    fetch = fetched(
         data(0, b"first", producer_id=1)
         + marker(1, 1, committed=False)
         + data(2, b"good", producer_id=1)
@@ -83,11 +86,11 @@ def test_a_producer_that_aborted_twice_is_seen_in_between() -> None:
         (1, 0),
         (1, 4),
     )
-    assert values(one) == [b"good", b"after"]
+    assert values(fetch) == [b"good", b"after"]
 
 
 def test_the_aborted_list_may_come_unsorted() -> None:
-    one = fetched(
+    fetch = fetched(
         data(0, b"x", producer_id=2)
         + data(1, b"y", producer_id=1)
         + marker(2, 2, committed=False)
@@ -96,15 +99,15 @@ def test_the_aborted_list_may_come_unsorted() -> None:
         (1, 1),
         (2, 0),
     )
-    assert values(one) == [b"z"]
+    assert values(fetch) == [b"z"]
 
 
 def test_an_aborted_transaction_that_began_before_the_fetch_is_left_out() -> None:
-    one = fetched(
+    fetch = fetched(
         data(10, b"tail", producer_id=1) + marker(11, 1, committed=False), (1, 3), offset=10
     )
-    assert values(one, 10) == []
-    assert one.next_offset == 12
+    assert values(fetch, 10) == []
+    assert fetch.next_offset == 12
 
 
 def test_plain_records_of_a_producer_with_an_aborted_transaction_are_seen() -> None:
@@ -117,35 +120,35 @@ def test_plain_records_of_a_producer_with_an_aborted_transaction_are_seen() -> N
             base_sequence=5,
         )
     )
-    one = fetched(data(0, b"bad", producer_id=1) + plain + marker(2, 1, committed=False), (1, 0))
-    assert values(one) == [b"plain"]
+    fetch = fetched(data(0, b"bad", producer_id=1) + plain + marker(2, 1, committed=False), (1, 0))
+    assert values(fetch) == [b"plain"]
 
 
 def test_without_an_aborted_list_all_records_and_no_markers_are_seen() -> None:
-    one = fetched(data(0, b"a", producer_id=1) + marker(1, 1, committed=False) + data(2, b"b"))
-    assert values(one) == [b"a", b"b"]
+    fetch = fetched(data(0, b"a", producer_id=1) + marker(1, 1, committed=False) + data(2, b"b"))
+    assert values(fetch) == [b"a", b"b"]
 
 
 def test_records_before_the_position_are_skipped() -> None:
-    one = fetched(data(0, b"a", b"b", b"c") + data(3, b"d"), offset=2)
-    assert values(one, 2) == [b"c", b"d"]
+    fetch = fetched(data(0, b"a", b"b", b"c") + data(3, b"d"), offset=2)
+    assert values(fetch, 2) == [b"c", b"d"]
 
 
 def test_records_come_in_portions_with_everything_in_its_place() -> None:
-    one = fetched(data(5, b"a", b"b", b"c"), offset=5)
-    first = one.take(5, 2, True)
+    fetch = fetched(data(5, b"a", b"b", b"c"), offset=5)
+    first = fetch.take(5, 2, True)
     assert [record.offset for record in first] == [5, 6]
     assert first[0] == ("t", 3, 5, 5, 0, b"k", b"a", ())
-    assert not one.is_empty
-    assert [record.offset for record in one.take(7, 2, True)] == [7]
-    assert one.is_empty
+    assert not fetch.is_empty
+    assert [record.offset for record in fetch.take(7, 2, True)] == [7]
+    assert fetch.is_empty
 
 
 def test_a_batch_that_is_cut_off_is_fetched_again() -> None:
     whole = data(0, b"a") + data(1, b"b" * 100)
-    one = fetched(whole[:-10])
-    assert values(one) == [b"a"]
-    assert one.next_offset == 1
+    fetch = fetched(whole[:-10])
+    assert values(fetch) == [b"a"]
+    assert fetch.next_offset == 1
 
 
 def test_less_than_one_batch_moves_nothing() -> None:
@@ -160,26 +163,26 @@ def test_every_codec_is_read(codec: Codec) -> None:
 def test_a_damaged_batch_is_refused_and_names_where_to_go_on() -> None:
     damaged = bytearray(data(0, b"good") + data(1, b"bad" * 10))
     damaged[-3] ^= 1
-    one = fetched(bytes(damaged))
-    assert [record.value for record in one.take(0, 10, True)] == [b"good"]
+    fetch = fetched(bytes(damaged))
+    assert [record.value for record in fetch.take(0, 10, True)] == [b"good"]
     with pytest.raises(Refused, match="seek to 2"):
-        one.take(1, 10, True)
+        fetch.take(1, 10, True)
     with pytest.raises(Refused, match="seek to 2"):
-        one.take(1, 10, True)
+        fetch.take(1, 10, True)
 
 
 def test_whole_batches_are_given_with_where_to_begin() -> None:
-    one = fetched(
+    fetch = fetched(
         data(0, b"a", b"b") + data(2, b"c", producer_id=1) + data(3, b"d"), (1, 2), offset=1
     )
-    first = one.take_batch(1, True)
+    first = fetch.take_batch(1, True)
     assert first is not None
     assert (first.start_offset, first.header.base_offset, len(first.data)) == (
         1,
         0,
         first.header.size_bytes,
     )
-    second = one.take_batch(2, True)
+    second = fetch.take_batch(2, True)
     assert second is not None
     assert second.header.base_offset == 3
-    assert one.take_batch(4, True) is None
+    assert fetch.take_batch(4, True) is None

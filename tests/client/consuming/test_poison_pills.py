@@ -137,11 +137,11 @@ async def test_one_large_batch_at_a_time_is_in_memory(
 async def test_many_batches_without_records_are_passed_while_others_run(
     autojump_clock: MockClock, fake_broker: FakeBroker
 ) -> None:
-    one = emptied(read_header(data(0, b"x")))
+    fetch = emptied(read_header(data(0, b"x")))
     many = bytearray()
     for offset in range(8_000):
-        set_base_offset(one, offset, 0)
-        many += one
+        set_base_offset(fetch, offset, 0)
+        many += fetch
     fake_broker.read = serving(bytes(many) + BEHIND)
     async with consumer(fake_broker) as reader:
         reader.assign([PLACE])

@@ -477,4 +477,4 @@ async def test_a_record_that_waited_before_is_told_all_of_its_time(
     """`odradek produce --timeout 5` said "not done within 3 ms", which was what was left."""
     async with producer_of(fake_broker, max_block_ms=2_000) as producer:
         with pytest.raises(TimedOut, match="not done within 2000 ms"):
-            await producer.prepare("absent", until=trio.current_time() + 0.003)
+            await producer.wait_for_room("absent", until=trio.current_time() + 0.003)

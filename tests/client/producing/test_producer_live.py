@@ -48,7 +48,7 @@ async def test_many_records_keep_their_order_in_every_partition(bootstrap: str) 
     records = await read_all(bootstrap, topic, partitions=3)
     assert len(records) == count
     for key in range(7):
-        of_key = [int(one.value or b"") for one in records if one.key == b"%d" % key]
+        of_key = [int(record.value or b"") for record in records if record.key == b"%d" % key]
         assert of_key == list(range(key, count, 7))
 
 
@@ -88,7 +88,7 @@ async def test_encoded_batches_are_stored(bootstrap: str) -> None:
     async with Producer(bootstrap) as producer:
         offsets = [(await (await producer.send_batch(topic, 0, encoded))).offset for _ in range(3)]
     assert offsets == [0, 2, 4]
-    assert [one.value for one in await read_all(bootstrap, topic)] == [b"x", b"y"] * 3
+    assert [record.value for record in await read_all(bootstrap, topic)] == [b"x", b"y"] * 3
 
 
 async def test_a_topic_is_made_by_sending_to_it(bootstrap: str) -> None:
@@ -97,4 +97,4 @@ async def test_a_topic_is_made_by_sending_to_it(bootstrap: str) -> None:
         metadata = await (await producer.send(topic, b"a"))
     async with Consumer(bootstrap) as consumer:
         consumer.assign([TopicPartition(topic, metadata.partition)])
-        assert [one.value for one in await consumer.poll(WAIT_MS)] == [b"a"]
+        assert [record.value for record in await consumer.poll(WAIT_MS)] == [b"a"]

@@ -143,7 +143,7 @@ async def test_encoded_batches_in_a_transaction(bootstrap: str, version: int) ->
             for partition in (0, 1, 0):
                 await transaction.send_batch(topic, partition, encoded)
     records = await read_all(bootstrap, topic, partitions=2, count=6)
-    assert [one.value for one in records if one.partition == 0] == [b"x", b"y", b"x", b"y"]
+    assert [record.value for record in records if record.partition == 0] == [b"x", b"y", b"x", b"y"]
 
 
 async def test_the_last_stable_offset_holds_readers_back(bootstrap: str, version: int) -> None:
