@@ -417,12 +417,7 @@ class Cluster:
         With `some_are_enough` those without are left out, and it is raised if all are.
         """
         wanted = list(partitions)
-        missing = {
-            partition.topic
-            for partition in wanted
-            if self.metadata.leader(partition.topic, partition.partition) is None
-        }
-        if missing or self.is_stale:
+        if self.is_stale or any(self.metadata.leader(*partition) is None for partition in wanted):
             await self.refresh(sorted({partition.topic for partition in wanted}))
         return self.metadata.by_leader(wanted, some_are_enough=some_are_enough)
 

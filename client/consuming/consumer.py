@@ -462,17 +462,14 @@ class Consumer:
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return the first record of each partition at or after a time; None without one."""
         found = await self._list_offsets(timestamps_ms)
-        return {
-            name: found_offset if found_offset.offset >= 0 else None
-            for name, found_offset in found.items()
-        }
+        return {name: place if place.offset >= 0 else None for name, place in found.items()}
 
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int]:
         """Return the first offset that each partition still has."""
         found = await self._list_offsets({partition: EARLIEST for partition in partitions})
-        return {name: found_offset.offset for name, found_offset in found.items()}
+        return {name: place.offset for name, place in found.items()}
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the offset behind the last readable record of each partition.
@@ -480,7 +477,7 @@ class Consumer:
         With read_committed this is the last stable offset.
         """
         found = await self._list_offsets({partition: LATEST for partition in partitions})
-        return {name: found_offset.offset for name, found_offset in found.items()}
+        return {name: place.offset for name, place in found.items()}
 
     async def _list_offsets(
         self, spec: Mapping[TopicPartition, int]
