@@ -19,17 +19,17 @@ from odradek.broker.api import HANDLERS
 from odradek.broker.api.context import Core
 from odradek.broker.cluster.controller import Controller, load_image
 from odradek.broker.cluster.image import BrokerImage
-from odradek.broker.config import MINUTE_MS, BrokerConfig
+from odradek.broker.cluster.topic_logs import TopicLogs
+from odradek.broker.config.broker import MINUTE_MS, BrokerConfig
 from odradek.broker.env import Env
 from odradek.broker.group.coordinator import GroupCoordinator
 from odradek.broker.group.limits import GroupConfig
-from odradek.broker.log_cleaner import CleanerConfig
-from odradek.broker.partition import Partition
-from odradek.broker.partitions import Partitions
+from odradek.broker.partitions.log_cleaner import CleanerConfig
+from odradek.broker.partitions.partition import Partition
+from odradek.broker.partitions.partitions import Partitions
+from odradek.broker.partitions.scrubber import ScrubConfig
 from odradek.broker.peers import InProcessPeer
-from odradek.broker.scrubber import ScrubConfig
-from odradek.broker.server import Server
-from odradek.broker.topic_logs import TopicLogs
+from odradek.broker.server.server import Server
 from odradek.broker.txn.admission import Admission
 from odradek.broker.txn.config import TransactionConfig
 from odradek.broker.txn.coordinator import TransactionCoordinator

@@ -15,9 +15,9 @@ from typing import Final
 
 import click
 
-from odradek.broker.config import BrokerConfig, Settled, settle
-from odradek.broker.properties import Given, read_properties
-from odradek.broker.settings import ConfigError
+from odradek.broker.config.broker import BrokerConfig, Settled, settle
+from odradek.broker.config.properties import Given, read_properties
+from odradek.broker.config.settings import ConfigError
 
 DEFAULT_LISTEN: Final = "127.0.0.1:9092"
 DEFAULT_DIRECTORY: Final = "odradek-data"
@@ -30,8 +30,8 @@ ELSEWHERE: Final = {
     "produce": ("odradek.client.cli.records", "produce"),
     "consume": ("odradek.client.cli.records", "consume"),
     "txn": ("odradek.client.cli.transactions", "txn"),
-    "log": ("odradek.broker.storage.repair_command", "log"),
-    "storage": ("odradek.broker.storage_command", "storage"),
+    "log": ("odradek.broker.inspect.log_command", "log"),
+    "storage": ("odradek.broker.inspect.storage_command", "storage"),
 }
 
 

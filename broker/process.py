@@ -14,7 +14,7 @@ import trio
 
 from odradek.broker.broker import Address, CannotServe, Started, serve
 from odradek.broker.cluster.store_embedded import DamagedStore, EmbeddedStore
-from odradek.broker.config import BrokerConfig
+from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.log_lines import LimitedHandler
 from odradek.broker.storage.disk import SystemDisk
 from odradek.broker.storage.reserve import ReservedDisk

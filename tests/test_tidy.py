@@ -12,27 +12,36 @@ ROOT = Path(__file__).parent.parent
 LAYERS = {"protocol": set[str](), "client": {"protocol"}, "broker": {"protocol"}}
 # the doors between broker and client
 DOORS = {("broker/peers.py", "client"), ("broker/cli.py", "client")}
-# inside the broker, what stands lower must not import what stands higher
-BROKER_LAYERS = ("storage", "partitions", "coordination", "txn", "group", "cluster", "api")
-BROKER_BELOW = {
-    "storage": {"txn", "group", "cluster", "api", "partitions"},
-    "partitions": {"txn", "group", "cluster", "api"},
-    "coordination": {"storage", "partitions", "txn", "group", "cluster", "api"},
-    "txn": {"group", "api"},
-    "group": {"api"},
-    "cluster": {"txn", "group", "api"},
+# inside a package, a module or folder may import only what stands on a line above its own
+LEVELS = {
+    "client": (
+        {"errors", "journal", "network"},
+        {"types", "config"},
+        {"cluster"},
+        {"producing", "consuming", "administration"},
+        {"blocking"},
+        {"cli", "spark"},
+        {"__init__"},
+    ),
+    "broker": (
+        {"env", "topic_partition", "client_identity", "turns", "repeats", "__init__"},
+        {"storage", "config", "coordination", "system", "log_lines"},
+        {"partitions", "txn", "group"},
+        {"cluster"},
+        {"api"},
+        {"server", "peers"},
+        {"broker"},
+        {"process"},
+        {"cli", "inspect"},
+        {"__main__", "reference", "testing"},
+    ),
 }
-# inside the client, a module or folder may import only what stands on a level above its own line
-CLIENT_LEVELS = (
-    {"errors", "journal", "network"},
-    {"types", "config"},
-    {"cluster"},
-    {"producing", "consuming", "administration"},
-    {"blocking"},
-    {"cli", "spark"},
-    {"__init__"},
-)
-CLIENT_LEVEL = {name: level for level, names in enumerate(CLIENT_LEVELS) for name in names}
+LEVEL = {
+    (package, name): level
+    for package, levels in LEVELS.items()
+    for level, names in enumerate(levels)
+    for name in names
+}
 # modules that decide but never act: no clock, no socket, no disk, no dice
 PURE = ("protocol/", "broker/txn/state.py", "broker/group/state.py", "client/producing/state.py")
 IMPURE = {"trio", "socket", "time", "random", "os", "pathlib", "threading"}
@@ -63,10 +72,11 @@ def imports(tree: ast.Module) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def climbs(inside: str, imported: str) -> bool:
-    """Return True if a part of the client imports another one that is not on a lower level."""
-    level = CLIENT_LEVEL.get(imported, len(CLIENT_LEVELS))
-    return imported != inside and CLIENT_LEVEL[inside] <= level
+def climbs(package: str, inside: str, imported: str) -> bool:
+    """Return True if a part of a package imports another one that is not on a lower level."""
+    if package not in LEVELS or imported == inside:
+        return False
+    return LEVEL[package, inside] <= LEVEL.get((package, imported), len(LEVEL))
 
 
 def wrong_imports(module: str, tree: ast.Module) -> Iterator[str]:
@@ -77,9 +87,7 @@ def wrong_imports(module: str, tree: ast.Module) -> Iterator[str]:
         if parts[0] == "odradek" and len(parts) > 1:
             if parts[1] not in LAYERS[package] | {package} and (module, parts[1]) not in DOORS:
                 yield f"{module} imports {name}"
-            if package == parts[1] == "broker" and parts[2] in BROKER_BELOW.get(inside, ()):
-                yield f"{module} imports {name}"
-            if package == parts[1] == "client" and climbs(inside, parts[2]):
+            if package == parts[1] and climbs(package, inside, parts[2]):
                 yield f"{module} imports {name}"
         if module.startswith(PURE) and parts[0] in IMPURE:
             yield f"{module} imports {name}"

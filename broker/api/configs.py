@@ -19,9 +19,9 @@ from typing import Final
 from odradek.broker.api.context import RequestContext
 from odradek.broker.cluster.image import TopicImage
 from odradek.broker.cluster.new_topic import check_name, not_hosted, shown_name
-from odradek.broker.config import BrokerConfig, broker_settings
-from odradek.broker.settings import Setting, text_of
-from odradek.broker.topic_config import TOPIC_SETTINGS, has_broker_value, topic_value
+from odradek.broker.config.broker import BrokerConfig, broker_settings
+from odradek.broker.config.settings import Setting, text_of
+from odradek.broker.config.topic import TOPIC_SETTINGS, has_broker_value, topic_value
 from odradek.broker.turns import Turns
 from odradek.protocol.apis.configs import (
     DescribeConfigsRequest,

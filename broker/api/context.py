@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from odradek.broker.txn.transaction import ClientIdentity, ProducerIdAndEpoch
+from odradek.broker.client_identity import ClientIdentity
+from odradek.broker.txn.transaction import ProducerIdAndEpoch
 
 if TYPE_CHECKING:
     from odradek.broker.cluster.controller import Controller
-    from odradek.broker.config import BrokerConfig
+    from odradek.broker.config.broker import BrokerConfig
     from odradek.broker.env import Clock
     from odradek.broker.group.coordinator import GroupCoordinator
-    from odradek.broker.partitions import Partitions
+    from odradek.broker.partitions.partitions import Partitions
     from odradek.broker.txn.admission import Admission
     from odradek.broker.txn.coordinator import TransactionCoordinator
     from odradek.broker.txn.presence import Seat

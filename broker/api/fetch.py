@@ -35,7 +35,7 @@ from odradek.broker.api.offsets import (
     READ_COMMITTED,
     check_leader_epoch,
 )
-from odradek.broker.partition import Partition
+from odradek.broker.partitions.partition import Partition
 from odradek.broker.turns import Turns
 from odradek.protocol.apis.fetch import (
     AbortedTransaction,

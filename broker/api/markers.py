@@ -27,7 +27,7 @@ import trio
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.api.parallel import for_each
-from odradek.broker.partitions import Partition
+from odradek.broker.partitions.partitions import Partition
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.turns import Turns
 from odradek.broker.txn.transaction import ProducerIdAndEpoch

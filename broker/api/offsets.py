@@ -19,7 +19,7 @@ from functools import partial
 from typing import Final
 
 from odradek.broker.api.context import RequestContext
-from odradek.broker.partition import Partition
+from odradek.broker.partitions.partition import Partition
 from odradek.broker.turns import Turns
 from odradek.protocol.apis.offsets import (
     EpochEndOffset,

@@ -41,7 +41,7 @@ from odradek.broker.api.transactional import (
     note_opener,
     produce_code,
 )
-from odradek.broker.partitions import Appended, Partition
+from odradek.broker.partitions.partitions import Appended, Partition
 from odradek.broker.storage.validation import check_client_batch, check_keys
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.turns import Turns

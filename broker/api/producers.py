@@ -19,8 +19,8 @@ from typing import Final
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.cluster.new_topic import check_name
-from odradek.broker.openers import Opener
-from odradek.broker.partition import Partition
+from odradek.broker.partitions.openers import Opener
+from odradek.broker.partitions.partition import Partition
 from odradek.broker.storage.producers import ProducerEntry
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.turns import Turns

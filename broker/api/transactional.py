@@ -8,7 +8,7 @@ INVALID_TXN_STATE.
 from typing import Final
 
 from odradek.broker.api.context import RequestContext
-from odradek.broker.partition import Partition
+from odradek.broker.partitions.partition import Partition
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
 from odradek.protocol.errors import ErrorCode, KafkaError
 

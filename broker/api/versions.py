@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from odradek.broker.api.context import RequestContext
-from odradek.broker.config import BrokerConfig
+from odradek.broker.config.broker import BrokerConfig
 from odradek.protocol.api import Api
 from odradek.protocol.apis import APIS, APIS_WITH_2PC
 from odradek.protocol.apis.versions import (

@@ -53,10 +53,10 @@ from odradek.broker.cluster.store import (
     topic_puts,
     unpack,
 )
-from odradek.broker.config import BrokerConfig
+from odradek.broker.config.broker import BrokerConfig
+from odradek.broker.config.topic import check_topic_configs, state_topic_configs
 from odradek.broker.env import Compare, MetaStore
 from odradek.broker.storage.reserve import DISK_FULL
-from odradek.broker.topic_config import check_topic_configs, state_topic_configs
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 

@@ -15,6 +15,7 @@ from typing import Final, NoReturn
 
 import trio
 
+from odradek.broker.config.settings import INT64_MAX
 from odradek.broker.coordination.state_partition import StatePartitions
 from odradek.broker.coordination.tenure import Tenures
 from odradek.broker.env import Clock
@@ -53,7 +54,6 @@ from odradek.broker.group.store import (
 )
 from odradek.broker.group.tenure import GroupTenure
 from odradek.broker.group.timers import call_when_due, new_timers
-from odradek.broker.settings import INT64_MAX
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.turns import Turns
 from odradek.protocol.errors import ErrorCode, KafkaError

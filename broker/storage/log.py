@@ -1,7 +1,7 @@
 """One partition's log: what is appended, made durable, read, rolled, kept and thrown away.
 
-`broker/partition.py` decides what may be appended and how far readers may see. An append is one
-write to one file. Producers, indexes and the log end change only when it has succeeded
+`broker/partitions/partition.py` decides what may be appended and how far readers may see. An append
+is one write to one file. Producers, indexes and the log end change only when it has succeeded
 (KAFKA-7866). State changes in synchronous code, before or after waiting for the disk, never during.
 
 I/O errors: a full disk refuses the append and nothing else, as the file is what it was. Any other

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from odradek.broker.decompressor import Decompressor
 from odradek.broker.storage.config import INT64_MAX
+from odradek.broker.storage.decompressor import Decompressor
 from odradek.broker.storage.log import Log
 from odradek.broker.storage.scan import batches
 from odradek.broker.turns import Turns

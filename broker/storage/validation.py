@@ -14,8 +14,8 @@ import struct
 from contextlib import aclosing
 from typing import Final
 
-from odradek.broker.decompressor import Decompressor
 from odradek.broker.storage.config import LogConfig
+from odradek.broker.storage.decompressor import Decompressor
 from odradek.broker.turns import Turns
 from odradek.protocol.batch import (
     HEADER_BYTES,

@@ -5,6 +5,7 @@
 
 import trio
 
+from odradek.broker.client_identity import ClientIdentity
 from odradek.broker.env import Clock
 from odradek.broker.txn.events import Event, disconnect_event
 from odradek.broker.txn.expiry import abort_timed_out, remove_expired
@@ -14,7 +15,7 @@ from odradek.broker.txn.markers import MarkerSender
 from odradek.broker.txn.narrator import Narrator
 from odradek.broker.txn.steps import Steps
 from odradek.broker.txn.tenure import Entry
-from odradek.broker.txn.transaction import BumpCause, ClientIdentity, ProducerIdAndEpoch
+from odradek.broker.txn.transaction import BumpCause, ProducerIdAndEpoch
 
 
 class Background:

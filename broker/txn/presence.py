@@ -30,7 +30,8 @@ What is remembered is an entry for each transactional id and each connection on 
 
 from collections.abc import Callable
 
-from odradek.broker.txn.transaction import ClientIdentity, ProducerIdAndEpoch
+from odradek.broker.client_identity import ClientIdentity
+from odradek.broker.txn.transaction import ProducerIdAndEpoch
 
 
 class Seat:

@@ -10,6 +10,7 @@ from typing import Final
 
 import trio
 
+from odradek.broker.client_identity import ClientIdentity
 from odradek.broker.env import Clock
 from odradek.broker.txn import explain, state
 from odradek.broker.txn.config import TransactionConfig
@@ -19,7 +20,7 @@ from odradek.broker.txn.moves import Move
 from odradek.broker.txn.narrator import Kind, Narrator
 from odradek.broker.txn.producer_ids import ProducerIds
 from odradek.broker.txn.tenure import Entry
-from odradek.broker.txn.transaction import BumpCause, ClientIdentity, State, Transaction
+from odradek.broker.txn.transaction import BumpCause, State, Transaction
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 REFUSALS: Final = {

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Final
 
+from odradek.broker.client_identity import ClientIdentity
 from odradek.broker.topic_partition import TopicPartition
 
 NO_PRODUCER_ID: Final = -1
@@ -51,14 +52,6 @@ class State(IntEnum):
 class ProducerIdAndEpoch:
     producer_id: int
     producer_epoch: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientIdentity:
-    """Who sent InitProducerId: what the client calls itself, and from where."""
-
-    client_id: str
-    host: str
 
 
 class BumpCause(StrEnum):

@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from odradek.broker.client_identity import ClientIdentity
 from odradek.broker.group.store import OffsetEntry, StoredOffset, write_entry
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.txn import store
-from odradek.broker.txn.transaction import ClientIdentity, State, Transaction
+from odradek.broker.txn.transaction import State, Transaction
 from odradek.protocol.apis.group_offsets import (
     OFFSET_FETCH,
     OffsetFetchRequest,

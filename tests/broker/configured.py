@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from odradek.broker.config import BrokerConfig, settle
-from odradek.broker.properties import Given
+from odradek.broker.config.broker import BrokerConfig, settle
+from odradek.broker.config.properties import Given
 
 
 def from_properties(properties: Mapping[str, str]) -> BrokerConfig:

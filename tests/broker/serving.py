@@ -8,7 +8,7 @@ import trio
 import trio.testing
 
 from odradek.broker.api.context import Core, Handler, RequestContext
-from odradek.broker.server import Server
+from odradek.broker.server.server import Server
 from odradek.protocol.apis.coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from odradek.protocol.apis.coordinator import FindCoordinatorResponse as Answer
 from odradek.protocol.connection import ClientConnection

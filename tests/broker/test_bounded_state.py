@@ -3,7 +3,7 @@
 from contextlib import ExitStack
 from pathlib import Path
 
-from odradek.broker.log_cleaner import LogCleaner
+from odradek.broker.partitions.log_cleaner import LogCleaner
 from odradek.broker.storage.compaction.plan import STATE_ROLL_BYTES
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.testing import run_broker

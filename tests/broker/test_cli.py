@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner
 
 from odradek.broker.cli import main, parse_address
-from odradek.broker.config import broker_settings
-from odradek.broker.settings import INT32_MAX, INT64_MAX, ConfigError, ConfigType
+from odradek.broker.config.broker import broker_settings
+from odradek.broker.config.settings import INT32_MAX, INT64_MAX, ConfigError, ConfigType
 from odradek.broker.testing import BrokerDidNotStart, RunningBroker, run_broker
 from odradek.protocol.errors import ErrorCode
 from tests.broker.asks import batch, create_topic, produce

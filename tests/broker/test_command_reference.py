@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker.command_reference import commands, options, page
+from odradek.broker.reference.commands import commands, options, page
 
 PAGE = Path(__file__).parents[2] / "docs" / "commands.md"
 COMMANDS = dict(commands())

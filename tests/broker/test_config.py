@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker.config import (
+from odradek.broker.config.broker import (
     COARSER,
     KEPT_ANYWAY,
     RENAMED,
@@ -12,16 +12,16 @@ from odradek.broker.config import (
     broker_settings,
     settle,
 )
-from odradek.broker.properties import read_properties
-from odradek.broker.settings import ConfigError, text_of
-from odradek.broker.storage.config import LogConfig
-from odradek.broker.topic_config import (
+from odradek.broker.config.properties import read_properties
+from odradek.broker.config.settings import ConfigError, text_of
+from odradek.broker.config.topic import (
     TOPIC_SETTINGS,
     check_topic_configs,
     has_broker_value,
     state_topic_configs,
     topic_value,
 )
+from odradek.broker.storage.config import LogConfig
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import INTERNAL_TOPICS
 from tests.broker.configured import from_properties

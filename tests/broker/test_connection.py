@@ -10,9 +10,9 @@ import trio
 import trio.testing
 
 from odradek.broker.api.context import Deferred, RequestContext
-from odradek.broker.config import BrokerConfig
-from odradek.broker.connection import ANSWERS_PENDING_MAX
-from odradek.broker.server import GRACE_SECONDS
+from odradek.broker.config.broker import BrokerConfig
+from odradek.broker.server.connection import ANSWERS_PENDING_MAX
+from odradek.broker.server.server import GRACE_SECONDS
 from odradek.broker.txn import state
 from odradek.broker.txn.events import Event
 from odradek.broker.txn.transaction import State, Transaction

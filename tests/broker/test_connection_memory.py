@@ -9,9 +9,9 @@ import pytest
 import trio
 import trio.testing
 
-from odradek.broker import memory
 from odradek.broker.api.context import Deferred, RequestContext
-from odradek.broker.server import WATCH_SECONDS
+from odradek.broker.server import memory
+from odradek.broker.server.server import WATCH_SECONDS
 from odradek.protocol.apis.coordinator import FindCoordinatorRequest
 from odradek.protocol.apis.coordinator import FindCoordinatorResponse as Answer
 from tests.broker.serving import Asked, answers, echo, handlers, serving

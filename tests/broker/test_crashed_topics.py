@@ -6,8 +6,8 @@ from pathlib import Path
 import trio
 
 from odradek.broker.cluster.new_topic import NewTopic
-from odradek.broker.rebuild import Salvaged, Wishes, plan
-from odradek.broker.storage.survey import survey_all
+from odradek.broker.inspect.rebuild import Salvaged, Wishes, plan
+from odradek.broker.inspect.survey import survey_all
 from tests.broker.test_topic_logs import Node, a_life, ends_with_power_off
 from tests.fakes.disk import FakeDisk
 from tests.fakes.turns import longest_turn

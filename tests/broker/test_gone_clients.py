@@ -12,8 +12,8 @@ import trio
 import trio.testing
 
 from odradek.broker.api.context import Deferred, RequestContext
-from odradek.broker.connection import ANSWER_AFTER_END_SECONDS
-from odradek.broker.server import WATCH_SECONDS
+from odradek.broker.server.connection import ANSWER_AFTER_END_SECONDS
+from odradek.broker.server.server import WATCH_SECONDS
 from odradek.broker.testing import RunningBroker, run_broker
 from odradek.protocol.apis.coordinator import FindCoordinatorRequest
 from odradek.protocol.apis.fetch import FETCH

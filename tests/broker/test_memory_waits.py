@@ -9,9 +9,9 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odradek.broker import memory
 from odradek.broker.api.context import Deferred, RequestContext
-from odradek.broker.memory import Account, Memory, Share
+from odradek.broker.server import memory
+from odradek.broker.server.memory import Account, Memory, Share
 from odradek.protocol.apis.coordinator import FindCoordinatorRequest
 from odradek.protocol.apis.coordinator import FindCoordinatorResponse as Answer
 from tests.broker.serving import Asked, answers, echo, handlers, serving

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from odradek.broker.cli import main
 from odradek.broker.cluster.two_copies import decode_body, readable
-from odradek.broker.rebuild import (
+from odradek.broker.inspect.rebuild import (
     EPOCH_GAP,
     NO_COMPACTION,
     NO_RETENTION,
@@ -24,8 +24,8 @@ from odradek.broker.rebuild import (
     Wishes,
     plan,
 )
+from odradek.broker.inspect.survey import EPOCH_MAX, Surveyed, survey_all
 from odradek.broker.storage.identity import IDENTITY, Identity
-from odradek.broker.storage.survey import EPOCH_MAX, Surveyed, survey_all
 from odradek.broker.testing import BrokerDidNotStart, RunningBroker, run_broker
 from odradek.broker.topic_partition import TopicPartition as Where
 from odradek.client import OffsetAndMetadata, TopicPartition

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker.config import broker_settings
-from odradek.broker.reference import about_topic, page
-from odradek.broker.topic_config import TOPIC_SETTINGS
+from odradek.broker.config.broker import broker_settings
+from odradek.broker.config.topic import TOPIC_SETTINGS
+from odradek.broker.reference.configuration import about_topic, page
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 

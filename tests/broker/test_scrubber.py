@@ -6,8 +6,8 @@ import pytest
 import trio
 import trio.testing
 
-from odradek.broker.partition import Partition
-from odradek.broker.scrubber import FIRST_AFTER_SECONDS, Scrubber, ScrubConfig
+from odradek.broker.partitions.partition import Partition
+from odradek.broker.partitions.scrubber import FIRST_AFTER_SECONDS, Scrubber, ScrubConfig
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.files import SNAPSHOT, file_path
 from odradek.protocol.batch import iter_batches

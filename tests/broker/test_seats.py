@@ -10,9 +10,10 @@ import trio
 import trio.testing
 
 from odradek.broker.api.context import Core, RequestContext
-from odradek.broker.server import Server
+from odradek.broker.client_identity import ClientIdentity
+from odradek.broker.server.server import Server
 from odradek.broker.txn.presence import Presence
-from odradek.broker.txn.transaction import ClientIdentity, ProducerIdAndEpoch
+from odradek.broker.txn.transaction import ProducerIdAndEpoch
 from odradek.protocol.apis.coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from odradek.protocol.apis.coordinator import FindCoordinatorResponse as Answer
 from odradek.protocol.connection import ClientConnection

@@ -10,10 +10,10 @@ from odradek.broker.cluster.controller import Controller, load_image
 from odradek.broker.cluster.image import BrokerImage
 from odradek.broker.cluster.new_topic import NewTopic
 from odradek.broker.cluster.store_embedded import EmbeddedStore
-from odradek.broker.config import BrokerConfig
-from odradek.broker.partitions import Partitions
+from odradek.broker.cluster.topic_logs import TopicLogs, log_config
+from odradek.broker.config.broker import BrokerConfig
+from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.storage.config import FlushPolicy
-from odradek.broker.topic_logs import TopicLogs, log_config
 from odradek.protocol.batch import TimestampType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.record import Record

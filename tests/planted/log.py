@@ -5,7 +5,7 @@ from typing import Final
 from tests.planted.bug import Planted
 
 FETCH: Final = "broker/api/fetch.py"
-PARTITION: Final = "broker/partition.py"
+PARTITION: Final = "broker/partitions/partition.py"
 PRODUCERS: Final = "broker/storage/producers.py"
 READING: Final = "broker/storage/reading.py"
 LOG: Final = "broker/storage/log.py"
@@ -34,14 +34,14 @@ LOG_BUGS: Final = (
     ),
     Planted(
         bug="an ordinary power failure is taken for damage",
-        file="broker/partitions.py",
+        file="broker/partitions/partitions.py",
         old="is_same = boot_id is not None and boot_id == self._last_run.boot_id",
         new="is_same = boot_id is not None",
         tests=(f"{TORN}a_crash_at_every_operation_loses_and_invents_nothing",),
     ),
     Planted(
         bug="a reboot makes a torn write of known damage",
-        file="broker/partitions.py",
+        file="broker/partitions/partitions.py",
         old="same_boot=is_same or was_clean or is_suspect, read_all=is_suspect",
         new="same_boot=is_same or was_clean",
         tests=(f"{DAMAGE}damage_is_not_forgotten_when_the_system_is_started_anew",),

@@ -163,7 +163,7 @@ OUR_BUGS: Final = (
     ),
     Planted(
         bug="what was deleted during a pass is replaced by what it has read",
-        file="broker/maintenance.py",
+        file="broker/partitions/maintenance.py",
         old="if any(segment.is_deleted for segment in old):",
         new="if False:",
         tests=(

@@ -151,7 +151,7 @@ def _sound_is_next_sequence(""",
     ),
     Planted(
         bug="Redpanda #18198",
-        file="broker/partitions.py",
+        file="broker/partitions/partitions.py",
         old="                expired = partition.expire_producers()\n",
         new="                expired: list[int] = []\n",
         tests=(

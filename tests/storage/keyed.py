@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from odradek.broker.maintenance import MAP_BYTES
-from odradek.broker.partition import Partition
+from odradek.broker.partitions.maintenance import MAP_BYTES
+from odradek.broker.partitions.partition import Partition
 from odradek.broker.storage.compaction.cleaner import Result
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.testing import RunningBroker

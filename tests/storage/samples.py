@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from odradek.broker.partitions import Appended, Partition, Partitions
+from odradek.broker.partitions.partitions import Appended, Partition, Partitions
 from odradek.broker.storage.config import LogConfig
 from odradek.protocol.batch import BatchHeader, Codec, iter_batches
 from odradek.protocol.record import Record, encode_batch

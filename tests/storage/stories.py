@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, TypeVar
 
-from odradek.broker.partition import Partition
+from odradek.broker.partitions.partition import Partition
 from odradek.broker.storage.aborted import AbortedEntry, AbortedIndex
 from odradek.broker.storage.producers import ProducerEntry, Producers
 from odradek.protocol.batch import iter_batches, read_header

@@ -7,11 +7,11 @@ from itertools import accumulate
 import pytest
 import trio
 
-from odradek.broker.decompressor import Decompressor
-from odradek.broker.log_cleaner import LogCleaner
-from odradek.broker.maintenance import inline
+from odradek.broker.partitions.log_cleaner import LogCleaner
+from odradek.broker.partitions.maintenance import inline
 from odradek.broker.storage.compaction.batches import delete_horizon
 from odradek.broker.storage.compaction.plan import STATE_ROLL_BYTES
+from odradek.broker.storage.decompressor import Decompressor
 from odradek.broker.storage.segment import DamagedSegment
 from odradek.broker.storage.timestamps import TimestampOffset
 from odradek.broker.storage.validation import check_keys

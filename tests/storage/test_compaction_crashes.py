@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from odradek.broker.partition import Partition
+from odradek.broker.partitions.partition import Partition
 from odradek.broker.storage.config import LogConfig
 from odradek.protocol.batch import read_header
 from odradek.protocol.record import Record, decode_batch

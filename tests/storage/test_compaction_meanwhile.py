@@ -2,8 +2,8 @@
 
 import trio
 
-from odradek.broker.log_cleaner import LogCleaner
-from odradek.broker.partition import Partition
+from odradek.broker.partitions.log_cleaner import LogCleaner
+from odradek.broker.partitions.partition import Partition
 from tests.storage.keyed import (
     CONFIG,
     KeyedClient,

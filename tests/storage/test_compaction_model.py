@@ -8,7 +8,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odradek.broker.partition import Partition
+from odradek.broker.partitions.partition import Partition
 from odradek.broker.storage.producers import WINDOW
 from odradek.protocol.batch import Codec
 from tests.storage.keyed import (

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 
-from odradek.broker.partitions import Partition
+from odradek.broker.partitions.partitions import Partition
 from odradek.broker.storage.aborted import AbortedIndex, AbortedTransaction
 from odradek.broker.storage.config import FlushPolicy, LogConfig
 from odradek.broker.storage.index import OffsetIndex, TimeIndex

@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from odradek.broker.partition import Partition
+from odradek.broker.partitions.partition import Partition
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.damage import DamagedLog
 from odradek.protocol.batch import HEADER_BYTES, read_header

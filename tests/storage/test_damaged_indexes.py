@@ -12,7 +12,7 @@ import msgpack
 import pytest
 from crc32c import crc32c
 
-from odradek.broker.partition import Partition
+from odradek.broker.partitions.partition import Partition
 from odradek.broker.storage.aborted import AbortedTransaction
 from odradek.broker.storage.checkpoint import CHECKPOINT
 from odradek.broker.storage.config import LogConfig

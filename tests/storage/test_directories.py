@@ -7,9 +7,9 @@ from uuid import UUID
 import pytest
 import trio
 
-from odradek.broker.partition import Partition
-from odradek.broker.partition_directories import ForeignDirectory, aside_name
-from odradek.broker.partitions import Partitions
+from odradek.broker.partitions.directories import ForeignDirectory, aside_name
+from odradek.broker.partitions.partition import Partition
+from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.storage.checkpoint import CHECKPOINT
 from odradek.broker.storage.identity import (
     IDENTITY,

@@ -10,11 +10,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from odradek.broker.cli import main
-from odradek.broker.partitions import Partitions
+from odradek.broker.inspect.dump import log
+from odradek.broker.inspect.inspection import TRANSACTION_STATES
+from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.disk import SystemDisk
-from odradek.broker.storage.dump import log
-from odradek.broker.storage.inspection import TRANSACTION_STATES
 from odradek.protocol.batch import Codec
 from odradek.protocol.record import Record
 from odradek.protocol.state_topics import (

@@ -7,8 +7,8 @@ from typing import Any, Final
 import pytest
 from click.testing import CliRunner
 
+from odradek.broker.inspect.dump import log
 from odradek.broker.storage.compaction.batches import DELETE_HORIZON_BIT
-from odradek.broker.storage.dump import log
 from odradek.client.blocking import Admin, Producer
 from odradek.protocol.batch import HEADER, HEADER_BYTES, read_header, set_crc
 from odradek.protocol.control import encode_marker

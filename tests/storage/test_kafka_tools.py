@@ -7,11 +7,11 @@ from uuid import UUID
 import pytest
 import trio
 
-from odradek.broker.partitions import Partitions
+from odradek.broker.inspect.inspection import FoundBatch, batches_in
+from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.storage.aborted import AbortedIndex
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.disk import SystemDisk, read_only
-from odradek.broker.storage.inspection import FoundBatch, batches_in
 from odradek.protocol.batch import Codec
 from tests.fakes.clock import START_MS, FakeClock
 from tests.peers.jars import kafka_jars

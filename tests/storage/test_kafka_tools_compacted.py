@@ -7,10 +7,10 @@ from uuid import UUID
 import pytest
 import trio
 
-from odradek.broker.partitions import Partitions
+from odradek.broker.inspect.inspection import FoundBatch, batches_in
+from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.storage.compaction.batches import delete_horizon
 from odradek.broker.storage.disk import SystemDisk, read_only
-from odradek.broker.storage.inspection import FoundBatch, batches_in
 from odradek.broker.testing import run_broker
 from odradek.client.blocking import Producer, TopicPartition
 from odradek.protocol.batch import Codec

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 import trio
 
-from odradek.broker.partition import Partition
+from odradek.broker.partitions.partition import Partition
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.timestamps import TimestampOffset
 from odradek.protocol.batch import Codec, TimestampType, iter_batches, read_header

@@ -5,8 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from odradek.broker.partition import Partition
-from odradek.broker.partitions import Partitions
+from odradek.broker.partitions.partition import Partition
+from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.damage import DamagedLog
 from odradek.protocol.batch import set_base_offset

@@ -8,13 +8,13 @@ import pytest
 import trio
 from click.testing import CliRunner, Result
 
-from odradek.broker.partition import Partition
-from odradek.broker.scrubber import Scrubber
+from odradek.broker.inspect.log_command import log
+from odradek.broker.inspect.repair import repair, survey
+from odradek.broker.partitions.partition import Partition
+from odradek.broker.partitions.scrubber import Scrubber
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.damage import DamagedLog
 from odradek.broker.storage.disk import SystemDisk
-from odradek.broker.storage.repair import repair, survey
-from odradek.broker.storage.repair_command import log
 from odradek.protocol.batch import read_header
 from tests.fakes.disk import until_power_off
 from tests.storage.samples import PARTITION_DIRECTORY, TOPIC_ID, Client, Machine, read_all

@@ -9,8 +9,8 @@ import pytest
 import trio
 import trio.testing
 
-from odradek.broker.partition import Partition
-from odradek.broker.partitions import Partitions
+from odradek.broker.partitions.partition import Partition
+from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.reserve import LOOK_SECONDS, RESERVE, ReservedDisk
 from odradek.protocol.errors import ErrorCode, KafkaError

@@ -3,11 +3,11 @@
 from pathlib import Path
 from random import Random
 
-from odradek.broker.config import BrokerConfig
-from odradek.broker.rebuild import Salvaged, Wishes, plan
+from odradek.broker.cluster.topic_logs import log_config
+from odradek.broker.config.broker import BrokerConfig
+from odradek.broker.inspect.rebuild import Salvaged, Wishes, plan
+from odradek.broker.inspect.survey import survey
 from odradek.broker.storage.checkpoint import CHECKPOINT
-from odradek.broker.storage.survey import survey
-from odradek.broker.topic_logs import log_config
 from odradek.broker.topic_partition import TopicPartition
 from tests.storage.keyed import KeyedClient, compact, compacted_machine, consume
 from tests.storage.samples import PARTITION_DIRECTORY, TOPIC, TOPIC_ID

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from odradek.broker.storage.inspection import (
+from odradek.broker.inspect.inspection import (
     FoundBatch,
     batches_in,
     describe_record,

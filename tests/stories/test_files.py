@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from odradek.broker.cli import main
-from odradek.broker.storage.inspection import TRANSACTION_STATES
+from odradek.broker.inspect.inspection import TRANSACTION_STATES
 from odradek.broker.testing import run_broker
 from tests.compat.agents import Client
 from tests.peers.kafka import run_tool

@@ -8,9 +8,10 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from odradek.broker.client_identity import ClientIdentity
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.txn import loading, store
-from odradek.broker.txn.transaction import BumpCause, ClientIdentity, EpochBump, Transaction
+from odradek.broker.txn.transaction import BumpCause, EpochBump, Transaction
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.record import encode_batch
 from odradek.protocol.state_topics import (

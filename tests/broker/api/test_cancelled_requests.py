@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from odradek.broker.connection import ClientConnection
+from odradek.broker.server.connection import ClientConnection
 from odradek.protocol.api import Api
 from odradek.protocol.apis.group import DELETE_GROUPS, DeleteGroupsRequest
 from odradek.protocol.apis.group_offsets import (

@@ -12,11 +12,11 @@ import pytest
 import trio
 import trio.testing
 
-from odradek.broker import memory
 from odradek.broker.api.context import ANSWER_ITEM_BYTES, Allowance, Core, RequestContext
 from odradek.broker.api.fetch import fetch as read_fetch
-from odradek.broker.config import BrokerConfig
-from odradek.broker.partition import Partition
+from odradek.broker.config.broker import BrokerConfig
+from odradek.broker.partitions.partition import Partition
+from odradek.broker.server import memory
 from odradek.broker.testing import RunningBroker
 from odradek.protocol.apis.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from odradek.protocol.apis.topics import DELETE_TOPICS, DeleteTopicsRequest

@@ -11,11 +11,12 @@ import trio
 from odradek.broker.api.context import Core, RequestContext
 from odradek.broker.api.producers import describe_producers
 from odradek.broker.api.transactions import describe_transactions, list_transactions
-from odradek.broker.partitions import Partitions
+from odradek.broker.client_identity import ClientIdentity
+from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.txn.store import encode
-from odradek.broker.txn.transaction import ClientIdentity, State, Transaction
+from odradek.broker.txn.transaction import State, Transaction
 from odradek.protocol.apis.transactions import (
     DescribeProducersRequest,
     DescribeProducersTopicRequest,

@@ -17,8 +17,8 @@ from odradek.broker.api.context import Core, RequestContext
 from odradek.broker.api.produce import produce
 from odradek.broker.api.txn_offsets import txn_offset_commit
 from odradek.broker.group.coordinator import GroupCoordinator
-from odradek.broker.partition import Partition
-from odradek.broker.partitions import Partitions
+from odradek.broker.partitions.partition import Partition
+from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.storage.config import FlushPolicy, LogConfig
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.txn.admission import Admission

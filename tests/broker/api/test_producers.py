@@ -12,7 +12,7 @@ import trio
 from odradek.broker.api.context import Core, RequestContext
 from odradek.broker.api.producers import describe_producers
 from odradek.broker.api.transactional import note_opener
-from odradek.broker.partitions import Partitions
+from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.testing import RunningBroker, run_broker
 from odradek.protocol.apis.transactions import (

@@ -16,7 +16,7 @@ from odradek.broker.cluster.new_topic import (
     NewTopic,
     check_name,
 )
-from odradek.broker.config import BrokerConfig
+from odradek.broker.config.broker import BrokerConfig
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from tests.broker.configured import from_properties

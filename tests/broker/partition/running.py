@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from odradek.broker.partition import Partition
+from odradek.broker.partitions.partition import Partition
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.storage.samples import Machine
 

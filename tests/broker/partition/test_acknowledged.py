@@ -4,8 +4,8 @@ import pytest
 import trio
 import trio.testing
 
+from odradek.broker.partitions.watch import Watch
 from odradek.broker.storage.config import FlushPolicy, LogConfig
-from odradek.broker.watch import Watch
 from odradek.protocol.batch import read_header
 from odradek.protocol.control import read_marker
 from odradek.protocol.errors import ErrorCode, KafkaError

@@ -6,7 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from odradek.broker.partitions import Partitions, ReadResult
+from odradek.broker.partitions.partitions import Partitions, ReadResult
 from odradek.broker.storage.aborted import AbortedTransaction
 from odradek.broker.storage.config import LogConfig
 from odradek.protocol.batch import iter_batches

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.storage import dump_words
+from odradek.broker.inspect import dump_words
 from odradek.broker.txn.transaction import BumpCause
 from odradek.client.administration.descriptions import TransactionDescription
 from odradek.client.cli.txn_events import CAUSES, TIMEOUT, happenings

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
+from odradek.broker.inspect.found_transactions import states_in
+from odradek.broker.inspect.inspection import FoundBatch, Rest, batches_in
 from odradek.broker.storage.checkpoint import CHECKPOINT, decode_checkpoint
 from odradek.broker.storage.disk import SystemDisk, read_only
 from odradek.broker.storage.files import LOG, SNAPSHOT, file_path, offsets_in
-from odradek.broker.storage.found_transactions import states_in
 from odradek.broker.storage.identity import IDENTITY, Identity, decode_identity
-from odradek.broker.storage.inspection import FoundBatch, Rest, batches_in
 from odradek.broker.storage.producers import ProducerEntry
 from odradek.broker.storage.snapshot import decode_snapshot
 from odradek.broker.topic_partition import TopicPartition, partition_of

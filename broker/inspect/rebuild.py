@@ -35,7 +35,7 @@ from odradek.broker.cluster.store import (
 )
 from odradek.broker.cluster.two_copies import encode_record
 from odradek.broker.env import Versioned
-from odradek.broker.storage.survey import Surveyed
+from odradek.broker.inspect.survey import Surveyed
 from odradek.broker.txn.producer_ids import PRODUCER_IDS_KEY
 from odradek.protocol.state_topics import INTERNAL_TOPICS
 

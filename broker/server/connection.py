@@ -39,8 +39,8 @@ import trio
 
 from odradek.broker.api.context import Allowance, Core, Deferred, Handler, RequestContext
 from odradek.broker.env import Buffer, Connection, Offload, OtherEnd, inline
-from odradek.broker.failures import failed_in, first, let_go, raised_at
-from odradek.broker.memory import Memory, Share
+from odradek.broker.server.failures import failed_in, first, let_go, raised_at
+from odradek.broker.server.memory import Memory, Share
 from odradek.broker.txn.presence import Seat
 from odradek.protocol.api import Api
 from odradek.protocol.apis import APIS
@@ -58,7 +58,7 @@ LOGGER: Final = logging.getLogger(__name__)
 INVARIANTS: Final = (
     "odradek.broker.cluster.",
     "odradek.broker.group.",
-    "odradek.broker.partition",
+    "odradek.broker.partitions.",
     "odradek.broker.storage.",
     "odradek.broker.txn.",
 )

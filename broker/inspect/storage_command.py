@@ -18,11 +18,11 @@ from odradek.broker.cluster.store_embedded import (
     write_files,
 )
 from odradek.broker.cluster.two_copies import Merged, decode_body, merge, readable
+from odradek.broker.config.topic import check_topic_configs
+from odradek.broker.inspect.rebuild import CannotRebuild, Plan, Salvaged, Wishes, plan
+from odradek.broker.inspect.survey import Surveyed, survey_all
 from odradek.broker.process import LOCK_FILE
-from odradek.broker.rebuild import CannotRebuild, Plan, Salvaged, Wishes, plan
 from odradek.broker.storage.disk import SystemDisk
-from odradek.broker.storage.survey import Surveyed, survey_all
-from odradek.broker.topic_config import check_topic_configs
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.state_topics import INTERNAL_TOPICS
 from odradek.protocol.text import printable

@@ -19,20 +19,21 @@ from uuid import UUID
 
 import trio
 
-from odradek.broker.background import Background
-from odradek.broker.decompressor import Decompressor
 from odradek.broker.env import Clock, Disk
-from odradek.broker.log_cleaner import CleanerConfig, LogCleaner
-from odradek.broker.maintenance import inline
-from odradek.broker.offline import OfflinePartitions
-from odradek.broker.partition import Partition
-from odradek.broker.partition_answers import Appended, ReadResult
-from odradek.broker.partition_directories import PartitionDirectories
-from odradek.broker.retention_loop import RetentionLoop
-from odradek.broker.scrubber import Scrubber, ScrubConfig
+from odradek.broker.partitions.answers import Appended, ReadResult
+from odradek.broker.partitions.background import Background
+from odradek.broker.partitions.directories import PartitionDirectories
+from odradek.broker.partitions.log_cleaner import CleanerConfig, LogCleaner
+from odradek.broker.partitions.maintenance import inline
+from odradek.broker.partitions.offline import OfflinePartitions
+from odradek.broker.partitions.partition import Partition
+from odradek.broker.partitions.retention import RetentionLoop
+from odradek.broker.partitions.scrubber import Scrubber, ScrubConfig
+from odradek.broker.partitions.watch import Watch
 from odradek.broker.storage.compaction.cleaner import Offload
 from odradek.broker.storage.config import MIB, LogConfig
 from odradek.broker.storage.damage import DamagedLog, Rules
+from odradek.broker.storage.decompressor import Decompressor
 from odradek.broker.storage.files import OpenFiles, parent_of
 from odradek.broker.storage.identity import IDENTITY, Identity, keep_identity
 from odradek.broker.storage.last_run import LAST_RUN, LastRun, read_last_run, write_last_run
@@ -41,7 +42,6 @@ from odradek.broker.storage.recovery import Recovered
 from odradek.broker.storage.reserve import ReservedDisk
 from odradek.broker.storage.segment import DamagedSegment
 from odradek.broker.topic_partition import TopicPartition
-from odradek.broker.watch import Watch
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 __all__ = ["Appended", "Partition", "Partitions", "ReadResult"]

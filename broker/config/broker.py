@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from odradek.broker.properties import Given
-from odradek.broker.settings import (
+from odradek.broker.config.properties import Given
+from odradek.broker.config.settings import (
     ConfigError,
     ConfigType,
     Setting,

@@ -8,8 +8,8 @@ memory alone: after a restart only the coordinator knows.
 from dataclasses import dataclass
 from typing import Final
 
+from odradek.broker.client_identity import ClientIdentity
 from odradek.broker.storage.producers import ProducerEntry, Producers
-from odradek.broker.txn.transaction import ClientIdentity
 
 LEFT_OVER_MAX: Final = 32
 """Ended transactions that may be remembered beside as many again as are open."""

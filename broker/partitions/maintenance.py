@@ -23,7 +23,7 @@ from odradek.broker.storage.segment import Segment
 from odradek.protocol.state_topics import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
-    from odradek.broker.partition import Partition
+    from odradek.broker.partitions.partition import Partition
 
 MAP_BYTES: Final = 128 * 1024 * 1024
 """Memory for the keys of one pass of compaction, by default."""

@@ -11,8 +11,8 @@ from typing import Final
 
 import trio
 
-from odradek.broker.maintenance import MAP_BYTES, inline
-from odradek.broker.partition import Partition
+from odradek.broker.partitions.maintenance import MAP_BYTES, inline
+from odradek.broker.partitions.partition import Partition
 from odradek.broker.storage.compaction.cleaner import Offload, Result
 from odradek.broker.storage.compaction.plan import Plan
 from odradek.broker.storage.config import KIB

@@ -14,8 +14,8 @@ from typing import Final
 
 import trio
 
-from odradek.broker.maintenance import inline
-from odradek.broker.partition import Partition
+from odradek.broker.partitions.maintenance import inline
+from odradek.broker.partitions.partition import Partition
 from odradek.broker.storage.config import DAY_MS, MIB
 from odradek.broker.storage.scrub import Offload, scrub
 from odradek.broker.storage.segment import DamagedSegment, Segment

@@ -1,16 +1,11 @@
 """The command reference, made from the declarations of commands, so that it stays true.
 
-`scripts/fix` runs this, which writes the page:
-
-    python -m odradek.broker.command_reference docs/commands.md
-
-A test fails if the page differs from the declarations, or if a command or an option has no help.
+`scripts/fix` writes the page. A test fails if the page differs from the declarations, or if a command or an
+option has no help.
 """
 
 import inspect
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 import click
@@ -77,13 +72,3 @@ def _section(context: click.Context) -> Iterator[str]:
 def _cell(text: str) -> str:
     """Return `text` as the contents of a cell of a table."""
     return " ".join(text.split()).replace("|", "\\|")
-
-
-def main() -> None:
-    path = Path(sys.argv[1])
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(page())
-
-
-if __name__ == "__main__":
-    main()

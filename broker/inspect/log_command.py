@@ -14,11 +14,11 @@ import click
 import trio
 
 from odradek.broker.env import Disk
+from odradek.broker.inspect.dump import log
+from odradek.broker.inspect.found_transactions import FoundTransaction, History
+from odradek.broker.inspect.repair import Damage, Survey, repair, survey
 from odradek.broker.storage.disk import SystemDisk
-from odradek.broker.storage.dump import log
 from odradek.broker.storage.files import LOG, file_path, offsets_in
-from odradek.broker.storage.found_transactions import FoundTransaction, History
-from odradek.broker.storage.repair import Damage, Survey, repair, survey
 from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC
 from odradek.protocol.text import printable
 

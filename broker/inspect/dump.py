@@ -17,10 +17,23 @@ from typing import Final
 
 import click
 
+from odradek.broker.inspect.dump_words import line_of
+from odradek.broker.inspect.found_transactions import (
+    OPEN,
+    FoundTransaction,
+    History,
+    Owner,
+    Transactions,
+)
+from odradek.broker.inspect.inspection import (
+    FoundBatch,
+    Rest,
+    batches_in,
+    describe_record,
+)
 from odradek.broker.storage.aborted import AbortedIndex
 from odradek.broker.storage.checkpoint import CHECKPOINT, decode_checkpoint
 from odradek.broker.storage.disk import SystemDisk, read_only
-from odradek.broker.storage.dump_words import line_of
 from odradek.broker.storage.files import (
     ABORTED_INDEX,
     LOG,
@@ -32,20 +45,7 @@ from odradek.broker.storage.files import (
     offsets_in,
     parent_of,
 )
-from odradek.broker.storage.found_transactions import (
-    OPEN,
-    FoundTransaction,
-    History,
-    Owner,
-    Transactions,
-)
 from odradek.broker.storage.index import OffsetIndex, TimeIndex
-from odradek.broker.storage.inspection import (
-    FoundBatch,
-    Rest,
-    batches_in,
-    describe_record,
-)
 from odradek.broker.storage.snapshot import decode_snapshot
 from odradek.protocol.errors import KafkaError, ProtocolError
 from odradek.protocol.state_topics import INTERNAL_TOPICS

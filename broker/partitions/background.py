@@ -18,7 +18,7 @@ from odradek.broker.storage.reserve import DISK_FULL
 from odradek.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.partition import Partition
+    from odradek.broker.partitions.partition import Partition
 
 LOGGER: Final = logging.getLogger(__name__)
 CHECKPOINT_BYTES: Final = 16 * MIB

@@ -8,12 +8,12 @@ from uuid import UUID
 import trio
 
 from odradek.broker.cluster.image import ClusterImage, TopicImage
-from odradek.broker.config import BrokerConfig
-from odradek.broker.partitions import Partitions
+from odradek.broker.config.broker import BrokerConfig
+from odradek.broker.config.topic import state_topic_configs, topic_value
+from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.storage.config import FlushPolicy, LogConfig
 from odradek.broker.storage.identity import Identity
 from odradek.broker.storage.segment import DamagedSegment
-from odradek.broker.topic_config import state_topic_configs, topic_value
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.turns import STEPS_PER_TURN, Turns
 from odradek.protocol.batch import TimestampType

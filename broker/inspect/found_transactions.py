@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from odradek.broker.storage.disk import SystemDisk, read_only
-from odradek.broker.storage.files import LOG, file_path, offsets_in
-from odradek.broker.storage.inspection import (
+from odradek.broker.inspect.inspection import (
     TRANSACTION_STATES,
     FoundBatch,
     Rest,
     batches_in,
     state_name,
 )
+from odradek.broker.storage.disk import SystemDisk, read_only
+from odradek.broker.storage.files import LOG, file_path, offsets_in
 from odradek.protocol.errors import KafkaError, ProtocolError
 from odradek.protocol.state_topics import (
     TRANSACTION_STATE_TOPIC,

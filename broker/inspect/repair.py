@@ -18,15 +18,15 @@ from typing import Final
 from uuid import UUID
 
 from odradek.broker.env import Disk, File
+from odradek.broker.inspect.found_transactions import FoundTransaction, Transactions
+from odradek.broker.inspect.inspection import FoundBatch, describe_record
 from odradek.broker.storage.checkpoint import Checkpoint, read_checkpoint
 from odradek.broker.storage.compaction.batches import emptied
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.damage import Rules
 from odradek.broker.storage.files import LOG, OpenFiles, file_path, offsets_in
-from odradek.broker.storage.found_transactions import FoundTransaction, Transactions
 from odradek.broker.storage.good_batches import good_batches
 from odradek.broker.storage.identity import read_identity
-from odradek.broker.storage.inspection import FoundBatch, describe_record
 from odradek.broker.storage.log import Log
 from odradek.broker.storage.replacement import CLEANED, put_in_place
 from odradek.broker.storage.segment import Segment

@@ -22,17 +22,18 @@ from contextlib import aclosing
 from typing import Final
 from uuid import UUID
 
-from odradek.broker.background import Background
-from odradek.broker.decompressor import Decompressor
 from odradek.broker.env import Buffer, Clock
-from odradek.broker.maintenance import MAP_BYTES, Maintenance, inline
-from odradek.broker.openers import Openers
-from odradek.broker.partition_answers import Appended, ReadResult
+from odradek.broker.partitions.answers import Appended, ReadResult
+from odradek.broker.partitions.background import Background
+from odradek.broker.partitions.maintenance import MAP_BYTES, Maintenance, inline
+from odradek.broker.partitions.openers import Openers
+from odradek.broker.partitions.watch import Watch
 from odradek.broker.storage import scan
 from odradek.broker.storage.aborted import AbortedTransaction
 from odradek.broker.storage.compaction.cleaner import Offload, Result
 from odradek.broker.storage.compaction.plan import Plan
 from odradek.broker.storage.config import FlushPolicy, LogConfig
+from odradek.broker.storage.decompressor import Decompressor
 from odradek.broker.storage.group_commit import GroupCommit
 from odradek.broker.storage.log import Log
 from odradek.broker.storage.producers import ProducerEntry
@@ -42,7 +43,6 @@ from odradek.broker.storage.timestamps import (
     offset_for_timestamp,
 )
 from odradek.broker.storage.validation import check_client_batch
-from odradek.broker.watch import Watch
 from odradek.protocol.batch import BatchHeader, TimestampType, read_header, set_append_time
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.record import NO_TIMESTAMP, Record, encode_batch

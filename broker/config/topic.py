@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from odradek.broker.config import (
+from odradek.broker.config.broker import (
     CLEANUP_POLICIES,
     DAY_MS,
     HOUR_MS,
@@ -19,7 +19,7 @@ from odradek.broker.config import (
     BrokerConfig,
     broker_settings,
 )
-from odradek.broker.settings import (
+from odradek.broker.config.settings import (
     ConfigError,
     ConfigType,
     Setting,

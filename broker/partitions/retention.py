@@ -9,7 +9,7 @@ from typing import Final
 
 import trio
 
-from odradek.broker.partition import Partition
+from odradek.broker.partitions.partition import Partition
 from odradek.broker.storage.reserve import DISK_FULL, ReservedDisk
 from odradek.protocol.errors import KafkaError
 

@@ -8,10 +8,10 @@ import trio
 
 from odradek.broker.api.context import Core, Handler
 from odradek.broker.api.versions import apis_of
-from odradek.broker.config import BrokerConfig
-from odradek.broker.connection import ClientConnection, Limits
+from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.env import Connection, Network, Offload, inline
-from odradek.broker.memory import Memory
+from odradek.broker.server.connection import ClientConnection, Limits
+from odradek.broker.server.memory import Memory
 from odradek.broker.turns import Turns
 from odradek.broker.txn.presence import Presence
 

@@ -1,23 +1,18 @@
 """The configuration reference, made from the declarations of settings, so that it stays true.
 
-`scripts/fix` runs this, which writes the page:
-
-    python -m odradek.broker.reference docs/configuration.md
-
-A test fails if the page differs from the declarations, or if a setting has no sentence.
+`scripts/fix` writes the page. A test fails if the page differs from the declarations, or if a setting
+has no sentence.
 """
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
-from odradek.broker.config import COARSER, KEPT_ANYWAY, RENAMED, broker_settings
-from odradek.broker.settings import INT32_MAX, INT64_MAX, ConfigType, Setting, text_of
-from odradek.broker.topic_config import TOPIC_SETTINGS
+from odradek.broker.config.broker import COARSER, KEPT_ANYWAY, RENAMED, broker_settings
+from odradek.broker.config.settings import INT32_MAX, INT64_MAX, ConfigType, Setting, text_of
+from odradek.broker.config.topic import TOPIC_SETTINGS
 
 INTRODUCTION: Final = """\
-<!-- made from broker/config.py and broker/topic_config.py: scripts/fix makes it anew -->
+<!-- made from broker/config/broker.py and broker/config/topic.py: scripts/fix makes it anew -->
 
 # Configuration
 
@@ -105,13 +100,3 @@ def _values(setting: Setting) -> str:
     shown = {INT32_MAX: "2^31-1", INT64_MAX: "2^63-1"}.get(int(high), f"{high:,}")
     low = "any" if setting.low is None else f"{setting.low:,}"
     return f"{low} to {shown}"
-
-
-def main() -> None:
-    path = Path(sys.argv[1])
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(page())
-
-
-if __name__ == "__main__":
-    main()

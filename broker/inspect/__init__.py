@@ -1,0 +1,1 @@
+"""Reading and mending a stopped broker's files: `odradek log` and `odradek storage`."""

@@ -1,0 +1,1 @@
+"""The partitions of one broker: what is appended, what readers may see, and their upkeep."""

@@ -1,0 +1,1 @@
+"""Pages of the reference that are generated from declarations."""
