@@ -1,7 +1,7 @@
 """The command reference, made from the declarations of commands, so that it stays true.
 
-`scripts/fix` writes the page. A test fails if the page differs from the declarations, or if a command or an
-option has no help.
+`scripts/fix` writes the page. A test fails if the page differs from the declarations, or if a
+command or an option has no help.
 """
 
 import inspect

@@ -1,7 +1,7 @@
 """The configuration reference, made from the declarations of settings, so that it stays true.
 
-`scripts/fix` writes the page. A test fails if the page differs from the declarations, or if a setting
-has no sentence.
+`scripts/fix` writes the page. A test fails if the page differs from the declarations, or if a
+setting has no sentence.
 """
 
 from collections.abc import Iterator

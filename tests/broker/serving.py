@@ -12,7 +12,7 @@ from odradek.broker.server.server import Server
 from odradek.protocol.apis.coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from odradek.protocol.apis.coordinator import FindCoordinatorResponse as Answer
 from odradek.protocol.connection import ClientConnection
-from tests.broker.configured import from_properties
+from tests.broker.config.configured import from_properties
 from tests.fakes.net import FakeClient, FakeNetwork
 
 CORE = cast(Core, None)  # these handlers need no parts of a broker

@@ -10,8 +10,8 @@ from odradek.broker.testing import run_broker
 from odradek.client.blocking import Admin, Producer, TopicPartition
 from odradek.protocol.record import Record
 from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC
-from tests.storage.keyed import consume, newest, wait_until_compacted
-from tests.storage.samples import TOPIC_ID, Machine
+from tests.broker.storage.keyed import consume, newest, wait_until_compacted
+from tests.broker.storage.samples import TOPIC_ID, Machine
 
 IDS = 100
 TRANSACTIONS = 20_000

@@ -79,7 +79,7 @@ def test_a_config_file_with_a_mistake_names_the_line(tmp_path: Path) -> None:
 
 
 def test_kafkas_own_file_serves_with_one_line_about_what_is_ignored(tmp_path: Path) -> None:
-    stock = Path(__file__).parent / "stock.properties"
+    stock = Path(__file__).parent / "config" / "stock.properties"
     where = ("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path))
     with serve(*where, "--config", str(stock), "--ignore-unknown") as process:
         assert process.stdout is not None

@@ -23,9 +23,9 @@ from tests.broker.asks import BY_NAME, create_topic, produce_request
 from tests.broker.costs import resident_kib
 from tests.broker.poison import WITH_KEY, WITHOUT_KEY, crowd, garbage
 from tests.broker.raw import RawClient
+from tests.broker.storage.keyed import compact, compacted_machine, keyed
+from tests.broker.storage.samples import Machine
 from tests.fakes.turns import longest_turn
-from tests.storage.keyed import compact, compacted_machine, keyed
-from tests.storage.samples import Machine
 
 CALLS_PER_TURN = 25 * STEPS_PER_TURN
 """A step is one record, which takes a dozen calls."""

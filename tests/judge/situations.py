@@ -6,7 +6,7 @@ then refused (TRANSACTION_COORDINATOR_FENCED), for which Kafka gives up and leav
 Ours would help itself, so it runs without that help there (`held.py`).
 
 Dead and PrepareEpochFence are never stored and cannot be held in a live broker, nor can an append
-that is under way: those cells are tested in the table (`tests/txn/test_state_table.py`).
+that is under way: those cells are tested in the table (`tests/broker/txn/test_state_table.py`).
 """
 
 from typing import Final

@@ -10,12 +10,12 @@ EXPIRY: Final = "broker/txn/expiry.py"
 TENURE: Final = "broker/coordination/tenure.py"
 PRODUCERS: Final = "broker/storage/producers.py"
 
-KNOWN: Final = "tests/txn/test_known_bugs.py::test_"
-KNOWN_MARKERS: Final = "tests/txn/test_known_bugs_of_markers.py::test_"
-OVER_TIME: Final = "tests/txn/test_expiry.py::test_"
-TELLING: Final = "tests/txn/test_markers.py::test_"
-SEQUENCES: Final = "tests/storage/test_producers.py::test_"
-OFFSETS: Final = "tests/group/test_offsets.py::test_"
+KNOWN: Final = "tests/broker/txn/test_known_bugs.py::test_"
+KNOWN_MARKERS: Final = "tests/broker/txn/test_known_bugs_of_markers.py::test_"
+OVER_TIME: Final = "tests/broker/txn/test_expiry.py::test_"
+TELLING: Final = "tests/broker/txn/test_markers.py::test_"
+SEQUENCES: Final = "tests/broker/storage/test_producers.py::test_"
+OFFSETS: Final = "tests/broker/group/test_offsets.py::test_"
 
 COMPLETION_BUGS: Final = (
     Planted(
@@ -93,7 +93,7 @@ COMPLETION_BUGS: Final = (
         file="broker/api/markers.py",
         old="    if write.where.topic == CONSUMER_OFFSETS_TOPIC:",
         new="    if False:",
-        tests=("tests/group/test_wire_offsets.py::test_offsets_in_a_transaction",),
+        tests=("tests/broker/group/test_wire_offsets.py::test_offsets_in_a_transaction",),
     ),
     Planted(
         bug="KAFKA-7296",

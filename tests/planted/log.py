@@ -14,15 +14,15 @@ CLEANER: Final = "broker/storage/compaction/cleaner.py"
 PLAN: Final = "broker/storage/compaction/plan.py"
 KEPT: Final = "broker/storage/compaction/transactions.py"
 
-LOGS: Final = "tests/storage/test_known_bugs.py::test_"
-READ: Final = "tests/storage/test_reading.py::test_"
-COMPACTION: Final = "tests/storage/test_compaction.py::test_"
-DISKS: Final = "tests/broker/partition/test_failing_disks.py::test_"
-READERS: Final = "tests/broker/partition/test_readers.py::test_"
+LOGS: Final = "tests/broker/storage/test_known_bugs.py::test_"
+READ: Final = "tests/broker/storage/test_reading.py::test_"
+COMPACTION: Final = "tests/broker/storage/test_compaction.py::test_"
+DISKS: Final = "tests/broker/partitions/test_failing_disks.py::test_"
+READERS: Final = "tests/broker/partitions/test_readers.py::test_"
 TOGETHER: Final = "tests/broker/api/test_known_bugs.py::test_"
 
-DAMAGE: Final = "tests/storage/test_damage.py::test_"
-TORN: Final = "tests/storage/test_crashes.py::test_"
+DAMAGE: Final = "tests/broker/storage/test_damage.py::test_"
+TORN: Final = "tests/broker/storage/test_crashes.py::test_"
 
 LOG_BUGS: Final = (
     Planted(

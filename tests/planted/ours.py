@@ -16,15 +16,15 @@ CONTROL: Final = "client/producing/transactional_session.py"
 CLEANER: Final = "broker/storage/compaction/cleaner.py"
 
 CLIENT: Final = "tests/client/producing/test_two_phases_live.py::test_"
-COMPACTION: Final = "tests/storage/test_compaction.py::test_"
-FINISHING: Final = "tests/txn/test_finish.py::test_"
-IN_PARTS: Final = "tests/storage/test_compaction_of_transactions.py::test_"
-LAST_EPOCH: Final = "tests/txn/test_last_epoch.py::test_"
-LOADED: Final = "tests/txn/test_loading.py::test_"
-PRESENT: Final = "tests/txn/test_presence.py::test_"
-REQUESTS: Final = "tests/txn/test_requests.py::test_"
-STEP: Final = "tests/txn/test_step.py::test_"
-TWO_PHASES: Final = "tests/txn/test_two_phases.py::test_"
+COMPACTION: Final = "tests/broker/storage/test_compaction.py::test_"
+FINISHING: Final = "tests/broker/txn/test_finish.py::test_"
+IN_PARTS: Final = "tests/broker/storage/test_compaction_of_transactions.py::test_"
+LAST_EPOCH: Final = "tests/broker/txn/test_last_epoch.py::test_"
+LOADED: Final = "tests/broker/txn/test_loading.py::test_"
+PRESENT: Final = "tests/broker/txn/test_presence.py::test_"
+REQUESTS: Final = "tests/broker/txn/test_requests.py::test_"
+STEP: Final = "tests/broker/txn/test_step.py::test_"
+TWO_PHASES: Final = "tests/broker/txn/test_two_phases.py::test_"
 
 OUR_BUGS: Final = (
     Planted(
@@ -167,7 +167,7 @@ OUR_BUGS: Final = (
         old="if any(segment.is_deleted for segment in old):",
         new="if False:",
         tests=(
-            "tests/storage/test_compaction_meanwhile.py::"
+            "tests/broker/storage/test_compaction_meanwhile.py::"
             "test_records_that_are_deleted_meanwhile_stay_deleted",
         ),
     ),

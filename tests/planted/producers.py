@@ -8,11 +8,11 @@ PRODUCERS: Final = "broker/storage/producers.py"
 LOG: Final = "broker/storage/log.py"
 OPENING: Final = "broker/storage/recovery.py"
 
-SEQUENCES: Final = "tests/storage/test_producers.py::test_"
-RECOVERY: Final = "tests/storage/test_recovery.py::test_"
-LOGS: Final = "tests/storage/test_known_bugs.py::test_"
+SEQUENCES: Final = "tests/broker/storage/test_producers.py::test_"
+RECOVERY: Final = "tests/broker/storage/test_recovery.py::test_"
+LOGS: Final = "tests/broker/storage/test_known_bugs.py::test_"
 OVERTAKEN: Final = "tests/broker/api/test_overtaken_verdicts.py::test_"
-BACKGROUND: Final = "tests/broker/partition/test_background.py::test_"
+BACKGROUND: Final = "tests/broker/partitions/test_background.py::test_"
 
 PRODUCERS_BUGS: Final = (
     Planted(

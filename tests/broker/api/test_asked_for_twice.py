@@ -32,8 +32,8 @@ from odradek.protocol.apis.topics import (
 from odradek.protocol.errors import ErrorCode as E
 from odradek.protocol.schema import ZERO_UUID
 from tests.broker.asks import create_topic, topic_metadata
+from tests.broker.group.wire import WireClient
 from tests.broker.raw import RawClient
-from tests.group.wire import WireClient
 
 BROKER_RESOURCE = 4
 ANSWER_MAX_BYTES = 1024 * 1024

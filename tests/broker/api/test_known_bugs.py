@@ -1,7 +1,7 @@
 """What has bitten other brokers between one API and the next, each once, over a socket.
 
 The numbers are those of the bug reports. What one part of the broker keeps out by itself is with
-the tests of that part (`tests/txn`, `tests/storage`, `tests/group`).
+the tests of that part (`txn`, `storage`, `group` beside this folder).
 """
 
 import pytest

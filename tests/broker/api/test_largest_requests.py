@@ -23,7 +23,7 @@ from odradek.protocol.apis.topics import CREATE_TOPICS, CreatableTopic, CreateTo
 from odradek.protocol.apis.txn import INIT_PRODUCER_ID, InitProducerIdRequest
 from odradek.protocol.connection import ClientConnection
 from odradek.protocol.schema import ZERO_UUID
-from tests.broker.configured import from_properties
+from tests.broker.config.configured import from_properties
 from tests.broker.largest import BIG, Full, Path, array_paths, largest_request
 from tests.fakes.clock import FakeClock
 from tests.fakes.disk import FakeDisk

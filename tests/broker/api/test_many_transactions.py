@@ -25,9 +25,9 @@ from odradek.protocol.apis.transactions import (
 )
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.record import Record, encode_batch
+from tests.broker.txn.world import World
 from tests.fakes.clock import FakeClock
 from tests.fakes.disk import FakeDisk
-from tests.txn.world import World
 
 T = TypeVar("T")
 

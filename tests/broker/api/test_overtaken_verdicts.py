@@ -33,9 +33,9 @@ from odradek.protocol.apis.txn import (
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC
 from tests.broker.asks import batch, produce_request
+from tests.broker.group.world import ONE_PARTITION
 from tests.fakes.clock import FakeClock
 from tests.fakes.disk import FakeDisk
-from tests.group.world import ONE_PARTITION
 
 ID = "refunds-2"
 ME = ProducerIdAndEpoch(producer_id=7, producer_epoch=0)

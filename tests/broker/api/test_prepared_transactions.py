@@ -14,7 +14,7 @@ from odradek.protocol.apis.transactions import (
     TransactionState,
 )
 from odradek.protocol.errors import ErrorCode
-from tests.txn.world import ID, P0, P1, P2, World
+from tests.broker.txn.world import ID, P0, P1, P2, World
 
 
 async def test_only_partitions_that_wait_for_their_marker_are_told(

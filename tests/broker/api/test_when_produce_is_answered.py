@@ -11,7 +11,7 @@ from odradek.broker.storage.config import FlushPolicy, LogConfig
 from odradek.protocol.apis.produce import ProduceResponse
 from odradek.protocol.errors import ErrorCode
 from tests.broker.asks import batch, produce_request
-from tests.storage.samples import TOPIC, Machine
+from tests.broker.storage.samples import TOPIC, Machine
 
 
 async def asked(machine: Machine, acks: int) -> ProduceResponse | Deferred | None:

@@ -19,7 +19,7 @@ from odradek.broker.cluster.new_topic import (
 from odradek.broker.config.broker import BrokerConfig
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from tests.broker.configured import from_properties
+from tests.broker.config.configured import from_properties
 from tests.fakes.meta_store import FakeMetaStore
 
 HERE = BrokerImage(node_id=1, host="127.0.0.1", port=9092)

@@ -1,0 +1,249 @@
+"""Topics over their logs and the metadata store, on a disk that loses what was not flushed."""
+
+import random
+from collections.abc import Awaitable, Callable
+
+import pytest
+import trio
+
+from odradek.broker.cluster.controller import Controller, load_image
+from odradek.broker.cluster.image import BrokerImage
+from odradek.broker.cluster.new_topic import NewTopic
+from odradek.broker.cluster.store_embedded import EmbeddedStore
+from odradek.broker.cluster.topic_logs import TopicLogs, log_config
+from odradek.broker.config.broker import BrokerConfig
+from odradek.broker.partitions.partitions import Partitions
+from odradek.broker.storage.config import FlushPolicy
+from odradek.protocol.batch import TimestampType
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.record import Record
+from tests.broker.config.configured import from_properties
+from tests.fakes.clock import FakeClock
+from tests.fakes.disk import FakeDisk, PowerOff
+
+HERE = BrokerImage(node_id=1, host="h", port=1)
+
+
+class Node:
+    """A broker's storage and cluster metadata, without its network."""
+
+    def __init__(self, meta: EmbeddedStore, partitions: Partitions, cluster: Controller) -> None:
+        self.meta, self.partitions, self.cluster = meta, partitions, cluster
+
+    @classmethod
+    async def start(cls, disk: FakeDisk) -> "Node":
+        rng = random.Random(1)
+        meta = await EmbeddedStore.open(disk, "/data")
+        image = await load_image(meta, here=HERE, rng=rng)
+        partitions = Partitions(disk=disk, directory="/data", clock=FakeClock())
+        logs = TopicLogs(partitions, BrokerConfig(), cluster_id=image.cluster_id)
+        cluster = Controller(meta=meta, config=BrokerConfig(), rng=rng, logs=logs, image=image)
+        await cluster.finish_deletions()
+        await cluster.elect()
+        await logs.open_all(cluster.image)
+        return cls(meta, partitions, cluster)
+
+    async def append(self, topic: str, index: int, value: bytes) -> None:
+        partition = self.partitions.get(topic, index)
+        appended = partition.append_records([Record(key=None, value=value)])
+        await partition.flushed(appended.last_offset + 1)
+
+    def ends(self) -> dict[str, int]:
+        """The log end of every partition that this broker would serve."""
+        return {
+            f"{p.topic}-{p.index}": p.log_end_offset
+            for p in sorted(self.partitions, key=lambda p: (p.topic, p.index))
+        }
+
+
+async def a_life(disk: FakeDisk, said: Callable[[str], None]) -> None:
+    """Make, grow, delete and make again; `said` is told what was answered."""
+    node = await Node.start(disk)
+    await node.cluster.create_topic(NewTopic(name="t", partition_count=2))
+    said("made")
+    await node.append("t", 0, b"old")
+    await node.append("t", 1, b"old")
+    said("filled")
+    await node.cluster.delete_topic("t")
+    said("deleted")
+    await node.cluster.create_topic(NewTopic(name="t", partition_count=1))
+    said("made again")
+    await node.cluster.create_partitions("t", 3)
+    said("grown")
+    await node.append("t", 2, b"new")
+    said("filled again")
+
+
+async def ends_with_power_off(life: Awaitable[None]) -> bool:
+    """Whether it does; alone or in a group, as several logs are made at once."""
+    try:
+        await life
+    except* PowerOff:
+        pass
+    else:
+        return False
+    return True
+
+
+# what there may be after a crash, by the last answer: log ends of t-0, t-1, ...
+POSSIBLE: dict[str, tuple[tuple[int, ...], ...]] = {
+    "": ((), (0, 0)),
+    "made": ((0, 0), (1, 0), (1, 1)),
+    "filled": ((1, 1), ()),
+    "deleted": ((), (0,)),
+    "made again": ((0,), (0, 0, 0)),
+    "grown": ((0, 0, 0), (0, 0, 1)),
+    "filled again": ((0, 0, 1),),
+}
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2])
+async def test_a_power_cut_at_any_operation_leaves_topics_as_they_were_answered(
+    seed: int | None,
+) -> None:
+    disk = FakeDisk()
+    await a_life(disk, lambda answer: None)
+    for operation in range(disk.operations):
+        disk, answers = FakeDisk(), [""]
+        disk.power_off_at(operation)
+        assert await ends_with_power_off(a_life(disk, answers.append))
+        disk.crash(None if seed is None else random.Random(seed * 1000 + operation))
+        node = await Node.start(disk)
+        found = node.ends()
+        where = (operation, answers[-1], disk.journal[-3:])
+        assert list(found) == [f"t-{index}" for index in range(len(found))], where
+        assert tuple(found.values()) in POSSIBLE[answers[-1]], where
+        assert (await node.meta.range("/deletions/"))[0] == {}, where
+        # a namesake of whatever was left behind begins empty
+        if "t" in node.cluster.image.topics:
+            await node.cluster.delete_topic("t")
+        await node.cluster.create_topic(NewTopic(name="t", partition_count=3))
+        assert node.ends() == {"t-0": 0, "t-1": 0, "t-2": 0}, where
+        # nothing of a deleted topic is taken for something that must be kept
+        assert [name for name in disk.listdir("/data") if name.endswith("aside")] == [], where
+
+
+async def test_a_change_goes_to_its_end_although_the_client_is_gone() -> None:
+    node = await Node.start(FakeDisk())
+    for number in range(60):
+        name = f"t{number}"
+        with trio.CancelScope() as gone:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(node.cluster.create_topic, NewTopic(name=name))
+                for _ in range(number):
+                    await trio.lowlevel.checkpoint()
+                gone.cancel()
+        is_there = name in node.cluster.image.topics
+        assert is_there == any(p.topic == name for p in node.partitions)
+        await node.cluster.ensure_topic(name)
+        await node.append(name, 0, b"x")
+    assert is_there  # the last had time enough
+
+
+async def test_a_topic_whose_logs_cannot_be_made_is_not_there_at_all() -> None:
+    disk = FakeDisk()
+    node = await Node.start(disk)
+    for call in ("mkdir", "open", "append", "fsync", "fsync_dir"):
+        disk.mkdir("/data/t-0")  # an interrupted creation left it
+        disk.fail(call, 28, path_end="")
+        with pytest.raises(KafkaError) as refused:
+            await node.cluster.create_topic(NewTopic(name="t", partition_count=3))
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR, call
+        assert node.ends() == {}, call
+        assert "t" not in node.cluster.image.topics
+        if call == "fsync":  # and with it the metadata store, until the next start
+            disk.crash()
+            node = await Node.start(disk)
+
+
+async def test_a_partition_that_cannot_be_moved_away_keeps_no_other() -> None:
+    """The others of its topic were still there when the topic was made anew: the broker ended."""
+    disk = FakeDisk()
+    node = await Node.start(disk)
+    await node.cluster.create_topic(NewTopic(name="t", partition_count=3))
+    await node.append("t", 0, b"old")
+    disk.fail("rename", 5, path_end="t-0")
+    await node.cluster.delete_topic("t")
+    assert node.ends() == {}
+    await node.cluster.create_topic(NewTopic(name="t", partition_count=3))
+    assert node.ends() == {"t-0": 0, "t-1": 0, "t-2": 0}
+
+
+@pytest.mark.parametrize(("call", "path_end"), [("mkdir", "t-2"), ("append", "cluster.meta")])
+async def test_a_topic_that_cannot_grow_stays_as_it_is(call: str, path_end: str) -> None:
+    disk = FakeDisk()
+    node = await Node.start(disk)
+    await node.cluster.create_topic(NewTopic(name="t", partition_count=1))
+    await node.append("t", 0, b"kept")
+    disk.fail(call, 28, path_end=path_end)
+    with pytest.raises(KafkaError):
+        await node.cluster.create_partitions("t", 4)
+    assert node.ends() == {"t-0": 1}
+    await node.cluster.create_partitions("t", 4)
+    assert node.ends() == {"t-0": 1, "t-1": 0, "t-2": 0, "t-3": 0}
+
+
+async def test_a_log_whose_topic_was_forgotten_is_set_aside_and_not_removed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The metadata was lost, a topic of that name was made, and 172 KB of records were gone."""
+    disk = FakeDisk()
+    node = await Node.start(disk)
+    await node.cluster.create_topic(NewTopic(name="t", partition_count=1))
+    await node.append("t", 0, b"kept")
+    kept = disk.bytes_of(f"/data/t-0/{0:020}.log")
+    disk.kill()
+    node = await Node.start(disk)
+    await node.meta.txn((), dict.fromkeys((await node.meta.range("/"))[0]))
+    disk.kill()
+    node = await Node.start(disk)
+    await node.cluster.ensure_topic("t")
+    assert "t-0 belongs to no topic" in caplog.text
+    assert set(node.ends().values()) == {0}
+    assert disk.bytes_of(f"/data/t-0.set-aside/{0:020}.log") == kept
+
+
+async def test_a_deleted_topics_directory_that_could_not_be_moved_goes_at_the_next_start() -> None:
+    disk = FakeDisk()
+    node = await Node.start(disk)
+    await node.cluster.create_topic(NewTopic(name="t", partition_count=2))
+    await node.append("t", 0, b"old")
+    for _ in range(2):
+        disk.fail("rename", 5, path_end="t-0")
+    await node.cluster.delete_topic("t")
+    assert disk.exists("/data/t-0")
+    disk.kill()
+    node = await Node.start(disk)
+    assert not disk.exists("/data/t-0")
+    assert (await node.meta.range("/deletions/"))[0] == {}
+
+
+async def test_the_settings_of_a_topic_reach_its_log() -> None:
+    node = await Node.start(FakeDisk())
+    topic = await node.cluster.create_topic(
+        NewTopic(
+            name="t",
+            configs=(("retention.ms", "7"), ("message.timestamp.type", "LogAppendTime")),
+        )
+    )
+    config = log_config(topic, from_properties({"log.flush": "os", "log.retention.bytes": "9"}))
+    assert (config.retention_ms, config.retention_bytes) == (7, 9)
+    assert config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+    assert config.flush is FlushPolicy.OS
+    await trio.lowlevel.checkpoint()
+
+
+async def test_directories_that_belong_to_no_topic_are_named_at_the_start(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = FakeDisk()
+    await a_life(disk, lambda _: None)
+    assert "belong to no topic" not in caplog.text
+    for name in ("lost-0", "lost+found"):
+        disk.mkdir(f"/data/{name}")
+    disk.kill()
+    node = await Node.start(disk)
+    (line,) = [one.getMessage() for one in caplog.records if "no topic" in one.getMessage()]
+    assert line.endswith("are left alone: lost+found, lost-0")
+    assert set(node.ends()) == {"t-0", "t-1", "t-2"}
+    assert disk.exists("/data/lost-0")

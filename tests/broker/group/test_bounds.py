@@ -1,0 +1,187 @@
+"""What a client may ask for, and how much of it."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import trio
+
+from odradek.broker.group.limits import MEMBER_MAX_BYTES, GroupConfig
+from odradek.broker.group.members import MemberProtocol
+from odradek.broker.group.requests import MemberIdRequiredError
+from odradek.protocol.errors import ErrorCode, KafkaError
+from tests.broker.group.world import GROUP, P0, P1, World, join_together
+
+
+async def refusal(world: World, **changes: Any) -> ErrorCode:
+    joining = replace(world.member()._joining(), **changes)
+    with pytest.raises(KafkaError) as refused:
+        await world.groups.join_group(joining)
+    return refused.value.code
+
+
+async def test_nonsense_is_refused_and_leaves_no_group(world: World) -> None:
+    x = b"x"
+    for changes, code in (
+        ({"group_id": ""}, ErrorCode.INVALID_GROUP_ID),
+        ({"group_id": "g" * 1025}, ErrorCode.INVALID_GROUP_ID),
+        ({"session_timeout_ms": 5_999}, ErrorCode.INVALID_SESSION_TIMEOUT),
+        ({"session_timeout_ms": 1_800_001}, ErrorCode.INVALID_SESSION_TIMEOUT),
+        ({"session_timeout_ms": -1}, ErrorCode.INVALID_SESSION_TIMEOUT),
+        ({"protocols": ()}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocol_type": ""}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"member_id": "who"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        (
+            {"protocols": (MemberProtocol("range", x * (MEMBER_MAX_BYTES + 1)),)},
+            ErrorCode.INVALID_REQUEST,
+        ),
+        ({"protocols": (MemberProtocol("r" * 250, x),)}, ErrorCode.INVALID_REQUEST),
+        ({"protocol_type": "c" * 250}, ErrorCode.INVALID_REQUEST),
+        ({"group_instance_id": "i" * 250}, ErrorCode.INVALID_REQUEST),
+        (
+            {"protocols": tuple(MemberProtocol(str(n), x) for n in range(65))},
+            ErrorCode.INVALID_REQUEST,
+        ),
+    ):
+        assert await refusal(world, **changes) is code
+    assert world.groups.list_groups() == []
+    assert world.log.end_offset == 0
+
+
+async def test_a_long_client_id_is_cut_off(world: World) -> None:
+    member = world.member("c" * 32_000, is_old=True)
+    await member.join_and_sync()
+    assert len(member.member_id) < 300
+    await world.crash()
+    member.heartbeat()
+
+
+async def small_world(nursery: trio.Nursery, **settings: int) -> World:
+    world = World(nursery, GroupConfig(offsets_topic_num_partitions=1, **settings))
+    await world.start()
+    return world
+
+
+async def test_a_group_has_a_greatest_size(nursery: trio.Nursery) -> None:
+    world = await small_world(nursery, group_max_size=2)
+    first, second = world.member("a"), world.member("b")
+    await first.join_and_sync()
+    await join_together(first, second)
+    assert await refusal(world) is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert len(world.groups.describe_group(GROUP).members) == 2
+    await first.join()  # those who are in are not thrown out
+    world.stop()
+
+
+async def test_ids_that_were_only_promised_count(nursery: trio.Nursery) -> None:
+    world = await small_world(nursery, group_max_size=3)
+    for _ in range(3):
+        with pytest.raises(MemberIdRequiredError):
+            await world.groups.join_group(world.member()._joining())
+    assert await refusal(world) is ErrorCode.GROUP_MAX_SIZE_REACHED
+    await trio.sleep(11)  # their sessions end
+    await world.member().join()
+    world.stop()
+
+
+async def test_one_group_takes_only_so_much_memory(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("odradek.broker.group.live.GROUP_MAX_BYTES", 10_000)
+    big = (MemberProtocol("range", b"x" * 6_000),)
+    first = world.member("a", protocols=big)
+    await first.join_and_sync()
+    assert await refusal(world, protocols=big) is ErrorCode.GROUP_MAX_SIZE_REACHED
+    first.heartbeat()
+    assert world.groups.describe_group(GROUP).promised == frozenset()
+
+
+async def test_a_member_that_grows_too_big_goes_and_the_others_share_its_work(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("odradek.broker.group.live.GROUP_MAX_BYTES", 10_000)
+    member = world.member()
+    await member.join_and_sync()
+    member.protocols = (MemberProtocol("range", b"x" * 11_000),)
+    with pytest.raises(KafkaError) as refused:
+        await member.join()
+    assert refused.value.code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert not world.groups.describe_group(GROUP).members
+
+
+async def test_an_assignment_that_is_too_big_is_refused(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("odradek.broker.group.live.GROUP_MAX_BYTES", 10_000)
+    member = world.member()
+    await member.join()
+    with pytest.raises(KafkaError) as refused:
+        await member.sync({member.member_id: b"x" * 11_000})
+    assert refused.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+async def test_all_groups_take_only_so_much_memory(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("odradek.broker.group.coordinator.MEMBERSHIP_MAX_BYTES", 5_500)
+    members = [world.member(group_id=f"g{number}") for number in range(11)]
+    for member in members[:10]:
+        await member.join_and_sync()
+    with pytest.raises(KafkaError) as refused:
+        await members[10].join()
+    assert refused.value.code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    await members[0].leave()
+    await members[10].join()
+
+
+async def test_there_are_only_so_many_groups(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odradek.broker.group.coordinator.GROUPS_MAX", 2)
+    await world.commit({P0: 1}, group_id="a")
+    await world.commit({P0: 1}, group_id="b")
+    with pytest.raises(KafkaError) as refused:
+        await world.commit({P0: 1}, group_id="c")
+    assert refused.value.code is ErrorCode.POLICY_VIOLATION
+    assert await refusal(world) is ErrorCode.POLICY_VIOLATION
+    await world.commit({P0: 2}, group_id="b")
+
+
+async def test_offsets_take_only_so_much_memory_but_consumers_in_their_stride_go_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("odradek.broker.group.coordinator.OFFSETS_MAX_BYTES", 100)
+    await world.commit({P0: 1})
+    with pytest.raises(KafkaError) as refused:
+        await world.commit({P1: 1})
+    assert refused.value.code is ErrorCode.POLICY_VIOLATION
+    await world.commit({P0: 2})
+    with pytest.raises(KafkaError) as refused:
+        await world.commit_in_transaction({P0: 3})
+    assert refused.value.code is ErrorCode.POLICY_VIOLATION
+
+
+async def test_a_rebalance_timeout_of_nothing_does_not_make_the_broker_spin(world: World) -> None:
+    away = world.member("a", instance="i1", session_ms=60_000, rebalance_ms=0)
+    other = world.member("b", instance="i2", session_ms=60_000, rebalance_ms=-5)
+    await away.join_and_sync()
+    with trio.fail_after(10):
+        await other.join()
+    assert other.generation == 2
+
+
+async def test_what_is_counted_is_given_back(world: World) -> None:
+    (tenure,) = world.groups._tenures
+    members = [world.member(name) for name in "abc"]
+    async with trio.open_nursery() as nursery:
+        for member in members:
+            nursery.start_soon(member.live, 5)
+    assert tenure.membership_bytes == world.groups.describe_group(GROUP).size_bytes
+    for member in members:
+        await member.leave()
+    assert tenure.membership_bytes == 0
+    await world.commit({P0: 1, P1: 2}, metadata="x")
+    await world.commit_in_transaction({P0: 5})
+    await world.commit_in_transaction({P0: 6}, producer_id=2)
+    await world.end_transaction(committed=True)
+    await world.end_transaction(committed=False, producer_id=2)
+    await world.groups.delete_groups([GROUP])
+    assert tenure.offsets.size_bytes == 0

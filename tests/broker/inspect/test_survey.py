@@ -1,0 +1,38 @@
+"""What a rebuild learns from a log in which compaction has left gaps."""
+
+from pathlib import Path
+from random import Random
+
+from odradek.broker.cluster.topic_logs import log_config
+from odradek.broker.config.broker import BrokerConfig
+from odradek.broker.inspect.rebuild import Salvaged, Wishes, plan
+from odradek.broker.inspect.survey import survey
+from odradek.broker.storage.checkpoint import CHECKPOINT
+from odradek.broker.topic_partition import TopicPartition
+from tests.broker.storage.keyed import KeyedClient, compact, compacted_machine, consume
+from tests.broker.storage.samples import PARTITION_DIRECTORY, TOPIC, TOPIC_ID
+
+
+async def test_a_compacted_log_of_unknown_settings_keeps_all_behind_its_gaps(
+    tmp_path: Path,
+) -> None:
+    """Opened as a log that is not compacted, and without a checkpoint, it would end at a gap."""
+    machine = compacted_machine(segment_bytes=400)
+    client = KeyedClient(await machine.start())
+    for number in range(24):
+        client.send((f"key {number % 5}", f"{number}"))
+    await compact(client.partition)
+    before = [record.value for record in await consume(client.partition)]
+    await machine.stop()
+    machine.disk.remove(f"{PARTITION_DIRECTORY}/{CHECKPOINT}")
+    for name in machine.disk.listdir(PARTITION_DIRECTORY):
+        (tmp_path / name).write_bytes(machine.disk.bytes_of(f"{PARTITION_DIRECTORY}/{name}"))
+    found = survey(str(tmp_path), TopicPartition(TOPIC, 0))
+    assert found.is_compacted
+    assert found.topic_id is None
+    made = plan([found], Salvaged(), Wishes(), Random(1))
+    machine.config = log_config(made.topics[0].topic, BrokerConfig())
+    partition = await machine.start(topic_id=TOPIC_ID)
+    assert [record.value for record in await consume(partition)] == before
+    assert await compact(partition) is None
+    assert [record.value for record in await consume(partition)] == before
