@@ -112,6 +112,9 @@ def test_imports_point_one_way() -> None:
         ("protocol/batch.py", "import time"),
         ("broker/storage/log.py", "from odradek.broker.api import HANDLERS"),
         ("broker/api/produce.py", "import construct"),
+        ("broker/storage/log.py", "from odradek.broker.partitions.partition import Partition"),
+        ("broker/partitions/watch.py", "from odradek.broker.txn import state"),
+        ("broker/env.py", "from odradek.broker import system"),
         ("broker/txn/coordinator.py", "import socket"),
     ],
 )
@@ -139,9 +142,21 @@ def import_cycle(graph: dict[str, list[str]]) -> list[str]:
     return next((cycle for module in graph if (cycle := visit(module))), [])
 
 
+def at_run_time(tree: ast.Module) -> ast.Module:
+    """Return the module without what only a type checker imports."""
+    body = [
+        node
+        for node in tree.body
+        if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+    ]
+    return ast.Module(body=body, type_ignores=[])
+
+
 def import_graph(package: str) -> dict[str, list[str]]:
     trees = {
-        "odradek." + module.removesuffix(".py").removesuffix("/__init__").replace("/", "."): tree
+        "odradek." + module.removesuffix(".py").removesuffix("/__init__").replace("/", "."): (
+            at_run_time(tree)
+        )
         for module, tree in modules()
         if module.startswith(f"{package}/")
     }
@@ -157,7 +172,7 @@ def import_graph(package: str) -> dict[str, list[str]]:
     }
 
 
-@pytest.mark.parametrize("package", ["client", "protocol"])
+@pytest.mark.parametrize("package", LAYERS)
 def test_no_module_imports_itself_by_way_of_others(package: str) -> None:
     assert import_cycle(import_graph(package)) == []
 

@@ -19,6 +19,7 @@ from typing import Final
 
 import trio
 
+from odradek.broker.client_identity import ClientIdentity
 from odradek.broker.coordination.state_partition import StatePartitions
 from odradek.broker.env import Clock
 from odradek.broker.topic_partition import TopicPartition
@@ -39,13 +40,7 @@ from odradek.broker.txn.presence import Presence
 from odradek.broker.txn.producer_ids import ProducerIds
 from odradek.broker.txn.steps import REFUSALS, Steps
 from odradek.broker.txn.tenure import Entry
-from odradek.broker.txn.transaction import (
-    NO_TIMEOUT_MS,
-    BumpCause,
-    ClientIdentity,
-    ProducerIdAndEpoch,
-    Transaction,
-)
+from odradek.broker.txn.transaction import NO_TIMEOUT_MS, BumpCause, ProducerIdAndEpoch, Transaction
 from odradek.broker.txn.view import TransactionView, view_of
 from odradek.protocol.errors import ErrorCode, KafkaError
 

@@ -8,13 +8,13 @@ current one, the one before, another?) and decide nothing: the table in `state.p
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from odradek.broker.client_identity import ClientIdentity
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.txn.transaction import (
     LAST_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     BumpCause,
-    ClientIdentity,
     ProducerIdAndEpoch,
     State,
     Transaction,

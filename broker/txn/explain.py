@@ -1,13 +1,8 @@
 """Why a producer was locked out, in words: for error messages, log lines and whoever asks later."""
 
+from odradek.broker.client_identity import ClientIdentity
 from odradek.broker.topic_partition import TopicPartition
-from odradek.broker.txn.transaction import (
-    BumpCause,
-    ClientIdentity,
-    ProducerIdAndEpoch,
-    State,
-    Transaction,
-)
+from odradek.broker.txn.transaction import BumpCause, ProducerIdAndEpoch, State, Transaction
 from odradek.protocol.errors import ErrorCode
 
 

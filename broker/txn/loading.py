@@ -17,16 +17,11 @@ from typing import Final
 
 import trio
 
+from odradek.broker.client_identity import ClientIdentity
 from odradek.broker.coordination.state_partition import StatePartition
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.txn import store
-from odradek.broker.txn.transaction import (
-    BumpCause,
-    ClientIdentity,
-    EpochBump,
-    State,
-    Transaction,
-)
+from odradek.broker.txn.transaction import BumpCause, EpochBump, State, Transaction
 from odradek.protocol.batch import CONTROL_BIT
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.protocol.state_records import iter_state_records

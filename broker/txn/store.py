@@ -9,11 +9,11 @@ restart, and the last epoch, without which a retried InitProducerId is refused a
 from collections import defaultdict
 from typing import Final
 
+from odradek.broker.client_identity import ClientIdentity
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.txn.transaction import (
     NO_PRODUCER_EPOCH,
     BumpCause,
-    ClientIdentity,
     EpochBump,
     State,
     Transaction,

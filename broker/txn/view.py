@@ -6,15 +6,11 @@ from math import inf
 
 import trio
 
+from odradek.broker.client_identity import ClientIdentity
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.txn import explain
 from odradek.broker.txn.tenure import Entry
-from odradek.broker.txn.transaction import (
-    ClientIdentity,
-    EpochBump,
-    State,
-    Transaction,
-)
+from odradek.broker.txn.transaction import EpochBump, State, Transaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,15 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odradek.broker.client_identity import ClientIdentity
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.txn import loading, store
-from odradek.broker.txn.transaction import (
-    BumpCause,
-    ClientIdentity,
-    EpochBump,
-    State,
-    Transaction,
-)
+from odradek.broker.txn.transaction import BumpCause, EpochBump, State, Transaction
 from odradek.protocol import wire
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.record import Record, encode_batch
