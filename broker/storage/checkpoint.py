@@ -1,13 +1,14 @@
-"""What is known of a log without reading it: the file `checkpoint` in its directory.
+"""The checkpoint of a log: the file `checkpoint` in its directory, from which recovery starts.
 
-Everything before `recovery_offset` is on disk, batches and indexes, and its effect on producers is
-in here: recovery starts there. Kafka has one file with a number for every log; here it is one file
-a log, so that a deleted log takes it along, and it has the producers, so that nothing before it
-need be read again. msgpack behind a CRC-32C; written beside and renamed into place, so
-that there is always a complete one.
+All batches and index entries below `recovery_offset` are on disk, and the checkpoint has the
+producer state at that offset, so recovery need not read them again. Kafka has one file with the
+recovery points of all logs. Here each log has its own, which is deleted with the log.
 
-It is also what makes the replacement of segments by compacted ones happen at one moment: the
-checkpoint that describes the new one says so in `replaced` (see `replacement.py`).
+The content is msgpack behind a CRC-32C. The file is written under another name and renamed, so that
+there is always a complete one (KAFKA-16541).
+
+The checkpoint also makes compaction atomic: the checkpoint that describes a compacted segment names
+the old segments in `replaced` (see `replacement.py`).
 """
 
 import struct
@@ -29,8 +30,8 @@ CHECKPOINT: Final = "checkpoint"
 BESIDE: Final = "checkpoint.tmp"
 VERSION: Final = 1
 CHECKSUMS: Final = ("index_crc", "time_index_crc", "aborted_crc")
-"""Fields of a summary that have a key of their own, which an older broker ignores. It would not
-start with a summary that is longer than those it knows."""
+"""Fields of a summary that stand under a key of their own. An older broker ignores the key, but it
+would not start with a summary that has more fields than it knows."""
 SIZES: Final = tuple(name for name in SegmentSummary.__slots__ if name not in CHECKSUMS)
 _sizes_of: Final = attrgetter(*SIZES)
 _checksums_of: Final = attrgetter(*CHECKSUMS)
@@ -39,7 +40,7 @@ _CRC: Final = struct.Struct(">I")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """The state of a log at `recovery_offset`; the last segment is the active one."""
+    """The state of a log at `recovery_offset`. The last segment is the active one."""
 
     topic_id: UUID
     recovery_offset: int
@@ -48,14 +49,14 @@ class Checkpoint:
     epochs: Sequence[EpochStart]
     producers: Sequence[ProducerEntry] = field(compare=False)
     clean_offset: int = 0
-    """Below it no key has two values: where the next compaction begins to read keys."""
+    """Below this offset keys are unique. The next compaction reads keys from here on."""
     replaced: Sequence[int] = ()
-    """Base offsets of segments that a compacted one, based on the first, takes the place of."""
+    """Base offsets of segments that a compacted segment replaces; its own is the first of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToSave:
-    """A log at one moment, to be written as its checkpoint."""
+    """The state of a log at one moment, for its index files and its checkpoint."""
 
     recovery_offset: int
     appended_bytes: int
@@ -63,7 +64,7 @@ class ToSave:
     segments: Sequence[SegmentSummary]
     checkpoint: bytes
     pieces: Sequence[tuple[Segment, str, int, bytes]]
-    """What the index files lack: segment, suffix, position, bytes."""
+    """Bytes that the index files lack: (segment, suffix, position, bytes)."""
     snapshots: Sequence[int]
     replaced: Sequence[int] = ()
 
@@ -87,7 +88,7 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
 
 
 def decode_checkpoint(data: bytes | bytearray) -> Checkpoint | None:
-    """The checkpoint in a file's bytes, or None if it is damaged or of a newer version."""
+    """Return the checkpoint in a file's bytes, None if it is damaged or of a newer version."""
     if len(data) < _CRC.size or crc32c(memoryview(data)[_CRC.size :]) != _CRC.unpack_from(data)[0]:
         return None
     content: dict[str, Any] = msgpack.unpackb(memoryview(data)[_CRC.size :])
@@ -111,7 +112,7 @@ def decode_checkpoint(data: bytes | bytearray) -> Checkpoint | None:
 
 
 async def read_checkpoint(disk: Disk, directory: str) -> Checkpoint | None:
-    """The checkpoint of a log, or None if there is none that can be read. Raises OSError."""
+    """Return the checkpoint of a log, None if it is missing or damaged. Raises OSError."""
     path = f"{directory}/{CHECKPOINT}"
     if not disk.exists(path):
         return None
@@ -123,7 +124,7 @@ async def read_checkpoint(disk: Disk, directory: str) -> Checkpoint | None:
 
 
 async def write_beside(disk: Disk, directory: str, checkpoint: bytes) -> None:
-    """Write a checkpoint, on disk, that does not count yet. Raises OSError: the old one stays."""
+    """Write and flush a checkpoint under another name. Raises OSError; the old one then stays."""
     file = _open_beside(disk, directory)
     try:
         file.append(checkpoint)
@@ -133,16 +134,16 @@ async def write_beside(disk: Disk, directory: str, checkpoint: bytes) -> None:
 
 
 async def move_into_place(disk: Disk, directory: str) -> None:
-    """Let the checkpoint that was written beside the old one take its place, durably.
+    """Replace the checkpoint by the one that `write_beside` wrote, durably.
 
-    Raises OSError: then nobody knows which of them is there after a crash.
+    Raises OSError. It is then unknown which of the two is there after a crash.
     """
     disk.rename(f"{directory}/{BESIDE}", f"{directory}/{CHECKPOINT}")
     await disk.fsync_dir(directory)
 
 
 def place_checkpoint(disk: Disk, directory: str, checkpoint: bytes) -> None:
-    """Write the checkpoint of a log that has nothing to lose yet. Raises OSError."""
+    """Write the checkpoint of a new log, without a flush. Raises OSError."""
     file = _open_beside(disk, directory)
     try:
         file.append(checkpoint)

@@ -1,13 +1,15 @@
-"""Whose log a directory holds: the file `topic.meta` in the directory of each partition.
+"""The identity of a partition's directory: the file `topic.meta`.
 
-The metadata store knows every topic. If it is lost, `odradek storage rebuild` makes it anew from
-these files, so each one has everything that the store knows of the topic and that the log does not
-say: name, id, settings and number of partitions, and the id of the cluster. The file is written
-when the partition is made. It reaches the disk with the first flush of the log, before any record
-of it is acknowledged. At every start it is compared with the store, and written anew if they
-differ: directories made by an earlier version have none, and the number of partitions may grow.
+The metadata store has all topics. If it is lost, `odradek storage rebuild` makes it again from
+these files. Each file therefore has everything that the store knows of the topic and that the log
+does not contain: name, id, settings and number of partitions, and the cluster id.
 
-The content is msgpack behind a CRC-32C, as that of `checkpoint`.
+The broker writes the file when it creates the partition. The file reaches the disk with the first
+flush of the log, before any record is acknowledged. At every start the broker compares it with the
+store and writes it again if they differ: a directory of an earlier version has no such file, and
+the number of partitions may have grown.
+
+The content is msgpack behind a CRC-32C, as in `checkpoint`.
 """
 
 import struct
@@ -75,7 +77,7 @@ def decode_identity(data: bytes | bytearray) -> Identity | None:
 
 
 async def read_identity(disk: Disk, directory: str) -> Identity | None:
-    """Return what a directory says of itself, or None if it does not. Raises OSError."""
+    """Return the identity of a directory, or None if it has none. Raises OSError."""
     path = f"{directory}/{IDENTITY}"
     if not disk.exists(path):
         return None
@@ -95,18 +97,19 @@ async def keep_identity(
     has_data: bool,
     was_flushed: bool,
 ) -> None:
-    """Write the identity of a directory unless it was found there. Raises OSError.
+    """Write the identity of a directory unless `found` is equal. Raises OSError.
 
-    Where there is data the file is on disk on return. An empty log has nothing to lose: the file is
-    flushed with the first records (`Log.sync`). `was_flushed` says that this has happened; a broker
-    that was killed before may have left records and a file that are in memory only.
+    The file of a log with data is on disk on return. That of an empty log is flushed with the first
+    records (`Log.sync`). `was_flushed` is True if that flush has happened.
     """
     path, beside = f"{directory}/{IDENTITY}", f"{directory}/{BESIDE}"
     if found == identity:
+        # A broker that was killed before the first flush leaves records and this file in the page
+        # cache only.
         if has_data and not was_flushed:
             await sync_file(disk, path)
         return
-    # a topic may have thousands of empty logs: for those no more calls than there must be
+    # A cluster may have thousands of empty logs: their files are written without fsync and rename.
     written = beside if has_data else path
     if disk.exists(written):
         disk.remove(written)
@@ -124,14 +127,14 @@ async def keep_identity(
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The topic whose log a directory holds, as far as it says so."""
+    """The owner of a directory: its topic, as far as the directory names it."""
 
     where: TopicPartition | None = None
     topic_id: UUID | None = None
     identity: Identity | None = None
 
     def may_be(self, where: TopicPartition, topic_id: UUID) -> bool:
-        """Return True unless the directory says that it is another's."""
+        """Return True unless the directory names another partition or topic id."""
         return self.where in (None, where) and self.topic_id in (None, topic_id)
 
     def __str__(self) -> str:
@@ -140,19 +143,17 @@ class Owner:
 
 
 async def owner_of(disk: Disk, directory: str) -> Owner:
-    """Return whose log a directory holds. Raises OSError.
-
-    Directories made by an earlier version only have the topic id in the checkpoint.
-    """
+    """Return the owner of a directory. Raises OSError."""
     identity = await read_identity(disk, directory)
     if identity is not None:
         return Owner(identity.where, identity.topic_id, identity)
+    # A directory of an earlier version has only the topic id, in the checkpoint.
     checkpoint = await read_checkpoint(disk, directory)
     return Owner() if checkpoint is None else Owner(None, checkpoint.topic_id)
 
 
 def is_empty_log(disk: Disk, directory: str) -> bool:
-    """Return True if a directory holds a log in which nothing was ever appended, and no more.
+    """Return True if a directory has only the files of a log without any append.
 
     Raises OSError.
     """

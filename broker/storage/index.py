@@ -1,9 +1,8 @@
-"""The offset index and the time index of a segment, in memory in the very bytes of their files.
+"""The offset index and the time index of a segment, in memory as the bytes of their files.
 
-Both map something that ascends to a place in the segment, sparsely: one entry at most every
-index.interval.bytes. The active segment's live in memory alone and are written out at checkpoints
-and when the segment is sealed, so that an append is one write to one file: whatever is lost with
-them in a crash lies behind the checkpoint and is made again by recovery.
+Both are sparse: they have at most one entry for every index.interval.bytes of batches. Those of the
+active segment are only in memory until the next checkpoint or roll, so that an append is one write
+to one file. After a crash recovery rebuilds the lost entries, which are all behind the checkpoint.
 
 `.index`     8 bytes an entry: last offset of a batch - base offset (4), position of that batch (4)
 `.timeindex` 12 bytes an entry: largest timestamp so far (8), last offset of its batch - base (4)
@@ -18,7 +17,7 @@ TIME_ENTRY: Final = struct.Struct(">qi")
 
 
 class OffsetIndex:
-    """Which batch lies where: (last offset, position), both strictly ascending."""
+    """Entries (last offset of a batch, position of the batch), both strictly ascending."""
 
     __slots__ = ("base_offset", "data")
 
@@ -39,7 +38,7 @@ class OffsetIndex:
         self.data += OFFSET_ENTRY.pack(last_offset - self.base_offset, position)
 
     def before_offset(self, offset: int) -> tuple[int, int] | None:
-        """The last entry with a last offset <= `offset`: (last offset, position)."""
+        """Return the last entry (last offset, position) with a last offset <= `offset`."""
         relative = offset - self.base_offset
         unpack, data = OFFSET_ENTRY.unpack_from, self.data
         low, high = 0, len(data) >> 3
@@ -55,7 +54,7 @@ class OffsetIndex:
         return self.base_offset + found, position
 
     def before_position(self, position: int) -> tuple[int, int] | None:
-        """The last entry with a position <= `position`: (last offset, position)."""
+        """Return the last entry (last offset, position) with a position <= `position`."""
         unpack, data = OFFSET_ENTRY.unpack_from, self.data
         low, high = 0, len(data) >> 3
         while low < high:
@@ -70,7 +69,7 @@ class OffsetIndex:
         return self.base_offset + relative, found
 
     def truncate(self, offset: int) -> None:
-        """Forget every batch that has `offset` or comes after it."""
+        """Remove the entries of all batches that reach to `offset` or further."""
         relative, data = offset - self.base_offset, self.data
         size = len(data)
         while size and OFFSET_ENTRY.unpack_from(data, size - self.ENTRY_BYTES)[0] >= relative:
@@ -79,7 +78,7 @@ class OffsetIndex:
 
 
 class TimeIndex:
-    """When which timestamp was first reached: (timestamp, last offset of that batch)."""
+    """Entries (largest timestamp so far, last offset of its batch), both ascending."""
 
     __slots__ = ("base_offset", "data")
 
@@ -98,7 +97,7 @@ class TimeIndex:
 
     @property
     def last(self) -> tuple[int, int]:
-        """The largest timestamp in here and its offset; (-1, base offset) if there is none."""
+        """The largest timestamp and its offset; (-1, base offset) in an empty index."""
         if not self.data:
             return -1, self.base_offset
         timestamp, relative = TIME_ENTRY.unpack_from(self.data, len(self.data) - self.ENTRY_BYTES)
@@ -110,7 +109,7 @@ class TimeIndex:
             self.data += TIME_ENTRY.pack(timestamp, offset - self.base_offset)
 
     def before(self, timestamp: int) -> int:
-        """An offset from which to look for `timestamp`: every batch before it is older."""
+        """Return an offset such that every batch below it is older than `timestamp`."""
         unpack, data, size = TIME_ENTRY.unpack_from, self.data, self.ENTRY_BYTES
         low, high = 0, len(data) // size
         while low < high:

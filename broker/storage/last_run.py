@@ -1,15 +1,15 @@
-"""What a broker notes in its data directory for the next start: the file `last-run`.
+"""The file `last-run` in the data directory: facts that a broker stores for its next start.
 
-The boot id of the system tells the next start whether the system was started anew meanwhile, which
-decides how torn a log may be (`recovery.py`). It is on disk before anything is appended under it.
-An unknown boot id, ours or the noted one, counts as a new start. That is the safe side: an ordinary
-power failure is never taken for damage, and what is cut off then is kept in files beside.
+It has the boot id of the system. If it differs at the next start, the machine was restarted, and
+recovery allows for more torn writes (`recovery.py`). The boot id is on disk before the first append
+of the run. If one of the two is unknown, recovery assumes a restart. That is the safe side: the
+broker never takes an ordinary power failure for damage, and it keeps the bytes that it cuts off.
 
-The partitions that were found damaged are noted too. A later start reads all of their logs, and
-judges them as if the broker had been killed: neither a clean stop nor a new start of the system may
-turn damage into something that a crash explains.
+It also has the partitions that were found damaged. A later start reads their whole logs and judges
+them as after a kill. Otherwise a clean shutdown, or a restart of the machine, would make the damage
+look like the work of a crash.
 
-The content is msgpack behind a CRC-32C, as that of `checkpoint`.
+The content is msgpack behind a CRC-32C, as in `checkpoint`.
 """
 
 import struct
@@ -29,14 +29,14 @@ _CRC: Final = struct.Struct(">I")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastRun:
-    """`damaged` has the names of the partitions' directories."""
+    """The contents of `last-run`. `damaged` has the directory names of partitions."""
 
     boot_id: str | None = None
     damaged: frozenset[str] = frozenset()
 
 
 async def read_last_run(disk: Disk, directory: str) -> LastRun:
-    """Return what is noted, nothing if the file is missing or damaged. Raises OSError."""
+    """Read the file; return an empty LastRun if it is missing or damaged. Raises OSError."""
     path = f"{directory}/{LAST_RUN}"
     if not disk.exists(path):
         return LastRun()
@@ -54,7 +54,7 @@ async def read_last_run(disk: Disk, directory: str) -> LastRun:
 
 
 async def write_last_run(disk: Disk, directory: str, run: LastRun) -> None:
-    """Note it, on disk on return. Raises OSError."""
+    """Write and flush the file. Raises OSError."""
     content: bytes = msgpack.packb(
         {"version": VERSION, "boot_id": run.boot_id, "damaged": sorted(run.damaged)}
     )

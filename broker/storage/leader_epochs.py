@@ -1,4 +1,8 @@
-"""Which leader epoch began at which offset: how replicas and consumers find where logs part."""
+"""The leader epochs of a log and their start offsets, as in Kafka's leader epoch cache (KIP-101).
+
+With them replicas and consumers find the offset at which two logs diverge. A follower that
+truncated to its high watermark instead would lose acknowledged records.
+"""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
@@ -16,10 +20,10 @@ class EpochStart(NamedTuple):
 
 
 class LeaderEpochs:
-    """(epoch, start offset), both ascending.
+    """A list of (epoch, start offset), both ascending.
 
-    A change makes a new list, as the scrubber looks at the old one in another thread: were entries
-    to move under it, it would find damage where there is none.
+    Each change makes a new list, because the scrubber reads the list in another thread. If entries
+    moved during a scrub, it would report damage where there is none.
     """
 
     __slots__ = ("entries",)
@@ -32,20 +36,23 @@ class LeaderEpochs:
         return self.entries[-1].epoch if self.entries else UNKNOWN_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Note that `epoch` begins at `start_offset`, unless it is known already or older."""
+        """Add an epoch that starts at `start_offset`; ignore an epoch that is not newer."""
         if epoch <= self.latest:
             return
-        # an epoch in which nothing was appended leaves no trace: the next one begins where it did
+        # An earlier epoch with the same start has no records: the new one replaces it. Two entries
+        # with one offset would give a follower conflicting answers (KAFKA-10706).
         kept = bisect_left(self.entries, start_offset, key=itemgetter(1))
         self.entries = [*self.entries[:kept], EpochStart(epoch, start_offset)]
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest epoch <= `epoch` that is known, and where it ended.
+        """Return the largest known epoch <= `epoch` and its end offset (OffsetForLeaderEpoch).
 
-        (-1, -1) if `epoch` is newer than any. Kafka's OffsetForLeaderEpoch (KIP-101, KIP-279).
+        Return (-1, -1) if `epoch` is newer than all known epochs.
         """
         if epoch < 0 or epoch > self.latest:
             return UNKNOWN_EPOCH, UNKNOWN_OFFSET
+        # KIP-279: the answer names the epoch, which may be older than the one asked for. A follower
+        # that lacks it too asks again, until both logs have the epoch.
         following = bisect_right(self.entries, epoch, key=itemgetter(0))
         if following == len(self.entries):
             return self.entries[-1].epoch, log_end_offset
@@ -53,19 +60,19 @@ class LeaderEpochs:
         return (self.entries[following - 1].epoch if following else epoch), end
 
     def at(self, offset: int) -> int:
-        """The epoch in which `offset` was appended, or -1."""
+        """Return the epoch in which `offset` was appended, or -1."""
         following = bisect_right(self.entries, offset, key=itemgetter(1))
         return self.entries[following - 1].epoch if following else UNKNOWN_EPOCH
 
     def span(self, offset: int) -> tuple[int, int]:
-        """The epoch in which `offset` was appended, or -1, and where the next one begins."""
+        """Return the epoch in which `offset` was appended, or -1, and the next epoch's start."""
         entries = self.entries
         following = bisect_right(entries, offset, key=itemgetter(1))
         epoch = entries[following - 1].epoch if following else UNKNOWN_EPOCH
         return epoch, OFFSET_MAX if following == len(entries) else entries[following].start_offset
 
     def truncate_start(self, log_start_offset: int) -> None:
-        """Let the epoch that holds `log_start_offset` begin there and forget those before it."""
+        """Remove the epochs below `log_start_offset`; the epoch at that offset starts there."""
         first = bisect_right(self.entries, log_start_offset, key=itemgetter(1)) - 1
         if first >= 0:
             begins = EpochStart(self.entries[first].epoch, log_start_offset)

@@ -1,8 +1,8 @@
-"""Making the indexes of a segment again from its batches, when their files are damaged or gone.
+"""Rebuild the indexes of a segment from its batches, if their files are damaged or missing.
 
-Offset and time index follow from the segment alone. An aborted transaction may have begun in an
-earlier segment, so the search for those starts where all open transactions are known: at the
-newest producer snapshot at or before the segment that can be read, else at the log's first batch.
+The segment suffices for the offset index and the time index. An aborted transaction may have
+started in an earlier segment, so the rebuild of the aborted index starts at the newest readable
+producer snapshot at or before the segment, or else at the first batch of the log.
 """
 
 import logging
@@ -28,7 +28,7 @@ READ_BYTES: Final = 256 * 1024
 async def rebuild_indexes(
     segment: Segment, files: OpenFiles, directory: str, rules: ChainRules, interval_bytes: int
 ) -> None:
-    """Make the offset index and the time index again. Raises OSError and DamagedSegment."""
+    """Rebuild the offset index and the time index. Raises OSError and DamagedSegment."""
     made = Segment(files, directory, segment.base_offset)
     async with aclosing(_batches(segment, rules)) as batches:
         async for position, header, _ in batches:
@@ -43,7 +43,7 @@ async def rebuild_indexes(
 async def rebuild_aborted(
     segments: Sequence[Segment], number: int, files: OpenFiles, directory: str, rules: ChainRules
 ) -> None:
-    """Make the index of aborted transactions of segment `number` of a log again.
+    """Rebuild the aborted index of segment `number` of a log.
 
     Raises OSError and DamagedSegment.
     """
@@ -59,18 +59,19 @@ async def rebuild_aborted(
 async def check_snapshot(
     segments: Sequence[Segment], number: int, files: OpenFiles, directory: str, rules: ChainRules
 ) -> None:
-    """Make the snapshot before segment `number` of a log again if it is damaged.
+    """Rebuild the snapshot at the start of segment `number` of a log if it is damaged.
 
-    That before the log's first segment cannot be made again, as what it is of is deleted; without
-    it only producers of deleted records are unknown. Raises OSError and DamagedSegment.
+    Raises OSError and DamagedSegment.
     """
     base_offset, disk = segments[number].base_offset, files.disk
     path = file_path(directory, base_offset, SNAPSHOT)
     if not disk.exists(path) or await snapshot_at(disk, directory, base_offset, 0) is not None:
         return
     disk.remove(path)
+    # The records that the first snapshot describes are deleted. Without the snapshot the broker
+    # does not know their producers, which is allowed.
     if number == 0:
-        LOGGER.warning("%s is damaged and is removed", path)
+        LOGGER.warning("%s is damaged: removing it, because its records were deleted", path)
         return
     LOGGER.warning("%s is damaged: rebuilding it from the log", path)
     first, producers = await _known_before(segments, number, disk, directory)
@@ -88,7 +89,7 @@ async def check_snapshot(
 async def _known_before(
     segments: Sequence[Segment], number: int, disk: Disk, directory: str
 ) -> tuple[int, Producers]:
-    """The number of a segment, `number` or an earlier one, and the producers before it."""
+    """Return the number of the last segment up to `number` with a snapshot, and its producers."""
     for first in range(number, -1, -1):
         producers = await snapshot_at(disk, directory, segments[first].base_offset, 0)
         if producers is not None:
@@ -99,7 +100,7 @@ async def _known_before(
 async def _aborted(
     segment: Segment, producers: Producers, rules: ChainRules
 ) -> AsyncGenerator[AbortedEntry, None]:
-    """Apply a whole segment to `producers`; the transactions that it aborts."""
+    """Apply a whole segment to `producers`, and yield the transactions that it aborts."""
     async with aclosing(_batches(segment, rules)) as batches:
         async for _, header, batch in batches:
             entry = note_transaction(producers, header, batch, 0)
@@ -110,9 +111,10 @@ async def _aborted(
 def note_transaction(
     producers: Producers, header: BatchHeader, batch: memoryview, now_ms: int
 ) -> AbortedEntry | None:
-    """Apply a batch that is in the log to `producers`; the transaction that it aborts, if any."""
+    """Apply a batch of the log to `producers`. Return the transaction that it aborts, if any."""
     if header.is_control:
-        if header.record_count == 0:  # Kafka's cleaner may leave the header of one
+        # Kafka's cleaner may leave a control batch without its marker.
+        if header.record_count == 0:
             return None
         marker = read_marker(batch)
         ended = producers.add_marker(
@@ -130,7 +132,7 @@ def note_transaction(
 
 
 async def snapshot_at(disk: Disk, directory: str, offset: int, now_ms: int) -> Producers | None:
-    """The producers before `offset`, None if no snapshot says so. Raises OSError."""
+    """Return the producers of the snapshot at `offset`, None without one. Raises OSError."""
     path = file_path(directory, offset, SNAPSHOT)
     if not disk.exists(path):
         return None
@@ -145,7 +147,7 @@ async def snapshot_at(disk: Disk, directory: str, offset: int, now_ms: int) -> P
 async def _batches(
     segment: Segment, rules: ChainRules
 ) -> AsyncGenerator[tuple[int, BatchHeader, memoryview], None]:
-    """Every batch of a segment with its position, checked. Raises OSError and DamagedSegment."""
+    """Yield every batch of a segment with its position. Raises OSError and DamagedSegment."""
     chain, turns = Chain(rules, segment.base_offset), Turns()
     position, end, next_offset = 0, segment.size_bytes, segment.next_offset
     wanted = READ_BYTES
@@ -158,7 +160,7 @@ async def _batches(
         if size_bytes == 0:
             header_bytes = len(data) and read_header(data).size_bytes
             if position + header_bytes > end or header_bytes <= wanted:
-                raise segment.damaged(position, "it ends inside a batch")
+                raise segment.damaged(position, "the segment ends inside a batch")
             wanted = header_bytes
             continue
         at = position
@@ -168,4 +170,4 @@ async def _batches(
             at += header.size_bytes
         position, wanted = at, READ_BYTES
     if chain.next_offset > next_offset:
-        raise segment.damaged(end, "it does not end where the next one begins")
+        raise segment.damaged(end, f"the segment reaches beyond offset {next_offset - 1}")

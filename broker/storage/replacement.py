@@ -1,14 +1,15 @@
-"""Putting a compacted segment in the place of those that it was made of, at one moment.
+"""Replace segments by the compacted segment that was made of them, atomically.
 
-1. The new files are written under their names with `.cleaned` behind, and are on disk.
-2. A checkpoint is written that describes the new segment and names the old ones: from the moment at
-   which it has its name, the new segment counts. (Kafka renames to `.swap` for this.)
-3. The new files get their names and the old ones are removed, the oldest first: should somebody
-   lose the checkpoint just then, what is still there of the old ones is superfluous, not wrong.
-4. A checkpoint is written that names nothing any more.
+1. Compaction writes the new files with the suffix `.cleaned`, and flushes them.
+2. The log writes a checkpoint that describes the new segment and names the old ones. The rename of
+   this checkpoint is the commit point. (Kafka renames the segment to `.swap` for this.)
+3. The log renames the new files and removes the old ones, the oldest first. If the checkpoint is
+   lost during this step, the remaining old files are superfluous but not wrong.
+4. The log writes a checkpoint that names no replaced segments.
 
-After a crash before 2 the `.cleaned` files are thrown away, after it 3 is done again: each of its
-steps can be. No other `.cleaned` files are made before 4, so that none is taken for another's.
+After a crash before 2, recovery removes the `.cleaned` files. After a crash behind 2, recovery
+repeats 3, and each of its steps can be repeated. No other `.cleaned` files are made before 4, so
+that recovery cannot mistake them for those of this replacement.
 """
 
 from collections.abc import Iterable
@@ -32,12 +33,12 @@ CLEANED: Final = ".cleaned"
 
 
 def cleaned_path(segment: Segment, suffix: str = LOG) -> str:
-    """Where a file of a segment is written that does not count yet."""
+    """Return the path of a compacted segment's file before the commit point."""
     return segment.path(suffix) + CLEANED
 
 
 async def write_indexes(disk: Disk, segment: Segment) -> None:
-    """Write the indexes of a new segment, and have all of it on disk, names too. Raises OSError."""
+    """Write a new segment's indexes, and flush its files and their names. Raises OSError."""
     summary = segment.summary()
     for suffix, position, data in segment.unsaved():
         assert position == 0, segment.path(suffix)
@@ -53,7 +54,7 @@ async def write_indexes(disk: Disk, segment: Segment) -> None:
 
 
 def put_in_place(disk: Disk, directory: str, new: SegmentSummary, replaced: Iterable[int]) -> None:
-    """Step 3, all of it or what is left of it. Raises OSError."""
+    """Carry out step 3, or the rest of it after a crash. Raises OSError."""
     for suffix, size_bytes in (
         (LOG, new.size_bytes),
         (OFFSET_INDEX, new.index_bytes),
@@ -63,6 +64,7 @@ def put_in_place(disk: Disk, directory: str, new: SegmentSummary, replaced: Iter
         path = file_path(directory, new.base_offset, suffix)
         if disk.exists(path + CLEANED):
             disk.rename(path + CLEANED, path)
+        # The new segment has no such file: a file with this name belongs to an old segment.
         elif size_bytes == 0:
             _remove(disk, path)
     for base_offset in sorted(replaced):
@@ -72,7 +74,7 @@ def put_in_place(disk: Disk, directory: str, new: SegmentSummary, replaced: Iter
 
 
 def remove_cleaned(disk: Disk, directory: str) -> None:
-    """Remove what was written and does not count. Raises OSError."""
+    """Remove the files of compacted segments that were not committed. Raises OSError."""
     for name in disk.listdir(directory):
         if name.endswith(CLEANED):
             disk.remove(f"{directory}/{name}")

@@ -1,4 +1,4 @@
-"""Which segments are too old or too many: a decision without a side effect."""
+"""Retention: decide which segments expire by time or size. A pure function."""
 
 from collections.abc import Sequence
 
@@ -9,13 +9,13 @@ from odradek.broker.storage.segment import Segment
 def expired_count(
     segments: Sequence[Segment], config: LogConfig, *, now_ms: int, stable_offset: int
 ) -> int:
-    """How many segments, from the oldest on, may go by time or by size.
+    """Return how many segments, from the oldest on, retention deletes.
 
-    A segment goes only whole, and only if all of it is below `stable_offset`: what readers have
-    not been allowed to see yet is never taken away (KAFKA-5634). By time it goes once its newest
-    record is older than retention.ms; by size as long as what stays is at least retention.bytes.
-    Segments without any timestamp go by size alone.
+    By time, a segment expires when its newest record is older than retention.ms. By size, it
+    expires if the segments behind it have at least retention.bytes. A segment without timestamps
+    expires by size only.
     """
+    # Never delete records that no reader was allowed to see yet (KAFKA-5634).
     removable = sum(1 for segment in segments if segment.next_offset <= stable_offset)
     return max(
         _expired_by_time(segments[:removable], config, now_ms),
@@ -29,7 +29,8 @@ def _expired_by_time(segments: Sequence[Segment], config: LogConfig, now_ms: int
     expired = 0
     for number, segment in enumerate(segments, 1):
         newest = segment.largest_timestamp
-        if newest < 0 and config.is_compacted:  # nothing is left in it: it goes with the next
+        # Compaction removed all records of this segment: it expires with the one behind it.
+        if newest < 0 and config.is_compacted:
             continue
         if newest < 0 or now_ms - newest <= config.retention_ms:
             break

@@ -1,4 +1,4 @@
-"""Reading one sealed segment through, to find what has rotted on the disk since it was written."""
+"""Read one sealed segment from its first byte to its last, to find bit rot."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -13,14 +13,14 @@ READ_BYTES: Final = 1024 * 1024
 
 Offload = Callable[[Callable[[], Any]], Awaitable[Any]]
 Pause = Callable[[int], Awaitable[None]]
-"""Awaited with the number of bytes that were read."""
+"""A wait between two reads; its argument is the number of bytes of the last read."""
 
 
 async def scrub(log: Log, segment: Segment, offload: Offload, pause: Pause) -> None:
-    """Check the chain of headers and the CRC of every batch, then what lies beside the batches.
+    """Check a segment's headers and the CRC of every batch, then its indexes and its snapshot.
 
-    Indexes and snapshots that are damaged are made again. Raises DamagedSegment if batches are
-    damaged, OSError if they cannot be read. Both mean nothing if the segment is deleted by then.
+    Damaged indexes and snapshots are rebuilt. Raises DamagedSegment if batches are damaged, OSError
+    if they cannot be read. The caller ignores both if the segment was deleted during the scrub.
     """
     if not log.files.disk.exists(segment.path()):
         raise DamagedSegment(f"{segment.path()} is missing")
@@ -40,12 +40,12 @@ async def scrub(log: Log, segment: Segment, offload: Offload, pause: Pause) -> N
             if size_bytes == 0:  # the batch is larger than what was read
                 wanted = read_header(data).size_bytes if len(data) >= HEADER_BYTES else 0
                 if wanted <= len(data) or position + wanted > end:
-                    raise segment.damaged(position, "it ends inside a batch")
+                    raise segment.damaged(position, "the segment ends inside a batch")
             position += size_bytes
     finally:
         file.close()
     if segment.is_deleted:
         return
     if chain.next_offset != segment.next_offset and segment.next_offset > rules.gaps_before:
-        raise segment.damaged(end, f"it ends at offset {chain.next_offset - 1}")
+        raise segment.damaged(end, f"the segment ends at offset {chain.next_offset - 1}")
     await log.reader.check_beside(segment)

@@ -1,12 +1,12 @@
-"""Producer state as Kafka keeps it beside a log: `<offset>.snapshot`, everything before `offset`.
+"""Kafka's producer snapshots: `<offset>.snapshot` has the producer state just before `offset`.
 
 version 1 (2), CRC-32C of what follows (4), number of producers (4), and for each: producer id (8),
 epoch (2), last sequence (4), last offset (8), offset delta (4), timestamp (8), coordinator epoch
 (4), first offset of its open transaction or -1 (8).
 
-It knows only the last batch of each producer, so that after a crash a client which repeats five
-batches in flight would be refused four: our own checkpoint has all five (`checkpoint.py`), and
-snapshots are for Kafka's tools and for the day on which the checkpoint cannot be read.
+A snapshot has only the last batch of each producer. After a crash, a client that retries five
+batches in flight would get OUT_OF_ORDER_SEQUENCE_NUMBER for four of them, so the checkpoint keeps
+all five (`checkpoint.py`). Snapshots serve Kafka's tools, and recovery without a checkpoint.
 """
 
 import struct
@@ -46,9 +46,9 @@ def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
 
 
 def decode_snapshot(data: bytes | bytearray, now_ms: int) -> list[ProducerEntry] | None:
-    """The producers in a snapshot, or None if it is cut off or damaged.
+    """Return the producers of a snapshot, None if it is truncated or damaged.
 
-    When they were last heard of is not in it: that is taken to be now.
+    The format has no time of the last append for expiry, so `now_ms` takes its place.
     """
     start = HEADER.size + COUNT.size
     if len(data) < start:
