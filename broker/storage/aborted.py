@@ -1,10 +1,12 @@
-"""The aborted transactions of a segment: the `.txnindex` file, Kafka's format.
+"""The aborted transactions of a segment: the `.txnindex` file, in Kafka's format.
 
-An entry stands in the segment that has the abort marker, 34 bytes: version 0 (2), producer id (8),
-first offset of the transaction (8), offset of the marker (8), last stable offset once this
-transaction alone has ended (8). Entries are in the order of their markers. A reader of [from, to)
-needs every transaction that touches the range; the last stable offset of an entry says when no
-later marker can belong to one: then the search ends.
+An entry is in the segment of its abort marker and has 34 bytes: version 0 (2), producer id (8),
+first offset of the transaction (8), offset of the marker (8), last stable offset after this marker
+(8). Entries are in the order of their markers.
+
+A reader of [from, to) needs every aborted transaction that touches the range, and its marker may be
+in a later segment. The search ends at an entry whose last stable offset is at or above `to`: all
+transactions with a later marker started there or later.
 """
 
 import struct
@@ -18,14 +20,17 @@ VERSION: Final = 0
 
 
 class AbortedTransaction(NamedTuple):
-    """What a fetch says of one: from `first_offset` on, this producer's records were not meant."""
+    """An entry of a Fetch response: this producer's records from `first_offset` on are aborted.
+
+    A reader skips them up to the producer's next abort marker.
+    """
 
     producer_id: int
     first_offset: int
 
 
 class AbortedEntry(NamedTuple):
-    """One entry of the index, in the order of the file."""
+    """One entry of the index, with its fields in the order of the file."""
 
     producer_id: int
     first_offset: int
@@ -46,16 +51,16 @@ class AbortedIndex:
         self.entries.append(entry)
 
     def truncate(self, offset: int) -> None:
-        """Forget every entry whose marker has `offset` or a later one."""
+        """Remove every entry whose marker is at `offset` or later."""
         del self.entries[bisect_left(self.entries, offset, key=attrgetter("last_offset")) :]
 
     def encode(self, start: int = 0) -> bytes:
-        """The file's bytes from entry number `start` on."""
+        """Return the file's bytes from entry number `start` on."""
         return b"".join([ENTRY.pack(VERSION, *entry) for entry in self.entries[start:]])
 
     @classmethod
     def decode(cls, data: bytes | bytearray) -> "AbortedIndex | None":
-        """The entries in a file's bytes, or None if they are not such entries."""
+        """Return the index in a file's bytes, None if they are not valid entries."""
         if len(data) % ENTRY.size:
             return None
         index = cls()
@@ -69,7 +74,7 @@ class AbortedIndex:
         return index
 
     def collect(self, from_offset: int, to_offset: int, found: list[AbortedTransaction]) -> bool:
-        """Add the transactions that touch [from, to) to `found`; whether the search is complete."""
+        """Add transactions that touch [from, to) to `found`. Return True if the search is over."""
         entries = self.entries
         start = bisect_left(entries, from_offset, key=attrgetter("last_offset"))
         for producer_id, first_offset, _, last_stable_offset in entries[start:]:

@@ -1,9 +1,9 @@
-"""The chain of batch headers in a log: what each header must say, given the one before it.
+"""The chain of batch headers in a log: each header is checked against the header before it.
 
-Base offset, length and leader epoch stand in front of what a batch's CRC covers, so no reader can
-check them alone. Between them they are redundant: a batch begins at the offset at which the one
-before it ended (later only where the log was compacted), the batches fill the file without a gap
-of bytes, and the epoch is the one that the log had at that offset. A flipped bit breaks the chain.
+A batch's CRC does not cover base offset, length and leader epoch, so a single header proves
+nothing. A chain of headers does. A batch begins at the offset at which the batch before it ended
+(or later, in a compacted log). The batches fill the file without gaps. The leader epoch is the one
+that the log had at that offset. A flipped bit in one of the three fields breaks the chain.
 """
 
 import struct
@@ -26,7 +26,7 @@ LENGTH_MIN: Final = HEADER_BYTES - LENGTH_PREFIX_BYTES
 
 
 class BrokenChain(Exception):
-    """A header does not continue the chain; `at` is its place in the bytes that were followed."""
+    """A header does not continue the chain. `at` is its position in the checked bytes."""
 
     def __init__(self, at: int, why: str) -> None:
         super().__init__(why)
@@ -35,15 +35,15 @@ class BrokenChain(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainRules:
-    """The rules that the headers of one log must follow."""
+    """The rules for the headers of one log."""
 
     epochs: LeaderEpochs
     gaps_before: int = 0
-    """Offsets below it may be missing, since compaction took their records."""
+    """Offsets below it may be missing, because compaction removed their records."""
 
 
 class Chain:
-    """Follows headers from the batch that begins at `next_offset` on."""
+    """A chain of headers that continues with the batch at `next_offset`."""
 
     def __init__(self, rules: ChainRules, next_offset: int) -> None:
         self._rules = rules
@@ -61,13 +61,13 @@ class Chain:
         headers_only: bool = False,
         with_crc: bool = False,
     ) -> int:
-        """Check batches from `at` on and return where the last of them ends.
+        """Check batches from `at` on, and return the end of the last one.
 
-        Stop behind `batches_max` batches, at a batch that reaches to `to_offset`, and at one whose
+        Stop after `batches_max` batches, at a batch that reaches `to_offset`, and at a batch whose
         end is not in `data` (with `headers_only`: whose header is not). Raises BrokenChain.
         """
-        # One of these runs for every batch that is fetched: names are local, and what is not wanted
-        # is a bound that nothing reaches.
+        # This loop runs for every fetched batch, so names are local, and an absent limit is a
+        # number that is never reached instead of a None to test.
         unpack, gaps_before = _FRONT.unpack_from, self._rules.gaps_before
         next_offset, known_epoch, epoch_end = self.next_offset, self._epoch, self._epoch_end
         last_start = len(data) - HEADER_BYTES
@@ -81,11 +81,14 @@ class Chain:
             if base_offset != next_offset and not next_offset < base_offset < gaps_before:
                 raise BrokenChain(at, f"a batch at offset {base_offset} follows {next_offset - 1}")
             last_offset = base_offset + delta
-            # the batch with the log's start may begin below it, where epochs are not known any more
+            # The last offset, not the base offset: the first batch may begin below the log start
+            # offset, where the epochs have been removed.
             if last_offset >= epoch_end:
                 known_epoch, epoch_end = self._rules.epochs.span(last_offset)
             if epoch != known_epoch and known_epoch != UNKNOWN_EPOCH:
-                raise BrokenChain(at, f"a batch of leader epoch {epoch} stands in {known_epoch}")
+                raise BrokenChain(
+                    at, f"a batch has leader epoch {epoch}, the log has {known_epoch} there"
+                )
             end = at + LENGTH_PREFIX_BYTES + length
             if last_offset >= stop_offset or end > end_max:
                 break

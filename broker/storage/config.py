@@ -1,4 +1,4 @@
-"""How one log is kept: Kafka's topic settings, already checked, with Kafka's defaults."""
+"""The settings of one log: Kafka's topic settings, validated, with Kafka's defaults."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,7 +14,7 @@ INT64_MAX: Final = 2**63 - 1
 
 
 class FlushPolicy(StrEnum):
-    """When an append counts: once it is on disk, or once the operating system has it."""
+    """The point at which an append is acknowledged: on disk, or in the page cache."""
 
     ACK = "ack"
     OS = "os"
@@ -22,7 +22,7 @@ class FlushPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """Settings of one log. A retention of -1 means for ever."""
+    """The settings of one log. A retention of -1 is unlimited."""
 
     segment_bytes: int = 1024 * MIB
     segment_ms: int = 7 * DAY_MS
@@ -36,9 +36,9 @@ class LogConfig:
     message_timestamp_after_max_ms: int = HOUR_MS
     min_insync_replicas: int = 1
     is_compacted: bool = False
-    """cleanup.policy has compact: of each key only the newest record is kept."""
+    """cleanup.policy has compact: the log keeps only the newest record of each key."""
     is_limited: bool = True
-    """cleanup.policy has delete: retention.ms and retention.bytes count."""
+    """cleanup.policy has delete: retention.ms and retention.bytes apply."""
     min_cleanable_dirty_ratio: float = 0.5
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = INT64_MAX

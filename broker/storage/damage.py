@@ -1,4 +1,4 @@
-"""Damage of a stored log: how it is told from what a crash leaves, and how it is reported."""
+"""Damage of a stored log: the rules that separate it from a torn write, and its error."""
 
 import errno
 from dataclasses import dataclass
@@ -9,22 +9,22 @@ from odradek.broker.storage.files import parent_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """How damage of a log is judged: the end of its last run, and a person's decision."""
+    """The rules by which recovery judges bad bytes in a log."""
 
     same_boot: bool = False
-    """The system has not been started anew since the last append: nothing appended is lost."""
+    """The machine was not restarted since the last append, so the page cache lost nothing."""
     read_all: bool = False
-    """Believe nothing without reading it."""
+    """Read the whole log, even if there is a checkpoint."""
     accept_losses: bool = False
-    """A person wants the log to end at the first bad batch, whatever vouches for what follows."""
+    """An operator lets the log end at its first bad batch, even if later batches were on disk."""
 
 
 UNKNOWN_PAST: Final = Rules()
-"""Nothing is known of how the last run ended."""
+"""The rules if the end of the last run is unknown."""
 
 
 class DamagedLog(OSError):
-    """Batches are missing or damaged in a way that no crash explains. Nothing was changed."""
+    """Batches are missing or damaged, and no crash explains it. No file was changed."""
 
     def __init__(self, path: str, position: int, offset: int, problem: str) -> None:
         self.position = position
@@ -33,7 +33,7 @@ class DamagedLog(OSError):
         super().__init__(
             errno.EIO,
             f"damaged at byte {position}, offset {offset}: {problem}, and no crash explains it. "
-            "Stop the broker, and restore the file from a backup or use "
+            "Stop the broker. Then restore the file from a backup, or run "
             f"`odradek log repair {parent_of(path)}`.",
             path,
         )

@@ -1,9 +1,9 @@
-"""The real disk: files through the page cache, and a few long-lived threads for what may wait.
+"""The real disk: files through the page cache, and a few long-lived threads for blocking calls.
 
-Appending is a system call into the page cache and is done at once. Reading asks the kernel for what
-it has in memory and goes to a thread only for the rest, so that a cold read or a slow fsync never
-holds up anybody else. The threads are ours and not trio's because a hop to one of trio's and back
-costs 0.1 ms, to one that already waits for work 0.06 ms, and a flush is one hop.
+An append is a system call into the page cache, made in the event loop. A read first takes the bytes
+that the page cache has, and goes to a thread only for the rest, so that a cold read or a slow fsync
+never blocks the loop. This module has its own threads, because a flush is one hop to a thread and
+back: a hop takes 0.1 ms with trio's threads and 0.06 ms with a thread that already waits for jobs.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ _Job = tuple[Callable[[], object], trio.lowlevel.Task, trio.lowlevel.TrioToken]
 
 
 class Threads:
-    """Up to `THREADS_MAX` threads that take jobs from one queue; an idle one ends by itself."""
+    """Up to `THREADS_MAX` threads that take jobs from one queue. An idle thread ends by itself."""
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[_Job] = SimpleQueue()
@@ -48,10 +48,10 @@ class Threads:
         self._count = 0
 
     async def run(self, function: Callable[[], T]) -> T:
-        """Call `function` in a thread. It is waited for even if the caller is cancelled meanwhile.
+        """Call `function` in a thread, and wait for its end even if the caller is cancelled.
 
-        What reached the disk must be known before anything else is decided, so a cancellation is
-        delivered after it.
+        The caller must know what reached the disk before it decides anything else. A cancellation
+        is therefore delivered after the call.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         self._jobs.put((function, trio.lowlevel.current_task(), trio.lowlevel.current_trio_token()))
@@ -67,7 +67,7 @@ class Threads:
         while (job := self._next_job()) is not None:
             function, task, token = job
             result = outcome.capture(function)
-            with contextlib.suppress(trio.RunFinishedError):  # nobody is left who waits
+            with contextlib.suppress(trio.RunFinishedError):  # the loop has ended
                 token.run_sync_soon(trio.lowlevel.reschedule, task, result)
 
     def _next_job(self) -> _Job | None:
@@ -77,7 +77,8 @@ class Threads:
             job = self._jobs.get(timeout=THREAD_IDLE_SECONDS)
         except Empty:
             with self._lock:
-                # a job may have come since, counting on this thread
+                # A job may have been queued after the timeout. `run` started no thread for it,
+                # because this thread counted as idle.
                 if self._jobs.empty():
                     self._count -= 1
                     self._idle -= 1
@@ -89,7 +90,7 @@ class Threads:
 
 
 class SystemFile:
-    """An open file. Closing waits for whoever is reading or flushing it in a thread."""
+    """An open file. `close` takes effect after all reads and flushes in threads have ended."""
 
     __slots__ = ("_fd", "_is_closing", "_threads", "_users", "path", "size")
 
@@ -108,7 +109,8 @@ class SystemFile:
             for buffer in buffers:
                 end = self._write(end, buffer)
         except OSError:
-            with contextlib.suppress(OSError):  # what stays behind the end is overwritten later
+            # If the truncation fails too, the next append overwrites the bytes behind `size`.
+            with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, start)
             raise
         self.size = end
@@ -125,7 +127,7 @@ class SystemFile:
         self.size = size
 
     def _write(self, offset: int, data: Buffer) -> int:
-        """Write all of `data` and return where it ends: the system may take it in pieces."""
+        """Write all of `data`, which the system may take in pieces. Return the end offset."""
         written = os.pwrite(self._fd, data, offset)
         if written == len(data):
             return offset + written
@@ -147,7 +149,8 @@ class SystemFile:
         wanted = bytearray(max(0, min(size, self.size - offset)))
         count = 0
         if _READ_NOWAIT is not None:
-            with contextlib.suppress(OSError):  # not in memory, or a file system that cannot tell
+            # Fails if the page cache has nothing, or if the file system does not support the flag.
+            with contextlib.suppress(OSError):
                 count = os.preadv(self._fd, [wanted], offset, _READ_NOWAIT)
         if count < len(wanted):
             count = await self._in_thread(partial(read, self._fd, wanted, offset, count))
@@ -178,7 +181,7 @@ class SystemFile:
 
 
 def _read(fd: int, into: bytearray, offset: int, count: int) -> int:
-    """Fill `into` behind its first `count` bytes; how many it has then, fewer at the end only."""
+    """Fill `into` behind its first `count` bytes. Return its length, shorter only at file end."""
     with memoryview(into) as view:
         while count < len(view):
             more = os.preadv(fd, [view[count:]], offset + count)
@@ -189,7 +192,7 @@ def _read(fd: int, into: bytearray, offset: int, count: int) -> int:
 
 
 def _read_once(fd: int, into: bytearray, offset: int, count: int) -> int:
-    """The same, without reading ahead, and what had to be read is not kept in memory."""
+    """Read without read-ahead, and drop the pages afterwards: the scrubber reads each byte once."""
     if not hasattr(os, "posix_fadvise"):
         return _read(fd, into, offset, count)
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
@@ -220,7 +223,7 @@ class SystemDisk:
 
     def __init__(self) -> None:
         self._threads = Threads()
-        self._boot_id = _boot_id()  # asked for with each of thousands of logs
+        self._boot_id = _boot_id()  # read once, not for each of thousands of logs
 
     def open(self, path: str) -> SystemFile:
         return SystemFile(path, self._threads)
@@ -283,7 +286,7 @@ def _sync_directory(path: str) -> None:
 
 
 def read_only(path: str) -> memoryview:
-    """A file's bytes, mapped and not read, for tools that look at a log. Raises OSError."""
+    """Map a file into memory, for tools that inspect a log. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if os.fstat(fd).st_size == 0:

@@ -1,9 +1,9 @@
-"""The names of a log's files, and which of them are open: never more than a fixed number.
+"""The names of a log's files, and the cache of open files.
 
-A broker has thousands of files and the system lets a process open 1,024, say. So nobody keeps one
-open: whoever wants to use a file asks for it, and the one that was used least lately is closed.
-That may have writes that are not on disk yet. They are in the page cache, where the next fsync of
-the file finds them, whoever has opened it; Linux keeps a failed write-back for it as well.
+A broker has thousands of files, but a process may often open only 1,024. So code asks the cache for
+a file at each use, and the cache closes the least recently used file. Writes to that file may not
+be on disk yet. They are in the page cache, where the next fsync flushes them, even through a new
+descriptor. Linux also reports a failed write-back to that fsync.
 """
 
 import errno
@@ -25,7 +25,7 @@ OFFSET_DIGITS: Final = 20
 
 
 def file_path(directory: str, offset: int, suffix: str) -> str:
-    """Kafka's name: the offset in 20 digits."""
+    """Return a file's path with Kafka's name: the offset in 20 digits and the suffix."""
     return f"{directory}/{offset:0{OFFSET_DIGITS}}{suffix}"
 
 
@@ -39,26 +39,26 @@ async def remove_before(disk: Disk, directory: str, offset: int) -> None:
 
 
 def parent_of(path: str) -> str:
-    """The directory in which a file or directory has its name."""
+    """Return the directory of a path."""
     parent, slash, _ = path.rstrip("/").rpartition("/")
     return parent or slash or "."
 
 
 def file_offset(name: str, suffix: str) -> int | None:
-    """The offset in a file's name, or None if it is not such a file."""
+    """Return the offset in a file's name, None if the name is not of this form."""
     digits = name.removesuffix(suffix)
     is_ours = name != digits and len(digits) == OFFSET_DIGITS and digits.isascii()
     return int(digits) if is_ours and digits.isdigit() else None
 
 
 def offsets_in(names: list[str], suffix: str) -> list[int]:
-    """The offsets of all files with `suffix`, ascending."""
+    """Return the offsets of all files with `suffix`, ascending."""
     found = (file_offset(name, suffix) for name in names)
     return sorted(offset for offset in found if offset is not None)
 
 
 async def sync_file(disk: Disk, path: str) -> None:
-    """Have a file that is not open on disk. Raises OSError."""
+    """Flush a file that is not open. Raises OSError."""
     file = disk.open(path)
     try:
         await file.fsync()
@@ -67,10 +67,10 @@ async def sync_file(disk: Disk, path: str) -> None:
 
 
 class OpenFiles:
-    """Files of segments, kept open while there is room: the least recently used is closed.
+    """A cache of open segment files. It closes the least recently used one when it is full.
 
-    Ask again for every use: a file may have been closed since. One that is being read or flushed is
-    closed when that has ended, so flushes go `max_syncs` at a time, however many wait.
+    Ask for a file at each use, because the cache may have closed it since. A file that is being
+    read or flushed is closed afterwards, so at most `max_syncs` flushes run at a time.
     """
 
     def __init__(self, disk: Disk, max_files: int = 256, max_syncs: int = 32) -> None:
@@ -83,7 +83,7 @@ class OpenFiles:
         return iter(self._files)
 
     def get(self, path: str) -> File:
-        """The open file; it is made if it is not there. Raises OSError."""
+        """Return the open file. Create it if it is missing. Raises OSError."""
         files = self._files
         file = files.pop(path, None)
         if file is None:
@@ -94,7 +94,7 @@ class OpenFiles:
         return file
 
     def _open(self, path: str) -> File:
-        """Open a file; if the process has no descriptor left, those of others are closed first."""
+        """Open a file. If the process has no free descriptor, close cached files first."""
         while True:
             try:
                 return self.disk.open(path)
@@ -104,7 +104,7 @@ class OpenFiles:
             self.close(next(iter(self._files)))
 
     async def sync(self, path: str) -> None:
-        """Have what was written to a file on disk. Raises OSError."""
+        """Flush a file to disk. Raises OSError."""
         try:
             self._syncs.acquire_nowait()
         except trio.WouldBlock:

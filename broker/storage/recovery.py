@@ -269,8 +269,7 @@ class Recovery:
         segments, active = state.segments, state.segments[-1]
         rules = ChainRules(epochs=state.epochs, gaps_before=self._gaps_before)
         is_changed = False
-        # An index only repeats what the batches say, so a damaged index is no damage of the log
-        # (KAFKA-13603).
+        # The batches have everything that an index has, so a damaged index is not a damaged log.
         try:
             await active.load_indexes()
         except DamagedIndex as error:

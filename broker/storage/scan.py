@@ -1,4 +1,4 @@
-"""A log from one offset to another: for coordinators that load, and for looking up timestamps."""
+"""Read a range of a log: for coordinators that load their state, and for timestamp look-ups."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -9,11 +9,11 @@ from odradek.broker.storage.log import Log
 from odradek.protocol.batch import BatchHeader, iter_batches, last_header
 
 RUN_BYTES: Final = 512 * 1024
-"""Some 3,000 records of a state topic, which take about 5 ms to look at."""
+"""About 3,000 records of a state topic, which take about 5 ms to process."""
 
 
 async def runs(log: Log, from_offset: int, to_offset: int) -> AsyncGenerator[Buffer, None]:
-    """Whole batches, many at a time, from the one that has `from_offset` on, below `to_offset`.
+    """Yield runs of whole batches, from the batch with `from_offset` on, below `to_offset`.
 
     Raises KafkaError as `Log.read`.
     """
@@ -29,7 +29,7 @@ async def runs(log: Log, from_offset: int, to_offset: int) -> AsyncGenerator[Buf
 async def batches(
     log: Log, from_offset: int, to_offset: int
 ) -> AsyncGenerator[tuple[BatchHeader, memoryview], None]:
-    """The same, one batch at a time."""
+    """Yield the batches of `runs` one by one."""
     async with aclosing(runs(log, from_offset, to_offset)) as found:
         async for data in found:
             for header, batch in iter_batches(data):

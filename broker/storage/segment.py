@@ -211,8 +211,8 @@ class Segment:
         """Write a batch that has its offsets. Raises OSError; the segment is then unchanged."""
         file = self._files.get(self._log_path)
         position = self.size_bytes
-        # A failed append removes what it has written. If that failed too, a batch written behind
-        # the remains could never be found again.
+        # A failed append truncates the file. If that failed too and the file was opened again, its
+        # size includes the remains, and recovery could not find a batch behind them.
         if file.size != position:
             raise OSError(errno.EIO, "a failed append left bytes behind the end", self._log_path)
         file.append(batch)

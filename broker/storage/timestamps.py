@@ -1,9 +1,10 @@
-"""Where in a log a time is: the first record at or after it, and the record with the largest.
+"""Timestamp look-ups for ListOffsets: the first record at or after a time, the largest timestamp.
 
-The time index leads near the place; then batch headers are read, and the one batch that has the
-record is walked. Besides this, the broker looks into batches only for compacted topics.
+The time index gives a starting point. From there the look-up reads batch headers, and decodes the
+records of the one batch that has the record. Besides this, the broker decodes records only for
+compacted topics.
 
-Segments that are thrown away or replaced meanwhile are no answer: then it is looked up once more.
+If a segment is deleted or replaced during a look-up, the look-up starts again.
 """
 
 from collections.abc import Awaitable, Callable
@@ -21,7 +22,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimestampOffset:
-    """A record: its time and where it is."""
+    """The timestamp and the offset of a record."""
 
     timestamp_ms: int
     offset: int
@@ -30,9 +31,9 @@ class TimestampOffset:
 async def offset_for_timestamp(
     log: Log, timestamp_ms: int, to_offset: int, decompressor: Decompressor
 ) -> TimestampOffset | None:
-    """The first record at `timestamp_ms` or later, if it is below `to_offset`.
+    """Return the first record at `timestamp_ms` or later below `to_offset`, or None.
 
-    Raises KafkaError KAFKA_STORAGE_ERROR.
+    Raises KafkaError KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
     """
     return await _undisturbed(log, lambda: _first_at(log, timestamp_ms, to_offset, decompressor))
 
@@ -40,9 +41,9 @@ async def offset_for_timestamp(
 async def largest_timestamp(
     log: Log, to_offset: int, decompressor: Decompressor
 ) -> TimestampOffset | None:
-    """The first record with the largest time below `to_offset`, or None if nothing has a time.
+    """Return the first record with the largest timestamp below `to_offset`, or None.
 
-    Raises KafkaError KAFKA_STORAGE_ERROR.
+    Raises KafkaError KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
     """
     return await _undisturbed(log, lambda: _first_of_largest(log, to_offset, decompressor))
 
@@ -50,13 +51,14 @@ async def largest_timestamp(
 async def _undisturbed(
     log: Log, look_up: Callable[[], Awaitable[TimestampOffset | None]]
 ) -> TimestampOffset | None:
-    """What is found, or goes wrong, while no segment goes."""
+    """Repeat `look_up` until no segment was removed during it."""
     reader = log.reader
     while True:
         removal_count = reader.removal_count
         try:
             found = await look_up()
         except KafkaError:
+            # The segment may have been removed during the look-up: then the error is no answer.
             if reader.is_closed or removal_count == reader.removal_count:
                 raise
             continue
@@ -73,12 +75,16 @@ async def _first_at(
         if segment.largest_timestamp < timestamp_ms:
             continue
         times = await log.reader.times_of(segment)
+        # `to_offset` is the last stable offset for a read_committed consumer: a record above it is
+        # no answer yet (KAFKA-5522).
         start = max(times.before(timestamp_ms), log.log_start_offset)
         end = min(segment.next_offset, to_offset)
         async with aclosing(batches(log, start, end)) as walked:
             async for header, batch in walked:
                 if header.max_timestamp < timestamp_ms:
                     continue
+                # The record that had the largest timestamp may be gone: compaction keeps the batch.
+                # The search then goes on in the next batch.
                 found = await _first_in(
                     header, batch, timestamp_ms, log.log_start_offset, decompressor
                 )
@@ -94,7 +100,9 @@ async def _first_of_largest(
     for segment in list(log.segments):
         if segment.largest_timestamp_offset < to_offset:
             largest = max(largest, segment.largest_timestamp)
-        elif segment.base_offset < to_offset:  # the newest record may not be seen yet
+        # The record with the largest timestamp is at or above `to_offset`, which the reader must
+        # not see. The batches below it have to be read.
+        elif segment.base_offset < to_offset:
             async with aclosing(batches(log, segment.base_offset, to_offset)) as walked:
                 async for header, _ in walked:
                     largest = max(largest, header.max_timestamp)
@@ -108,7 +116,8 @@ async def _first_in(
     from_offset: int,
     decompressor: Decompressor,
 ) -> TimestampOffset | None:
-    """The first record of a batch that is late enough."""
+    """Return the first record of a batch at `timestamp_ms` or later, or None."""
+    # With LogAppendTime the broker sets max_timestamp, and it counts for all records of the batch.
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         offset = max(header.base_offset, from_offset)
         return TimestampOffset(timestamp_ms=header.max_timestamp, offset=offset)

@@ -1,13 +1,15 @@
-"""What a broker checks of a batch that a client sends: its header and its CRC, not its records.
+"""Validation of a client's batch: its header and its CRC, but not its records.
 
-Only where a log is compacted they are walked, decompressed if need be: each must have a key. That
-may take long, so it is a step of its own (`check_keys`), before the one that appends.
+For a compacted log the broker also decodes the records, because each must have a key. That may take
+long, so it is a separate step (`check_keys`) before the append.
 
-The codes are those of Kafka 4.3. Stricter than Kafka: a batch followed by half of another, a
-transactional batch without a producer id, and a producer id without an epoch are INVALID_RECORD;
-codecs that do not exist are UNSUPPORTED_COMPRESSION_TYPE, where Kafka answers UNKNOWN_SERVER_ERROR;
-a compacted log takes at most `COMPACTED_RECORDS_MAX` records a batch.
-Laxer: what only walking the records would show (offset deltas, their number) is not looked at.
+The error codes are those of Kafka 4.3. Differs from Kafka:
+
+- INVALID_RECORD also for a batch followed by half a batch, for a transactional batch without a
+  producer id, and for a producer id without an epoch.
+- UNSUPPORTED_COMPRESSION_TYPE for unknown codecs, where Kafka returns UNKNOWN_SERVER_ERROR.
+- A compacted log takes at most `COMPACTED_RECORDS_MAX` records in a batch.
+- Faults that only show in the records (wrong offset deltas, a wrong count) are not detected.
 """
 
 import struct
@@ -31,17 +33,17 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 NO_TIMESTAMP: Final = -1
 CODEC_MAX: Final = max(Codec)
 COMPACTED_RECORDS_MAX: Final = 1_000_000
-"""The most that librdkafka can be told to put into a batch; others make far smaller ones."""
+"""The largest batch.num.messages of librdkafka. Other clients make far smaller batches."""
 
 _LENGTH: Final = struct.Struct(">i")
 _LENGTH_AT: Final = 8
 _MAGIC_AT: Final = 16
 _OLD_HEADER_BYTES: Final = 26
-"""The smallest message of format 0, with what stands in front of it."""
+"""The smallest message of format 0, with its offset and length."""
 
 
 def check_client_batch(batch: memoryview, config: LogConfig, now_ms: int) -> BatchHeader:
-    """The header of exactly one good batch.
+    """Check that `batch` is exactly one good batch, and return its header.
 
     Raises KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
     UNSUPPORTED_COMPRESSION_TYPE, INVALID_TIMESTAMP.
@@ -76,13 +78,13 @@ def check_client_batch(batch: memoryview, config: LogConfig, now_ms: int) -> Bat
 async def check_keys(
     header: BatchHeader, batch: memoryview, decompressor: Decompressor, turns: Turns
 ) -> None:
-    """Check what a compacted log asks of a good batch: without a key nothing replaces a record.
+    """Check that each record of a good batch has a key, as a compacted log requires.
 
     Raises KafkaError INVALID_RECORD.
     """
     if header.record_count > COMPACTED_RECORDS_MAX:
         raise _invalid(
-            f"it has {header.record_count} records, and the topic is compacted: there a batch has "
+            f"it has {header.record_count} records, but a batch for a compacted topic may have "
             f"at most {COMPACTED_RECORDS_MAX}"
         )
     why = ""
@@ -130,13 +132,15 @@ def _check_time(timestamp_ms: int, config: LogConfig, now_ms: int) -> None:
     ):
         raise KafkaError(
             ErrorCode.INVALID_TIMESTAMP,
-            f"a timestamp of the batch is {timestamp_ms}, the broker's clock says {now_ms}",
+            f"a timestamp of the batch is {timestamp_ms}, but the broker's clock is at {now_ms}",
         )
 
 
 def _not_a_batch(batch: memoryview) -> KafkaError:
     if len(batch) < _LENGTH_AT + _LENGTH.size:
         return _invalid("there is no batch")
+    # Older message formats have another layout, so only the length is read here: the error code
+    # depends on whether the message is too short, cut off or old.
     (length,) = _LENGTH.unpack_from(batch, _LENGTH_AT)
     size_bytes = _LENGTH_AT + _LENGTH.size + length
     if size_bytes < _OLD_HEADER_BYTES or len(batch) <= _MAGIC_AT or batch[_MAGIC_AT] > MAGIC:
@@ -145,7 +149,7 @@ def _not_a_batch(batch: memoryview) -> KafkaError:
         return KafkaError(ErrorCode.CORRUPT_MESSAGE, "the batch is shorter than its header")
     if size_bytes > len(batch):
         return _invalid("the batch is cut off")
-    return _invalid(f"messages of format {batch[_MAGIC_AT]} are not taken any more")
+    return _invalid(f"message format {batch[_MAGIC_AT]} is not supported any more")
 
 
 def _wrong_size(header: BatchHeader, found_bytes: int) -> KafkaError:
@@ -153,7 +157,7 @@ def _wrong_size(header: BatchHeader, found_bytes: int) -> KafkaError:
         return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the batch length is {header.batch_length}")
     if header.size_bytes > found_bytes:
         return _invalid(f"the batch is cut off: {found_bytes} bytes of {header.size_bytes}")
-    return _invalid("exactly one batch is taken for a partition")
+    return _invalid("a request may have only one batch for each partition")
 
 
 def _invalid(why: str) -> KafkaError:

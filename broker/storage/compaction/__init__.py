@@ -1,1 +1,1 @@
-"""Log compaction: of every key only the newest record stays. `cleaner.py` says how."""
+"""Log compaction: keep only the newest record of each key. Start reading at `cleaner.py`."""

@@ -1,9 +1,11 @@
-"""What is left of one batch: a decision about bytes, without a side effect.
+"""Compact one batch: decide which records stay and build the new batch. Pure functions.
 
-What stays keeps its offset, time, key, value and headers, and the batch its offsets, producer,
-epoch, sequence, leader epoch and codec. The *delete horizon* is kept as Kafka keeps it: bit 6 of
-the attributes says that the batch's base timestamp is the time from which on its deletions
-(records without a value), or the marker in it, may go; the times of its records count from there.
+A record that stays keeps its offset, timestamp, key, value and headers. The batch keeps its
+offsets, producer, epoch, sequence, leader epoch and codec.
+
+The *delete horizon* (KIP-534) is stored as in Kafka. If bit 6 of the attributes is set, the batch's
+base timestamp is the horizon: from that time on the tombstones (records without a value) or the
+marker in the batch may be removed. The timestamps of the records are then relative to the horizon.
 """
 
 from collections.abc import Iterable
@@ -32,17 +34,17 @@ _ATTRIBUTES: Final = b"\0"
 
 
 def delete_horizon(header: BatchHeader) -> int | None:
-    """From when on what a batch deletes may be forgotten itself, in ms; None if that is not set."""
+    """Return the time from which on a batch's tombstones may be removed, None if it is not set."""
     return header.base_timestamp if header.attributes & DELETE_HORIZON_BIT else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """By which records of one pass are judged."""
+    """The rules of one pass: they decide which records stay."""
 
     keys: KeyMap
     end_offset: int
-    """Up to where `keys` has everything: what lies behind stays."""
+    """`keys` has all keys below this offset. Records from here on stay."""
     now_ms: int
     delete_retention_ms: int
 
@@ -55,9 +57,9 @@ class Rules:
 
 
 def note_keys(header: BatchHeader, batch: memoryview, keys: KeyMap, from_offset: int) -> int | None:
-    """Put the keys of a batch into `keys`; the offset of the first for which there is no room.
+    """Add the keys of a batch to `keys`. Return the first offset without room, None if all fit.
 
-    Raises KafkaError for records that cannot be read; some keys may be in there then.
+    Raises KafkaError for records that cannot be read. Some keys may have been added then.
     """
     base_offset = header.base_offset
     with records_of(header, batch) as data:
@@ -71,7 +73,7 @@ def note_keys(header: BatchHeader, batch: memoryview, keys: KeyMap, from_offset:
 def what_stays(
     header: BatchHeader, batch: memoryview, rules: Rules, *, tombstones_stay: bool
 ) -> memoryview | bytearray | None:
-    """The batch with the records that stay: `batch` itself if all do, None if none does.
+    """Return the batch with the records that stay: `batch` itself if all do, None if none does.
 
     Raises KafkaError for records that cannot be read.
     """
@@ -92,10 +94,12 @@ def what_stays(
         return record.has_value or not may_forget
 
     with records_of(header, batch) as data:
-        # The records are walked twice, as a list of millions would take gigabytes.
+        # The records are walked twice, because a list of millions would take gigabytes.
         kept_count = sum(map(stays, walk(header, data)))
         if not kept_count:
             return None
+        # Only the first pass that sees a tombstone sets the horizon. If each pass set a new one,
+        # the tombstone would never expire.
         if has_tombstones and horizon_ms is None:
             horizon_ms = rules.new_horizon_ms
         elif kept_count == header.record_count:
@@ -104,13 +108,13 @@ def what_stays(
 
 
 def with_horizon(header: BatchHeader, batch: memoryview, horizon_ms: int) -> bytearray:
-    """The batch with a delete horizon. Raises KafkaError for records that cannot be read."""
+    """Return the batch with a delete horizon. Raises KafkaError for unreadable records."""
     with records_of(header, batch) as data:
         return _rebuilt(header, data, walk(header, data), horizon_ms)
 
 
 def emptied(header: BatchHeader) -> bytearray:
-    """The batch without records: it still says what its producer did last."""
+    """Return the batch without records. It keeps its producer's epoch and last sequence."""
     return _built(
         header,
         b"",
@@ -124,10 +128,10 @@ def emptied(header: BatchHeader) -> bytearray:
 def _rebuilt(
     header: BatchHeader, data: Decompressed, kept: Iterable[RawRecord], horizon_ms: int | None
 ) -> bytearray:
-    """The batch with the records `kept`, of which there is at least one.
+    """Return the batch with the records `kept`, at least one. Raises KafkaError MESSAGE_TOO_LARGE.
 
-    Raises KafkaError MESSAGE_TOO_LARGE for a batch that could not be read any more: the records
-    grow where their times are counted from another base.
+    The records may grow, because their timestamps are relative to another base. A batch beyond
+    DECOMPRESSED_MAX_BYTES could not be read any more.
     """
     base_timestamp = header.base_timestamp
     max_timestamp = header.max_timestamp
@@ -145,7 +149,7 @@ def _rebuilt(
         if len(records) > DECOMPRESSED_MAX_BYTES:
             raise KafkaError(
                 ErrorCode.MESSAGE_TOO_LARGE,
-                f"what stays of it has more than {DECOMPRESSED_MAX_BYTES} bytes",
+                f"its compacted records have more than {DECOMPRESSED_MAX_BYTES} bytes",
             )
     if header.timestamp_type is TimestampType.CREATE_TIME:
         max_timestamp = latest
@@ -160,7 +164,7 @@ def _rebuilt(
 
 
 def _copied(data: Decompressed, record: RawRecord, added_ms: int) -> bytes:
-    """A record, its time counted from a base that is `added_ms` earlier."""
+    """Return a record whose timestamp is relative to a base that is `added_ms` earlier."""
     if added_ms == 0:
         return data[record.start : record.end]
     timestamp = encode_varint(_int64(record.timestamp_delta + added_ms))
@@ -170,7 +174,10 @@ def _copied(data: Decompressed, record: RawRecord, added_ms: int) -> bytes:
 
 
 def _int64(number: int) -> int:
-    """A time as Java adds it up: behind the largest number comes the smallest."""
+    """Wrap a sum of timestamps around as Java does: the largest number is followed by the smallest.
+
+    A client can choose any timestamp, and Kafka's readers add in 64 bits.
+    """
     return (number + 2**63) % 2**64 - 2**63
 
 

@@ -1,19 +1,21 @@
-"""One pass of compaction over one log, as Kafka's log cleaner does it.
+"""One pass of compaction over one log, in the manner of Kafka's log cleaner.
 
-First the keys of the dirty part are read into memory, as many as are allowed; then all segments up
-to there are written anew without the records of which a newer one is known, those of aborted
-transactions, and the deletions and markers whose delete horizon has passed. Segments become one
-while there is room. Each takes the place of the old ones before the next is written, in the order
-of the log: what deletes goes after what it deletes.
+The pass first reads the keys of the dirty part into memory, up to a limit. It then rewrites all
+segments up to there. It drops records with a newer record of the same key, records of aborted
+transactions, and tombstones and markers whose delete horizon has passed. Neighbouring segments
+become one segment while they fit. Each new segment replaces the old ones before the pass writes the
+next, in the order of the log, so that a tombstone is removed after the records that it deletes.
 
-More than Kafka does: the last batch of a segment stays, if need be without records. So every
-segment ends where the next begins, and a segment that is lost is not taken for one that was
-compacted; and whoever reads to the end of a log gets there (Kafka leaves such a reader waiting). A
-batch whose records cannot be read, or would take more memory than a batch may, stays as it is with
-one line in the log, and while it is there no deletion behind it is forgotten.
+Two things differ from Kafka:
 
-Others have their turn: nothing here computes for longer than a millisecond or so, then it pauses as
-long as that was; large and compressed batches go to a thread.
+- The last batch of a segment stays, without records if necessary. Every segment then ends where the
+  next one begins, so that a lost segment does not look like a compacted one. A reader also reaches
+  the end of the log, where Kafka leaves it waiting (KAFKA-9065).
+- A batch stays as it is, with a log line, if its records are unreadable or exceed the memory limit
+  of a batch. As long as it is there, no tombstone behind it is removed.
+
+The pass shares the event loop: after about a millisecond of computing it sleeps as long as it has
+computed. Large and compressed batches go to a thread.
 """
 
 import logging
@@ -43,21 +45,21 @@ LOGGER: Final = logging.getLogger(__name__)
 READ_BYTES: Final = 256 * 1024
 WRITE_BYTES: Final = 256 * 1024
 SYNC_BYTES: Final = 16 * 1024 * 1024
-"""Flushed now and then, so that nobody else's fsync has to wait for all of it."""
+"""The bytes between two flushes. One flush at the end would delay the fsync of other logs."""
 SLICE_SECONDS: Final = 0.001
 RECORDS_INLINE_MAX: Final = 500
-"""A batch with more records is looked at in a thread."""
+"""A batch with more records is processed in a thread."""
 
 Offload = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 
 class Superseded(Exception):
-    """The segments that are being compacted are not those of the log any more."""
+    """The log deleted or replaced segments while they were being compacted."""
 
 
 class Replace(Protocol):
     async def __call__(self, old: Sequence[Segment], new: Segment, clean_offset: int) -> None:
-        """Let `new` take the place of `old`, durably; all below `clean_offset` is clean then.
+        """Replace `old` by `new` durably. The log is then clean below `clean_offset`.
 
         Raises Superseded, KafkaError, OSError.
         """
@@ -65,7 +67,7 @@ class Replace(Protocol):
 
 @dataclass(slots=True)
 class Result:
-    """What a pass did. `clean_offset` is how far it came."""
+    """The result of a pass. The log is clean below `clean_offset`."""
 
     clean_offset: int = 0
     bytes_before: int = 0
@@ -78,7 +80,7 @@ class Result:
 
 @dataclass(slots=True, kw_only=True)
 class Cleaner:
-    """One pass. `run` does it."""
+    """One pass of compaction; call `run` once."""
 
     log: Log
     plan: Plan
@@ -92,10 +94,10 @@ class Cleaner:
     _end_of_group: int = 0
 
     async def run(self) -> Result:
-        """Compact what is planned.
+        """Carry out the plan.
 
-        Raises Superseded, DamagedSegment, KafkaError, OSError; what has been replaced by then
-        stays so.
+        Raises Superseded, DamagedSegment, KafkaError, OSError. Segments that were replaced before
+        the error stay replaced.
         """
         transactions = Transactions(await self._aborted(), self.log.producers.entries.values())
         keys = KeyMap(self.map_bytes)
@@ -114,12 +116,14 @@ class Cleaner:
             await self._rewrite(group, rules, transactions)
         return result
 
-    # what is needed
+    # Input: aborted transactions and keys
 
     async def _aborted(self) -> list[AbortedEntry]:
-        """Every aborted transaction that may have begun in what is compacted."""
+        """Return all aborted transactions that started in the planned segments."""
         end_offset = self.plan.segments[-1].next_offset
         found: list[AbortedEntry] = []
+        # An entry stands in the segment of its marker, which may be far behind the planned ones.
+        # With only the entries of the planned segments, aborted records would become committed.
         for segment in list(self.log.segments):
             if segment.is_deleted:
                 raise Superseded
@@ -129,7 +133,7 @@ class Cleaner:
         return found
 
     async def _read_keys(self, keys: KeyMap, transactions: Transactions) -> int:
-        """Read the keys of the dirty part; up to where there was room for them."""
+        """Read the keys of the dirty part. Return the offset up to which all keys fit."""
         from_offset = self.plan.dirty_offset
         for segment in self.plan.dirty:
             async with aclosing(self._batches(segment)) as found:
@@ -144,18 +148,18 @@ class Cleaner:
                     note = partial(batches.note_keys, header, batch, keys, from_offset)
                     try:
                         full_at = await self._compute(header, note)
-                    except (KafkaError, ProtocolError):  # said when it is written
+                    except (KafkaError, ProtocolError):  # `_kept` logs it
                         continue
                     if full_at is not None:
                         return int(full_at)
         return self.plan.segments[-1].next_offset
 
-    # writing
+    # Output
 
     async def _rewrite(
         self, group: Sequence[Segment], rules: batches.Rules, transactions: Transactions
     ) -> None:
-        """Write a group anew and let it take its place."""
+        """Write a group of segments as one new segment, and replace the group by it."""
         log = self.log
         self._end_of_group = group[-1].next_offset
         new = Segment(log.files, log.directory, group[0].base_offset)
@@ -187,7 +191,7 @@ class Cleaner:
         rules: batches.Rules,
         transactions: Transactions,
     ) -> bool:
-        """Write what stays of a segment; whether anything is different."""
+        """Write the records of a segment that stay. Return True if anything was dropped."""
         is_changed = False
         aborted = await self.log.reader.load_aborted(segment)
         async with aclosing(self._batches(segment)) as found:
@@ -210,7 +214,7 @@ class Cleaner:
         rules: batches.Rules,
         transactions: Transactions,
     ) -> memoryview | bytearray | None:
-        """What stays of a batch, None if nothing does."""
+        """Return the batch with the records that stay, None if nothing stays."""
         is_last = header.next_offset == self._end_of_group or transactions.is_last_of_producer(
             header
         )
@@ -239,6 +243,8 @@ class Cleaner:
                 header.base_offset,
                 error,
             )
+            # The batch may have values of any key. A tombstone behind it must stay, or an old value
+            # in the batch would be the newest one again.
             self._tombstones_stay = True
             self._result.unreadable_count += 1
             return batch
@@ -255,6 +261,9 @@ class Cleaner:
         *,
         is_last: bool,
     ) -> memoryview | bytearray | None:
+        # Readers need the marker as long as any record of its transaction is in the log. The
+        # horizon then gives readers that are in the middle of the transaction time to reach the
+        # marker.
         if not transactions.ends_nothing(header):
             return batch
         horizon_ms = batches.delete_horizon(header)
@@ -264,14 +273,14 @@ class Cleaner:
             return batches.with_horizon(header, batch, rules.new_horizon_ms)
         return batch if is_last or not rules.has_passed(horizon_ms) else None
 
-    # reading, and giving way
+    # Reading, and yielding to other tasks
 
     async def _batches(
         self, segment: Segment
     ) -> AsyncGenerator[tuple[BatchHeader, memoryview], None]:
-        """Every batch of a segment. Raises DamagedSegment, Superseded, KafkaError, OSError."""
-        # A record that a flipped bit in a header lets go is gone for good, so the whole chain is
-        # checked: base offset, length and leader epoch are outside of the CRC.
+        """Yield each batch of a segment. Raises DamagedSegment, Superseded, KafkaError, OSError."""
+        # A record that compaction drops because of a flipped bit is lost for ever. The CRC does not
+        # cover base offset, length and leader epoch, so the chain of headers is checked too.
         chain = Chain(self.log.reader.rules, segment.base_offset)
         position, end, wanted = 0, segment.size_bytes, READ_BYTES
         while position < end:
@@ -288,20 +297,20 @@ class Cleaner:
                     break
                 try:
                     if chain.follow(chunk, at, batches_max=1, with_crc=True) == at:
-                        raise BrokenChain(at, "it ends inside a batch")
+                        raise BrokenChain(at, "the segment ends inside a batch")
                 except BrokenChain as error:
                     raise segment.damaged(position + error.at, str(error)) from error
                 yield header, chunk[at : at + size_bytes]
                 at += size_bytes
                 await self._breathe()
             if at == 0 and wanted == READ_BYTES:
-                raise segment.damaged(position, "it ends inside a batch")
+                raise segment.damaged(position, "the segment ends inside a batch")
             position += at
         if chain.next_offset > segment.next_offset:
-            raise segment.damaged(end, f"it ends at offset {chain.next_offset - 1}")
+            raise segment.damaged(end, f"the segment ends at offset {chain.next_offset - 1}")
 
     async def _compute(self, header: BatchHeader, function: Callable[[], Any]) -> Any:
-        """Call `function`, in a thread if it may take long."""
+        """Call `function`, in a thread if the batch is large or compressed."""
         if header.codec == Codec.NONE and header.record_count <= RECORDS_INLINE_MAX:
             return function()
         found = await self.offload(function)
@@ -309,7 +318,7 @@ class Cleaner:
         return found
 
     async def _breathe(self) -> None:
-        """Pause for as long as has been computed, once that is a slice."""
+        """Sleep as long as the pass has computed, once that is at least a slice."""
         computed = trio.current_time() - self._began
         if computed >= SLICE_SECONDS:
             await trio.sleep(computed)
@@ -317,7 +326,7 @@ class Cleaner:
 
 
 class Writer:
-    """Writes a segment beside those that it is to replace."""
+    """The writer of a new segment, under `.cleaned` names until it replaces the old ones."""
 
     def __init__(self, disk: Disk, new: Segment, interval_bytes: int) -> None:
         self._disk = disk
@@ -351,14 +360,14 @@ class Writer:
             await self._file.fsync()
 
     def keep_aborted(self, entries: Sequence[AbortedEntry], marker_offset: int) -> None:
-        """The marker stays: the index goes on saying whose data it ended, if it says so."""
+        """Copy the aborted entry of a marker that stays, if the marker has one."""
         number = bisect_right(entries, marker_offset, key=lambda entry: entry.last_offset) - 1
         if number >= 0 and entries[number].last_offset == marker_offset:
             assert self._new.aborted is not None
             self._new.aborted.append(entries[number])
 
     async def finish(self, group: Sequence[Segment]) -> None:
-        """Have all of it on disk; it reaches to the end of the group. Raises OSError."""
+        """Flush the segment, which must reach to the end of the group. Raises OSError."""
         await self._flush()
         self.close()
         new, first = self._new, group[0]

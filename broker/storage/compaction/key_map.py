@@ -1,16 +1,16 @@
-"""At which offset each key was last seen: the memory of one pass of compaction, bounded."""
+"""The newest offset of each key, with bounded memory: Kafka's offset map of one pass."""
 
 from hashlib import blake2b
 from typing import Final
 
 ENTRY_BYTES: Final = 160
-"""What an entry takes besides its key: its place in the dictionary and two objects."""
+"""The memory of an entry besides its key: its place in the dictionary and two objects."""
 LONGEST_KEY: Final = 40
-"""A longer key is known by its hash, one byte longer so that it is no key itself."""
+"""A longer key is stored as its hash, which is one byte longer and so never equals a key."""
 
 
 class KeyMap:
-    """Key -> offset. It takes new keys until it has `max_bytes`."""
+    """A map of key -> newest offset that takes new keys until it has `max_bytes`."""
 
     __slots__ = ("_max_bytes", "_offsets", "_size_bytes")
 
@@ -23,9 +23,9 @@ class KeyMap:
         return len(self._offsets)
 
     def put(self, key: bytes, offset: int) -> bool:
-        """Note that `key` is at `offset`, later than before; False if there is no room for it.
+        """Set the newest offset of `key`. Return False if there is no room for it.
 
-        The first key is always taken, so that there is some progress.
+        The first key always fits, so that each pass makes progress.
         """
         if len(key) > LONGEST_KEY:
             key = _hash(key)
@@ -39,7 +39,7 @@ class KeyMap:
         return True
 
     def newest(self, key: bytes) -> int:
-        """The offset at which `key` was seen last, or -1."""
+        """Return the newest offset of `key`, or -1."""
         return self._offsets.get(_hash(key) if len(key) > LONGEST_KEY else key, -1)
 
 

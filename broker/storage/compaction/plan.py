@@ -1,14 +1,14 @@
-"""When a log is compacted, and how far: decisions without a side effect.
+"""Plan compaction: decide when to compact a log, and how far. Pure functions.
 
-Only sealed segments that are wholly below the last stable offset count (KAFKA-13194), and with
-min.compaction.lag.ms none with a newer record. *Dirty* is what no pass has been over yet; a log is
-due when its dirty part is more than min.cleanable.dirty.ratio of it, or older than
-max.compaction.lag.ms.
+A pass takes only sealed segments that are entirely below the last stable offset (KAFKA-13194). With
+min.compaction.lag.ms it takes none with a newer record. The *dirty* part is the part that no pass
+has taken yet. A log is due if its dirty part is more than min.cleanable.dirty.ratio of the log, or
+older than max.compaction.lag.ms.
 
-The active segment is never touched, so that something is left over as long as it does not roll.
-It rolls by age and size as configured; that of a state topic, which a coordinator has to read
-from end to end before it serves anybody, already when it has `STATE_ROLL_BYTES` and compaction
-would be due with it: so such a log has at most the space of what is in it, as much again, and that.
+Compaction never touches the active segment. That segment rolls by age and size, as configured. A
+coordinator reads a state topic from end to end before it serves requests, so the active segment of
+a state topic also rolls when it has `STATE_ROLL_BYTES` and compaction would be due with it. Such a
+log takes at most twice the space of its live records, plus `STATE_ROLL_BYTES`.
 """
 
 from collections.abc import Sequence
@@ -25,11 +25,11 @@ STATE_ROLL_BYTES: Final = MIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What one pass goes over. `segments` are all from the log's first on."""
+    """The plan of one pass. `segments` start with the first segment of the log."""
 
     segments: tuple[Segment, ...]
     dirty_offset: int
-    """Below it keys are not read: every one is there once."""
+    """Keys below this offset are unique, so the pass does not read them."""
     ratio: float
     is_due: bool
 
@@ -50,7 +50,7 @@ def plan(
     stable_offset: int,
     now_ms: int,
 ) -> Plan:
-    """What can be compacted of a log with these segments, the last of which is active."""
+    """Return the plan for a log with these segments. The last segment is the active one."""
     youngest_ms = now_ms - config.min_compaction_lag_ms
 
     def may_be_compacted(segment: Segment) -> bool:
@@ -78,7 +78,7 @@ def should_roll(
     now_ms: int,
     is_state: bool,
 ) -> bool:
-    """Whether the active segment is to be sealed now, so that it can be compacted."""
+    """Return True if the active segment should roll now, so that it can be compacted."""
     *sealed, active = segments
     if not active.size_bytes or active.base_offset >= stable_offset:
         return False
@@ -104,10 +104,7 @@ def _age_ms(segment: Segment, now_ms: int) -> int:
 def groups(
     segments: Sequence[Segment], config: LogConfig, end_offset: int
 ) -> list[tuple[Segment, ...]]:
-    """The segments up to the one that has the last offset below `end_offset`, put together.
-
-    What is in a group becomes one segment, so it is no larger than one may be.
-    """
+    """Group the segments below `end_offset`. Each group becomes one segment and fits in one."""
     found: list[tuple[Segment, ...]] = []
     group: list[Segment] = []
     for segment in segments:

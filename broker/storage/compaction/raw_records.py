@@ -1,7 +1,7 @@
-"""The records of a batch as they lie there: where each begins and ends, its key, little else.
+"""The records of a batch without decoding values and headers: their bounds and keys.
 
-Compaction copies what stays byte by byte, so values and headers are not taken apart. Whoever only
-wants to know that every record has a key uses the same walk.
+Compaction copies the bytes of the records that stay. The check that every record of a compacted
+topic has a key uses the same walk.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ _NULL_ZIGZAG: Final = 1
 
 
 class RawRecord(NamedTuple):
-    """`start` to `end` is the record with its length, `rest` begins behind its timestamp."""
+    """One record. It lies from `start` to `end`; `rest` is the position behind its timestamp."""
 
     start: int
     rest: int
@@ -38,7 +38,7 @@ class RawRecord(NamedTuple):
 def records_of(
     header: BatchHeader, batch: memoryview, max_bytes: int = DECOMPRESSED_MAX_BYTES
 ) -> Iterator[Decompressed]:
-    """What follows the header, decompressed; in memory only inside.
+    """Decompress the records of a batch. The memory is released at the end of the block.
 
     Raises KafkaError: MESSAGE_TOO_LARGE beyond `max_bytes`, CORRUPT_MESSAGE,
     UNSUPPORTED_COMPRESSION_TYPE.
@@ -52,18 +52,18 @@ def records_of(
 
 
 def content_of(header: BatchHeader, batch: memoryview) -> memoryview:
-    """What follows the header, as it is stored."""
+    """Return the stored bytes behind the header."""
     return batch[HEADER_BYTES : header.size_bytes]
 
 
 def check_count(header: BatchHeader, data: Decompressed) -> None:
-    """Raise KafkaError CORRUPT_MESSAGE if there cannot be as many records as the header says."""
+    """Raise KafkaError CORRUPT_MESSAGE if the header's record count cannot be right."""
     if not 0 <= header.record_count <= len(data) // RECORD_MIN_BYTES:
         raise _corrupt(header, f"{header.record_count} records in {len(data)} bytes")
 
 
 def walk(header: BatchHeader, data: Decompressed) -> Iterator[RawRecord]:
-    """Every record in what `records_of` gives. Raises KafkaError CORRUPT_MESSAGE."""
+    """Yield every record of the bytes of `records_of`. Raises KafkaError CORRUPT_MESSAGE."""
     try:
         yield from _walk(header, data)
     except IndexError:
@@ -77,7 +77,7 @@ def _walk(header: BatchHeader, data: Decompressed) -> Iterator[RawRecord]:
         start = position
         number, position = _zigzag(data, position)
         end = position + (number >> 1 ^ -(number & 1))
-        number, rest = _zigzag(data, position + 1)  # the attributes have no meaning
+        number, rest = _zigzag(data, position + 1)  # skip the record attributes, which are unused
         timestamp_delta = number >> 1 ^ -(number & 1)
         number, position = _zigzag(data, rest)
         offset_delta = number >> 1 ^ -(number & 1)

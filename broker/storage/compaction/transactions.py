@@ -1,12 +1,13 @@
-"""What compaction must know of transactions and producers while it goes through a log.
+"""Transactions and producers during a pass of compaction.
 
-- Records of an aborted transaction go.
-- A marker is needed as long as a batch of its transaction is there, be it an empty one; then its
-  delete horizon is set, and after that it goes. Seen is seen: a marker that comes after data which
-  this pass removes stays until the next pass finds nothing (KAFKA-8351, KAFKA-13727).
-- The last batch of every producer that is known stays, if need be without records: after a loss of
-  the checkpoint it says which epoch and sequence the producer had. Where a marker is the last that
-  is known of it (TV2 bumps the epoch there), the marker stays.
+- Records of an aborted transaction are removed.
+- A marker stays as long as the log has a batch of its transaction, even an empty one. Compaction
+  then sets the marker's delete horizon and removes the marker after it. If this pass removes the
+  last batch of the transaction, the marker still stays until the next pass (KAFKA-8351,
+  KAFKA-13727).
+- The last batch of every known producer stays, without records if necessary. If the checkpoint is
+  lost, recovery finds the producer's epoch and sequence there. If the producer's last entry in the
+  log is a marker (TV2 bumps the epoch there), the marker stays.
 """
 
 from bisect import bisect_left
@@ -19,17 +20,21 @@ from odradek.protocol.batch import BatchHeader
 
 
 class LastBatch(NamedTuple):
-    """The last that is known of a producer: its last records, and its last marker."""
+    """The offsets of a producer's last batch and of its last marker."""
 
     last_offset: int
     marker_offset: int
 
 
 class Transactions:
-    """Ask in the order of the log. `aborted` are all whose data may be in what is compacted."""
+    """The transactions of a log, to be asked in the order of the log.
+
+    `aborted` must have every aborted transaction with records in the compacted segments.
+    """
 
     def __init__(self, aborted: Iterable[AbortedEntry], producers: Iterable[ProducerEntry]) -> None:
-        # per producer: where its aborted transactions begin, and their markers; both ascend
+        # Per producer: the first offsets of its aborted transactions and their markers' offsets.
+        # Both ascend, because a producer has one transaction at a time.
         self._aborted: dict[int, tuple[list[int], list[int]]] = {}
         for entry in sorted(aborted, key=lambda entry: entry.last_offset):
             firsts, lasts = self._aborted.setdefault(entry.producer_id, ([], []))
@@ -42,7 +47,7 @@ class Transactions:
         self._seen: set[int] = set()
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Whether the records of a batch were not meant."""
+        """Return True if a batch belongs to an aborted transaction."""
         known = self._aborted.get(header.producer_id)
         if known is None or not header.is_transactional:
             return False
@@ -51,19 +56,19 @@ class Transactions:
         return number < len(lasts) and firsts[number] <= header.base_offset
 
     def see(self, header: BatchHeader) -> None:
-        """A batch with records, or what is left of one, is part of its transaction."""
+        """Note a batch of a transaction, with or without records."""
         if header.is_transactional:
             self._seen.add(header.producer_id)
 
     def ends_nothing(self, header: BatchHeader) -> bool:
-        """Whether there is no batch any more of the transaction that this marker ends."""
+        """Return True if the log has no batch of the transaction that this marker ended."""
         if header.producer_id in self._seen:
             self._seen.remove(header.producer_id)
             return False
         return True
 
     def is_last_of_producer(self, header: BatchHeader) -> bool:
-        """Whether the batch is the last that says what is known of an active producer."""
+        """Return True if the batch is the last one of a known producer."""
         last = self._active.get(header.producer_id)
         if last is None:
             return False
