@@ -1,19 +1,20 @@
-"""Compression of a batch's records, bounded: a peer's 1 MiB of zstd may stand for 32 GiB.
+"""Compression of a batch's records, with bounded decompression.
 
-No decompressor is ever asked for "everything": each gets a buffer that is the limit. cramjam's
-`Decompressor` objects and its one-shot `decompress` inflate without bound and are not used.
+1 MiB of zstd may decompress to 32 GiB. Every decompressor therefore writes into a buffer that has
+the size of the limit. cramjam's `Decompressor` objects and its one-shot `decompress` have no bound
+and are not used.
 
-The buffer for a large result is anonymous memory: the kernel gives its pages as they are written,
-so a short stream costs little whatever it claims, and `release` returns all of it at once. Python
-objects that are still referred to (a traceback refers to every local variable of its functions)
-cannot keep it. A thread that decompresses does not hold the interpreter's lock meanwhile.
+The buffer for a large result is anonymous memory. The kernel allocates its pages as they are
+written, so a short stream costs little, whatever size it claims. `release` returns all of the
+memory at once, even if a Python object (a traceback, say) still refers to the buffer. A thread that
+decompresses does not hold the interpreter's lock.
 
 - gzip: one or several members, as Java's GZIPInputStream reads them.
-- snappy: Kafka's is raw blocks in the framing of Java's xerial library; librdkafka and others
-  write one raw block. Both are read, the framing is written. (The framing format of snappy's own
-  specification is a third one that Kafka never uses.)
+- snappy: Java's clients write raw blocks in the framing of the xerial library. librdkafka and
+  others write one raw block. This module reads both and writes the framing. (The framing format of
+  snappy's own specification is a third one, which Kafka never uses.)
 - lz4: the frame format. Blocks must be independent, or Kafka's Java reader refuses the batch.
-- zstd: at level 3 as Kafka's default; cramjam's would be 11.
+- zstd: level 3, which is Kafka's default. cramjam's default is 11.
 """
 
 import mmap
@@ -29,10 +30,10 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.schema import Buffer
 
 DECOMPRESSED_MAX_BYTES: Final = 64 * 1024 * 1024
-"""How large the records of one batch may become, unless the caller says otherwise."""
+"""The default limit for the decompressed records of one batch."""
 
 GZIP_WINDOW_BITS: Final = 31
-"""zlib's way to say: the largest window, in gzip's container."""
+"""zlib's code for the largest window in a gzip container."""
 
 LZ4_LEVEL: Final = 1
 ZSTD_LEVEL: Final = 3
@@ -44,16 +45,16 @@ XERIAL_BLOCK_BYTES: Final = 32 * 1024
 FIRST_GUESS_BYTES: Final = 64 * 1024
 GROWTH: Final = 8
 SMALL_MAX_BYTES: Final = 1024 * 1024
-"""A result that is known to fit into this is made as `bytes`; a larger one may be a mapping."""
+"""The largest first buffer. A result that does not fit in it is a memory mapping."""
 
 Decompressed = bytes | mmap.mmap
-"""What `decompress` returns. Both have a length, and indexing and slicing give int and bytes."""
+"""The result of `decompress`. Both types have a length, and give int and bytes by index."""
 
 _INT32: Final = struct.Struct(">i")
 
 
 def compress(codec: Codec, data: Buffer) -> bytes:
-    """`data` compressed as Kafka's clients do; unchanged for `Codec.NONE`."""
+    """Return `data` compressed as Kafka's clients do it, unchanged for `Codec.NONE`."""
     match codec:
         case Codec.NONE:
             return bytes(data)
@@ -63,20 +64,20 @@ def compress(codec: Codec, data: Buffer) -> bytes:
             return _compress_snappy(data)
         case Codec.LZ4:
             compressor = cramjam.lz4.Compressor(level=LZ4_LEVEL, block_linked=False)
-            compressor.compress(bytes(data))  # it takes nothing else
+            compressor.compress(bytes(data))  # cramjam accepts only bytes here
             return bytes(compressor.finish())
         case Codec.ZSTD:
             return bytes(cramjam.zstd.compress(data, level=ZSTD_LEVEL))
 
 
 def release(data: Decompressed) -> None:
-    """Return the memory of what `decompress` returned, whoever still refers to it."""
+    """Free the memory of a result of `decompress`, even if other references exist."""
     if isinstance(data, mmap.mmap):
         data.close()
 
 
 def decompress(codec: int, data: Buffer, max_bytes: int = DECOMPRESSED_MAX_BYTES) -> Decompressed:
-    """What `data` stands for, at most `max_bytes` of it. `release` it as soon as it was read.
+    """Return `data` decompressed. Call `release` on the result after the last use.
 
     Raises `KafkaError`: MESSAGE_TOO_LARGE beyond `max_bytes`, CORRUPT_MESSAGE for a broken stream,
     UNSUPPORTED_COMPRESSION_TYPE for a codec that Kafka does not have.
@@ -114,10 +115,9 @@ def _bounded(data: Buffer, max_bytes: int) -> Buffer:
 def _decompress_into(
     into: Callable[[Any, Any], int], codec: str, data: Buffer, max_bytes: int
 ) -> Decompressed:
-    """Decompress into a small buffer and, if that did not do, into one that is the limit.
-
-    The errors are raised outside of `except`, so that they do not refer to the decompressor's.
-    """
+    """Decompress into a small buffer, and if that is too small, into one of `max_bytes`."""
+    # Errors are raised outside of `except`: as its context, the decompressor's error would keep the
+    # buffers alive.
     size_bytes = min(max(FIRST_GUESS_BYTES, GROWTH * len(data)), SMALL_MAX_BYTES, max_bytes)
     small = bytearray(size_bytes)
     try:
@@ -134,18 +134,18 @@ def _decompress_into(
         except cramjam.DecompressionError as error:
             why = str(error)
         room.close()
-    # Whether the buffer was too small or the stream is broken, only the text tells: it decides
-    # about the words, not about the bound.
+    # Only the text of cramjam's error distinguishes a short buffer from a broken stream. It decides
+    # the error code; the bound does not depend on it.
     raise _too_large(max_bytes) if "whole buffer" in why else _corrupt(codec, why)
 
 
 def _cut(room: mmap.mmap, count: int) -> Decompressed:
-    """The first `count` bytes of `room`, in the same memory where the kernel can do that."""
+    """Return the first `count` bytes of `room`, without a copy if the system has mremap."""
     if count:
         try:
             room.resize(count)
             return room
-        except SystemError:  # there is no mremap (macOS)
+        except SystemError:  # no mremap (macOS)
             pass
     found = room[:count]
     room.close()
@@ -173,11 +173,11 @@ def _decompress_snappy(data: Buffer, max_bytes: int) -> bytes:
                 blocks.append(block)
             return b"".join(blocks)
         finally:
-            blocks.clear()  # the traceback of an error refers to the list
+            blocks.clear()  # the traceback of an error would keep the blocks alive
 
 
 def _snappy_blocks(view: memoryview, max_bytes: int) -> Iterator[bytes]:
-    """What each block of Java's framing stands for, together at most `max_bytes`."""
+    """Yield the decompressed blocks of Java's framing, together at most `max_bytes`."""
     left = max_bytes
     position, end = len(XERIAL_HEADER), len(view)
     while position < end:
@@ -193,7 +193,7 @@ def _snappy_blocks(view: memoryview, max_bytes: int) -> Iterator[bytes]:
 
 def _decompress_snappy_block(block: memoryview, left: int, max_bytes: int) -> bytes:
     try:
-        # What the block says of itself is what the decompressor allocates (CVE-2023-34455).
+        # The decompressor allocates the size that the block declares (CVE-2023-34455).
         if cramjam.snappy.decompress_raw_len(block) <= left:
             return bytes(cramjam.snappy.decompress_raw(block))
     except cramjam.DecompressionError as error:

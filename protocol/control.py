@@ -1,8 +1,8 @@
-"""Control records: the markers that say how a transaction ended in a partition.
+"""Control records: the markers that end a transaction in a partition, as commit or abort.
 
-A marker is a batch of one record, with the control and the transactional bit and no sequence. Its
-key is a version and a type (0 abort, 1 commit), its value a version and the coordinator's epoch,
-by which a partition knows the marker of a coordinator that has been replaced.
+A marker is a batch of one record, with the control bit, the transactional bit and no sequence. Its
+key is a version and a type (0 abort, 1 commit). Its value is a version and the coordinator epoch,
+by which a partition recognises and refuses the markers of a replaced coordinator.
 """
 
 import struct
@@ -19,7 +19,7 @@ ABORT: Final = 0
 COMMIT: Final = 1
 
 CONTROL_MAX_BYTES: Final = 64 * 1024
-"""What the one record of a control batch may take; a marker takes 17 bytes."""
+"""The limit for the record of a control batch. A marker takes 17 bytes."""
 _KEY: Final = struct.Struct(">hh")
 _VALUE: Final = struct.Struct(">hi")
 
@@ -40,7 +40,7 @@ def encode_marker(
     base_offset: int = 0,
     leader_epoch: int = -1,
 ) -> bytearray:
-    """The batch that ends a producer's transaction in one partition."""
+    """Return the batch that ends a producer's transaction in one partition."""
     record = Record(
         key=_KEY.pack(MARKER_VERSION, COMMIT if committed else ABORT),
         value=_VALUE.pack(MARKER_VERSION, coordinator_epoch),
@@ -58,18 +58,20 @@ def encode_marker(
 
 
 def read_marker(source: Buffer | Record) -> Marker:
-    """The marker that a control batch, or the one record in it, holds.
+    """Return the marker in a control batch, or in its record.
 
-    A newer version may have more fields behind the known ones. Raises `KafkaError`: CORRUPT_MESSAGE
-    for what is no marker (Kafka writes other control records only into its metadata topic), and for
-    a batch whatever `RecordReader` raises.
+    A newer version may have more fields behind the known ones. Raises `KafkaError` CORRUPT_MESSAGE
+    for anything else (Kafka writes other control records only into its metadata topic), and raises
+    as `RecordReader` does.
     """
     record = source if isinstance(source, Record) else _only_record(source)
     if record.key is None or len(record.key) < _KEY.size:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "a control record has no type")
     _, kind = _KEY.unpack_from(record.key)
     if kind not in (ABORT, COMMIT):
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a control record of type {kind} is no marker")
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE, f"a control record of type {kind} is not a marker"
+        )
     if record.value is None or len(record.value) < _VALUE.size:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "a marker has no coordinator epoch")
     _, coordinator_epoch = _VALUE.unpack_from(record.value)

@@ -1,8 +1,8 @@
-"""What can go wrong, in the protocol's words: the error codes and the two kinds of exception.
+"""The protocol's error codes, and the two kinds of exception.
 
-`KafkaError` says that a peer is wrong or must try again; it is raised in the core, becomes a code
-in a response, and is an exception again in the client. `ProtocolError` says that the peer talks
-nonsense: the connection is closed.
+`KafkaError` means that the peer made a mistake or must retry. The core of the broker raises it, a
+response carries its code, and the client raises it again. `ProtocolError` means that the peer sent
+bytes that are not the protocol: the connection is closed.
 """
 
 from enum import IntEnum
@@ -10,11 +10,11 @@ from typing import Final
 
 
 class ProtocolError(Exception):
-    """Bytes that are not the Kafka protocol; the message says what was wrong with them."""
+    """Bytes that are not the Kafka protocol. The message describes what is wrong."""
 
 
 class ErrorCode(IntEnum):
-    """Every error code of Kafka 4.3, by its name there."""
+    """The error codes of Kafka 4.3, with Kafka's names."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -189,12 +189,12 @@ RETRIABLE: Final = frozenset(
         ErrorCode.SHARE_SESSION_LIMIT_REACHED,
     }
 )
-"""Errors after which the same request may succeed later: all of Kafka's RetriableException."""
+"""Errors after which the same request may succeed: Kafka's subclasses of RetriableException."""
 
 
 SENTENCE_MAX_CHARACTERS: Final = 1_000
-"""What a sentence for a person may have. A string has at most 32,767 bytes in most versions, and
-a name that a client chose and the sentence quotes may have all of them."""
+"""The length limit of an error message. A string on the wire has at most 32,767 bytes, and an error
+message may quote a name from a client that has as many."""
 
 PHRASES: Final[dict[ErrorCode, str]] = {
     ErrorCode.CORRUPT_MESSAGE: (
@@ -256,13 +256,12 @@ PHRASES: Final[dict[ErrorCode, str]] = {
         "transaction to continue using this transactional ID."
     ),
 }
-"""What Kafka's clients say of a code where the broker adds nothing: people search for it, and
-scripts look for it. A broker that adds something replaces it in the Java client, so Odradek's
-answers begin with it."""
+"""Kafka's message for each code, which people search for and scripts match. The Java client shows
+it only if the broker sends no message, so Odradek's messages start with it."""
 
 
 def with_phrase(code: ErrorCode, message: str) -> str:
-    """`message` after Kafka's own words for the code; as it is where it has them already."""
+    """Return `message` with Kafka's phrase for the code in front, if it does not have it yet."""
     phrase = PHRASES.get(code)
     if phrase is None or message.startswith(phrase):
         return message
@@ -270,9 +269,9 @@ def with_phrase(code: ErrorCode, message: str) -> str:
 
 
 class KafkaError(Exception):
-    """A refusal with the protocol's error code and one sentence for a person.
+    """An error with the protocol's error code and a message for people.
 
-    The middle of a sentence that is too long is left out, so that every answer can carry it.
+    A message that is too long loses its middle, so that it fits in every response.
     """
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:

@@ -1,8 +1,8 @@
 """The records inside a batch: encoding for producers, decoding for consumers and coordinators.
 
-A record is its length and then attributes (a zero byte), timestamp and offset as differences from
-the batch's, key, value and headers; all numbers are varints. This is the hottest Python there is in
-a client, so it is written for the interpreter: one `join` a record, small varints from a table when
+A record is its length, attributes (a zero byte), the differences of its timestamp and offset to
+those of the batch, key, value and headers. All numbers are varints. This is the hottest code of a
+client, so it is written for speed: one `join` for each record, small varints from a table when
 writing and inline when reading, slices of one object, and a named tuple for `Record`.
 """
 
@@ -48,7 +48,7 @@ Header = tuple[str, bytes | None]
 """A header's key and value."""
 
 RECORD_MIN_BYTES: Final = 7
-"""Length, attributes, two deltas, two lengths and the number of headers take a byte each."""
+"""A byte each for length, attributes, two deltas, two lengths and the number of headers."""
 
 NO_TIMESTAMP: Final = -1
 
@@ -59,7 +59,7 @@ _EMPTY_HEADER: Final = bytes(HEADER_BYTES)
 
 
 class Record(NamedTuple):
-    """One record. Give the fields by name; `offset` is only known of one that was read."""
+    """One record. Pass the fields by name. `offset` is -1 for a record that was not read."""
 
     key: bytes | None
     value: bytes | None
@@ -69,10 +69,10 @@ class Record(NamedTuple):
 
 
 class BatchBuilder:
-    """A batch that grows record by record, each encoded as it is added.
+    """A builder that encodes the records of a batch one by one.
 
-    `max_bytes` bounds the batch before compression, header included; the first record is always
-    taken, since only the broker knows what is too large.
+    `max_bytes` limits the batch before compression, header included. The first record always fits,
+    because only the broker knows the limit for a single record.
     """
 
     __slots__ = ("_base_timestamp", "_max_timestamp", "_out", "count", "max_bytes")
@@ -86,11 +86,11 @@ class BatchBuilder:
 
     @property
     def size_bytes(self) -> int:
-        """The batch so far, header included, before compression."""
+        """The size of the batch so far, header included, before compression."""
         return len(self._out)
 
     def add(self, record: Record) -> bool:
-        """Append `record` (its offset is not looked at), or return False if it does not fit."""
+        """Append `record`, ignoring its offset. Return False if it does not fit."""
         key, value, headers, timestamp_ms, _ = record
         count = self.count
         if not count:
@@ -136,13 +136,13 @@ class BatchBuilder:
         is_transactional: bool = False,
         is_control: bool = False,
     ) -> bytearray:
-        """The finished batch. It is the builder's own buffer, so a builder builds once.
+        """Return the finished batch, which is the builder's own buffer. Call it once.
 
         Raises `ValueError` for a batch without records.
         """
         out = self._out
         if not self.count or not out:
-            raise ValueError("a batch has at least one record and is built once")
+            raise ValueError("a batch needs at least one record, and can be built only once")
         if codec is not Codec.NONE:
             with memoryview(out) as view, view[HEADER_BYTES:] as records:
                 out = bytearray(_EMPTY_HEADER) + compress(codec, records)
@@ -185,15 +185,15 @@ def encode_batch(
     is_transactional: bool = False,
     is_control: bool = False,
 ) -> bytearray:
-    """`records` as one batch of any size; the i-th has the offset `base_offset` + i.
+    """Return `records` as one batch of any size. Record i has the offset `base_offset` + i.
 
-    Raises `ValueError` for a batch without records, which Kafka does not have.
+    Raises `ValueError` without records, because Kafka has no such batch.
     """
     builder = BatchBuilder(max_bytes=2**31)
     add = builder.add
     for record in records:
         if not add(record):
-            raise ValueError("a batch has at most 2 GiB")
+            raise ValueError("a batch cannot have more than 2 GiB")
     return builder.build(
         base_offset=base_offset,
         leader_epoch=leader_epoch,
@@ -216,10 +216,10 @@ def _encode_headers(headers: Sequence[Header]) -> bytes:
 
 
 class RecordReader:
-    """The records of one batch, decoded as they are taken.
+    """The records of one batch, decoded in pieces.
 
-    The bytes that they stand for are in memory until all were taken, or until `close`. A batch of
-    6 KB may have 9 million records: so who does not know the batch takes a bounded number at once.
+    The decompressed bytes stay in memory until the last record was taken, or until `close`. A batch
+    of 6 KB may have 9 million records, so callers take a bounded number at a time.
     """
 
     __slots__ = ("_data", "_position", "header", "left")
@@ -232,19 +232,19 @@ class RecordReader:
         max_bytes: int = DECOMPRESSED_MAX_BYTES,
         check_crc: bool = True,
     ) -> None:
-        """Read the batch at the start of `batch`, which is not referred to afterwards.
+        """Read the batch at the start of `batch`, and keep no reference to it.
 
         `header` is the header of that batch, if the caller has read it already.
 
-        Raises `ProtocolError` if there is not even a header, `KafkaError` for what a header
-        announces and the batch does not hold: CORRUPT_MESSAGE; MESSAGE_TOO_LARGE if the records
-        would take more than `max_bytes` decompressed; UNSUPPORTED_COMPRESSION_TYPE.
+        Raises `ProtocolError` if there is no complete header. Raises `KafkaError`: CORRUPT_MESSAGE
+        if header and contents contradict each other; MESSAGE_TOO_LARGE if the decompressed records
+        have more than `max_bytes`; UNSUPPORTED_COMPRESSION_TYPE.
         """
         self.header = header = header or read_header(batch)
         size_bytes = LENGTH_PREFIX_BYTES + header.batch_length
         if header.magic != MAGIC or not HEADER_BYTES <= size_bytes <= len(batch):
             raise _corrupt(
-                header, f"magic {header.magic}, {size_bytes} bytes, of which {len(batch)} are here"
+                header, f"magic {header.magic}, size {size_bytes}, {len(batch)} bytes available"
             )
         with memoryview(batch) as view:
             if check_crc and crc32c(view[CRC_START:size_bytes]) != header.crc:
@@ -255,7 +255,7 @@ class RecordReader:
                 )
         self._position = 0
         self.left = header.record_count
-        """How many records have not been taken."""
+        """The number of records that have not been taken."""
         if not 0 <= self.left <= len(self._data) // RECORD_MIN_BYTES:
             why = f"{self.left} records in {len(self._data)} bytes"
             self.close()
@@ -263,14 +263,14 @@ class RecordReader:
 
     @property
     def size_bytes(self) -> int:
-        """What the records take in memory before they are decoded."""
+        """The size of the decompressed records."""
         return len(self._data)
 
     def take(self, count: int) -> list[Record]:
-        """The next records, `count` or as many as are left, with absolute offsets and timestamps.
+        """Return the next `count` records or fewer, with absolute offsets and timestamps.
 
-        With LogAppendTime every record has the batch's max timestamp, as Kafka's consumers see it.
-        Raises `KafkaError` CORRUPT_MESSAGE, and closes itself.
+        With LogAppendTime each record has the batch's max timestamp, as in Kafka's consumers.
+        Raises `KafkaError` CORRUPT_MESSAGE, and then closes the reader.
         """
         header, data = self.header, self._data
         if count > self.left:
@@ -296,7 +296,7 @@ class RecordReader:
         return records
 
     def close(self) -> None:
-        """Return the memory; nothing is left to be taken."""
+        """Free the memory, and drop the records that are left."""
         release(self._data)
         self._data, self.left = b"", 0
 
@@ -304,7 +304,7 @@ class RecordReader:
 def decode_batch(
     batch: Buffer, *, max_bytes: int = DECOMPRESSED_MAX_BYTES, check_crc: bool = True
 ) -> list[Record]:
-    """The records of the batch at the start of `batch`, all at once. Raises as `RecordReader`."""
+    """Return all records of the batch at the start of `batch`. Raises as `RecordReader`."""
     reader = RecordReader(batch, max_bytes=max_bytes, check_crc=check_crc)
     return reader.take(reader.left)
 
@@ -318,10 +318,12 @@ def _corrupt(header: BatchHeader, why: str) -> KafkaError:
 def _decode_records(
     header: BatchHeader, data: Decompressed, position: int, count: int
 ) -> tuple[list[Record], int]:
-    """Decode `count` records; also where they end. Long, as short varints are read in place."""
+    """Decode `count` records, and return them with the position behind the last one."""
+    # Varints of one and two bytes are read in place, because a call for each would take longer than
+    # the rest of the loop.
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     records: list[Record] = []
-    append, new = records.append, tuple.__new__  # as `Record._make`, without counting again
+    append, new = records.append, tuple.__new__  # `Record._make` would check the length again
     for _ in range(count):
         number = data[position]
         position += 1
@@ -332,7 +334,7 @@ def _decode_records(
             else:
                 number, position = decode_zigzag(data, position - 1)
         end = position + (number >> 1 ^ -(number & 1))
-        position += 1  # the attributes: no bit of a record's has a meaning
+        position += 1  # skip the record attributes, which are unused
         number = data[position]
         position += 1
         if number > 0x7F:

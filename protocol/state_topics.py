@@ -1,13 +1,12 @@
-"""The records of the internal topics and which partition keeps what.
+"""The records of the internal topics, and the partition of each group and transactional id.
 
-`__transaction_state` and `__consumer_offsets` hold Kafka's own record formats, so that its tools
-read our directory: a key and a value, each an int16 version and then a message. A key's version
-says what kind of record it is, a value's how the value is written. Kinds that are not served
-(consumer, share and streams groups use 3 and more) are read as `UnknownKey`: a log may hold them,
-and they are nobody's mistake. Partitions are chosen as Kafka does, by the hash that Java gives a
-string.
+`__transaction_state` and `__consumer_offsets` have Kafka's record formats, so that Kafka's tools
+can read the data directory. Key and value are each an int16 version followed by a message. The
+key's version is the kind of the record; the value's version is its format. A key of another kind
+(consumer, share and streams groups use 3 and more) is read as `UnknownKey`, because a log that
+Kafka wrote may have it. Partitions are chosen as in Kafka, by Java's hash of the string.
 
-What we keep beside Kafka's fields has tags from `OWN_TAGS_FROM` on; Kafka skips them as it reads.
+Odradek's own fields have tags from `OWN_TAGS_FROM` on. Kafka skips tags that it does not know.
 """
 
 import struct
@@ -36,10 +35,10 @@ CONSUMER_OFFSETS_TOPIC: Final = "__consumer_offsets"
 INTERNAL_TOPICS: Final = frozenset({TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC})
 
 OWN_TAGS_FROM: Final = 10_000
-"""Tagged fields of ours begin here, far from any that Kafka will ever define."""
+"""The first tag of Odradek's own fields, far above those that Kafka defines."""
 
 VERSION: Final = struct.Struct(">h")
-"""What stands before every key and every value."""
+"""The version in front of every key and every value."""
 
 Value = TypeVar("Value")
 
@@ -123,7 +122,7 @@ class GroupMetadataValue:
 
 @message
 class UnknownKey:
-    """The key of a record of another kind; `version` is what its first two bytes say."""
+    """The key of a record of another kind, which `version` gives."""
 
     version: int = int16()
 
@@ -134,15 +133,15 @@ KEY_VERSIONS: Final[dict[type[StateKey], int]] = {
     OffsetCommitKey: 1,
     GroupMetadataKey: 2,
 }
-"""What is written. An OffsetCommitKey of version 0 is read as well; it looks the same."""
+"""The versions that are written. An OffsetCommitKey of version 0 has the same format."""
 
 VALUE_VERSIONS: Final[dict[type[Any], tuple[int, int, int]]] = {
     TransactionLogValue: (1, 1, 1),
     OffsetCommitValue: (4, 4, 3),
     GroupMetadataValue: (4, 4, 3),
 }
-"""By value: the last version that is read, the first that is flexible, and the one that is written,
-which is the one that Kafka 4.3 writes."""
+"""For each value: the last version that is read, the first flexible version, and the version that
+is written, which is Kafka 4.3's."""
 
 _TRANSACTION_STATE_KEYS: Final[dict[int, type[TransactionLogKey]]] = {0: TransactionLogKey}
 _CONSUMER_OFFSETS_KEYS: Final[dict[int, type[OffsetCommitKey | GroupMetadataKey]]] = {
@@ -157,19 +156,19 @@ def encode_key(key: StateKey) -> bytes:
 
 
 def decode_transaction_state_key(data: Buffer | None) -> TransactionLogKey | UnknownKey:
-    """The key of a record of `__transaction_state`. Raises `ProtocolError` for what is no key."""
+    """Decode the key of a `__transaction_state` record. Raises `ProtocolError` for other bytes."""
     return _decode_key(_TRANSACTION_STATE_KEYS, data)
 
 
 def decode_consumer_offsets_key(
     data: Buffer | None,
 ) -> OffsetCommitKey | GroupMetadataKey | UnknownKey:
-    """The key of a record of `__consumer_offsets`. Raises `ProtocolError` for what is no key."""
+    """Decode the key of a `__consumer_offsets` record. Raises `ProtocolError` for other bytes."""
     return _decode_key(_CONSUMER_OFFSETS_KEYS, data)
 
 
 def encode_value(value: object, version: int | None = None) -> bytes:
-    """A value as Kafka 4.3 writes it, or in another `version`, which may have fewer fields."""
+    """Encode a value as Kafka 4.3 writes it, or in another `version` with fewer fields."""
     _, flexible_from, written = VALUE_VERSIONS[type(value)]
     if version is None:
         has_topic_id = isinstance(value, OffsetCommitValue) and value.topic_id != ZERO_UUID
@@ -178,11 +177,11 @@ def encode_value(value: object, version: int | None = None) -> bytes:
 
 
 def decode_value(kind: type[Value], data: Buffer) -> Value:
-    """A value of any version that Kafka 4.3 reads. Raises `ProtocolError` for anything else."""
+    """Decode a value of any version that Kafka 4.3 reads. Raises `ProtocolError` otherwise."""
     last, flexible_from, _ = VALUE_VERSIONS[kind]
     version, content = _split(data)
     if not 0 <= version <= last:
-        raise ProtocolError(f"{kind.__name__} is known up to version {last}, this is {version}")
+        raise ProtocolError(f"{kind.__name__} has versions up to {last}, but this is {version}")
     return wire.parse(kind, version, version >= flexible_from, content)
 
 
@@ -206,7 +205,7 @@ def _split(data: Buffer) -> tuple[int, wire.Cursor]:
 
 
 def java_hash(text: str) -> int:
-    """`String.hashCode` of Java: over UTF-16 code units, as a signed 32-bit number."""
+    """Return Java's `String.hashCode`: over UTF-16 code units, as a signed 32-bit number."""
     data = text.encode("utf-16-be", "surrogatepass")
     value = 0
     for high, low in zip(data[::2], data[1::2], strict=True):
@@ -215,6 +214,7 @@ def java_hash(text: str) -> int:
 
 
 def state_partition(identifier: str, partition_count: int) -> int:
-    """The partition of a state topic that keeps `identifier`: abs(hash) % count, abs(MIN) = 0."""
+    """Return the partition of a state topic for `identifier`: abs(hash) % partition_count."""
+    # Java's abs of the smallest number is negative. Kafka's Utils.abs returns 0 for it.
     value = java_hash(identifier)
     return 0 if value == -(1 << 31) else abs(value) % partition_count

@@ -1,19 +1,20 @@
-"""Text that somebody else has chosen, on our terminal or in our log."""
+"""Safe output of text from a peer, in a terminal or a log."""
 
 
 def printable(text: str) -> str:
-    """What would move a terminal's cursor, or end a line, is shown escaped."""
+    """Return `text` with control characters and line breaks escaped."""
     if text.isprintable():
         return text
     return "".join(
-        one if one.isprintable() else one.encode("unicode_escape").decode() for one in text
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
     )
 
 
 TEXT_MAX = 400
-"""The characters of somebody else's text that stand in a sentence of ours."""
+"""The most characters of a peer's text that a message quotes."""
 
 
 def shortened(text: str) -> str:
-    """The beginning of a text that is too long for a sentence."""
+    """Return `text`, cut to `TEXT_MAX` characters."""
     return text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}..."

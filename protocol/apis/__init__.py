@@ -1,4 +1,4 @@
-"""Every API that is served, by key."""
+"""The APIs that the broker serves, by key."""
 
 from typing import Any, Final
 
@@ -72,4 +72,4 @@ _ALL: Final[tuple[Api[Any, Any], ...]] = (
 APIS: Final[dict[int, Api[Any, Any]]] = {api.key: api for api in _ALL}
 
 APIS_WITH_2PC: Final[dict[int, Api[Any, Any]]] = APIS | {22: INIT_PRODUCER_ID_2PC}
-"""The same with the unstable version of InitProducerId (KIP-939)."""
+"""The same APIs with the unstable version 6 of InitProducerId (KIP-939)."""

@@ -2,7 +2,7 @@
 
 DescribeConfigs (key 32), versions 1-4, flexible from 4.
 
-- 3: the kind of value a setting has, and its documentation for those who ask for it.
+- 3: the type of a setting's value, and its documentation if the request asks for it.
 """
 
 from typing import Final

@@ -1,10 +1,10 @@
-"""Who coordinates a group or a transactional id.
+"""The coordinator of a group or of a transactional id.
 
 FindCoordinator (key 10), versions 0-6, flexible from 3.
 
-- 1: the kind of key, 0 a group or 1 a transactional id, and a message beside the error code.
-- 4: several keys at once, each with an error of its own; what stood alone before is gone.
-- 5: TRANSACTION_ABORTABLE is understood; 6: share groups (2).
+- 1: the key type, 0 a group or 1 a transactional id, and an error message.
+- 4: several keys in one request, each with its own error. The fields for a single key are gone.
+- 5: the client knows TRANSACTION_ABORTABLE. 6: share groups (key type 2).
 """
 
 from typing import Final

@@ -1,14 +1,15 @@
-"""Reading record batches.
+"""Fetching record batches.
 
 Fetch (key 1), versions 4-18, flexible from 12.
 
-- 4: isolation level, last stable offset and the transactions that were aborted.
-- 5: log start offset; 7: sessions, which let a client name only what changes.
-- 9: the leader epoch that the client knows; 10: zstd may come; 11: the client's rack.
-- 12: the epoch of the last record fetched, and where logs diverge, so that truncation is noticed.
+- 4: isolation level, last stable offset and aborted transactions.
+- 5: log start offset. 7: fetch sessions, in which a request names only changed partitions.
+- 9: the client's current leader epoch. 10: the client supports zstd. 11: the client's rack.
+- 12: the epoch of the last fetched record, and the diverging epoch, so that clients detect
+  truncation.
 - 13: topic ids instead of names (KIP-516).
-- 15: who the follower is, in a tagged field instead of a plain one; 16: where leaders are
-  (KIP-951); 17: a follower's directory; 18: the high watermark that a follower knows.
+- 15: the follower's id and epoch in a tagged field. 16: the addresses of new leaders (KIP-951).
+- 17: the follower's directory id. 18: the high watermark that the follower knows.
 """
 
 from typing import Final

@@ -1,23 +1,23 @@
 """Membership of classic consumer groups.
 
-JoinGroup (key 11), versions 0-9, flexible from 6. Kafka serves 0 and 1 for librdkafka before 2.11,
-which takes their absence for a broker without GSSAPI (KAFKA-19444).
+JoinGroup (key 11), versions 0-9, flexible from 6. Versions 0 and 1 are for librdkafka before 2.11,
+which assumes a broker without GSSAPI if they are missing (KAFKA-19444).
 
-- 1: a time-out for rebalances beside the session's.
-- 4: who joins without a member id is given one, with MEMBER_ID_REQUIRED, and joins again with it.
-- 5: static members; 7: the kind of protocol in the answer; 8: why a member joins.
-- 9: the leader may be told that no new assignment is wanted.
+- 1: a rebalance timeout besides the session timeout.
+- 4: a member that joins without a member id gets an id with MEMBER_ID_REQUIRED, and joins again.
+- 5: static members. 7: the protocol type in the response. 8: the reason for joining.
+- 9: the response may ask the leader to skip the assignment.
 
-SyncGroup (key 14), versions 0-5, flexible from 4: 3 static members, 5 the protocol's kind and name.
+SyncGroup (key 14), versions 0-5, flexible from 4. 3: static members. 5: protocol type and name.
 
-Heartbeat (key 12), versions 0-4, flexible from 4: 3 static members.
+Heartbeat (key 12), versions 0-4, flexible from 4. 3: static members.
 
-LeaveGroup (key 13), versions 0-5, flexible from 4: 3 several members at once, 5 why.
+LeaveGroup (key 13), versions 0-5, flexible from 4. 3: several members in a request. 5: the reason.
 
-DescribeGroups (key 15), versions 0-6, flexible from 5: 3 what the client is authorised to do,
-4 static members, 6 GROUP_ID_NOT_FOUND with a message instead of a group in state Dead.
+DescribeGroups (key 15), versions 0-6, flexible from 5. 3: the client's authorized operations.
+4: static members. 6: GROUP_ID_NOT_FOUND with a message, instead of a group in state Dead.
 
-ListGroups (key 16), versions 0-5, flexible from 3: 4 states and 5 types to choose by.
+ListGroups (key 16), versions 0-5, flexible from 3. 4: a filter by states. 5: a filter by types.
 
 DeleteGroups (key 42), versions 0-2, flexible from 2.
 """

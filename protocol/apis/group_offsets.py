@@ -2,16 +2,16 @@
 
 OffsetCommit (key 8), versions 2-10, flexible from 8.
 
-- 2-4: how long to keep the offset, which has been the broker's matter since.
-- 6: leader epoch; 7: static members; 9: errors of the newer group protocol (KIP-848).
+- 2-4: a retention time. Since version 5 the broker's configuration decides it.
+- 6: leader epoch. 7: static members. 9: the errors of the new group protocol (KIP-848).
 - 10: topic ids instead of names.
 
 OffsetFetch (key 9), versions 1-10, flexible from 6.
 
-- 2: null asks for all topics, and there is an error of the whole group; 5: leader epoch.
-- 7: offsets of a transaction that is not decided make the answer UNSTABLE_OFFSET_COMMIT, if the
-  client wants it so (KIP-447).
-- 8: several groups at once, in fields of their own; 9: who asks, by member id and epoch.
+- 2: null means all topics, and the response has an error for the whole group. 5: leader epoch.
+- 7: require_stable: while an open transaction has offsets for a partition, the broker returns
+  UNSTABLE_OFFSET_COMMIT (KIP-447).
+- 8: several groups in a request, in new fields. 9: the member id and epoch of the client.
 - 10: topic ids instead of names.
 """
 

@@ -2,16 +2,16 @@
 
 Metadata (key 3), versions 0-13, flexible from 9.
 
-- 0: no topics named means all; from 1 on null means all and none means none.
-- 4: the client may forbid that asking for a topic makes it (before, it always may).
-- 5: offline replicas; 7: leader epochs; 8: what the client may do with topics, and up to 10 with
-  the cluster, which DescribeCluster says since.
-- 10: topic ids. From 12 on a topic may be asked for by its id, with a null name.
-- 13: an error of the whole request.
+- 0: an empty list means all topics. Since version 1 null means all, and an empty list means none.
+- 4: the client may forbid the automatic creation of topics. Before, it is always allowed.
+- 5: offline replicas. 7: leader epochs. 8: authorized operations of topics, and up to version 10 of
+  the cluster, which DescribeCluster returns since.
+- 10: topic ids. Since version 12 a request may name a topic by its id, with a null name.
+- 13: an error for the whole request.
 
 DescribeCluster (key 60), versions 0-2, flexible from 0.
 
-- 1: brokers or controllers are asked for; 2: fenced brokers as well.
+- 1: the endpoint type, brokers or controllers. 2: fenced brokers on request.
 """
 
 from typing import Final

@@ -1,15 +1,15 @@
 """Offsets by timestamp, by position and by leader epoch.
 
-ListOffsets (key 2), versions 1-11, flexible from 6. A timestamp below zero is another question:
--1 the latest offset, -2 the earliest.
+ListOffsets (key 2), versions 1-11, flexible from 6. A negative timestamp has a special meaning: -1
+the latest offset, -2 the earliest.
 
-- 2: isolation level: for read_committed the latest offset is the last stable one.
-- 4: leader epochs; 7: the offset of the largest timestamp (-3).
-- 8, 9, 11: offsets of tiered storage (-4, -5, -6); 10: a time-out for those.
+- 2: isolation level. For read_committed the latest offset is the last stable offset.
+- 4: leader epochs. 7: the offset of the largest timestamp (-3).
+- 8, 9, 11: offsets of tiered storage (-4, -5, -6). 10: a timeout for those.
 
-OffsetForLeaderEpoch (key 23), versions 2-4, flexible from 4: where the log of an epoch ends.
+OffsetForLeaderEpoch (key 23), versions 2-4, flexible from 4: the end offset of a leader epoch.
 
-- 3: who asks, a follower or a consumer.
+- 3: the replica id, which is -1 for a consumer.
 """
 
 from typing import Final

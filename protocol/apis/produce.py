@@ -1,13 +1,13 @@
 """Appending record batches.
 
-Produce (key 0), versions 3-13, flexible from 9. ApiVersions lists it from 0 on, although 0-2 are
-refused: librdkafka up to 2.8 would turn compression off (KAFKA-18659).
+Produce (key 0), versions 3-13, flexible from 9. ApiVersions lists it from 0 on, although the broker
+refuses 0-2: librdkafka up to 2.8 would otherwise turn compression off (KAFKA-18659).
 
-- 3: transactional id, and record batches of format 2, the only one taken.
-- 5: log start offset; 7: zstd may be used; 8: which records of a batch were wrong, and a message.
-- 10: who leads a partition now, and where, in tagged fields (KIP-951).
-- 11: TRANSACTION_ABORTABLE is understood.
-- 12: a partition is added to the transaction by the first batch for it (KIP-890).
+- 3: transactional id, and record batches of format 2, the only format that the broker accepts.
+- 5: log start offset. 7: zstd. 8: the invalid records of a batch, and an error message.
+- 10: the new leader of a partition and its address, in tagged fields (KIP-951).
+- 11: the client knows TRANSACTION_ABORTABLE.
+- 12: the first batch for a partition adds it to the transaction (KIP-890).
 - 13: topic ids instead of names (KIP-516).
 """
 

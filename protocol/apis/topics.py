@@ -1,18 +1,18 @@
-"""Making, growing and removing topics.
+"""Creating and deleting topics, and adding partitions.
 
 CreateTopics (key 19), versions 2-7, flexible from 5.
 
-- 5: the answer says with which partitions, replication and settings a topic was made.
-- 6: THROTTLING_QUOTA_EXCEEDED is possible; 7: the answer has the topic's id.
+- 5: the response has the number of partitions, the replication factor and the settings.
+- 6: the client knows THROTTLING_QUOTA_EXCEEDED. 7: the response has the topic id.
 
 DeleteTopics (key 20), versions 1-6, flexible from 4.
 
-- 5: a message beside the error code, and THROTTLING_QUOTA_EXCEEDED.
-- 6: by name or by id; before, by name only and in another field.
+- 5: an error message, and THROTTLING_QUOTA_EXCEEDED.
+- 6: topics by name or by id. Before, by name only, in another field.
 
 CreatePartitions (key 37), versions 0-3, flexible from 2.
 
-- 3: THROTTLING_QUOTA_EXCEEDED is possible.
+- 3: the client knows THROTTLING_QUOTA_EXCEEDED.
 """
 
 from typing import Final

@@ -1,16 +1,16 @@
-"""What transactions are doing: for administrators' tools (KIP-664).
+"""The state of transactions, for administrators' tools (KIP-664).
 
-DescribeProducers (key 61), version 0, flexible from 0: asked of a partition's leader.
+DescribeProducers (key 61), version 0, flexible from 0: sent to the leader of a partition.
 
-DescribeTransactions (key 65), version 0, flexible from 0: asked of the transaction coordinator.
+DescribeTransactions (key 65), version 0, flexible from 0: sent to the transaction coordinator.
 
-ListTransactions (key 66), versions 0-2, flexible from 0: asked of every broker.
+ListTransactions (key 66), versions 0-2, flexible from 0: sent to every broker.
 
-- 1: only those that have been open for longer than a duration (KIP-994).
-- 2: only those whose transactional id matches a pattern (KIP-1152).
+- 1: a filter for transactions that are open longer than a duration (KIP-994).
+- 2: a filter by a pattern for transactional ids (KIP-1152).
 
-The tagged fields from 10,000 on are ours: why an epoch changed, who the producer is, who holds a
-partition's last stable offset back. Clients that do not know them skip them.
+The tagged fields from 10,000 on are Odradek's: the cause of an epoch bump, a producer's client, and
+the transaction that holds a partition's last stable offset. Other clients skip them.
 """
 
 from typing import Final
@@ -32,10 +32,10 @@ class DescribeProducersRequest:
 
 @message
 class ProducerState:
-    """`last_timestamp` and `current_txn_start_offset` are -1 for none.
+    """A producer of a partition. `last_timestamp` and `current_txn_start_offset` may be -1.
 
-    Ours: whose producer id it is, from where it last wrote, and of its open transaction: since
-    when, how long until it is aborted, and how many offsets the partition has got since it began.
+    Odradek's fields: the transactional id and the client of the producer, and of its open
+    transaction its start, the time until its timeout, and the offsets appended since its start.
     """
 
     producer_id: int = int64()
@@ -54,8 +54,11 @@ class ProducerState:
 
 @message
 class DescribeProducersPartitionResponse:
-    """Ours: the partition's offsets, and which producer id's transaction holds the last stable
-    offset back (-1: none does)."""
+    """The producers of a partition.
+
+    Odradek's fields: the partition's offsets, and the producer id whose transaction holds the last
+    stable offset, or -1.
+    """
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -95,11 +98,11 @@ class TransactionTopic:
 
 @message
 class TransactionState:
-    """`topics` are those of an open transaction, or those that still wait for their marker.
+    """A transactional id. `topics` are those of its open transaction that lack their marker.
 
-    Ours: the cause and time of the last change of epoch that locked a producer out and a sentence
-    about it, the client, how long until the open transaction is aborted (-1: it is not going to
-    be), when anything last changed, and the state that is being made durable.
+    Odradek's fields: the cause and time of the last epoch bump that fenced a producer, with a
+    message about it; the client; the time until the timeout of the open transaction (-1 without a
+    timeout); the time of the last change; and the state that is being written.
     """
 
     error_code: int = int16()
@@ -128,7 +131,7 @@ class DescribeTransactionsResponse:
 
 @message
 class ListTransactionsRequest:
-    """`duration_filter` is in milliseconds, -1 for none."""
+    """A ListTransactions request. `duration_filter` is in milliseconds, -1 without a filter."""
 
     state_filters: tuple[str, ...] = array("string")
     producer_id_filters: tuple[int, ...] = array("int64")

@@ -1,37 +1,41 @@
 """Transactions, for producers and between brokers.
 
-The newest versions of the first four let a broker say TRANSACTION_ABORTABLE: abort and go on.
+With the newest versions of the first four APIs, the broker may return TRANSACTION_ABORTABLE: the
+producer aborts the transaction and continues.
 
 InitProducerId (key 22), versions 0-5, flexible from 2.
 
-- 3: a producer may give the id and epoch it has, and is fenced if others have taken over (KIP-360).
-- 4: PRODUCER_FENCED is understood (KIP-588); 5: TRANSACTION_ABORTABLE.
-- 6 (two-phase commit, KIP-939) is published as unstable: `INIT_PRODUCER_ID_2PC` has it, and is
-  served in place of `INIT_PRODUCER_ID` where transaction.two.phase.commit.enable is set.
+- 3: the producer may send its producer id and epoch, and is fenced if they are not current
+  (KIP-360).
+- 4: the client knows PRODUCER_FENCED (KIP-588). 5: TRANSACTION_ABORTABLE.
+- 6: two-phase commit (KIP-939), which Kafka publishes as unstable. `INIT_PRODUCER_ID_2PC` has it,
+  and replaces `INIT_PRODUCER_ID` if transaction.two.phase.commit.enable is set.
 
 AddPartitionsToTxn (key 24), versions 0-5, flexible from 3.
 
-- 0-3 come from clients: one transaction. 2: PRODUCER_FENCED is understood.
-- 4 and 5 come from brokers: several transactions, and whether partitions are to be added or only
-  looked for (KIP-890). 5: TRANSACTION_ABORTABLE.
+- 0-3: sent by clients, for one transaction. 2: the client knows PRODUCER_FENCED.
+- 4, 5: sent by brokers, for several transactions. A flag asks to verify partitions without adding
+  them (KIP-890). 5: TRANSACTION_ABORTABLE.
 
-AddOffsetsToTxn (key 25), versions 0-4, flexible from 3: 2 PRODUCER_FENCED, 4 TRANSACTION_ABORTABLE.
+AddOffsetsToTxn (key 25), versions 0-4, flexible from 3.
+
+- 2: PRODUCER_FENCED. 4: TRANSACTION_ABORTABLE.
 
 EndTxn (key 26), versions 0-5, flexible from 3.
 
-- 2: PRODUCER_FENCED is understood; 4: TRANSACTION_ABORTABLE.
-- 5: the epoch is bumped at the end of every transaction, and the answer says which producer id and
-  epoch to go on with (KIP-890).
+- 2: the client knows PRODUCER_FENCED. 4: TRANSACTION_ABORTABLE.
+- 5: every transaction ends with an epoch bump. The response has the producer id and epoch for the
+  next transaction (KIP-890).
 
-WriteTxnMarkers (key 27), versions 1-2, flexible from 1: from coordinators, and from administrators.
+WriteTxnMarkers (key 27), versions 1-2, flexible from 1: sent by coordinators and administrators.
 
-- 2: the generation of the protocol, by which a marker's epoch is judged (KIP-1228).
+- 2: the transaction version, which decides how the leader checks a marker's epoch (KIP-1228).
 
 TxnOffsetCommit (key 28), versions 0-5, flexible from 3.
 
-- 2: leader epoch; 3: member, generation and instance, so that zombies are fenced (KIP-447).
-- 4: TRANSACTION_ABORTABLE is understood.
-- 5: the group's partition is added to the transaction without being asked (KIP-890).
+- 2: leader epoch. 3: member id, generation and instance id, which fence zombies (KIP-447).
+- 4: the client knows TRANSACTION_ABORTABLE.
+- 5: the broker adds the group's partition to the transaction implicitly (KIP-890).
 """
 
 from dataclasses import replace
@@ -43,8 +47,11 @@ from odradek.protocol.schema import array, boolean, int8, int16, int32, int64, m
 
 @message
 class InitProducerIdRequest:
-    """Ours: `by_administrator` is for who takes an id only to end what its producer left open, so
-    that the producer can be told; Kafka's brokers skip it."""
+    """An InitProducerId request.
+
+    `by_administrator` is Odradek's field: an administrator claims the id only to end an open
+    transaction, so that the fenced producer can learn the cause. Kafka's brokers skip it.
+    """
 
     transactional_id: str | None = string(nullable=0)
     transaction_timeout_ms: int = int32()

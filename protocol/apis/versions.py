@@ -1,13 +1,13 @@
-"""Which APIs and features a broker serves: the first thing a client asks.
+"""The APIs and features of a broker. A client sends this request first.
 
 ApiVersions (key 18), versions 0-4, flexible from 3.
 
-- Every answer has a header of version 0, flexible or not: its reader cannot know yet what the other
-  side speaks. A request of an unknown version is answered in version 0 with UNSUPPORTED_VERSION and
-  the list (KIP-511); `connection.py` does both.
-- 3: the client says its software's name and version; the answer has features.
-- 4: a supported feature may begin at level 0. In an answer of version 3 such a feature is left out,
-  because older Java clients take a 0 for an error (KAFKA-17011, KAFKA-17492).
+- Every response has a header of version 0, even in a flexible version, because the client does not
+  know the broker's versions yet. The broker answers a request of an unknown version in version 0,
+  with UNSUPPORTED_VERSION and the list (KIP-511). `connection.py` does both.
+- 3: the name and version of the client's software in the request, features in the response.
+- 4: a supported feature may start at level 0. A response of version 3 leaves out such a feature,
+  because older Java clients refuse a 0 (KAFKA-17011, KAFKA-17492).
 """
 
 from typing import Final
