@@ -315,12 +315,12 @@ def _corrupt(header: BatchHeader, why: str) -> KafkaError:
     )
 
 
+# Varints of one and two bytes are read in place: a call for each would take longer than the rest of
+# the loop.
 def _decode_records(
     header: BatchHeader, data: Decompressed, position: int, count: int
 ) -> tuple[list[Record], int]:
     """Decode `count` records, and return them with the position behind the last one."""
-    # Varints of one and two bytes are read in place, because a call for each would take longer than
-    # the rest of the loop.
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     records: list[Record] = []
     append, new = records.append, tuple.__new__  # `Record._make` would check the length again
