@@ -4,17 +4,11 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from odradek.protocol import wire
-from odradek.protocol.schema import message
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 
 API_VERSIONS_KEY: Final = 18
-
-
-@message
-class Tags:
-    """Nothing but a place for tagged fields."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

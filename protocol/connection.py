@@ -13,11 +13,10 @@ make us allocate them, and whoever sends 1 MiB again and again has it copied onc
 import struct
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
-from odradek.protocol import wire
-from odradek.protocol.api import API_VERSIONS_KEY, Api, Tags
+from odradek.protocol import streams, wire
+from odradek.protocol.api import API_VERSIONS_KEY, Api
 from odradek.protocol.apis import APIS
 from odradek.protocol.apis.versions import ApiVersionsRequest
 from odradek.protocol.errors import ErrorCode, ProtocolError
@@ -47,6 +46,7 @@ _LENGTH: Final = struct.Struct(">i")
 _CORRELATION_ID: Final = struct.Struct(">i")
 _ERROR_CODE: Final = struct.Struct(">h")
 _REQUEST_HEADER: Final = struct.Struct(">hhih")  # API key, version, correlation id, client id bytes
+_RESPONSE_HEADER: Final = struct.Struct(">ii")  # length, correlation id
 
 
 class FrameReader:
@@ -136,8 +136,7 @@ class FrameReader:
         self._view, self._start, self._end = view, 0, here
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(NamedTuple):
     """A request as a server sees it.
 
     `unsupported_version` is set for an ApiVersions request of a version that is not known, the one
@@ -174,7 +173,7 @@ class ServerConnection:
         try:
             key, version, correlation_id, client_id_bytes = _REQUEST_HEADER.unpack_from(cursor.data)
         except struct.error:
-            raise ProtocolError(f"a request has only {cursor.end} bytes") from None
+            raise ProtocolError(f"a request has only {cursor.remaining} bytes") from None
         cursor.position = _REQUEST_HEADER.size
         api = self._apis.get(key)
         if api is None:
@@ -184,13 +183,7 @@ class ServerConnection:
             return _parse_unsupported(api, version, correlation_id, client_id)
         if api.is_flexible(version):
             _skip_tags(cursor)
-        return Request(
-            api=api,
-            version=version,
-            correlation_id=correlation_id,
-            client_id=client_id,
-            body=api.parse_request(version, cursor),
-        )
+        return Request(api, version, correlation_id, client_id, api.parse_request(version, cursor))
 
     def build_response(
         self, request: Request, response: object, *, items_max: int = sys.maxsize
@@ -201,8 +194,7 @@ class ServerConnection:
         """
         parts = wire.Parts(items_max=items_max)
         head = parts.open
-        head += bytes(LENGTH_BYTES)
-        head += _CORRELATION_ID.pack(request.correlation_id)
+        head += _RESPONSE_HEADER.pack(0, request.correlation_id)
         api, version = request.api, request.version
         if _has_response_tags(api, version):
             head.append(0)
@@ -310,11 +302,17 @@ def _parse_unsupported(
 
 
 def _skip_tags(cursor: wire.Cursor) -> None:
-    """Tagged fields of a header: none is defined, so nearly always there is a zero."""
-    if cursor.remaining and not cursor.data[cursor.position]:
-        cursor.position += 1
-    else:
-        wire.parse(Tags, 0, True, cursor)
+    """Pass over the tagged fields of a header: none is defined, so nearly always there is a 0."""
+    data, position = cursor.data, cursor.position
+    try:
+        if data[position]:
+            cursor.position, cursor.items_left = streams.skip_tags(
+                data, position, cursor.items_left, cursor.items_max
+            )
+        else:
+            cursor.position = position + 1
+    except IndexError as error:
+        raise streams.wrong_bytes(error, position) from None
 
 
 def _is_unsupported_version(cursor: wire.Cursor) -> bool:

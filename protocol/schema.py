@@ -72,9 +72,8 @@ class FieldType:
 
 def _field(default: Any, kind: Kind, item: Any, options: dict[str, Any]) -> Any:
     metadata = {"type": FieldType(kind=kind, item=item, **options)}
-    if isinstance(default, type):
-        return field(default_factory=default, metadata=metadata)
-    return field(default=default, metadata=metadata)
+    # One instance for all messages: none is ever changed.
+    return field(default=default() if isinstance(default, type) else default, metadata=metadata)
 
 
 def boolean(*, default: Any = MISSING, **options: Any) -> Any:

@@ -1,10 +1,27 @@
-"""Where a message is read from and written to: what construct asks of a stream, without copies."""
+"""Where a message is read from and written to, and the steps of it that are rare.
 
+The generated functions (`wire.py`) read and write what is usual themselves. They come here for
+varints of several bytes, for tagged fields, and to refuse what cannot be.
+"""
+
+import struct
 import sys
+import uuid
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.schema import Buffer
+
+TAGGED_FIELD_MAX_BYTES: Final = 128 * 1024
+STRING_MAX_BYTES: Final = 2**15 - 1
+"""Kafka's limit, in every version. A length of 16 bits cannot say more, a varint could: a name of
+100 MB, say, which would be hashed character by character."""
+VARINT_MAX_BYTES: Final = 5
+UUIDS_KEPT: Final = 4096
+"""Topic ids that are found by their bytes: most requests name a topic that another has named, and
+making a UUID takes as long as reading all else of a small request."""
 
 
 class TooManyItemsError(ProtocolError):
@@ -15,47 +32,31 @@ class TooManyItemsError(ProtocolError):
 
 
 class Cursor:
-    """A place in a frame: what construct asks of a stream, and `view`, which copies nothing.
+    """A place in a frame.
 
     `items_max`: the most items that all arrays and tagged fields together may have. An item may be
     a single byte that becomes an object, with an answer of its own.
     """
 
-    __slots__ = ("data", "end", "items_left", "items_max", "position")
+    __slots__ = ("data", "items_left", "items_max", "position")
 
     def __init__(self, data: Buffer, *, items_max: int = sys.maxsize) -> None:
         self.data = memoryview(data)
         self.items_max = self.items_left = items_max
         self.position = 0
-        self.end = len(self.data)
 
     @property
     def remaining(self) -> int:
-        return self.end - self.position
-
-    def take_items(self, count: int) -> None:
-        """Count items before they are read. Raises TooManyItemsError."""
-        self.items_left -= count
-        if self.items_left < 0:
-            raise TooManyItemsError(self.items_max)
+        return len(self.data) - self.position
 
     def view(self, size: int) -> memoryview:
+        """Return the next `size` bytes, uncopied, and go behind them."""
         start = self.position
         stop = start + size
-        if stop > self.end:
-            raise ProtocolError(f"{size} bytes are announced and {self.end - start} are left")
+        if stop > len(self.data):
+            raise ProtocolError(f"{size} bytes are announced and {self.remaining} are left")
         self.position = stop
         return self.data[start:stop]
-
-    def read(self, size: int) -> bytes:
-        return bytes(self.view(size))
-
-    def byte(self) -> int:
-        position = self.position
-        if position >= self.end:
-            raise ProtocolError(f"the message ends at byte {position}, where more was to come")
-        self.position = position + 1
-        return self.data[position]
 
 
 class Parts:
@@ -73,17 +74,8 @@ class Parts:
         self.open = bytearray()
         self.items_max = self.items_left = items_max
 
-    def take_items(self, count: int) -> None:
-        """Count items before they are written. Raises TooManyItemsError."""
-        self.items_left -= count
-        if self.items_left < 0:
-            raise TooManyItemsError(self.items_max)
-
-    def write(self, data: Buffer) -> int:
-        self.open += data
-        return len(data)
-
     def attach(self, data: Buffer) -> None:
+        """Append `data`. It may begin a new `open`."""
         if len(data) <= self.INLINE_MAX_BYTES:
             self.open += data
         else:
@@ -93,3 +85,91 @@ class Parts:
 
     def finish(self) -> list[Buffer]:
         return [*self.done, self.open] if self.open else self.done
+
+
+def read_varint(data: memoryview, at: int) -> tuple[int, int]:
+    """Return the unsigned varint at `at`, at most 32 bits, and the position behind it.
+
+    Base 128, least significant group first. Raises IndexError at the end of `data`.
+    """
+    value = 0
+    for shift in range(0, 7 * VARINT_MAX_BYTES, 7):
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & 0xFFFFFFFF, at
+    raise ProtocolError(f"a varint has more than {VARINT_MAX_BYTES} bytes")
+
+
+def write_varint(out: bytearray, value: int) -> None:
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def read_tag(data: memoryview, at: int, last: int) -> tuple[int, int, int]:
+    """Return the tag of the tagged field at `at`, and where its content begins and ends.
+
+    `last` is the tag before it, or -1. Raises IndexError at the end of `data`.
+    """
+    tag, at = read_varint(data, at)
+    size, at = read_varint(data, at)
+    if tag <= last:
+        raise ProtocolError(f"tag {tag} comes after tag {last}")
+    if size > TAGGED_FIELD_MAX_BYTES:
+        raise ProtocolError(f"tagged field {tag} has {size} bytes")
+    if at + size > len(data):
+        raise ProtocolError(f"{size} bytes are announced and {len(data) - at} are left")
+    return tag, at, at + size
+
+
+def skip_tags(data: memoryview, at: int, items_left: int, items_max: int) -> tuple[int, int]:
+    """Pass over tagged fields of which none is known. Return the position and the items left."""
+    count, at = read_varint(data, at)
+    if count > items_left:
+        raise TooManyItemsError(items_max)
+    tag = -1
+    for _ in range(count):
+        tag, _, at = read_tag(data, at, tag)
+    return at, items_left - count
+
+
+def write_tags(out: bytearray, tags: Sequence[tuple[int, bytes]]) -> None:
+    """Append tagged fields, each its tag and its content, in the order of the tags."""
+    write_varint(out, len(tags))
+    for tag, content in tags:
+        write_varint(out, tag)
+        write_varint(out, len(content))
+        out += content
+
+
+@lru_cache(maxsize=UUIDS_KEPT)
+def uuid_of(data: bytes) -> uuid.UUID:
+    return uuid.UUID(bytes=data)
+
+
+def wrong_length(size: int, remaining: int) -> ProtocolError:
+    """What is wrong with the length of a string or of bytes that was refused."""
+    if size < 0:
+        return ProtocolError(f"a length is {size}")
+    if size > remaining:
+        return ProtocolError(f"a length is {size} and {remaining} bytes are left")
+    return ProtocolError(f"a string has {size} bytes, of at most {STRING_MAX_BYTES}")
+
+
+def wrong_count(count: int, remaining: int) -> ProtocolError:
+    """What is wrong with the count of an array that was refused."""
+    if count < 0:
+        return ProtocolError(f"a length is {count}")
+    return ProtocolError(f"{count} items are announced in {remaining} bytes")
+
+
+def wrong_bytes(error: Exception, at: int) -> ProtocolError:
+    """What is wrong with a message in which Python found an error at byte `at`, or behind it."""
+    if isinstance(error, UnicodeDecodeError):
+        return ProtocolError(f"a string is not UTF-8: {error.reason}")
+    if isinstance(error, struct.error):
+        return ProtocolError(f"the message ends inside a number at byte {at}")
+    return ProtocolError(f"the message ends at byte {at}, where more was to come")

@@ -1,8 +1,11 @@
-"""How bytes look: Kafka's primitive types and messages as construct objects.
+"""Messages as Python functions: one that reads and one that writes each message at each version.
 
-The only importer of construct. `parse` and `build` are the whole of its surface. A frame is read
-through a `Cursor` over a memoryview, so that record batches stay views of the frame they came in; a
-message is built into `Parts`, so that record batches go to the socket from where they are.
+`parse` and `build` are the whole of its surface. The text of a function is generated from the
+message's declaration, nested messages included, and compiled when it is first used. To see it:
+`print(message_wire(ProduceRequest, 9, True).text_to_parse().source)`.
+
+A message is read from a `Cursor` over a memoryview, so that record batches stay views of the frame
+they came in. It is built into `Parts`, so that record batches go to the socket from where they are.
 
 Bounds (a peer's lengths are never believed): a length is at most the bytes that remain, a count at
 most the items that could be in them, a varint has at most five bytes, a tagged field at most
@@ -10,18 +13,33 @@ most the items that could be in them, a varint has at most five bytes, a tagged 
 from the one budget of the cursor.
 """
 
+import re
 import struct
-import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields
-from functools import cache
+from functools import cache, cached_property
 from itertools import groupby
-from operator import attrgetter
+from operator import itemgetter
 from typing import Any, Final, TypeVar
 
-import construct as c
-
-from odradek.protocol.errors import ProtocolError
+from odradek.protocol import streams
+from odradek.protocol.function_text import FunctionText
+from odradek.protocol.kinds import (
+    NUMBERS,
+    UUID,
+    Array,
+    Blob,
+    Fixed,
+    Number,
+    NumberArray,
+    Optional,
+    Records,
+    Text,
+    Wire,
+    emit_pack,
+    emit_take,
+    emit_unpack,
+)
 from odradek.protocol.schema import Buffer as Buffer
 from odradek.protocol.schema import FieldType
 from odradek.protocol.streams import Cursor as Cursor
@@ -30,273 +48,32 @@ from odradek.protocol.streams import TooManyItemsError as TooManyItemsError
 
 T = TypeVar("T")
 
-TAGGED_FIELD_MAX_BYTES: Final = 128 * 1024
-STRING_MAX_BYTES: Final = 2**15 - 1
-"""Kafka's limit, in every version. A length of 16 bits cannot say more, a varint could: a name of
-100 MB, say, which would be hashed character by character."""
-VARINT_MAX_BYTES: Final = 5
+LOCALS_TO_PARSE: Final = frozenset({"data", "at", "end", "left", "size", "stop", "value"})
+"""`data`, a view that ends where the message or the tagged field ends; `at`, the position in it;
+`end`, its length; `left`, the items that may still come; `size`, the last length or count; `stop`,
+where that many bytes end; `value`, the last value."""
 
+LOCALS_TO_BUILD: Final = frozenset({"out", "left", "size", "text", "value"})
+"""`out`, which is `parts.open`; `left`, the items that may still come; `size` and `value`, the
+length or count and the value that are written; `text`, a string in UTF-8."""
 
-class Wire(c.Construct):
-    """A construct on our streams. Nothing takes fewer than `min_bytes`: what bounds a count."""
-
-    min_bytes: int = 1
-
-
-class Number(Wire):
-    """A number of fixed width, big-endian: construct's FormatField on a cursor."""
-
-    def __init__(self, field: c.FormatField) -> None:
-        super().__init__()
-        packer = struct.Struct(field.fmtstr)
-        self.code = field.fmtstr[-1]
-        self.unpack_from, self.pack, self.min_bytes = packer.unpack_from, packer.pack, packer.size
-
-    def _parse(self, stream: Cursor, context: Any, path: Any) -> Any:
-        position = stream.position
-        after = position + self.min_bytes
-        if after > stream.end:
-            raise ProtocolError(f"the message ends inside a number at byte {position}")
-        stream.position = after
-        return self.unpack_from(stream.data, position)[0]
-
-    def _build(self, obj: Any, stream: Parts, context: Any, path: Any) -> Any:
-        stream.open += self.pack(obj)
-        return obj
-
-
-class Boolean(Wire):
-    def _parse(self, stream: Cursor, context: Any, path: Any) -> bool:
-        return stream.byte() != 0
-
-    def _build(self, obj: Any, stream: Parts, context: Any, path: Any) -> Any:
-        stream.open.append(1 if obj else 0)
-        return obj
-
-
-class UnsignedVarint(Wire):
-    """Base 128, least significant group first, at most 32 bits."""
-
-    def _parse(self, stream: Cursor, context: Any, path: Any) -> int:
-        byte = stream.byte()
-        if byte < 0x80:
-            return byte
-        value = byte & 0x7F
-        for shift in range(7, 7 * VARINT_MAX_BYTES, 7):
-            byte = stream.byte()
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value & 0xFFFFFFFF
-        raise ProtocolError(f"a varint has more than {VARINT_MAX_BYTES} bytes")
-
-    def _build(self, obj: Any, stream: Parts, context: Any, path: Any) -> Any:
-        value = obj
-        while value > 0x7F:
-            stream.open.append(value & 0x7F | 0x80)
-            value >>= 7
-        stream.open.append(value)
-        return obj
-
-
-class Uuid(Wire):
-    min_bytes = 16
-
-    def _parse(self, stream: Cursor, context: Any, path: Any) -> uuid.UUID:
-        return uuid.UUID(bytes=stream.read(16))
-
-    def _build(self, obj: Any, stream: Parts, context: Any, path: Any) -> Any:
-        stream.open += obj.bytes
-        return obj
-
-
-INT16: Final = Number(c.Int16sb)
-INT32: Final = Number(c.Int32sb)
-VARINT: Final = UnsignedVarint()
-BOOLEAN: Final = Boolean()
-PRIMITIVES: Final[dict[str, Wire]] = {
-    "bool": BOOLEAN,
-    "int8": Number(c.Int8sb),
-    "int16": INT16,
-    "uint16": Number(c.Int16ub),
-    "int32": INT32,
-    "uint32": Number(c.Int32ub),
-    "int64": Number(c.Int64sb),
-    "float64": Number(c.Float64b),
-    "uuid": Uuid(),
+OBJECTS: Final[dict[str, Any]] = {
+    "new": object.__new__,
+    "struct_error": struct.error,
+    "unpack_from": struct.unpack_from,
+    "pack": struct.pack,
+    "Parts": Parts,
+    "TooManyItemsError": TooManyItemsError,
+    "read_varint": streams.read_varint,
+    "write_varint": streams.write_varint,
+    "read_tag": streams.read_tag,
+    "skip_tags": streams.skip_tags,
+    "write_tags": streams.write_tags,
+    "uuid_of": streams.uuid_of,
+    "wrong_length": streams.wrong_length,
+    "wrong_count": streams.wrong_count,
+    "wrong_bytes": streams.wrong_bytes,
 }
-
-
-class Lengthed(Wire):
-    """What follows its length: -1 is null; in the compact form it is a varint one larger."""
-
-    def __init__(self, length: Wire, bias: int, *, nullable: bool) -> None:
-        super().__init__()
-        self.length, self.bias, self.nullable = length, bias, nullable
-        self.min_bytes = length.min_bytes
-
-    def parse_size(self, stream: Cursor, context: Any, path: Any) -> int | None:
-        size: int = self.length._parse(stream, context, path) - self.bias
-        if size < 0:
-            if size < -1 or not self.nullable:
-                raise ProtocolError(f"a length is {size}")
-            return None
-        if size > stream.end - stream.position:
-            raise ProtocolError(f"a length is {size} and {stream.remaining} bytes are left")
-        return size
-
-    def build_size(self, size: int | None, stream: Parts, context: Any, path: Any) -> None:
-        if size is None and not self.nullable:
-            raise TypeError("null in a field that cannot be null in this version")
-        self.length._build((-1 if size is None else size) + self.bias, stream, context, path)
-
-
-class Text(Lengthed):
-    def _parse(self, stream: Cursor, context: Any, path: Any) -> str | None:
-        size = self.parse_size(stream, context, path)
-        if size is None:
-            return None
-        if size > STRING_MAX_BYTES:
-            raise ProtocolError(f"a string has {size} bytes, of at most {STRING_MAX_BYTES}")
-        try:
-            return str(stream.view(size), "utf-8")
-        except UnicodeDecodeError as error:
-            raise ProtocolError(f"a string is not UTF-8: {error.reason}") from None
-
-    def _build(self, obj: Any, stream: Parts, context: Any, path: Any) -> Any:
-        data = None if obj is None else obj.encode()
-        self.build_size(None if data is None else len(data), stream, context, path)
-        if data:
-            stream.open += data
-        return obj
-
-
-class Records(Lengthed):
-    """Bytes that stay where they are, on the way in and on the way out."""
-
-    def _parse(self, stream: Cursor, context: Any, path: Any) -> Any:
-        size = self.parse_size(stream, context, path)
-        return None if size is None else stream.view(size)
-
-    def _build(self, obj: Any, stream: Parts, context: Any, path: Any) -> Any:
-        self.build_size(None if obj is None else len(obj), stream, context, path)
-        if obj:
-            stream.attach(obj)
-        return obj
-
-
-class Blob(Records):
-    """Bytes that are copied out of the frame, which may then go."""
-
-    def _parse(self, stream: Cursor, context: Any, path: Any) -> Any:
-        size = self.parse_size(stream, context, path)
-        return None if size is None else stream.read(size)
-
-
-class Array(Lengthed):
-    """Items after their count."""
-
-    def __init__(self, count: Wire, bias: int, item: Wire, *, nullable: bool) -> None:
-        super().__init__(count, bias, nullable=nullable)
-        self.item = item
-
-    def _parse(self, stream: Cursor, context: Any, path: Any) -> tuple[Any, ...] | None:
-        count = self.parse_size(stream, context, path)
-        if count is None:
-            return None
-        if count * self.item.min_bytes > stream.remaining:
-            raise ProtocolError(f"{count} items are announced in {stream.remaining} bytes")
-        stream.take_items(count)
-        parse = self.item._parse
-        return tuple([parse(stream, context, path) for _ in range(count)])
-
-    def _build(self, obj: Any, stream: Parts, context: Any, path: Any) -> Any:
-        self.build_size(None if obj is None else len(obj), stream, context, path)
-        if obj:
-            stream.take_items(len(obj))
-            build = self.item._build
-            for item in obj:
-                build(item, stream, context, path)
-        return obj
-
-
-class NumberArray(Array):
-    """Numbers of fixed width after their count, all in one go: partitions come by the thousand."""
-
-    def __init__(self, count: Wire, bias: int, item: Number, *, nullable: bool) -> None:
-        super().__init__(count, bias, item, nullable=nullable)
-        self.code = item.code
-
-    def _parse(self, stream: Cursor, context: Any, path: Any) -> tuple[Any, ...] | None:
-        count = self.parse_size(stream, context, path)
-        if count is None:
-            return None
-        stream.take_items(count)
-        return struct.unpack(f">{count}{self.code}", stream.view(count * self.item.min_bytes))
-
-    def _build(self, obj: Any, stream: Parts, context: Any, path: Any) -> Any:
-        self.build_size(None if obj is None else len(obj), stream, context, path)
-        if obj:
-            stream.take_items(len(obj))
-            stream.open += struct.pack(f">{len(obj)}{self.code}", *obj)
-        return obj
-
-
-class Optional(Wire):
-    """A struct that may be null: a byte says so, -1 or 1."""
-
-    def __init__(self, item: Wire) -> None:
-        super().__init__()
-        self.item = item
-
-    def _parse(self, stream: Cursor, context: Any, path: Any) -> Any:
-        if stream.byte() > 0x7F:
-            return None
-        return self.item._parse(stream, context, path)
-
-    def _build(self, obj: Any, stream: Parts, context: Any, path: Any) -> Any:
-        stream.open.append(0xFF if obj is None else 1)
-        if obj is not None:
-            self.item._build(obj, stream, context, path)
-        return obj
-
-
-class NumberRun(Wire):
-    """Fields of fixed width that follow one another in a message: read and written in one go.
-
-    It has no name: it fills the message's fields when it parses and takes the message to build.
-    """
-
-    def __init__(self, fields_of: Sequence[tuple[str, Number]]) -> None:
-        super().__init__()
-        self.names = [name for name, _ in fields_of]
-        packer = struct.Struct(">" + "".join(number.code for _, number in fields_of))
-        self.unpack_from, self.pack, self.min_bytes = packer.unpack_from, packer.pack, packer.size
-        self.values_of = attrgetter(*self.names)
-
-    def _parse(self, stream: Cursor, context: Any, path: Any) -> None:
-        position = stream.position
-        after = position + self.min_bytes
-        if after > stream.end:
-            raise ProtocolError(f"the message ends inside a number at byte {position}")
-        stream.position = after
-        context.update(zip(self.names, self.unpack_from(stream.data, position), strict=True))
-
-    def _build(self, obj: Any, stream: Parts, context: Any, path: Any) -> Any:
-        stream.open += self.pack(*self.values_of(obj))
-        return obj
-
-
-def _runs_joined(parts: Sequence[tuple[str, Wire]]) -> list[tuple[str, Wire]]:
-    """The parts of a message, numbers that follow one another joined under an empty name."""
-    joined: list[tuple[str, Wire]] = []
-    for is_number, group in groupby(parts, key=lambda part: isinstance(part[1], Number)):
-        run = list(group)
-        if is_number and len(run) > 1:
-            numbers = [(name, part) for name, part in run if isinstance(part, Number)]
-            joined.append(("", NumberRun(numbers)))
-        else:
-            joined += run
-    return joined
 
 
 class Message(Wire):
@@ -304,96 +81,155 @@ class Message(Wire):
 
     def __init__(self, cls: type[Any], version: int, flexible: bool) -> None:
         super().__init__()
-        self.cls, self.flexible = cls, flexible
+        self.cls, self.version, self.flexible = cls, version, flexible
+        declared = [(f.name, f.metadata["type"], f.default) for f in fields(cls)]
         present = [
-            (f.name, f.metadata["type"], _default_of(f))
-            for f in fields(cls)
-            if f.metadata["type"].is_in(version)
+            (name, kind, field_wire(kind, version, flexible))
+            for name, kind, _ in declared
+            if kind.is_in(version)
         ]
-        self.parts = _runs_joined(
-            [
-                (name, field_wire(kind, version, flexible))
-                for name, kind, _ in present
-                if kind.tag is None
-            ]
+        self.parts = [(name, part) for name, kind, part in present if kind.tag is None]
+        self.tagged = sorted(
+            ((kind.tag, name, part) for name, kind, part in present if kind.tag is not None),
+            key=itemgetter(0),
         )
         self.min_bytes = sum(part.min_bytes for _, part in self.parts) + (1 if flexible else 0)
-        self.tagged = {
-            kind.tag: (name, field_wire(kind, version, flexible), default)
-            for name, kind, default in sorted(present, key=lambda field: field[1].tag or 0)
-            if kind.tag is not None
-        }
+        read = {name for name, _ in self.parts}
+        self.defaults = {name: default for name, _, default in declared if name not in read}
 
-    def _parse(self, stream: Cursor, context: Any, path: Any) -> Any:
-        found: dict[str, Any] = {}
-        for name, part in self.parts:
-            if name:
-                found[name] = part._parse(stream, context, path)
+    def runs(self) -> Iterator[tuple[list[str], list[Wire]]]:
+        """The names and types of the untagged fields; those of fixed width that follow together."""
+        for is_fixed, group in groupby(self.parts, key=lambda part: isinstance(part[1], Fixed)):
+            run = list(group)
+            for some in [run] if is_fixed else [[part] for part in run]:
+                yield [name for name, _ in some], [part for _, part in some]
+
+    def emit_parse(self, code: FunctionText) -> None:
+        # Without __init__, whose keywords take three times as long as the stores.
+        made = code.local(_snake_case(self.cls.__name__))
+        code.line(f"{made} = new({code.object(self.cls.__name__, self.cls)})")
+        for name, default in self.defaults.items():
+            assert default is not MISSING, (self.cls, name, self.version)
+            code.line(f"{made}.{name} = {_literal(code, default)}")
+        for names, run in self.runs():
+            targets = [f"{made}.{name}" for name in names]
+            if isinstance(run[0], Fixed):
+                emit_unpack(code, run, targets)
             else:
-                part._parse(stream, found, path)
+                run[0].emit_parse(code)
+                code.line(f"{targets[0]} = value")
         if self.flexible:
-            position = stream.position
-            if position < stream.end and not stream.data[position]:
-                stream.position = position + 1  # no tagged fields, as nearly always
+            with code.block("if data[at]:"):
+                self.emit_parse_tags(code, made)
+            with code.block("else:"):
+                code.line("at += 1")
+        code.line(f"value = {made}")
+
+    def emit_parse_tags(self, code: FunctionText, made: str) -> None:
+        if not self.tagged:
+            code.line("at, left = skip_tags(data, at, left, cursor.items_max)")
+            return
+        code.line("size, at = read_varint(data, at)")
+        emit_take(code, "size", "cursor.items_max")
+        tag, after, whole = code.local("tag"), code.local("after"), code.local("whole")
+        code.line(f"{tag}, {whole} = -1, data")
+        with code.block("for _ in range(size):"):
+            code.line(f"{tag}, at, {after} = read_tag(data, at, {tag})")
+            for number, name, part in self.tagged:
+                with code.block(f"if {tag} == {number}:"):
+                    code.line(f"data, end = data[:{after}], {after}")
+                    part.emit_parse(code)
+                    code.line(f"{made}.{name} = value")
+                    code.line(f"data, end = {whole}, len({whole})")
+            code.line(f"at = {after}")
+
+    def emit_build(self, code: FunctionText, value: str) -> None:
+        for names, run in self.runs():
+            values = [f"{value}.{name}" for name in names]
+            if isinstance(run[0], Fixed):
+                emit_pack(code, run, values)
             else:
-                self._parse_tagged(stream, found)
-        return self.cls(**found)
+                run[0].emit_build(code, values[0])
+        if self.flexible and self.tagged:
+            self.emit_build_tags(code, value)
+        elif self.flexible:
+            code.line("out.append(0)")
 
-    def _parse_tagged(self, stream: Cursor, found: dict[str, Any]) -> None:
-        count = VARINT._parse(stream, None, None)
-        stream.take_items(count)
-        message_end = stream.end
-        last = -1
-        for _ in range(count):
-            tag = VARINT._parse(stream, None, None)
-            size = VARINT._parse(stream, None, None)
-            if tag <= last:
-                raise ProtocolError(f"tag {tag} comes after tag {last}")
-            if size > TAGGED_FIELD_MAX_BYTES:
-                raise ProtocolError(f"tagged field {tag} has {size} bytes")
-            last = tag
-            after = stream.position + size
-            if after > message_end:
-                raise ProtocolError(f"{size} bytes are announced and {stream.remaining} are left")
-            if tag in self.tagged:
-                name, part, _ = self.tagged[tag]
-                # The same cursor, cut short: a copy would have an item budget of its own.
-                stream.end = after
-                found[name] = part._parse(stream, None, None)
-                stream.end = message_end
-            stream.position = after
+    def emit_build_tags(self, code: FunctionText, value: str) -> None:
+        tags, outer = code.local("tags"), code.local("outer")
+        code.line(f"{tags} = []")
+        for number, name, part in self.tagged:
+            field = f"{value}.{name}"
+            with code.block(f"if {_differs(code, field, self.defaults[name])}:"):
+                code.line(f"{outer} = parts")
+                code.line("parts = Parts(items_max=parts.items_max)")
+                code.line("out = parts.open")
+                part.emit_build(code, field)
+                code.line(f"{tags}.append(({number}, b''.join(parts.finish())))")
+                code.line(f"parts = {outer}")
+                code.line("out = parts.open")
+        with code.block(f"if {tags}:"):
+            code.line(f"write_tags(out, {tags})")
+        with code.block("else:"):
+            code.line("out.append(0)")
 
-    def _build(self, obj: Any, stream: Parts, context: Any, path: Any) -> Any:
-        for name, part in self.parts:
-            part._build(getattr(obj, name) if name else obj, stream, context, path)
-        if self.flexible:
-            if self.tagged:
-                self._build_tagged(obj, stream)
-            else:
-                stream.open.append(0)
-        return obj
+    def text_to_parse(self) -> FunctionText:
+        """Return the function that reads a message from a cursor."""
+        name = f"parse_{self.cls.__name__}_{self.version}"
+        parameters = ["cursor", "context", "path"]
+        code = FunctionText(name, parameters, objects=OBJECTS, locals=LOCALS_TO_PARSE)
+        code.line("data, at, left = cursor.data, cursor.position, cursor.items_left")
+        code.line("end = len(data)")
+        with code.block("try:"):
+            self.emit_parse(code)
+        with code.block("except (IndexError, struct_error, UnicodeDecodeError) as error:"):
+            code.line("raise wrong_bytes(error, at) from None")
+        code.line("cursor.position, cursor.items_left = at, left")
+        code.line("return value")
+        return code
 
-    def _build_tagged(self, obj: Any, stream: Parts) -> None:
-        sent = [
-            (tag, part, value)
-            for tag, (name, part, default) in self.tagged.items()
-            if (value := getattr(obj, name)) != default
-        ]
-        VARINT._build(len(sent), stream, None, None)
-        for tag, part, value in sent:
-            content = Parts(items_max=stream.items_left)
-            part._build(value, content, None, None)
-            stream.items_left = content.items_left
-            data = b"".join(content.finish())
-            VARINT._build(tag, stream, None, None)
-            VARINT._build(len(data), stream, None, None)
-            stream.open += data
+    def text_to_build(self) -> FunctionText:
+        """Return the function that writes a message behind what parts already has."""
+        name = f"build_{self.cls.__name__}_{self.version}"
+        parameters = ["message", "parts", "context", "path"]
+        code = FunctionText(name, parameters, objects=OBJECTS, locals=LOCALS_TO_BUILD)
+        code.line("out, left = parts.open, parts.items_left")
+        self.emit_build(code, "message")
+        code.line("parts.items_left = left")
+        return code
+
+    @cached_property
+    def _parse(self) -> Callable[[Cursor, Any, Any], Any]:
+        """The function that construct calls to parse."""
+        return self.text_to_parse().compiled()
+
+    @cached_property
+    def _build(self) -> Callable[[Any, Parts, Any, Any], None]:
+        """The function that construct calls to build."""
+        return self.text_to_build().compiled()
 
 
-def _default_of(declared: Any) -> Any:
-    if declared.default_factory is not MISSING:
-        return declared.default_factory()
-    return declared.default
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<=.)([A-Z])", r"_\1", name).lower()
+
+
+def _is_plain(value: object) -> bool:
+    """Return True if `repr` gives the expression for `value`."""
+    return value is None or value == () or type(value) in (bool, int, str)
+
+
+def _literal(code: FunctionText, value: object) -> str:
+    """Return the expression for a default."""
+    return repr(value) if _is_plain(value) else code.object("default", value)
+
+
+def _differs(code: FunctionText, field: str, default: object) -> str:
+    """Return the expression that is true unless `field` has its default."""
+    literal = _literal(code, default)
+    if _is_plain(default):
+        return f"{field} != {literal}"
+    # Messages are slow to compare, and most have the very instance that is the default.
+    return f"{field} is not {literal} and {field} != {literal}"
 
 
 message_wire: Final[Callable[..., Message]] = cache(Message)
@@ -402,28 +238,25 @@ message_wire: Final[Callable[..., Message]] = cache(Message)
 
 def field_wire(kind: FieldType, version: int, flexible: bool) -> Wire:
     nullable = kind.may_be_null(version)
-    if kind.kind in PRIMITIVES:
-        return PRIMITIVES[kind.kind]
+    if kind.kind in NUMBERS:
+        return NUMBERS[kind.kind]
+    if kind.kind == "uuid":
+        return UUID
     if kind.kind == "struct":
-        assert isinstance(kind.item, type)
         inner = message_wire(kind.item, version, flexible)
         return Optional(inner) if nullable else inner
-    bias = 1 if flexible else 0
+    count = None if flexible else NUMBERS["int32"]
     if kind.kind == "array":
-        item: Wire
         if isinstance(kind.item, FieldType):
             item = field_wire(kind.item, version, flexible)
         else:
-            assert kind.item is not None
             item = message_wire(kind.item, version, flexible)
-        count = VARINT if flexible else INT32
-        if isinstance(item, Number):
-            return NumberArray(count, bias, item, nullable=nullable)
-        return Array(count, bias, item, nullable=nullable)
+        array = NumberArray if isinstance(item, Number) else Array
+        return array(count, item, nullable=nullable)
     if kind.kind == "string":
-        return Text(VARINT if flexible else INT16, bias, nullable=nullable)
-    lengthed: Callable[..., Lengthed] = Records if kind.kind == "records" else Blob
-    return lengthed(VARINT if flexible else INT32, bias, nullable=nullable)
+        return Text(None if flexible else NUMBERS["int16"], nullable=nullable)
+    lengthed = Records if kind.kind == "records" else Blob
+    return lengthed(count, nullable=nullable)
 
 
 def parse(cls: type[T], version: int, flexible: bool, data: Buffer | Cursor) -> T:

@@ -50,7 +50,7 @@ ADDRESSES = {
     "socket": ("broker/system.py", "client/", "broker/testing.py"),
     "threading": ("broker/storage/disk.py", "client/blocking"),
 }
-CONSTRUCT = "protocol/wire.py"
+CONSTRUCT = "protocol/kinds.py"
 
 FUNCTION_LINES_MAX = 70
 MODULE_LINES_MAX = 500

@@ -1,5 +1,6 @@
 """Hypothesis strategies for every message at every version, made from the declarations."""
 
+import copy
 import uuid
 from dataclasses import MISSING, fields
 from functools import cache
@@ -64,8 +65,9 @@ def messages(cls: Any, version: int, *, with_own_tags: bool = True) -> st.Search
             continue
         strategy = values(kind, version, with_own_tags)
         if kind.tag is not None:
-            assert declared.default is not MISSING or declared.default_factory is not MISSING
-            strategy = _default(declared) | strategy
+            assert declared.default is not MISSING
+            default = st.just(declared.default)
+            strategy = default | default.map(copy.copy) | strategy  # the instance, or its equal
         given[declared.name] = strategy
     return st.builds(cls, **given)
 
@@ -87,9 +89,3 @@ def values(kind: FieldType, version: int, with_own_tags: bool) -> st.SearchStrat
     else:
         strategy = OTHERS[kind.kind]
     return st.none() | strategy if kind.may_be_null(version) else strategy
-
-
-def _default(declared: Any) -> st.SearchStrategy[Any]:
-    if declared.default_factory is not MISSING:
-        return st.builds(declared.default_factory)
-    return st.just(declared.default)

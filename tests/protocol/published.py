@@ -7,7 +7,7 @@ version, where a declaration of ours departs from them.
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from importlib import resources
 from typing import Any, Final
 
@@ -133,10 +133,10 @@ def our_shapes(cls: type[Any], version: int) -> Iterator[Shape]:
 
 
 def _our_default(declared: "Field[Any]") -> object:
-    if declared.default_factory is not MISSING:
-        instance = declared.default_factory()
-        return {field.name: getattr(instance, field.name) for field in fields(instance)}
-    return REQUIRED if declared.default is MISSING else declared.default
+    default: Any = declared.default
+    if is_dataclass(default):
+        return {field.name: getattr(default, field.name) for field in fields(default)}
+    return REQUIRED if default is MISSING else default
 
 
 def differences(schema: Json, cls: type[Any], versions: Sequence[int]) -> list[str]:

@@ -5,7 +5,7 @@ both in writing and in reading, and would not notice, shows here. Its objects ar
 field by field; what it holds differently is in `to_foreign`.
 """
 
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from functools import cache
 from typing import Any
 from uuid import UUID
@@ -48,15 +48,11 @@ def foreign_name(name: str, cls: Any) -> str:
     return name
 
 
-def default_of(declared: Any) -> object:
-    return declared.default_factory() if declared.default is MISSING else declared.default
-
-
 def is_sent(declared: Any, message: Any, version: int) -> bool:
     kind: FieldType = declared.metadata["type"]
     if not kind.is_in(version):
         return False
-    return kind.tag is None or getattr(message, declared.name) != default_of(declared)
+    return kind.tag is None or getattr(message, declared.name) != declared.default
 
 
 def to_foreign(message: Any, cls: Any, version: int) -> Any:
