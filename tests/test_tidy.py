@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,19 @@ ADDRESSES = {
     "threading": ("broker/storage/disk.py", "client/blocking"),
 }
 CONSTRUCT = "protocol/kinds.py"
+# what makes a run depend on the machine: a simulation replays from its seed only without them
+OUTSIDE = {
+    *("os", "time", "threading", "subprocess", "tempfile", "shutil", "secrets", "select"),
+    *("random", "uuid.uuid1", "uuid.uuid4", "datetime.datetime.now", "trio.to_thread", "open"),
+}
+HARMLESS = {"os.path", "os.strerror", "random.Random"}
+# where they may be: the implementations of `Env`, and what starts a process or is one
+OUTSIDE_ALLOWED = (
+    *("broker/system.py", "broker/storage/disk.py"),
+    *("broker/cli.py", "broker/process.py", "broker/testing.py", "broker/log_lines.py"),
+    *("broker/inspect/log_command.py", "broker/inspect/storage_command.py"),
+    *("client/config.py", "client/blocking/", "client/cli/", "client/spark/"),
+)
 
 FUNCTION_LINES_MAX = 70
 MODULE_LINES_MAX = 500
@@ -58,10 +72,13 @@ MODULE_LINES_MAX = 500
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    for package in LAYERS:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())
+@cache
+def modules() -> list[tuple[str, ast.Module]]:
+    return [
+        (path.relative_to(ROOT).as_posix(), ast.parse(path.read_text()))
+        for package in LAYERS
+        for path in sorted((ROOT / package).rglob("*.py"))
+    ]
 
 
 def imports(tree: ast.Module) -> Iterator[str]:
@@ -120,6 +137,64 @@ def test_imports_point_one_way() -> None:
 )
 def test_a_wrong_import_is_seen(module: str, line: str) -> None:
     assert list(wrong_imports(module, ast.parse(line))) != []
+
+
+def used_names(tree: ast.Module) -> Iterator[str]:
+    """Yield the dotted names that a module uses, as if it imported modules only."""
+    known: dict[str, str] = {"open": "open"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            known |= {alias.asname or alias.name: alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            known |= {
+                alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names
+            }
+    for node in ast.walk(tree):
+        rest: list[str] = []
+        inner: ast.AST = node
+        while isinstance(inner, ast.Attribute):
+            rest.insert(0, inner.attr)
+            inner = inner.value
+        if not isinstance(inner, ast.Name) or not isinstance(inner.ctx, ast.Load):
+            continue
+        if inner.id in known:
+            yield ".".join([known[inner.id], *rest])
+
+
+def banned_names(module: str, tree: ast.Module) -> list[str]:
+    if module.startswith(OUTSIDE_ALLOWED):
+        return []
+
+    def is_below(name: str, names: set[str]) -> bool:
+        return any(f"{name}.".startswith(f"{above}.") for above in names)
+
+    return [
+        f"{module} uses {name}"
+        for name in used_names(tree)
+        if is_below(name, OUTSIDE) and not is_below(name, HARMLESS) and name not in IMPURE
+    ]
+
+
+def test_clock_disk_threads_and_chance_come_through_the_environment() -> None:
+    assert [name for module, tree in modules() for name in banned_names(module, tree)] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import time\ntime.monotonic()",
+        "from time import time_ns\ntime_ns()",
+        "import os\nos.fsync(1)",
+        "import random as dice\ndice.random()",
+        "from random import choice\nchoice([1])",
+        "import uuid\nuuid.uuid4()",
+        "from uuid import uuid4\nuuid4()",
+        "import trio\ntrio.to_thread.run_sync(print)",
+        "open('x')",
+    ],
+)
+def test_a_banned_name_is_seen(text: str) -> None:
+    assert banned_names("broker/txn/coordinator.py", ast.parse(text)) != []
 
 
 def import_cycle(graph: dict[str, list[str]]) -> list[str]:
