@@ -113,12 +113,14 @@ class Cluster:
     async def _until_closed(
         self, task: Callable[..., Awaitable[None]], args: tuple[object, ...]
     ) -> None:
-        """Who uses the client may be cancelled, and then has a transaction to abort on the way
-        out: the connections stay until `close`."""
-        if self.is_closed:
-            return
+        """Run a task until `close`, also while the user's own scope is cancelled.
+
+        A cancelled user has a transaction to abort on the way out, which needs the connections.
+        """
         with trio.CancelScope(shield=True) as scope:
             self._running[scope] = None
+            if self.is_closed:  # before this first step; yet a waiter may need the task's `finally`
+                scope.cancel()
             try:
                 await task(*args)
             except Closed:
@@ -280,6 +282,7 @@ class Cluster:
         self.check_open()
         if link.attempt is None:
             link.attempt = trio.Event()
+            link.error = Disconnected(f"no connection to {host}:{port}")
             self.spawn(self._serve, link, host, port)
         await link.attempt.wait()
         if link.connection is not None and not link.connection.is_closed:
@@ -291,7 +294,6 @@ class Cluster:
         """One connection's life."""
         attempt = link.attempt
         assert attempt is not None
-        link.error = Disconnected(f"no connection to {host}:{port}")
         try:
             with trio.move_on_after(CONNECT_TIMEOUT_S) as scope:
                 stream = await self.config.connect(host, port)

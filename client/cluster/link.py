@@ -15,7 +15,7 @@ class Link:
         self.error: OdradekError | None = None
 
     def close(self, why: OdradekError) -> None:
-        """Close the connection and end the attempt, whose task may never have begun."""
+        """Close the connection, and fail those that wait for the attempt to make one."""
         if self.connection is not None:
             self.connection.close(why)
         if self.attempt is not None:

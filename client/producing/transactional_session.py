@@ -174,6 +174,10 @@ class TransactionalSession(ProducerSession):
         before = self.state
         self.state = step(self.state, Event.DOUBT)
         if self.state is State.IN_DOUBT and before is not State.IN_DOUBT:
+            if self._cluster.is_closed:
+                # No task can ask any more, so a waiter would wait for ever.
+                self.fail(Fatal(f"{error}; the client was closed", code=error.code))
+                return
             self.transaction.decided = trio.Event()
             self._cluster.spawn(self._decide, self.transaction, error)
 
