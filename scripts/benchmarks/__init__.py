@@ -1,1 +1,1 @@
-"""What `scripts/bench` measures: one module per family of rows."""
+"""The measurements of `scripts/bench`: one module for each family of rows."""

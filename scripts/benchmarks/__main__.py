@@ -1,4 +1,4 @@
-"""`scripts/bench`: choose rows and brokers, measure, show, write."""
+"""The command `scripts/bench`: choose rows and brokers, measure, print and write the results."""
 
 import datetime
 import os
@@ -59,7 +59,8 @@ def main(wanted: str, against: str | None, quick: bool, json_file: Path | None) 
     figures: dict[str, list[Figure]] = {target.name: [] for target in targets}
     console = Console(stderr=True)
     for family in chosen:
-        for target in targets:  # in turn, so that both meet the machine in the same mood
+        # The two brokers alternate, so that both meet the same load of the machine.
+        for target in targets:
             console.print(f"[dim]{family}: {target.name}[/]")
             figures[target.name] += _measured(family, target, quick)
     table_rows = rows(figures, against)

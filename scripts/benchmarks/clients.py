@@ -1,4 +1,4 @@
-"""Our producer and consumer beside the other clients in Python, on the same broker."""
+"""Odradek's producer and consumer compared with other Python clients, on the same broker."""
 
 import asyncio
 import time
@@ -17,7 +17,7 @@ from scripts.benchmarks.load import PARTITIONS, TIMEOUT_SECONDS, new_topic
 from scripts.benchmarks.targets import Target
 
 FAMILY: Final = "clients"
-COUNTS: Final = {100: 200_000, 1024: 100_000}  # record size: how many of them
+COUNTS: Final = {100: 200_000, 1024: 100_000}  # record size: number of records
 LINGER_MS: Final = 5
 BATCH_BYTES: Final = 256 * 1024
 

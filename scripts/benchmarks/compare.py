@@ -1,7 +1,7 @@
-"""`scripts/compare COMMIT`: the figures of this working tree beside those of an earlier commit.
+"""The command `scripts/compare COMMIT`: compare this working tree with an earlier commit.
 
-Both are measured in turn, pair by pair, so that both meet the machine in the same mood. A pair's
-first run is the earlier commit's in every second pair. What counts is the median over the pairs.
+Both are measured in pairs, so that both meet the same load of the machine. In every second pair the
+earlier commit runs first. The result is the median over the pairs.
 """
 
 import json
@@ -36,7 +36,7 @@ class Compared:
 
     @property
     def change(self) -> float:
-        """How much better the median is now: 0.05 is 5 % faster or smaller, -0.05 worse."""
+        """The improvement of the median: 0.05 is 5 % faster or smaller, -0.05 is 5 % worse."""
         before, after = statistics.median(self.before), statistics.median(self.after)
         if not before or not after:
             return 0.0
@@ -44,7 +44,7 @@ class Compared:
 
     @property
     def spread(self) -> tuple[float, float]:
-        """How far the runs of one side lie apart, as a share of their median: before, after."""
+        """The spread of the runs of each side, as a share of their median: before, after."""
         before, after = (
             (max(values) - min(values)) / statistics.median(values)
             if statistics.median(values)
@@ -55,11 +55,11 @@ class Compared:
 
 
 Run = Mapping[str, tuple[float, str]]
-"""Of one run of `scripts/bench`: what was measured -> value and unit."""
+"""The results of one run of `scripts/bench`: row -> value and unit."""
 
 
 def compared(before: Sequence[Run], after: Sequence[Run]) -> list[Compared]:
-    """The rows that every run has, in the order of the last run."""
+    """Return the rows that every run has, in the order of the last run."""
     runs = [*before, *after]
     return [
         Compared(
@@ -74,7 +74,7 @@ def compared(before: Sequence[Run], after: Sequence[Run]) -> list[Compared]:
 
 
 def read_run(text: str) -> Run:
-    """What `scripts/bench --json` wrote."""
+    """Read a file that `scripts/bench --json` wrote."""
     return {
         row["what"]: (row["odradek"], row["unit"])
         for row in json.loads(text)["rows"]
@@ -84,7 +84,7 @@ def read_run(text: str) -> Run:
 
 @contextmanager
 def checked_out(commit: str) -> Iterator[Path]:
-    """A working tree of that commit, which goes away."""
+    """Check out a commit into a temporary working tree, for the duration of the block."""
     with tempfile.TemporaryDirectory(prefix="odradek-before-") as directory:
         tree = Path(directory) / "tree"
         git = ["git", "-C", str(ROOT), "worktree"]
@@ -96,7 +96,7 @@ def checked_out(commit: str) -> Iterator[Path]:
 
 
 def measured(tree: Path, rows: str, quick: bool) -> Run:
-    """One run of a tree's own `scripts/bench`, with the libraries that are installed here."""
+    """Run a tree's own `scripts/bench` once, with the libraries that are installed here."""
     with tempfile.TemporaryDirectory(prefix="odradek-bench-") as directory:
         result = Path(directory) / "figures.json"
         command = [sys.executable, "-m", "scripts.benchmarks", "--rows", rows]

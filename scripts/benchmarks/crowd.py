@@ -1,6 +1,6 @@
-"""Transactions one after the other while fifty other producers, in one process, have theirs.
+"""Transactions one after another, while fifty other producers in one process have theirs.
 
-What a client waits for here is what the others leave it of broker, disk and machine.
+The rows show how much of the broker, the disk and the machine the crowd leaves to one client.
 """
 
 import contextlib

@@ -1,9 +1,10 @@
-"""Many transactional producers in one process, each with a transaction a second, until killed.
+"""Many transactional producers in one process, with a transaction a second each, until killed.
 
     python -m scripts.benchmarks.crowd_job ADDRESS TOPIC PRODUCERS SECONDS_BETWEEN
 
-Prints one line when every producer has committed its first transaction. A second is from start to
-start; each producer begins at a moment of its own, so that they do not come in one wave.
+The job prints one line when every producer has committed its first transaction. A second is
+measured from start to start. The producers start at different moments, so that they do not send
+in waves.
 """
 
 import sys

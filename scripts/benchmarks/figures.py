@@ -1,4 +1,4 @@
-"""One measured number, what it must be, and how a table and a JSON file show it."""
+"""A measured number, its floor, and its form in a table and in a JSON file."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,14 +15,14 @@ OURS: Final = "odradek"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Floor:
-    """What the project promises: at most or at least so much, of the value or of the ratio."""
+    """A promised limit: at least or at most a number, for the value or for the ratio."""
 
     limit: float
     at_least: bool
     of_ratio: bool = False
 
     def holds(self, value: float, ratio: float | None) -> bool | None:
-        """None: it is about a ratio and there is nothing to compare with."""
+        """Return True if the floor holds, None if it needs a ratio and there is no other broker."""
         judged = ratio if self.of_ratio else value
         if judged is None:
             return None
@@ -35,7 +35,7 @@ class Floor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """`name` is a row of the table; figures of two brokers meet in the row of their name."""
+    """A measured number. The figures of two brokers with one `name` form one row of the table."""
 
     family: str
     name: str
@@ -54,7 +54,7 @@ def at_least_of_theirs(ratio: float) -> Floor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A figure of ours beside the other broker's; either may be missing."""
+    """A figure of Odradek and the same figure of the other broker. Either may be missing."""
 
     ours: Figure | None
     theirs: Figure | None
@@ -79,7 +79,7 @@ class Row:
 
 
 def rows(figures: Mapping[str, Sequence[Figure]], against: str | None) -> list[Row]:
-    """Pair what was measured on ours with the other's, in the order of measuring."""
+    """Pair the figures of the two brokers, in the order of measuring."""
     ours = {figure.name: figure for figure in figures.get(OURS, ())}
     theirs = {figure.name: figure for figure in figures.get(against or "", ())}
     return [Row(ours=ours.get(name), theirs=theirs.get(name)) for name in {**ours, **theirs}]

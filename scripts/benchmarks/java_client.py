@@ -1,9 +1,9 @@
-"""Transactions one after the other with Kafka's own client, which speaks their newest generation.
+"""Transactions one after another with Kafka's own client, which uses transaction version 2.
 
-A program of one file, which the JDK runs as it is; nothing is built. The Java machine needs some
-hundred transactions until it has compiled what it runs, so more of them are left out. Even then its
-second compiler is at work for long, on one of few cores, and that is most of what the slowest
-transactions took; so they are measured without it, too.
+The JDK runs the program from its source file, so nothing is built. The Java machine compiles the
+code during the first few hundred transactions, so these are left out. Its second compiler works
+much longer, and on few cores it causes most of the slowest transactions, so the rows are also
+measured without it.
 """
 
 import subprocess
@@ -23,7 +23,7 @@ CLIENTS: Final[dict[str, tuple[str, ...]]] = {
     "Java client": (),
     "Java client, first compiler only": ("-XX:TieredStopAtLevel=1",),
 }
-"""By name, what the Java machine is told."""
+"""The options of the Java machine, by name of the row."""
 PROGRAM: Final = Path(__file__).parent / "Transactions.java"
 TIMEOUT_SECONDS: Final = 600
 
@@ -52,5 +52,5 @@ def _run(address: str, topic: str, count: int, options: Sequence[str]) -> list[f
 
 
 def taken_ms(printed: str) -> list[float]:
-    """What the program printed, in milliseconds."""
+    """Return the times in milliseconds that the program printed."""
     return [int(line) / 1000 for line in printed.split()]

@@ -1,7 +1,7 @@
-"""Bulk load with confluent-kafka: as fast as one process of it can, so that the broker is measured.
+"""Bulk load with confluent-kafka, as fast as one process can, so that the broker is measured.
 
-A batch of records is one call into C, and the consumer is told to keep more in its queue than it
-would (`queued.min.messages`): otherwise Python, or the client's sleep, is what is measured.
+The producer passes many records in one call into C. The consumer keeps a longer queue than its
+default (`queued.min.messages`). Without both, the rows would measure Python or the client's sleep.
 """
 
 import secrets
@@ -18,7 +18,7 @@ TIMEOUT_SECONDS: Final = 300.0
 
 
 def new_topic(bootstrap: str, what_for: str, partitions: int = PARTITIONS) -> str:
-    """Make a topic whose name nobody has used: a broker that runs already may be measured twice."""
+    """Create a topic with a new name, because a running broker may be measured more than once."""
     topic = f"bench-{what_for}-{secrets.token_hex(4)}"
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(TIMEOUT_SECONDS)
@@ -26,7 +26,7 @@ def new_topic(bootstrap: str, what_for: str, partitions: int = PARTITIONS) -> st
 
 
 def produce(bootstrap: str, topic: str, *, size_bytes: int, count: int) -> float:
-    """Seconds until `count` idempotent records, spread over the partitions, are acknowledged."""
+    """Return the seconds until `count` idempotent records on all partitions are acknowledged."""
     sender = Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -37,7 +37,7 @@ def produce(bootstrap: str, topic: str, *, size_bytes: int, count: int) -> float
             "queue.buffering.max.kbytes": 1_048_576,
         }
     )
-    sender.list_topics(topic, TIMEOUT_SECONDS)  # connected before the clock starts
+    sender.list_topics(topic, TIMEOUT_SECONDS)  # connect before the clock starts
     record = {"value": b"x" * size_bytes}
     batches: list[list[dict[str, Any]]] = [[record] * CALL_RECORDS] * (count // CALL_RECORDS)
     started = time.perf_counter()
@@ -53,7 +53,7 @@ def produce(bootstrap: str, topic: str, *, size_bytes: int, count: int) -> float
 
 
 def consume(bootstrap: str, topic: str, *, count: int) -> float:
-    """Seconds until `count` records are read, read_committed."""
+    """Return the seconds until `count` records are read with read_committed."""
     receiver = Consumer(
         {
             "bootstrap.servers": bootstrap,

@@ -1,7 +1,7 @@
-"""Very many: transactional ids, open transactions, partitions in one. What does each of them cost?
+"""The cost of large numbers: transactional ids, open transactions, partitions of one transaction.
 
-The figures that matter are the growths: the cost of one of many over the cost of one of few.
-Nothing may be worse than linear.
+The important figures are the growths: the cost of one among many over the cost of one among few.
+No cost may grow faster than linearly.
 """
 
 import contextlib
@@ -28,13 +28,13 @@ CONNECTIONS: Final = 8
 ROUNDS: Final = 250
 ALONE: Final = 300
 LARGE: Final = 5
-"""Transactions of very many partitions; the first is left out."""
+"""Transactions with very many partitions. The first is left out."""
 GROWTH_MAX: Final = 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """A broker that runs, and connections to it."""
+    """A running broker, and connections to it."""
 
     address: str
     pid: int | None
@@ -79,7 +79,7 @@ class Where:
 
 
 def _ids(broker: Broker, topic: str, counts: Sequence[int]) -> Iterator[Figure]:
-    """The same number of transactions, of few ids and of many."""
+    """Measure the same number of transactions with few and with many transactional ids."""
     producers: list[RawProducer] = []
     resident: list[float] = []
     costs_ms: list[float] = []
@@ -106,7 +106,7 @@ def _new_producers(broker: Broker, first: int, end: int) -> list[RawProducer]:
 
 
 def _cost_ms(broker: Broker, topic: str, producers: Sequence[RawProducer]) -> float:
-    """The middle of rounds in which a few of the producers have a transaction each, at once."""
+    """Return the median cost of rounds in which a few producers have a transaction each."""
     groups = _dealt(producers)
     stride = max(1, len(groups) // ROUNDS)
     times = []
@@ -120,7 +120,7 @@ def _cost_ms(broker: Broker, topic: str, producers: Sequence[RawProducer]) -> fl
 
 
 def _dealt(producers: Sequence[RawProducer]) -> list[Sequence[RawProducer]]:
-    """As many at a time as there are connections."""
+    """Yield groups of as many producers as there are connections."""
     starts = range(0, len(producers), CONNECTIONS)
     return [producers[start : start + CONNECTIONS] for start in starts]
 
@@ -137,7 +137,7 @@ def _commit(broker: Broker, some: Sequence[RawProducer]) -> None:
 
 
 def _open_ones(broker: Broker, topic: str, count: int) -> Iterator[Figure]:
-    """One producer's transactions while many others have one open, and how those end."""
+    """Measure one producer's transactions while many others are open, and how fast those end."""
     alone = RawProducer(transactional_id="alone")
     alone.take(ask(broker.first, alone.init()))
     before_ms = _alone_ms(broker, topic, alone)
@@ -169,7 +169,7 @@ def _alone_ms(broker: Broker, topic: str, producer: RawProducer) -> float:
 
 
 def _partitions(broker: Broker, counts: Sequence[int]) -> Iterator[Figure]:
-    """One transaction of many partitions: added all at once, and one after the other."""
+    """Measure a transaction with many partitions, added all in one request or one by one."""
     topic = new_topic(broker.address, "wide", partitions=counts[-1])
     producer = RawProducer(transactional_id="wide")
     producer.take(ask(broker.first, producer.init()))
@@ -184,7 +184,7 @@ def _partitions(broker: Broker, counts: Sequence[int]) -> Iterator[Figure]:
 def _wide_ms(
     connection: RawClient, topic: str, producer: RawProducer, count: int, step: int
 ) -> float:
-    """The middle of some: from one's first batch to the next's, so with all of its markers."""
+    """Return the median time from a first batch to the next one, which includes all markers."""
     begins = []
     for _ in range(LARGE + 1):
         begins.append(time.perf_counter())
@@ -197,7 +197,7 @@ def _wide_ms(
 
 
 def growth(costs: Sequence[float]) -> float:
-    """How much dearer one of the most is than one of the fewest."""
+    """Return the ratio of the cost of one among the most to the cost of one among the fewest."""
     return costs[-1] / costs[0]
 
 

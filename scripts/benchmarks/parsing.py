@@ -1,4 +1,4 @@
-"""construct against struct for a batch header: why the path of bulk bytes is not declared."""
+"""construct compared with struct for a batch header: the reason why `BatchHeader` uses struct."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ COUNT: Final = 50_000
 
 @message
 class DeclaredHeader:
-    """The header of a record batch, declared as a message is, so that construct parses it."""
+    """The header of a record batch, declared as a message, so that construct parses it."""
 
     base_offset: int = int64()
     batch_length: int = int32()
@@ -35,7 +35,7 @@ class DeclaredHeader:
 
 
 def measure(target: Target, quick: bool) -> Iterator[Figure]:
-    """Once, with ours: no broker is asked."""
+    """Measure once, with Odradek's row. No broker takes part."""
     if target.name != OURS:
         return
     batch = encode_batch([Record(key=None, value=b"value", timestamp_ms=0)])
@@ -49,7 +49,7 @@ def measure(target: Target, quick: bool) -> Iterator[Figure]:
 
 
 def _nanoseconds(parse: Callable[[], object], count: int) -> float:
-    """Of one call, the best of three rounds."""
+    """Return the time of one call, the best of three rounds."""
     rounds = []
     for _ in range(3):
         started = time.perf_counter_ns()

@@ -1,4 +1,4 @@
-"""Start, restart after kill -9, and memory: what the process itself costs."""
+"""The cost of the process itself: start, restart after kill -9, and memory."""
 
 import statistics
 import time
@@ -20,14 +20,14 @@ MIB: Final = 1024 * 1024
 
 
 def measure(target: Target, quick: bool) -> Iterator[Figure]:
-    """Nothing for a broker that was not started by us: its process is not ours to kill."""
+    """Measure a broker that this process started. A foreign broker is not killed."""
     if target.new_process is None:
         return
     yield _figure("start to first acknowledged produce", _start_ms(target, quick), "ms", 500)
     with target.new_process() as process:
         process.launch()
         wait_for_first_produce(process.host, process.port, "first")
-        time.sleep(SETTLE_SECONDS)  # what a start leaves behind is not yet idling
+        time.sleep(SETTLE_SECONDS)  # let the work that follows a start end first
         yield _figure("memory idle", resident_mib(process.pid), "MiB", 64)
         stored = QUICK_STORED_BYTES if quick else STORED_BYTES
         _fill_and_read(process, stored)
@@ -47,7 +47,7 @@ def _start_ms(target: Target, quick: bool) -> float:
 
 
 def _launch_ms(process: Process) -> float:
-    """From before the process is made until a record is on disk and acknowledged."""
+    """Measure from before the process starts until a record is on disk and acknowledged."""
     started = time.perf_counter()
     process.launch()
     wait_for_first_produce(process.host, process.port, "first")
@@ -63,13 +63,13 @@ def _fill_and_read(process: Process, stored_bytes: int) -> None:
 
 
 def resident_mib(pid: int) -> float:
-    """Resident memory of a process and of those it started, as Linux counts it."""
+    """Return the resident memory of a process and of its children, as Linux reports it."""
     total_kib = 0
     for status in Path("/proc").glob("[0-9]*/status"):
         try:
             fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
         except OSError:
-            continue  # it ended while we looked
+            continue  # the process ended during the loop
         if "VmRSS" in fields and pid in (int(fields["Pid"]), int(fields["PPid"])):
             total_kib += int(fields["VmRSS"].split()[0])
     return total_kib * 1024 / MIB

@@ -1,4 +1,4 @@
-"""A few requests over a plain socket: what a broker's start and restart are measured with.
+"""A few requests over a plain socket, for measuring the start and restart of a broker.
 
 A real client would add its own start, metadata and back-off to the time of the broker.
 """
@@ -16,9 +16,9 @@ GIVE_UP_SECONDS: Final = 120.0
 
 
 def wait_for_first_produce(host: str, port: int, topic: str) -> None:
-    """Return when a record is acknowledged (acks=all), asking from before the port is open.
+    """Return when a record is acknowledged with acks=all. Start trying before the port is open.
 
-    The topic is made by the broker (auto-creation) if it is not there.
+    The broker creates the topic automatically if it is missing.
     """
     deadline = time.monotonic() + GIVE_UP_SECONDS
     while not _produced(host, port, topic):
@@ -28,7 +28,7 @@ def wait_for_first_produce(host: str, port: int, topic: str) -> None:
 
 
 def _produced(host: str, port: int, topic: str) -> bool:
-    """One try on a connection of its own: Metadata, which makes the topic, and Produce."""
+    """Try once on a new connection: Metadata, which creates the topic, and Produce."""
     try:
         with socket.create_connection((host, port), timeout=10) as connection:
             name = _string(topic)
@@ -38,7 +38,7 @@ def _produced(host: str, port: int, topic: str) -> bool:
         return False
     # topics, name, partitions, partition, error
     error: int = struct.unpack_from(">h", answer, 4 + len(name) + 4 + 4)[0]
-    return error == 0  # otherwise the topic or its leader is not there yet
+    return error == 0  # an error means that the topic or its leader is missing yet
 
 
 def _produce(name: bytes) -> bytes:
@@ -57,7 +57,7 @@ def _string(text: str) -> bytes:
 
 
 def _ask(connection: socket.socket, api: int, version: int, body: bytes) -> bytes:
-    """The answer's body, without length and correlation id."""
+    """Send a request, and return the response's body without length and correlation id."""
     header = struct.pack(">hhi", api, version, 1) + _string("bench")
     connection.sendall(struct.pack(">i", len(header) + len(body)) + header + body)
     with connection.makefile("rb") as answer:

@@ -1,8 +1,8 @@
-"""Transactional producers without a client: the requests and nothing else, many ids on few sockets.
+"""Transactional producers without a client: only the requests, with many ids on few connections.
 
-They speak the newest generation: a partition is added by the first batch for it, and the end of a
-transaction tells the epoch of the next. `together` sends one request on each of several connections
-before it reads the answers, so that a broker meets several producers at once.
+They use transaction version 2: the first batch for a partition adds the partition, and EndTxn
+returns the epoch of the next transaction. `together` sends one request on each of several
+connections before it reads the responses, so that a broker has several producers at the same time.
 """
 
 import time
@@ -30,7 +30,7 @@ from tests.broker.raw import RawClient
 
 GROUP: Final = 0
 TRANSACTION: Final = 1
-"""What a coordinator is looked for."""
+"""The key type of a transactional id in FindCoordinator."""
 TIMEOUT_MS: Final = 60_000
 GIVE_UP_SECONDS: Final = 60.0
 PAUSE_SECONDS: Final = 0.002
@@ -51,7 +51,7 @@ Question = tuple[Api[Any, Any], int, Any]
 
 @dataclass(slots=True, kw_only=True)
 class RawProducer:
-    """One transactional id and what the broker last said of it."""
+    """One transactional id, and the producer id and epoch that the broker returned last."""
 
     transactional_id: str
     producer_id: int = -1
@@ -64,7 +64,7 @@ class RawProducer:
         return INIT_PRODUCER_ID, 5, request
 
     def produce(self, topic: str, partitions: Sequence[int]) -> Question:
-        """The first batch of a transaction for each of `partitions`."""
+        """Return the first batch of a transaction for each of `partitions`."""
         batch = encode_batch(
             [Record(key=None, value=VALUE, timestamp_ms=time.time_ns() // 1_000_000)],
             producer_id=self.producer_id,
@@ -91,12 +91,12 @@ class RawProducer:
         return END_TXN, 5, request
 
     def take(self, answer: Any) -> None:
-        """Go on with the producer id and epoch that InitProducerId and EndTxn tell."""
+        """Continue with the producer id and epoch of an InitProducerId or EndTxn response."""
         self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
 
 
 def find_coordinator(connection: RawClient, key: str, key_type: int = TRANSACTION) -> None:
-    """What a client asks first; it makes the state topic. Returns when there is a coordinator."""
+    """Return when there is a coordinator. The request creates the state topic."""
     request = FindCoordinatorRequest(coordinator_keys=(key,), key_type=key_type)
     deadline = time.monotonic() + GIVE_UP_SECONDS
     while connection.ask(FIND_COORDINATOR, 4, request).coordinators[0].error_code:
@@ -104,13 +104,13 @@ def find_coordinator(connection: RawClient, key: str, key_type: int = TRANSACTIO
 
 
 def ask(connection: RawClient, question: Question) -> Any:
-    """The answer, asked again while it is only that it is too early. Raises RuntimeError."""
+    """Return the response, after retries while the error is retriable. Raises RuntimeError."""
     (answer,) = together([connection], [question])
     return answer
 
 
 def together(connections: Sequence[RawClient], questions: Sequence[Question]) -> list[Any]:
-    """The answers to questions, the first on the first connection and so on."""
+    """Send a request on each connection, and return the responses in the same order."""
     answers: list[Any] = [None] * len(questions)
     todo = list(range(len(questions)))
     deadline = time.monotonic() + GIVE_UP_SECONDS
@@ -133,9 +133,13 @@ def _is_too_early(answer: Any) -> bool:
 
 
 def error_codes(answer: Any) -> list[int]:
-    """Every error code in an answer to one of the questions above."""
+    """Return every error code of a response."""
     if hasattr(answer, "responses"):
-        return [one.error_code for topic in answer.responses for one in topic.partition_responses]
+        return [
+            partition.error_code
+            for topic in answer.responses
+            for partition in topic.partition_responses
+        ]
     return [answer.error_code]
 
 

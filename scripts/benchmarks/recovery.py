@@ -1,10 +1,10 @@
-"""Restart of a broker that coordinates very many: 100,000 transactional ids, then as many groups.
+"""Restart of a coordinator with much state: 100,000 transactional ids, then as many groups.
 
-Each has four records. They are put into the log files of a broker that is stopped, in the format
-that both brokers have, as single batches, as one decision after the other makes them. It is started
-once, so that the files are its own, and killed; the start after that is measured: from before the
-process is made until each of the fifty partitions has answered for one of its ids. Meanwhile
-another client asks now and then, and what it waits for at most is told, too.
+Each id has four records. While the broker is stopped, they are written into its log files, in the
+format that both brokers share, one record in a batch, as separate decisions write them. The broker
+is started once, so that the files become its own, and killed. The next start is measured, from
+before the process starts until each of the fifty partitions has answered for one of its ids. During
+that time another client sends a request now and then; its longest wait is a row as well.
 """
 
 import contextlib
@@ -66,19 +66,19 @@ STATES: Final = (State.EMPTY, State.ONGOING, State.PREPARE_COMMIT, State.COMPLET
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A state topic: what is in it, who asks for its coordinator, and how to tell it is loaded."""
+    """A state topic: its records, its coordinator's key type, and the test that it is loaded."""
 
     name: str
     topic: str
     key_type: int
     record: Callable[[str, int, int, int], Record]
-    """The id, its number, which of its records, and the time in ms."""
+    """Arguments: the id, its number, the number of its record, and the time in ms."""
     question: Callable[[str], Question]
     code: Callable[[Any], int]
 
 
 def measure(target: Target, quick: bool) -> Iterator[Figure]:
-    """Nothing for a broker that was not started by us: its files are not ours to write."""
+    """Measure a broker that this process started. A foreign broker's files are not written."""
     if target.new_process is None:
         return
     count = QUICK_IDS if quick else IDS
@@ -118,7 +118,7 @@ def _make_topic(process: Process, kind: Kind) -> None:
 
 
 def plant(log_dir: Path, kind: Kind, ids: list[str]) -> None:
-    """Write the records of `ids`, all of the first ones before the second ones."""
+    """Write the records of `ids`, the first record of all ids before the second."""
     logs: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
     places = [state_partition(each, PARTITIONS) for each in ids]
     now_ms = time.time_ns() // 1_000_000
@@ -132,7 +132,7 @@ def plant(log_dir: Path, kind: Kind, ids: list[str]) -> None:
 
 
 def _launch(process: Process, kind: Kind, first_of: dict[int, str]) -> tuple[float, float]:
-    """Seconds until all is loaded, and the longest that another client waited (ms)."""
+    """Return the seconds until all is loaded, and the longest wait of another client in ms."""
     started = time.perf_counter()
     process.launch()
     longest_s = 0.0
@@ -143,7 +143,7 @@ def _launch(process: Process, kind: Kind, first_of: dict[int, str]) -> tuple[flo
                 other.ask(METADATA, 4, MetadataRequest(topics=()))
                 now = time.perf_counter()
                 longest_s = max(longest_s, now - asked)
-                time.sleep(PAUSE_SECONDS)  # asking is not what shall take the broker's time
+                time.sleep(PAUSE_SECONDS)  # the probing must not take the broker's time
                 if now - started > GIVE_UP_SECONDS:
                     raise TimeoutError(f"{each} is not loaded in {GIVE_UP_SECONDS:g} s")
     return time.perf_counter() - started, longest_s * 1000
@@ -158,7 +158,7 @@ def _connected(process: Process) -> Iterator[RawClient]:
         except ConnectionRefusedError:
             if time.monotonic() > deadline:
                 raise
-            time.sleep(PAUSE_SECONDS)  # between two tries, not for luck
+            time.sleep(PAUSE_SECONDS)  # a pause between two probes
         else:
             break
     with client:

@@ -28,7 +28,7 @@ SECONDS: Final = 10.0
 QUICK_SECONDS: Final = 2.0
 WARM_UP_SECONDS: Final = 1.0
 WARM_UP_CONNECTIONS: Final = 64
-"""Of a first run that does not count: a Java machine compiles what it runs meanwhile."""
+"""The first run does not count, because a Java machine still compiles its code."""
 PROGRAM: Final = Path(__file__).parent / "go"
 TIMEOUT_SECONDS: Final = 300
 
@@ -50,7 +50,7 @@ def measure(target: Target, quick: bool) -> Iterator[Figure]:
 
 
 def run(program: Path, address: str, topic: str, connections: int, seconds: float) -> list[float]:
-    """Return the milliseconds of each record that was begun in `seconds` after the warm-up."""
+    """Return the milliseconds of each record that was started in `seconds` after the warm-up."""
     options = {
         "address": address,
         "topic": topic,

@@ -1,6 +1,6 @@
-"""Spark write and read: our data source on our broker, Spark's own connector on the other.
+"""Spark write and read: Odradek's data source on Odradek, Spark's connector on the other broker.
 
-Each side is a Spark of its own, in a process of its own (`spark_job.py`): the jars differ.
+Each side is a separate Spark in a separate process (`spark_job.py`), because the jars differ.
 """
 
 import json

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 KEY_BYTES: Final = 16
 VALUE_BYTES: Final = 100
-SLICES: Final = 8  # so that a task's share stays below the relay's limit
+SLICES: Final = 8  # a task's share stays below the relay's limit
 WARM_UP_ROWS: Final = 20_000
 
 
@@ -63,7 +63,7 @@ def session(jars: list[str]) -> SparkSession:
 
 
 def records(spark: SparkSession, count: int) -> DataFrame:
-    """Keys and values, made and kept in memory before the clock starts."""
+    """Return keys and values, made and kept in memory before the clock starts."""
     numbers = spark.range(0, count, 1, SLICES)
     text = F.col("id").cast("string")
     made = numbers.select(

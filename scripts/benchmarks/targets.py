@@ -1,4 +1,4 @@
-"""The brokers that are measured: ours, a real Kafka, or one that runs already."""
+"""The measured brokers: Odradek, a real Kafka, or a running broker."""
 
 import contextlib
 import subprocess
@@ -18,37 +18,40 @@ START_SECONDS: Final = 90.0
 
 
 class Process(Protocol):
-    """A broker that can be started and killed, on a directory and a port that stay the same."""
+    """A broker that can be started and killed, with a fixed directory and port."""
 
     host: str
     port: int
 
     def launch(self) -> None:
-        """Start it and do not wait."""
+        """Start the broker without waiting for it."""
 
     def kill(self) -> None:
-        """End it as kill -9 does."""
+        """End the broker as kill -9 does."""
 
     @property
     def pid(self) -> int: ...
 
     @property
     def log_dir(self) -> Path:
-        """Where its partitions' directories are."""
+        """The directory that has the partitions' directories."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Which broker: `new_process` makes one that is prepared and not started; None: cannot."""
+    """A broker to measure.
+
+    `new_process` returns one that is prepared but not started. It is None for a running broker.
+    """
 
     name: str
     speaks_spark_format: str
     new_process: Callable[[], AbstractContextManager[Process]] | None
-    address: str | None = None  # of one that runs already
+    address: str | None = None  # the address of a running broker
 
     @contextlib.contextmanager
     def running(self) -> Iterator[str]:
-        """The address of a broker: a new one that ends with the block, or the one that runs."""
+        """Yield the address of the running broker, or of a new one that ends with the block."""
         if self.new_process is None:
             assert self.address is not None
             yield self.address
@@ -60,7 +63,7 @@ class Target:
 
 
 def wait_until_serving(process: Process) -> None:
-    """Return when clients are served."""
+    """Return when the broker serves clients."""
     deadline = time.monotonic() + START_SECONDS
     while not serves(process.host, process.port):
         if time.monotonic() > deadline:
@@ -69,7 +72,7 @@ def wait_until_serving(process: Process) -> None:
 
 
 class OurProcess:
-    """`odradek serve` with its defaults, so log.flush=ack, on a directory of its own."""
+    """`odradek serve` with its defaults (log.flush=ack), on its own directory."""
 
     def __init__(self, data_dir: Path) -> None:
         self.host = "127.0.0.1"
@@ -101,7 +104,7 @@ class OurProcess:
 
 
 class KafkaProcess(RealKafka):
-    """A real Kafka seen as a process to measure."""
+    """A real Kafka as a process to measure."""
 
     @property
     def pid(self) -> int:
@@ -135,7 +138,7 @@ def ours() -> Target:
 
 
 def other(wanted: str) -> Target:
-    """`kafka` starts a real Apache Kafka; HOST:PORT is a broker that runs."""
+    """Return the broker to compare with: `kafka` starts a real one, HOST:PORT is a running one."""
     if wanted == "kafka":
         return Target(name="kafka", speaks_spark_format="kafka", new_process=kafka_process)
     return Target(name=wanted, speaks_spark_format="kafka", new_process=None, address=wanted)

@@ -1,4 +1,4 @@
-"""Bulk produce and consume with confluent-kafka, which is faster than any broker of Python's."""
+"""Bulk produce and consume with confluent-kafka, which is faster than any Python broker."""
 
 import statistics
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from scripts.benchmarks.load import consume, new_topic, produce
 from scripts.benchmarks.targets import Target
 
 FAMILY: Final = "throughput"
-COUNTS: Final = {100: 2_000_000, 1024: 500_000}  # record size: how many of them a round takes
+COUNTS: Final = {100: 2_000_000, 1024: 500_000}  # record size: number of records in a round
 ROUNDS: Final = 3
 WARM_UP_COUNT: Final = 100_000
 

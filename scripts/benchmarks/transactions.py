@@ -1,6 +1,6 @@
-"""One transaction of two partitions and a group's offsets after the other, and how long each takes.
+"""The latency of transactions with two partitions and a group's offsets, one after another.
 
-Clients do not linger here: latency is what is measured.
+The clients do not linger, because latency is measured.
 """
 
 import statistics
@@ -21,7 +21,7 @@ from scripts.benchmarks.targets import Target
 FAMILY: Final = "transactions"
 COUNT: Final = 500
 QUICK_COUNT: Final = 100
-WARM_UP: Final = 20  # the first ones create the state topics and find the coordinators
+WARM_UP: Final = 20  # the first transactions create the state topics and find the coordinators
 GROUP: Final = "bench-group"
 VALUE: Final = b"x" * 100
 TIMEOUT_SECONDS: Final = 60.0
@@ -36,7 +36,7 @@ def measure(target: Target, quick: bool) -> Iterator[Figure]:
 
 
 def latencies(family: str, client: str, times_ms: list[float]) -> Iterator[Figure]:
-    """p50 and p99 of what each transaction took, the first `WARM_UP` left out."""
+    """Return p50 and p99 of the transactions' times, without the first `WARM_UP`."""
     hundredths = statistics.quantiles(times_ms[WARM_UP:], n=100)
     for name, value, limit in (("p50", hundredths[49], 6.0), ("p99", hundredths[98], 15.0)):
         yield Figure(
@@ -99,7 +99,7 @@ async def _ours(address: str, topic: str, count: int) -> list[float]:
 
 
 def _timed(transaction: Callable[[int], None], count: int) -> list[float]:
-    """Milliseconds of each."""
+    """Return the milliseconds of each transaction."""
     times = []
     for number in range(count):
         started = time.perf_counter()
@@ -109,7 +109,7 @@ def _timed(transaction: Callable[[int], None], count: int) -> list[float]:
 
 
 async def _timed_async(transaction: Callable[[int], Awaitable[None]], count: int) -> list[float]:
-    """Milliseconds of each."""
+    """Return the milliseconds of each transaction."""
     times = []
     for number in range(count):
         started = time.perf_counter()

@@ -1,7 +1,7 @@
-"""The kill schedule of the application part, and the supervisor that carries it out.
+"""The kill schedule of the application part of the demo, and the supervisor that carries it out.
 
-The schedule is drawn from a seed: at which share of the work, whom, and how. Shares, not seconds:
-so the same kills happen on a fast and on a slow machine.
+A seed decides at which share of the work each kill happens, which processor it hits, and how.
+Shares and not seconds, so that the same kills happen on fast and slow machines.
 """
 
 import queue
@@ -22,7 +22,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """At `share` of the work (0 to 1): what is done, to which processor, after how many refunds."""
+    """A kill at `share` of the work (0 to 1), of a kind, after a number of refunds."""
 
     share: float
     kind: str
@@ -31,7 +31,7 @@ class Strike:
 
 
 def schedule(seed: int, *, rounds: int) -> list[Strike]:
-    """Each round kills every processor twice and the broker twice; one zombie is made in all."""
+    """Draw the kills: in each round every processor twice and the broker twice, and one zombie."""
     dice = random.Random(seed)
     strikes = [Strike(dice.uniform(0.10, 0.30), "zombie", dice.randrange(PARTITIONS), 3)]
     for number in range(rounds):
@@ -50,7 +50,7 @@ def schedule(seed: int, *, rounds: int) -> list[Strike]:
 
 @dataclass(slots=True)
 class Supervisor:
-    """Keeps one worker per partition going until all input is done, while the schedule strikes."""
+    """The supervisor of the workers, one per partition. It restarts them until the end."""
 
     broker: RunningBroker
     ends: dict[int, int]
@@ -118,7 +118,7 @@ class Supervisor:
             self.strike_processor(strike)
 
     def arm_broker(self, after: int) -> None:
-        """Restart it so that it kills itself at the Nth time it is between two markers."""
+        """Restart the broker so that it kills itself at the Nth pause between two markers."""
         self.say(f"kill -9 of the broker; the next one will die between two markers ({after})")
         self.kill_broker()
         self.restart_broker({"ODRADEK_KILL_AT": f"{BETWEEN_MARKERS}:{after}"})

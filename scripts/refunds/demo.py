@@ -1,4 +1,4 @@
-"""The main job, end to end: refunds for cancelled flights, exactly once, under fire."""
+"""The demo, end to end: refunds for cancelled flights, exactly once, while processes are killed."""
 
 import sys
 import tempfile

@@ -1,14 +1,14 @@
-"""The Spark query as the demo runs it: the same query, through a sink that kills at named points.
+"""The Spark query of the demo: the same query, through a sink that kills processes at named points.
 
-The sink is the real one; only the relay's steps are stood beside. What is to be killed is written
-in a folder, one file for each batch that is struck: `3` holds `inside jvm`, say. The file is taken
-away before the blow, so that the batch's replay passes.
+The sink is the real one; this module only adds steps to its relay. A folder has one file for each
+batch to be struck: file `3` contains `inside jvm`, for example. The file is removed before the
+kill, so that the replay of the batch succeeds.
 
-    inside    in commit(), when the records and the decision are sent and EndTxn is not
-    decided   in commit(), when EndTxn is answered and Spark does not know it yet
-    between   when Spark has noted the batch as committed
+    inside    in commit(), after the records and the decision, before EndTxn
+    decided   in commit(), after the response to EndTxn, before Spark receives the result
+    between   after Spark has recorded the batch as committed
 
-    jvm       the driver's JVM alone; a commit that is under way goes on as an orphan
+    jvm       the driver's JVM alone; a running commit continues as an orphan
     worker    the process that runs commit() alone
     both
 """
@@ -96,7 +96,7 @@ def jvm_pid(spark: SparkSession) -> int:
 
 
 def run(spark: SparkSession, bootstrap: str, checkpoint: str, per_batch: int) -> None:
-    """Run the query to its end; where only its worker died, Spark lives and it is started again."""
+    """Run the query to its end. If only its worker died, start it again in the same Spark."""
     for _ in range(RESTARTS_MAX):
         query = start(spark, bootstrap, checkpoint, per_batch=per_batch, sink="doomed")
         try:
@@ -108,7 +108,7 @@ def run(spark: SparkSession, bootstrap: str, checkpoint: str, per_batch: int) ->
 
 
 def watch(query: StreamingQuery) -> None:
-    """Print each batch that Spark notes as committed. Raises what ends the query."""
+    """Print each batch that Spark records as committed. Raises the error that ends the query."""
     noted = -1
     while query.isActive:
         time.sleep(0.02)
@@ -133,7 +133,7 @@ def main(bootstrap: str, checkpoint: str, per_batch: int) -> None:
 
 
 if __name__ == "__main__":
-    # Spark's workers look the sink up by its module, which is not `__main__` there.
+    # Spark's workers import the sink by its module, which must not be `__main__`.
     from scripts.refunds.doomed import main as main_of_module
 
     main_of_module()

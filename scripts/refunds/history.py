@@ -1,4 +1,4 @@
-"""How many transactions were committed and aborted: what the transaction log itself says."""
+"""Count the committed and aborted transactions in the transaction log."""
 
 from collections import Counter
 from typing import Final
@@ -13,7 +13,7 @@ from odradek.protocol.state_topics import (
 from scripts.refunds.verify import ALL, read_all
 
 DECISIONS: Final = {2: "transactions committed", 3: "transactions aborted"}
-"""By the stored state: PrepareCommit and PrepareAbort."""
+"""The decisions, by the stored state PrepareCommit or PrepareAbort."""
 
 
 def transactions_of(bootstrap: str, prefix: str) -> Counter[str]:

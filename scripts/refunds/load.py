@@ -1,4 +1,4 @@
-"""Fill the topic `departures` with the flights, in order, and show how far it is."""
+"""Fill the topic `departures` with the flights in order, and show the progress."""
 
 import json
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from scripts.refunds.processor import TOPIC_IN
 
 
 def load(bootstrap: str, limit: int | None, progress: Callable[[int], None]) -> int:
-    """Write every flight and return how many; raises if one was not stored."""
+    """Write every flight and return their number. Raises if one was not stored."""
     count = 0
     with Producer(bootstrap, linger_ms=20, compression="lz4") as producer:
         for count, flight in enumerate(flights(limit), start=1):

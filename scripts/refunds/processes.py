@@ -1,4 +1,4 @@
-"""The demo's processes: a broker that can be killed and comes back, and the workers."""
+"""The processes of the demo: a broker that can be killed and restarted, and the workers."""
 
 import json
 import os
@@ -20,7 +20,7 @@ PATIENCE_S = 60
 
 
 class Worker:
-    """One processor in a process of its own; what it says arrives as events in `events`."""
+    """One processor in its own process. Its output arrives as events in `events`."""
 
     def __init__(
         self, events: "queue.SimpleQueue[tuple[Worker, dict[str, Any]]]", log: Path, *options: str
@@ -52,14 +52,14 @@ class Worker:
         self.process.send_signal(signal.SIGCONT)
 
     def end(self) -> None:
-        """Make sure that it is gone, at the end or when the demo is interrupted."""
+        """Kill the process if it still runs, at the end or when the demo is interrupted."""
         if self.process.poll() is None:
             self.process.kill()
         self._reader.join()
 
 
 def wait_for(what: str, condition: Any, patience_s: float = PATIENCE_S) -> None:
-    """Look every few milliseconds until it is so; say what was waited for if it never is."""
+    """Poll until the condition holds. Raises an error that names what is missing."""
     deadline = time.monotonic() + patience_s
     while not condition():
         if time.monotonic() > deadline:

@@ -1,9 +1,8 @@
 """An application to copy from: read flights, refund the cancelled ones, exactly once.
 
-One process serves one input partition. Its transactional id carries the partition's number, so a
-restarted one fences whatever is left of its predecessor. In one transaction per slice go the
-refunds, the rows of the audit, and the offsets of the flights they were made from: either all of
-them are there, or none.
+One process serves one input partition. Its transactional id has the partition's number, so that a
+restarted process fences its predecessor. Each slice is one transaction with the refunds, the audit
+rows and the offsets of the flights: readers see all of them or none.
 
     python -m scripts.refunds.processor --partition 0
 """
@@ -27,7 +26,7 @@ FENCED_STATUS = 3
 
 
 def refund_of(flight: dict[str, Any]) -> dict[str, Any]:
-    """What the passengers of a cancelled flight get back: by distance, in cents."""
+    """Return the refund for a passenger of a cancelled flight in cents, by distance."""
     return {
         "flight_id": flight_id(flight),
         "dest": flight["dest"],
@@ -44,7 +43,7 @@ def audit_of(flight: dict[str, Any], record: ConsumerRecord) -> dict[str, Any]:
 
 
 def refund(txn: Transaction, record: ConsumerRecord) -> bool:
-    """Write the two rows of a cancelled flight. Whether it was one."""
+    """Write the two rows of a cancelled flight. Return True if the flight was cancelled."""
     assert record.value is not None
     flight = json.loads(record.value)
     if not is_cancelled(flight):
@@ -66,15 +65,16 @@ def process(
     committed: Callable[[int], None] = lambda offset: None,
     refunded: Callable[[Producer], None] = lambda producer: None,
 ) -> None:
-    """Work on `partition` until everything below the offset `until` is done.
+    """Process `partition` until everything below the offset `until` is done.
 
     `committed` is called with the next offset after each slice, `refunded` with the producer after
-    the two sends of each refund. Raises `Fenced` when another process has taken over. A transaction
-    that the broker has aborted (it took too long, say) is done again from the same position.
+    the two sends of each refund. Raises `Fenced` if another process has taken over. A transaction
+    that the broker aborted (after a timeout, for example) is repeated from the same position.
     """
     source = TopicPartition(TOPIC_IN, partition)
     with (
-        # Starting the producer ends what a predecessor left open: only then is the position final.
+        # A predecessor's open transaction may still commit offsets. Starting the producer ends it,
+        # so the position is read afterwards.
         Producer(
             bootstrap, transactional_id=f"refunds-{partition}", transaction_timeout_ms=20_000
         ) as producer,
@@ -95,7 +95,8 @@ def process(
                         if refund(txn, record):
                             refunded(producer)
                     txn.send_offsets({source: OffsetAndMetadata(following)}, GROUP)
-            except Aborted:  # nothing of this slice is there: do it again
+            # the broker has none of this slice: repeat it
+            except Aborted:
                 consumer.seek(source, position)
                 continue
             position = following

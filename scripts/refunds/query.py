@@ -1,8 +1,8 @@
-"""The same job as one Spark Structured Streaming query: both rows of a refund in one transaction.
+"""The same job as one Spark Structured Streaming query, both rows of a refund in one transaction.
 
     python -m scripts.refunds.query --checkpoint some/folder
 
-A row's `topic` column says where it goes, so one query writes both topics, and the rows of a
+The `topic` column of a row names its topic, so one query writes both topics. The rows of a
 micro-batch become visible together or not at all.
 """
 
@@ -22,7 +22,7 @@ FLIGHT = (
 
 
 def refunds_of(departures: DataFrame) -> DataFrame:
-    """Two rows, each with the topic it goes to, for every flight that never departed."""
+    """Return two rows with their topics for every flight that never departed."""
     flight = f.from_json(f.col("value").cast("string"), FLIGHT)
     flight_id = f.format_string(
         "%04d-%02d-%02d/%s%d/%s", "f.year", "f.month", "f.day", "f.carrier", "f.flight", "f.origin"
@@ -46,7 +46,7 @@ def refunds_of(departures: DataFrame) -> DataFrame:
 def start(
     spark: SparkSession, bootstrap: str, checkpoint: str, *, per_batch: int, sink: str = "odradek"
 ) -> StreamingQuery:
-    """Read what is there now, `per_batch` flights at a time, and end."""
+    """Start a query that reads all present flights, `per_batch` at a time, and then ends."""
     departures = (
         spark.readStream.format("odradek")
         .option("kafka.bootstrap.servers", bootstrap)

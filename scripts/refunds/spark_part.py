@@ -28,11 +28,11 @@ VICTIMS: Final = {
     "both": "the JVM and the commit worker",
 }
 SPARE_STARTS: Final = 3
-"""A blow from outside may end a query once more than planned."""
+"""A kill from outside may end a query once more than planned."""
 
 
 def plan(seed: int, folder: Path, *, batches: int) -> list[str]:
-    """Write which batch is struck how; the first and the last are spared."""
+    """Plan which batches are struck and how. The first and the last batch are spared."""
     folder.mkdir(parents=True, exist_ok=True)
     dice = random.Random(seed)
     kinds = list(KINDS if batches > len(KINDS) + 1 else QUICK_KINDS)
@@ -52,29 +52,29 @@ def run(
     place: Path,
     say: Callable[[str], None],
 ) -> Counter[str]:
-    """Run the query to its end, however often it is killed. What was struck, counted."""
+    """Run the query to its end, after every kill. Return the kills, counted."""
     folder = place / "strikes"
     planned = plan(seed, folder, batches=-(-flights // per_batch))
-    teller = Teller(folder / STRUCK, say)
+    reporter = Reporter(folder / STRUCK, say)
     for _ in range(len(planned) + SPARE_STARTS):
-        if run_once(broker, folder, place, per_batch, teller) == 0:
+        if run_once(broker, folder, place, per_batch, reporter) == 0:
             break
     else:
         raise SystemExit(f"demo: the query does not get through: see {place / 'spark.log'}")
-    if len(teller.struck) < len(planned):
-        raise SystemExit(f"demo: planned {planned}, struck only {teller.struck}")
-    return counted(teller.struck)
+    if len(reporter.struck) < len(planned):
+        raise SystemExit(f"demo: planned {planned}, struck only {reporter.struck}")
+    return counted(reporter.struck)
 
 
-class Teller:
-    """Says what happens, in order: batches as the query names them, blows as they are noted."""
+class Reporter:
+    """The reporter of the demo: it prints the committed batches and the kills in order."""
 
     def __init__(self, notes: Path, say: Callable[[str], None]) -> None:
         self._notes, self._say = notes, say
         self.struck: list[str] = []
 
-    def tell(self, committed: int | None = None) -> None:
-        """What was struck since the last time, and the batch that is committed now, if one is."""
+    def report(self, committed: int | None = None) -> None:
+        """Print the new kills, and the batch that is committed now, if there is one."""
         struck = self._notes.read_text().splitlines() if self._notes.exists() else []
         for blow in struck[len(self.struck) :]:
             batch_id, point, victim = blow.split()
@@ -89,7 +89,7 @@ class Teller:
 
 
 def run_once(
-    broker: RunningBroker, folder: Path, place: Path, per_batch: int, teller: Teller
+    broker: RunningBroker, folder: Path, place: Path, per_batch: int, reporter: Reporter
 ) -> int:
     with (place / "spark.log").open("ab") as log:
         process = subprocess.Popen(
@@ -104,17 +104,17 @@ def run_once(
             env=os.environ
             | {
                 STRIKES: str(folder),
-                "PYSPARK_PYTHON": sys.executable,  # Spark would take the first python3 on the path
+                "PYSPARK_PYTHON": sys.executable,  # Spark would use the first python3 of the PATH
                 "PYTHONPATH": str(Path.cwd()),
             },
         )
         assert process.stdout is not None
         try:
             for line in process.stdout:
-                teller.tell(int(line))
+                reporter.report(int(line))
             return process.wait()
         finally:
-            teller.tell()
+            reporter.report()
             process.kill()
             process.wait()
             process.stdout.close()

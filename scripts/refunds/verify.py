@@ -1,4 +1,4 @@
-"""Compare what the topics hold with the source data, with pandas: nothing lost, nothing twice."""
+"""Compare the topics with the source data, with pandas: nothing is missing, nothing is doubled."""
 
 import json
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ ALL: Final = "read_uncommitted"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found in one pair of topics; `faults` is empty when all is well."""
+    """The result for one pair of topics. `faults` is empty if the topics are right."""
 
     refunds: int
     audit_rows: int
@@ -27,7 +27,7 @@ class Verdict:
 
 
 def expected(limit: int | None) -> pd.DataFrame:
-    """The cancelled flights of the source data, with their place in it."""
+    """Return the cancelled flights of the source data, with their positions."""
     rows = [
         {"flight_id": flight_id(flight), "place": place, "dest": flight["dest"]}
         for place, flight in enumerate(flights(limit))
@@ -37,7 +37,7 @@ def expected(limit: int | None) -> pd.DataFrame:
 
 
 def read_all(bootstrap: str, topic: str, isolation: Isolation) -> list[ConsumerRecord]:
-    """Every record of the topic that this isolation level sees, to the end of each partition."""
+    """Read all records of a topic that the isolation level allows, to the end of each partition."""
     with Consumer(bootstrap, isolation_level=isolation) as consumer:
         partitions = [TopicPartition(topic, p) for p in consumer.partitions_for(topic)]
         ends = consumer.end_offsets(partitions)
@@ -50,7 +50,7 @@ def read_all(bootstrap: str, topic: str, isolation: Isolation) -> list[ConsumerR
 
 
 def wait_until_decided(bootstrap: str, *topics: str) -> None:
-    """A commit is answered before its markers are written: until then a reader does not see it."""
+    """Wait for the markers of all transactions: EndTxn is answered before they are written."""
     with Consumer(bootstrap) as stable, Consumer(bootstrap, isolation_level=ALL) as unstable:
         for topic in topics:
             partitions = [TopicPartition(topic, p) for p in stable.partitions_for(topic)]
@@ -83,7 +83,7 @@ def verify(bootstrap: str, refunds: str, audit: str, limit: int | None) -> Verdi
 
 
 def judge(topic: str, records: list[ConsumerRecord], source: pd.DataFrame) -> list[str]:
-    """The sentences that say what is wrong with one topic."""
+    """Return a sentence for each fault of one topic."""
     rows = pd.DataFrame(
         {
             "flight_id": [json.loads(record.value or b"{}")["flight_id"] for record in records],

@@ -1,7 +1,7 @@
-"""The processor as the demo runs it: it reports on standard output, and can be told how to die.
+"""The processor of the demo: it reports on standard output, and it can be ordered to die.
 
 --die-after N    kill -9 itself inside an open transaction, after N refunds were written
---pause-after N  stop there instead (SIGSTOP): the zombie, which wakes when others have gone on
+--pause-after N  stop there instead (SIGSTOP): a zombie, which wakes after others have taken over
 """
 
 import json
@@ -20,7 +20,7 @@ def say(**event: object) -> None:
 
 
 class Fate:
-    """Counts the refunds of the open slice and strikes at the Nth, when the broker has them all."""
+    """A counter of the open slice's refunds that kills at the Nth, when the broker has them all."""
 
     def __init__(self, after: int, number: signal.Signals) -> None:
         self.left, self.number = after, number

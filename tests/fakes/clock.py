@@ -1,4 +1,4 @@
-"""A wall clock that stands still until it is told to move."""
+"""A wall clock that stands still until the test moves it."""
 
 from typing import Final
 

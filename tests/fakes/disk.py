@@ -1,14 +1,14 @@
-"""A disk in memory that loses what a real one may lose, and fails when it is told to.
+"""A disk in memory that loses what a real disk may lose, and fails on request.
 
-What was written and what is *durable* are kept apart, for the bytes of a file and for the names in
-a directory alike: fsync of a file makes its bytes durable but not its name, fsync of a directory
-its names but no bytes. `crash` throws the rest away, or keeps a random part of it: the first writes
-with the last one torn at any byte, or zeros from there on, or any of them, as pages reach a disk in
-no order.
+The disk keeps apart what programs see and what is *durable*, for the bytes of a file and for the
+names in a directory. fsync of a file makes its bytes durable but not its name. fsync of a directory
+makes its names durable but no bytes. `crash` drops the rest, or keeps a random part of it: the
+first writes with the last one torn at any byte, or zeros from there on, or any of the writes,
+because pages reach a real disk in any order.
 
-Every operation that changes something has a number. `power_off_at` ends the world just before one
-of them: from then on everything raises `PowerOff`, which nothing in the broker catches. `fail`
-makes the next operation of a kind raise an OSError.
+Every operation that changes something has a number. `power_off_at` ends the run just before one of
+them: from then on every call raises `PowerOff`, which nothing in the broker catches. `fail` makes
+the next call of a kind raise an OSError.
 """
 
 import errno
@@ -25,12 +25,12 @@ from odradek.broker.env import Buffer
 
 
 class PowerOff(BaseException):
-    """The machine is off. Not an Exception: no handler of the broker may see it."""
+    """The machine is off. It is not an Exception, so that no handler of the broker catches it."""
 
 
 @contextmanager
 def until_power_off() -> Iterator[None]:
-    """The power may go off inside, for one task or for several at once."""
+    """Run the block until it ends or the power goes off, in one task or in several."""
     try:
         yield
     except* PowerOff:
@@ -38,12 +38,12 @@ def until_power_off() -> Iterator[None]:
 
 
 Write = Callable[[bytearray, int | None, bool], None]
-"""Changes a file's bytes; with a number only up to a byte that it picks, and perhaps zeros then."""
+"""A change of a file's bytes. Its arguments can limit it to a part, with zeros behind it."""
 
 
 @dataclass
 class Inode:
-    """The bytes of a file: as programs see them, as they are on disk, and what lies between."""
+    """The bytes of a file: as programs see them, as on disk, and the changes in between."""
 
     content: bytearray = field(default_factory=bytearray)
     durable: bytearray = field(default_factory=bytearray)
@@ -52,7 +52,7 @@ class Inode:
 
     @property
     def change_count(self) -> int:
-        """How often it was changed since it was made."""
+        """The number of changes since the file was made."""
         return self.first_pending + len(self.pending)
 
     def change(self, write: Write) -> None:
@@ -60,7 +60,7 @@ class Inode:
         self.pending.append(write)
 
     def make_durable(self, change_count: int) -> None:
-        """The first so many changes are on disk."""
+        """Make the first changes durable."""
         count = max(0, change_count - self.first_pending)
         for write in self.pending[:count]:
             write(self.durable, None, False)
@@ -86,7 +86,7 @@ class Inode:
 
 @dataclass
 class Directory:
-    """Names: as programs see them, as they are on disk, and the changes that lie between."""
+    """The names of a directory: as programs see them, as on disk, and the changes in between."""
 
     names: "dict[str, Inode | Directory]" = field(default_factory=dict)
     durable: "dict[str, Inode | Directory]" = field(default_factory=dict)
@@ -125,7 +125,7 @@ def _apply(
 
 
 class FakeDisk:
-    """A `Disk`. `operations` counts what changed something, `counts` all calls by their name."""
+    """A `Disk`. `operations` counts the changing calls, `counts` all calls by name."""
 
     def __init__(self, *, capacity_bytes: int | None = None) -> None:
         self.capacity_bytes = capacity_bytes
@@ -142,26 +142,26 @@ class FakeDisk:
         self._faults: list[tuple[str, str, int]] = []
         self._locks: set[str] = set()
 
-    # what a test does to it
+    # For tests
 
     def power_off_at(self, operation: int) -> None:
-        """Let everything from operation number `operation` (the first is 0) on raise `PowerOff`."""
+        """Raise `PowerOff` from operation number `operation` on. The first operation is 0."""
         self._power_off_at = operation
 
     def power_off(self) -> None:
         self._is_off = True
 
     def crash(self, keep: Random | None = None) -> None:
-        """Power is back: only what was durable is there, and with `keep` a random part of the rest.
+        """Cut the power and restore it. With `keep`, a random part of the other changes survives.
 
-        Files that were open before are of no use any more.
+        Files that were open before raise errors.
         """
         self._root.crash(keep)
         self._boot_count += 1
         self._restart()
 
     def kill(self) -> None:
-        """The process died, the machine went on: nothing that was written is lost."""
+        """Kill the process but not the machine: all writes survive."""
         self._restart()
 
     def _restart(self) -> None:
@@ -177,11 +177,11 @@ class FakeDisk:
         self._faults.append((call, path_end, error))
 
     def bytes_of(self, path: str) -> bytes:
-        """A file as programs see it."""
+        """Return the bytes of a file as programs see them."""
         return bytes(self._file(path).content)
 
     def damage(self, path: str, position: int) -> None:
-        """Flip the bits of a byte, on disk too."""
+        """Flip bits of a byte, on disk too."""
         inode = self._file(path)
         inode.make_durable(inode.change_count)
         inode.content[position] ^= 0xFF
@@ -196,10 +196,10 @@ class FakeDisk:
 
         return size(self._root)
 
-    # what both files and directories go through
+    # For files and directories
 
     def begin(self, call: str, path: str, *, changes: bool = True) -> None:
-        """Count a call; raise what was asked for."""
+        """Count a call, and raise the error that was requested for it."""
         if self._is_off or (changes and self.operations == self._power_off_at):
             self._is_off = True
             raise PowerOff(f"before {call} {path}")
@@ -331,7 +331,7 @@ class FakeLock:
 
 
 class FakeFile:
-    """A `File`. It is of its incarnation of the disk: after a crash it is gone."""
+    """A `File` of one incarnation of the disk. It is unusable after a crash."""
 
     def __init__(self, disk: FakeDisk, path: str, inode: Inode) -> None:
         self.path = path
@@ -349,7 +349,7 @@ class FakeFile:
         self._go_on(call, changes=changes)
 
     def _go_on(self, call: str, *, changes: bool = False) -> None:
-        """Closing waits for who has begun, as it does on the real disk."""
+        """Close after all running calls have ended, as the real disk does."""
         if self._incarnation != self._disk.incarnation:
             raise PowerOff(f"{self.path} was opened before the crash")
         self._disk.begin(call, self.path, changes=changes)

@@ -1,4 +1,4 @@
-"""A clock that jumps when nobody is busy, for whole folders of tests: nothing in them sleeps.
+"""A clock that jumps when all tasks wait, for whole folders of tests: no test really sleeps.
 
 A folder's conftest calls `let_time_jump` in its `pytest_collection_modifyitems`.
 """
@@ -15,9 +15,9 @@ import trio.testing
 
 
 def let_time_jump(items: list[pytest.Item], folder: Path) -> None:
-    """Every async test below `folder` runs on such a clock.
+    """Run every async test below `folder` on such a clock.
 
-    pytest-trio takes a clock only from the test's own arguments; this spares each naming it.
+    pytest-trio takes a clock only from a test's arguments. With this function no test must name it.
     """
     for item in items:
         if folder in item.path.parents and iscoroutinefunction(getattr(item, "obj", None)):

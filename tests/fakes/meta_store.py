@@ -1,4 +1,4 @@
-"""A metadata store in memory, with revisions as etcd's."""
+"""A metadata store in memory, with revisions like etcd's."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,7 +8,7 @@ from odradek.broker.env import Compare, Versioned
 
 
 class FakeMetaStore:
-    """`before_txn` runs before each transaction: the moment at which somebody else was faster."""
+    """A store that calls `before_txn` before each transaction, for a concurrent change."""
 
     def __init__(self) -> None:
         self.values: dict[str, Versioned] = {}

@@ -1,4 +1,4 @@
-"""A network in memory: the broker's end is a `Connection`, the test's end shows every byte."""
+"""A network in memory: the broker has a `Connection`, the test sees every byte at the other end."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
@@ -9,7 +9,7 @@ from odradek.broker.env import Buffer, Connection, OtherEnd
 
 
 class FakeConnection:
-    """What the broker gets. `client` is the other end of it."""
+    """The broker's end of a connection. `client` is the other end."""
 
     def __init__(self, peer: str) -> None:
         self.peer = peer
@@ -22,7 +22,7 @@ class FakeConnection:
         self._changed = trio.Event()
 
     def change(self) -> None:
-        """Wake whoever waits for the other end to have done something."""
+        """Wake the tasks that wait for a change at the other end."""
         self._changed.set()
         self._changed = trio.Event()
 
@@ -57,7 +57,7 @@ class FakeConnection:
         self.change()
 
     async def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Return when `condition` holds; it is looked at whenever something changes here."""
+        """Return when `condition` holds. It is evaluated after every change."""
         while not condition():
             await self._changed.wait()
 
@@ -73,7 +73,7 @@ class FakeClient:
         self._connection.change()
 
     def half_close(self) -> None:
-        """Send no more; still read."""
+        """Send no more, but continue to read."""
         self._connection.has_ended = True
         self._connection.change()
 
@@ -90,12 +90,12 @@ class FakeClient:
 
     @property
     def received(self) -> bytes:
-        """Everything that has come so far."""
+        """All bytes that have arrived so far."""
         return bytes(self._connection.sent)
 
     @property
     def unread_bytes(self) -> int:
-        """What was sent and the other side has not taken."""
+        """The number of bytes that the broker has sent and the client has not taken."""
         return len(self._connection.incoming)
 
     @property
@@ -103,7 +103,7 @@ class FakeClient:
         return self._connection.is_closed
 
     async def frames(self, count: int) -> list[bytes]:
-        """The first `count` frames that came, without their lengths, once they are there."""
+        """Return the first `count` frames, without their lengths, once they have arrived."""
         await self._connection.wait_until(
             lambda: len(split_frames(self.received)) >= count or self.is_closed
         )
@@ -119,7 +119,7 @@ class _Handler(Protocol):
 
 
 class FakeNetwork:
-    """One listener; `client()` connects to it."""
+    """A network with one listener. `client()` connects to it."""
 
     def __init__(self) -> None:
         self._waiting: trio.MemorySendChannel[FakeConnection]
@@ -156,7 +156,7 @@ class FakeNetwork:
 
 
 def split_frames(data: bytes) -> list[bytes]:
-    """The complete frames at the beginning of `data`, without their lengths."""
+    """Return the complete frames at the start of `data`, without their lengths."""
     frames = []
     while len(data) >= 4:
         length = int.from_bytes(data[:4], "big")

@@ -1,8 +1,8 @@
-"""A partition of a state topic in memory: it forgets, fails and stalls on cue.
+"""A state topic's partition in memory that loses batches, fails and stalls on request.
 
-A batch that was appended is *durable* once a flush that began after it has ended. `crash` keeps
-what is durable, and as many of the other batches as the caller says, for the disk may have got them
-or not; what it returns is the partition as the next leader finds it.
+A batch is *durable* once a flush has ended that began after the append. `crash` keeps the durable
+batches and a chosen number of the other ones, because a disk may have them or not. It returns the
+partition as the next leader finds it.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -25,7 +25,7 @@ class Appended:
 
 
 class FakeStatePartition:
-    """`append_errors` and `flush_errors` are used up one by one, the first for the next call."""
+    """A partition that uses up `append_errors` and `flush_errors`, one error for each call."""
 
     def __init__(self, index: int = 0, leader_epoch: int = 0) -> None:
         self.index = index
@@ -120,7 +120,7 @@ class FakeStatePartition:
                 yield batch
 
     def hold(self) -> None:
-        """From now on every flush and every read waits for `release`."""
+        """Let every flush and every read wait for `release`."""
         if self._gate is None:
             self._gate = trio.Event()
 
@@ -130,7 +130,7 @@ class FakeStatePartition:
             self._gate = None
 
     def crash(self, *, keep: int = 0) -> "FakeStatePartition":
-        """The power goes. `keep`: how many batches that were not flushed are there all the same."""
+        """Cut the power. `keep` is the number of unflushed batches that survive."""
         successor = FakeStatePartition(self.index, self.leader_epoch + 1)
         for header, batch in self._batches:
             if header.next_offset > self.durable_offset:
@@ -143,11 +143,11 @@ class FakeStatePartition:
         return successor
 
     def hand_over(self) -> "FakeStatePartition":
-        """Another broker leads it now, and has every batch."""
+        """Return the partition of the next leader, which has every batch."""
         return self.crash(keep=len(self._batches))
 
     def lose(self) -> None:
-        """This broker does not lead it any more: calls fail, and so do those that wait."""
+        """End this broker's leadership: all calls fail, also those that wait."""
         self.is_led = False
         self.release()
 
@@ -157,7 +157,7 @@ class FakeStatePartition:
 
     @property
     def records(self) -> list[Record]:
-        """All records but the markers', durable or not."""
+        """All records but the markers, durable or not."""
         return self._decoded(self.end_offset)
 
     @property
@@ -173,14 +173,14 @@ class FakeStatePartition:
         ]
 
     def replace_batches(self, batches: Sequence[bytearray]) -> None:
-        """Exactly these, durable: what compaction or somebody else's writing left behind."""
+        """Replace all batches by these durable ones: as after compaction or a foreign write."""
         self._batches = [(read_header(batch), batch) for batch in batches]
         self.end_offset = self._batches[-1][0].next_offset if self._batches else 0
         self.durable_offset = self.end_offset
 
 
 class FakeStatePartitions:
-    """The partitions of one state topic; `current[index]` may be exchanged for a successor."""
+    """The partitions of one state topic. Tests may replace `current[index]` by a successor."""
 
     def __init__(self, count: int = 1) -> None:
         self.current = {index: FakeStatePartition(index) for index in range(count)}

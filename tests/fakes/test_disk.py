@@ -1,4 +1,4 @@
-"""The fake disk loses exactly what it should."""
+"""The fake disk loses exactly what a real disk may lose."""
 
 import errno
 from random import Random

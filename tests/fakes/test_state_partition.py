@@ -1,4 +1,4 @@
-"""The fake state partition forgets exactly what a real one may, and fails as it was told."""
+"""The fake state partition loses exactly what a real one may lose, and fails on request."""
 
 import pytest
 import trio

@@ -1,4 +1,4 @@
-"""Measures how long one task holds trio's loop, in function calls and not in seconds."""
+"""A meter of how long a task holds trio's loop, in function calls and not in seconds."""
 
 import sys
 from collections.abc import Collection, Iterator
@@ -9,7 +9,7 @@ import trio
 
 
 class LongestTurn(trio.abc.Instrument):
-    """The most function calls (Python's and C's) that a task made between two checkpoints."""
+    """The most function calls (Python's and C's) of a task between two checkpoints."""
 
     def __init__(self, but_not: trio.lowlevel.Task, tasks: Collection[str]) -> None:
         self.calls = 0
@@ -36,8 +36,7 @@ class LongestTurn(trio.abc.Instrument):
 
 @contextmanager
 def longest_turn(*tasks: str) -> Iterator[LongestTurn]:
-    """Watch every task but the current one inside, or those with these names. Threads are not
-    counted."""
+    """Measure all tasks but the current one, or those with these names. Threads do not count."""
     longest = LongestTurn(trio.lowlevel.current_task(), tasks)
     before = sys.getprofile()
     trio.lowlevel.add_instrument(longest)

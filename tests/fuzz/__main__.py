@@ -1,4 +1,4 @@
-"""The command of scripts/fuzz."""
+"""The command `scripts/fuzz`."""
 
 import sys
 from collections.abc import Iterator
@@ -14,11 +14,11 @@ from tests.fuzz.inputs import make
 from tests.fuzz.setting import CONFIG, create_topics
 
 SAID_EVERY: Final = 50_000
-"""Inputs between two lines where no terminal shows the progress."""
+"""The inputs between two lines of output, where no terminal shows the progress."""
 
 
 def shown(report: Report, console: Console) -> None:
-    """What was seen, for people."""
+    """Return the report as text."""
     seen = report.seen
     outcomes = ", ".join(f"{count} {name}" for name, count in report.outcomes.most_common())
     middle = report.memory_mib[len(report.memory_mib) // 2]

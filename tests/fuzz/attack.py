@@ -1,4 +1,4 @@
-"""Sends inputs to a broker process while an honest client works, and says what became of both."""
+"""The attack: send inputs to a broker process while an honest client works, and report on both."""
 
 import json
 import math
@@ -23,7 +23,7 @@ from tests.fuzz.victim import Seen
 
 AT_ONCE: Final = 12
 ANSWER_SECONDS: Final = 1.0
-"""How long the attacker waits for an answer. An honest poll may take longer; it is left then."""
+"""The attacker's limit for a response. An honest poll may take longer and is then abandoned."""
 LINGERING_MAX: Final = 24
 ALIVE_SECONDS: Final = 60.0
 WATCH_SECONDS: Final = 0.5
@@ -36,7 +36,7 @@ LINGER_NOT: Final = b"\x01\0\0\0\0\0\0\0"
 
 @dataclass
 class Report:
-    """What was seen. `problems` is empty if the broker kept its promises."""
+    """The result of an attack. `problems` is empty if the broker kept its promises."""
 
     input_count: int = 0
     seconds: float = 0.0
@@ -65,7 +65,7 @@ class Attack:
         self._stood_still_at = -math.inf
 
     async def run(self, numbers: Iterator[int]) -> None:
-        """Send the inputs of those numbers, `AT_ONCE` at a time."""
+        """Send the inputs of these numbers, `AT_ONCE` at a time."""
         async with trio.open_nursery() as watching:
             watching.start_soon(self._watch, watching.cancel_scope)
             async with trio.open_nursery() as sending:
@@ -89,7 +89,7 @@ class Attack:
             await trio.sleep(WATCH_SECONDS)
 
     def _look(self) -> None:
-        """Note if this process itself did not run for a while: then its limits mean nothing."""
+        """Note if this process itself did not run for a while. Its limits then mean nothing."""
         now = trio.current_time()
         if now - self._looked_at > STILL_SECONDS:
             self._stood_still_at = now
@@ -139,7 +139,7 @@ class Attack:
         return "lingers"
 
     async def _read(self, stream: trio.SocketStream, made: Input) -> str:
-        """Read as many answers as requests were sent. The first must answer one of them."""
+        """Read as many responses as requests were sent. The first must answer one of them."""
         buffer = bytearray()
         count = 0
         with trio.move_on_after(ANSWER_SECONDS):
@@ -161,7 +161,7 @@ class Attack:
 
 
 def _frame_of(buffer: bytearray) -> bytes | None:
-    """Take the first frame out of the buffer, if it is whole."""
+    """Remove the first frame from the buffer, if it is complete."""
     if len(buffer) < LENGTH_BYTES:
         return None
     end = LENGTH_BYTES + int.from_bytes(buffer[:LENGTH_BYTES], "big")
@@ -173,7 +173,7 @@ def _frame_of(buffer: bytearray) -> bytes | None:
 
 
 def resident_mib(pid: int) -> float:
-    """Memory of a process."""
+    """Return the memory of a process."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     except (FileNotFoundError, ProcessLookupError, IndexError):
@@ -183,7 +183,7 @@ def resident_mib(pid: int) -> float:
 
 @contextmanager
 def honest_client(broker: RunningBroker, report: Report) -> Iterator[None]:
-    """The victim works while the block runs; then the report has what it saw."""
+    """Run the victim during the block, and add its results to the report."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.fuzz.victim", broker.address],
         stdin=subprocess.PIPE,
@@ -216,7 +216,7 @@ def attack(
     numbers: Iterator[int],
     sent: Callable[[int], None] = lambda count: None,
 ) -> Report:
-    """Send inputs to a running broker, then kill it, start it again, and look at everything."""
+    """Send inputs to a running broker. Then kill it, start it again, and check everything."""
     began = time.monotonic()
     run = Attack(broker, seed, sent)
     report = run.report

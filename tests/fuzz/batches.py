@@ -1,4 +1,4 @@
-"""Record batches that are right, nearly right, or made to hurt whoever looks into them."""
+"""Record batches that are valid, nearly valid, or made to hurt their readers."""
 
 import struct
 import zlib
@@ -28,11 +28,11 @@ FIELDS: Final = {
     53: ">i",  # base sequence
     57: ">i",  # record count
 }
-"""Where the fields of a batch's header are."""
+"""The positions of the fields of a batch header."""
 
 
 def some_records(rng: Random) -> bytes:
-    """What a Produce request has for one partition."""
+    """Return the bytes of a Produce request for one partition."""
     batch = _batch(rng)
     if rng.random() < 0.5:
         return bytes(batch)
@@ -68,7 +68,7 @@ def _spoiled(rng: Random, batch: bytearray) -> bytearray:
         return batch * rng.choice((0, 2, 3))
     if way == 1:
         return batch[: rng.randrange(len(batch))]
-    if way == 2:  # a header that says something else
+    if way == 2:  # a header with another field value
         start, form = rng.choice(tuple(FIELDS.items()))
         bits = 8 * struct.calcsize(form)
         value = rng.choice((0, 1, -1, 7, 2 ** (bits - 1) - 1, -(2 ** (bits - 1))))
@@ -85,7 +85,7 @@ def _spoiled(rng: Random, batch: bytearray) -> bytearray:
         struct.pack_into(">i", batch, 23, count - 1)
     else:
         batch[rng.randrange(len(batch))] ^= 1 << rng.randrange(8)
-    if rng.random() < 0.8:  # a sum that vouches for it
+    if rng.random() < 0.8:  # a CRC that covers the damage
         struct.pack_into(">i", batch, 8, len(batch) - 12)
         set_crc(batch)
     return batch
@@ -93,7 +93,7 @@ def _spoiled(rng: Random, batch: bytearray) -> bytearray:
 
 @cache
 def _bombs() -> tuple[bytes, ...]:
-    """A few KiB that become tens of MiB: zeros, and as many records as fit."""
+    """Return a few KiB that decompress to tens of MiB: zeros, or as many records as fit."""
     smallest = b"\x0c\x00\x00\x00\x01\x01\x00"  # a record with neither key nor value
     zeros = bytes(cramjam.zstd.compress(bytes(48 << 20)))
     records = bytes(cramjam.zstd.compress(smallest * MANY_RECORDS))

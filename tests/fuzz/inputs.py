@@ -1,4 +1,4 @@
-"""What one client sends, and how it behaves: `make(seed, number)` is the same in every run."""
+"""The inputs of one client: `make(seed, number)` returns the same input in every run."""
 
 import struct
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ TAG_COUNTS: Final = (1, 3, 1_000, 20_000)
 
 
 class Ending(Enum):
-    """What a client does once it has sent its bytes."""
+    """A client's behaviour after it has sent its bytes."""
 
     READ = "reads the answers"
     HALF_CLOSE = "sends no more and reads the answers"
@@ -42,7 +42,7 @@ ENDINGS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """Bytes for one connection. `name` says which requests they were before they were spoiled."""
+    """The bytes of one connection. `name` has the requests that they were made of."""
 
     number: int
     name: str
@@ -55,7 +55,7 @@ class Input:
 
 
 def make(seed: int, number: int) -> Input:
-    """The input of that number."""
+    """Return the input with a number."""
     rng = Random(f"{seed}/{number}")
     frames, names = [], []
     for correlation_id in range(rng.choice((1, 1, 1, 1, 2, 5))):
@@ -93,11 +93,11 @@ def _built(api: Api[Any, Any], version: int, spoiled: Any, message: Any) -> byte
     try:
         return request_frame(api, version, spoiled)
     except (ProtocolError, ValueError, TypeError, AttributeError, OverflowError, struct.error):
-        return request_frame(api, version, message)  # that cannot be written at all
+        return request_frame(api, version, message)  # the message cannot be encoded at all
 
 
 def _bent(rng: Random, frame: bytearray) -> bytearray:
-    """The bytes changed somewhere; mostly the length in front is right again."""
+    """Return the bytes with changes, mostly with a correct length in front again."""
     way = rng.randrange(7)
     place = rng.randrange(LENGTH_BYTES, len(frame))
     if way == 0:
@@ -120,7 +120,7 @@ def _bent(rng: Random, frame: bytearray) -> bytearray:
 
 
 def _with_tags(rng: Random, frame: bytearray) -> bytearray:
-    """Tagged fields that nobody knows at the end of the header."""
+    """Add unknown tagged fields to the end of the header."""
     client_id_bytes = int.from_bytes(frame[12:14], "big")
     place = 14 + client_id_bytes
     tags = _tags(rng.choice(TAG_COUNTS))
@@ -133,7 +133,7 @@ def _with_tags(rng: Random, frame: bytearray) -> bytearray:
 
 @cache
 def _tags(count: int) -> bytes:
-    """That many empty tagged fields."""
+    """Return a number of empty tagged fields."""
     return _varint(count) + b"".join(_varint(tag) + b"\0" for tag in range(count))
 
 
@@ -147,7 +147,7 @@ def _varint(value: int) -> bytes:
 
 
 def what_is_wrong_with(answer: bytes, made: Input) -> str:
-    """One sentence about an answer that answers none of the requests; "" if it does."""
+    """Return a sentence about a response that answers none of the requests, "" for a good one."""
     asked = [frame for frame in _cut(made.data) if frame[CORRELATION_ID] == answer[:4]]
     if not asked:
         return f"nothing was asked with correlation id {answer[:4].hex()}"
@@ -156,7 +156,7 @@ def what_is_wrong_with(answer: bytes, made: Input) -> str:
 
 
 def _cut(data: bytes) -> list[bytes]:
-    """The frames that a broker finds: a length that was bent lets the next one begin elsewhere."""
+    """Return the frames as a broker sees them: a changed length moves the next frame."""
     frames, place = [], 0
     while place + LENGTH_BYTES <= len(data):
         end = place + LENGTH_BYTES + int.from_bytes(data[place : place + LENGTH_BYTES], "big")
@@ -171,7 +171,7 @@ def _why_no_answer(answer: bytes, request: bytes) -> str:
     if api is None:
         return f"a request of API {key} is answered"
     if not api.has(version):
-        version = api.min_version  # ApiVersions is answered nevertheless
+        version = api.min_version  # ApiVersions is answered in any version
     client = ClientConnection("fuzz")
     correlation_id, _ = client.request(api, version, sample(api.request, version))
     try:

@@ -1,8 +1,8 @@
-"""Requests that are nearly right: valid messages of every API, with a few fields changed.
+"""Requests that are nearly valid: valid messages of every API, with a few fields changed.
 
-Each field gets a value that a client could mean: a topic that exists, a producer id that was handed
-out, a partition that is there. So a request reaches the code behind the first check. Then a few
-fields get values that no client means.
+Each field first gets a value that a client could send: an existing topic, an assigned producer id,
+an existing partition. The request then reaches the code behind the first check. After that a few
+fields get values that no client sends.
 """
 
 from dataclasses import fields, replace
@@ -53,7 +53,7 @@ NAMED: Final[dict[str, tuple[Any, ...]]] = {
     "transaction_timeout_ms": (1, 100, 60_000),
     "transactional_id_pattern": (None, "fuzz.*", "(a|b)*c"),
 }
-"""Values for fields by name; several times means more often."""
+"""Values for fields, by name. A value that is listed several times is chosen more often."""
 
 NUMBERS: Final = (0, 1, -1, -2, 2, 127, 128, 255, 32767, 65535, 2**31 - 1, -(2**31), 2**62)
 STRINGS: Final = (
@@ -92,7 +92,7 @@ MANY_COPIES: Final = 50_000
 
 
 def some_message(rng: Random, cls: type[Any], version: int) -> Any:
-    """A message that a client could mean."""
+    """Return a message that a client could send."""
     values = {}
     for declared in fields(cls):
         kind: FieldType = declared.metadata["type"]
@@ -151,11 +151,11 @@ def _meant_number(rng: Random, name: str) -> int:
     return rng.choice((0, 0, 0, 1, -1))
 
 
-# what no client means
+# values that no client sends
 
 
 def with_every_string(message: Any, version: int, text: str) -> Any:
-    """The message with `text` for each string in it: what is refused is quoted back."""
+    """Return the message with `text` in each string, because errors quote strings."""
     values: dict[str, Any] = {}
     for declared in fields(message):
         kind: FieldType = declared.metadata["type"]
@@ -172,7 +172,7 @@ def with_every_string(message: Any, version: int, text: str) -> Any:
 
 
 def changed(rng: Random, message: Any, version: int) -> Any:
-    """The message with one field changed, at any depth."""
+    """Return the message with one field changed, at any depth."""
     present = [declared for declared in fields(message) if declared.metadata["type"].is_in(version)]
     if not present:
         return message

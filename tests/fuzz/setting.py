@@ -1,4 +1,4 @@
-"""The broker that is attacked: few and small state topics, and topics for the inputs to name."""
+"""The setting of an attack: few and small state topics, and topics that the inputs name."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ CONFIG: Final = {
 
 
 def create_topics(broker: RunningBroker) -> None:
-    """Make the topics that inputs name, but for the one that is missing."""
+    """Create the topics that inputs name, except the missing one."""
     with RawClient(broker) as client:
         for name in TOPICS[:-1]:
             configs = {"cleanup.policy": "compact"} if "compact" in name else None

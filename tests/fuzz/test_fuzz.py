@@ -1,6 +1,6 @@
-"""Mutated requests against a broker process, while an honest client does transactions.
+"""Mutated requests against a broker process, while an honest client runs transactions.
 
-`scripts/fuzz` does the same with as many inputs as wanted.
+`scripts/fuzz` does the same with any number of inputs.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ from tests.fuzz.setting import CONFIG, create_topics
 
 INPUTS: Final = 5_000
 MEMORY_MAX_MIB: Final = 600
-"""What a broker takes, its bound for requests and answers, and for what it decompresses."""
+"""A broker's memory, its limits for requests and responses, and its limit for decompression."""
 
 
 @pytest.mark.slow

@@ -1,8 +1,8 @@
-"""An honest client (confluent-kafka) that does transactions while others attack the broker.
+"""An honest client (confluent-kafka) that runs transactions while other clients attack the broker.
 
     python -m tests.fuzz.victim HOST:PORT
 
-It goes on until its standard input ends, then prints what it has seen as one line of JSON.
+It runs until its standard input ends, and then prints its results as one line of JSON.
 """
 
 import json
@@ -24,7 +24,7 @@ ABORTED_EVERY: Final = 10
 
 @dataclass
 class Seen:
-    """What the victim did, and how long it waited for a whole transaction at most."""
+    """The results of the victim: what it wrote, and its longest transaction."""
 
     committed: list[int] = field(default_factory=list)
     aborted: list[int] = field(default_factory=list)
@@ -60,7 +60,7 @@ def _create_topic(address: str) -> None:
 
 
 def _transaction(producer: Producer, number: int, seen: Seen) -> None:
-    """One record in each partition; every tenth transaction is aborted."""
+    """Write one record to each partition. Every tenth transaction is aborted."""
     producer.begin_transaction()
     for partition in range(PARTITIONS):
         producer.produce(TOPIC, str(number).encode(), partition=partition)
@@ -74,7 +74,7 @@ def _transaction(producer: Producer, number: int, seen: Seen) -> None:
 
 
 def stored(address: str) -> list[list[int]]:
-    """What a read_committed consumer finds in each partition, in order."""
+    """Return what a read_committed consumer finds in each partition, in order."""
     found: list[list[int]] = [[] for _ in range(PARTITIONS)]
     consumer = Consumer(
         {

@@ -1,7 +1,7 @@
-"""Puts each known bug of `bugs.py` back into a copy of the project, one at a time, and sees whether
-the tests that are named after it fail: `scripts/plant [words]`; words choose by bug or file.
+"""The command `scripts/plant [WORDS]`: plant known bugs, and check that the tests see them.
 
-This is how it is known that the tests would find those bugs. Exit status 1: some would go unseen.
+It puts each bug of `bugs.py` into a copy of the project, one at a time, and runs the tests that are
+named after it. WORDS choose bugs by name or file. The exit status is 1 if a bug is not seen.
 """
 
 import os
@@ -20,7 +20,7 @@ from tests.planted.bugs import BUGS
 COPIED: Final = (".ns", "broker", "client", "protocol", "scripts", "tests", "pyproject.toml")
 AT_ONCE: Final = min(2, os.cpu_count() or 1)
 ONE_TEST_SECONDS: Final = 60
-"""A test that hangs has seen its bug, too."""
+"""A test that hangs has seen its bug too."""
 ONE_BUG_SECONDS: Final = 300
 TESTS_FAILED: Final = 1  # pytest's exit statuses
 ALL_PASSED: Final = 0
@@ -40,7 +40,8 @@ def copy_to(target: Path) -> Path:
 def run_tests(root: Path, tests: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
     options = ["-p", "no:cacheprovider", f"--timeout={ONE_TEST_SECONDS}"]
     environment = os.environ | {"PYTHONPATH": str(root / ".ns")}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else each run compiles every module anew
+    # without it each run would compile every module again
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", *options, *tests],
         cwd=root,
@@ -53,7 +54,7 @@ def run_tests(root: Path, tests: tuple[str, ...]) -> subprocess.CompletedProcess
 
 
 def try_bug(planted: Planted, copies: "queue.SimpleQueue[Path]") -> str | None:
-    """None if the tests saw the bug, else what is wrong."""
+    """Return None if the tests saw the bug, otherwise a description of the problem."""
     root = copies.get()
     sound = planted.plant(root)
     try:

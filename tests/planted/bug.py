@@ -1,4 +1,4 @@
-"""A known bug, planted: which line goes, and which test must then fail."""
+"""A known bug, planted: the line that is removed, and the tests that must fail."""
 
 import re
 from dataclasses import dataclass
@@ -11,9 +11,11 @@ NUMBER: Final = re.compile(r"(KAFKA-|KIP-|(Redpanda|YDB|KoP) #)[0-9]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planted:
-    """`bug`: the numbers under which others know it, or what is wrong. In `file`, `old` is replaced
-    by `new`; then one of `tests` (pytest's node ids) must fail, or the tests would not notice the
-    bug."""
+    """A bug to plant.
+
+    `bug` has the numbers of the bug in other projects' lists, or describes it. In `file`, `old` is
+    replaced by `new`. Then one of `tests` (pytest node ids) must fail, or the tests would miss it.
+    """
 
     bug: str
     file: str
@@ -23,16 +25,16 @@ class Planted:
 
     @property
     def numbers(self) -> tuple[str, ...]:
-        """Each number by itself; none for a bug that nobody else has reported."""
-        return tuple(one for one in self.bug.split(", ") if NUMBER.match(one))
+        """The numbers of the bug in other projects' lists; none for a bug of this project."""
+        return tuple(part for part in self.bug.split(", ") if NUMBER.match(part))
 
     @property
     def occurrences(self) -> int:
-        """How often `old` stands in the file: 1, or the table has grown stale."""
+        """The number of times that `old` is in the file: 1, or the table is stale."""
         return (ROOT / self.file).read_text().count(self.old)
 
     def plant(self, root: Path) -> str:
-        """Put the bug into the copy of the project in `root`; return the file's sound text."""
+        """Put the bug into the copy of the project in `root`. Return the file's original text."""
         path = root / self.file
         sound = path.read_text()
         assert sound.count(self.old) == 1, f"{self.bug}: {self.file} has changed"
@@ -41,9 +43,9 @@ class Planted:
 
 
 def write_module(path: Path, text: str) -> None:
-    """Write a module, and remove what Python has compiled of it.
+    """Write a module, and remove its compiled form.
 
-    Two versions of a file within one second would be taken for one.
+    Python would take two versions of a file within one second for the same version.
     """
     path.write_text(text)
     for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*"):

@@ -1,7 +1,7 @@
-"""Known bugs of other coordinators and logs, each with the line that keeps it out of here.
+"""Known bugs of other coordinators and logs, each with the line that prevents it here.
 
-The numbers are those of the projects' own lists; without a number it is a bug that our own tests
-found, or could have. A bug may stand here twice where two lines keep it out in two places.
+The numbers are those of the projects' own lists. A bug without a number was found by this project's
+tests, or could have been. A bug appears twice if two lines prevent it in two places.
 """
 
 from typing import Final
@@ -59,7 +59,7 @@ COORDINATORS: Final = (
     "Redpanda #14624",
     "Redpanda #18198",
 )
-"""What has bitten transaction coordinators."""
+"""Bugs of transaction coordinators."""
 
 READERS: Final = (
     "KAFKA-9807",
@@ -79,7 +79,7 @@ READERS: Final = (
     "KAFKA-5522",
     "KAFKA-20716",
 )
-"""... and the last stable offset, the index of aborted transactions, and compaction."""
+"""Bugs of the last stable offset, the aborted index and compaction."""
 
 PRODUCERS: Final = (
     "KAFKA-7190",
@@ -92,9 +92,9 @@ PRODUCERS: Final = (
     "Redpanda #22687",
     "KAFKA-5283 (sequences)",
 )
-"""... and what is known of producers, and their sequences."""
+"""Bugs of producer state and sequences."""
 
 NOT_PLANTED: Final = {
-    "KAFKA-20716": "needs an unclean election: one broker has nobody to elect",
+    "KAFKA-20716": "needs an unclean election: one broker has no other leader to elect",
 }
-"""Those that there is no line against, and why."""
+"""Bugs that no single line prevents, with the reason."""

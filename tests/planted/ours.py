@@ -121,7 +121,7 @@ OUR_BUGS: Final = (
         bug="a client on two hosts is taken for one when the log is read",
         file=LOADING,
         old="known = self._clients.get((client_id, host))\n",
-        new="known = {key[0]: one for key, one in self._clients.items()}.get(client_id)\n",
+        new="known = {key[0]: client for key, client in self._clients.items()}.get(client_id)\n",
         tests=(f"{LOADED}what_ids_do_not_have_in_common_is_each_ones_own",),
     ),
     Planted(

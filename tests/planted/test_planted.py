@@ -1,4 +1,4 @@
-"""That the table of planted bugs still fits the project. `scripts/plant` plants them."""
+"""The table of planted bugs fits the project. `scripts/plant` plants them."""
 
 import ast
 import re
@@ -37,29 +37,29 @@ def test_the_tests_that_see_a_bug_are_there(planted: Planted) -> None:
 
 @each
 def test_the_tests_that_see_a_bug_name_it(planted: Planted) -> None:
-    told = ""
+    docstrings = ""
     for test in planted.tests:
         file, _, name = test.partition("::")
-        told += dict(functions_of(ROOT / file))[name.partition("[")[0]] or ""
+        docstrings += dict(functions_of(ROOT / file))[name.partition("[")[0]] or ""
     for number in planted.numbers:
         last = NUMBER_ALONE.search(number)
         assert last is not None
-        assert re.search(rf"{last[0]}\b", told), f"{planted.tests} do not say {number}"
+        assert re.search(rf"{last[0]}\b", docstrings), f"{planted.tests} do not name {number}"
 
 
 @pytest.mark.parametrize("number", [*COORDINATORS, *READERS, *PRODUCERS])
-def test_every_known_bug_is_planted_or_it_is_said_why_not(number: str) -> None:
+def test_every_known_bug_is_planted_or_has_a_reason_why_not(number: str) -> None:
     is_planted = any(number in planted.numbers for planted in BUGS)
     assert is_planted != (number in NOT_PLANTED)
 
 
-def test_nothing_is_said_of_bugs_that_nobody_knows() -> None:
+def test_no_reason_is_given_for_an_unknown_bug() -> None:
     assert set(NOT_PLANTED) <= {*COORDINATORS, *READERS, *PRODUCERS}
     assert all(NOT_PLANTED.values())
 
 
 def functions_of(path: Path) -> Iterator[tuple[str, str | None]]:
-    """Every function of a module, with what is said of it."""
+    """Yield every function of a module with its docstring."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.name, ast.get_docstring(node)

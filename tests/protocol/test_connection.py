@@ -271,12 +271,12 @@ def test_what_is_no_request_is_refused_in_words(frame: bytes) -> None:
 def test_a_request_has_so_many_items_in_all_its_arrays(count: int) -> None:
     """One of a few megabytes kept everybody waiting for half a minute."""
     numbers = AddPartitionsToTxnTopic(name="t", partitions=tuple(range(count - 2)))
-    one = AddPartitionsToTxnTopic(name="u", partitions=())
+    without_partitions = AddPartitionsToTxnTopic(name="u", partitions=())
     body = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id="x",
         v3_and_below_producer_id=1,
         v3_and_below_producer_epoch=0,
-        v3_and_below_topics=(numbers, one),
+        v3_and_below_topics=(numbers, without_partitions),
     )
     _, buffers = ClientConnection("c").request(ADD_PARTITIONS_TO_TXN, 3, body)
     frame = b"".join(buffers)[4:]
