@@ -126,9 +126,13 @@ class Deferred:
 
     What orders requests has happened when a handler returns this; `finish` only waits (for a
     flush, say) and makes the answer. Answers go out in the order of their requests.
+
+    `call_when_due` saves a task from waiting: it takes a callback, which is called once `finish`
+    need not wait any more. `finish` may be awaited before that, too.
     """
 
     finish: Callable[[], Awaitable[Any]]
+    call_when_due: Callable[[Callable[[], None]], None] | None = None
 
 
 Handler = Callable[[RequestContext, Any], Awaitable[Any]]

@@ -150,10 +150,18 @@ async def produce(
     if len(flat) <= BATCHES_AT_ONCE and all(map(_is_settled, flat)):
         return await _response(request, batches)
 
+    patience_ms = max(request.timeout_ms, OWN_DISK_MS)
+    deadline = trio.current_time() + patience_ms / 1000
+
     async def finish() -> ProduceResponse:
-        await _wait_until_durable(flat, request.timeout_ms)
+        if not all(map(_is_settled, flat)):
+            await _wait_until_durable(flat, deadline, patience_ms)
         return await _response(request, batches)
 
+    if len(flat) == 1:
+        partition = flat[0].partition
+        assert partition is not None, "an appended batch has a partition"
+        return Deferred(finish, partition.call_when_flushed)
     return Deferred(finish)
 
 
@@ -360,10 +368,9 @@ def _is_settled(batch: Batch) -> bool:
     return batch.partition.high_watermark > batch.appended.last_offset
 
 
-async def _wait_until_durable(batches: Sequence[Batch], timeout_ms: int) -> None:
+async def _wait_until_durable(batches: Sequence[Batch], deadline: float, patience_ms: int) -> None:
     appended = [batch for batch in batches if batch.appended is not None]
-    patience_ms = max(timeout_ms, OWN_DISK_MS)
-    with trio.move_on_after(patience_ms / 1000):
+    with trio.move_on_at(deadline):
         await for_each(appended, _wait_until_on_disk)
     for batch in appended:
         if not batch.is_settled:

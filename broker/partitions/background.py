@@ -1,7 +1,7 @@
 """Flushes and checkpoints of all partitions, in the background.
 
-- What was appended is flushed, whether or not a request waits for it (acks=0, connections that are
-  gone).
+- What was appended is flushed at once, whether or not a request waits for it (acks=0, connections
+  that are gone). A partition that grows has one task here, until all of it is on disk.
 - A checkpoint of a log is written once 16 MiB or 5 s of appends are not covered by it, and when it
   has rolled. Reopening after a crash reads no more than that.
 """
@@ -35,7 +35,7 @@ class Background:
 
     def __init__(self) -> None:
         self._unflushed: dict[Partition, None] = {}
-        self._has_unflushed = trio.Event()
+        self._flushes: trio.Nursery | None = None
         # since when a log has appends that its checkpoint does not cover
         self._unsaved: dict[Partition, float] = {}
         self._has_unsaved = trio.Event()
@@ -50,9 +50,10 @@ class Background:
             self._has_unsaved.set()
         if log.unsaved_bytes >= CHECKPOINT_BYTES:
             self._has_many_unsaved.set()
-        if log.config.flush is FlushPolicy.ACK:
+        if log.config.flush is FlushPolicy.ACK and partition not in self._unflushed:
             self._unflushed[partition] = None
-            self._has_unflushed.set()
+            if self._flushes is not None:
+                self._flushes.start_soon(self._flush, partition)
 
     def forget(self, partition: Partition) -> None:
         """Do nothing more for a partition: its topic is deleted."""
@@ -62,27 +63,23 @@ class Background:
     async def run(self) -> None:
         """Flush and write checkpoints until cancelled."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._flush_unattended)
-            nursery.start_soon(self._write_checkpoints)
-
-    async def _flush_unattended(self) -> None:
-        async with trio.open_nursery() as nursery:
-            while True:
-                await self._has_unflushed.wait()
-                # A request that waits for the disk may start the fsync first.
-                await trio.lowlevel.checkpoint()
-                self._has_unflushed = trio.Event()
-                waiting, self._unflushed = self._unflushed, {}
-                for partition in waiting:
-                    # After the fsync under way, the partition reports what that did not cover.
-                    if not partition.is_being_flushed:
-                        nursery.start_soon(self._flush, partition)
+            for partition in self._unflushed:
+                nursery.start_soon(self._flush, partition)
+            self._flushes = nursery
+            try:
+                await self._write_checkpoints()
+            finally:
+                self._flushes = None
 
     async def _flush(self, partition: Partition) -> None:
+        log = partition.log
         try:
-            await partition.flush()
+            while log.flushed_offset < log.log_end_offset:
+                await partition.flush()
         except KafkaError as error:
             LOGGER.debug("%r is not flushed: %s", partition, error)
+        finally:
+            self._unflushed.pop(partition, None)
 
     async def _write_checkpoints(self) -> None:
         while True:

@@ -10,14 +10,14 @@ Offsets, in this order:
   watermark. It is computed whenever one of its causes changes, so that a reader takes both numbers
   in one step and reads within them (KAFKA-9807).
 
-Appends are synchronous. Waiting until they are on disk is a call of its own (`flushed`); all
-waiters share an fsync. Appends that no request waits for (acks=0, connections that are gone) are
-flushed by `Background` soon after. Nothing here sleeps or polls: waiting readers (`watch.py`) are
-woken when the high watermark or the last stable offset has moved.
+Appends are synchronous, and `Background` flushes them at once. Waiting until they are on disk is a
+call of its own (`flushed`, `call_when_flushed`); all waiters share an fsync. Nothing here sleeps or
+polls: waiting readers (`watch.py`) are woken when the high watermark or the last stable offset has
+moved.
 """
 
 import errno
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Final
 from uuid import UUID
@@ -74,7 +74,7 @@ class Partition:
         self.background = background
         self.decompressor = decompressor
         self._clock = clock
-        self._commit = GroupCommit(log, finished=self._fsync_finished)
+        self._commit = GroupCommit(log, finished=self.update_visible)
         self._maintenance = Maintenance(self, self._commit, clock)
         self._high_watermark = log.log_end_offset
         self._last_stable_offset = log.log_end_offset
@@ -284,14 +284,13 @@ class Partition:
             return
         await self._commit.flush(next_offset)
 
-    def _fsync_finished(self) -> None:
-        self.update_visible()
-        if self.log.flushed_offset < self.log_end_offset:  # appended meanwhile
-            self.background.appended(self)
+    def call_when_flushed(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once, when what has been appended so far counts, or cannot any more.
 
-    @property
-    def is_being_flushed(self) -> bool:
-        return self._commit.is_running
+        It costs no task. `Background` starts the flush. The callback may come early; `flushed`
+        then waits for the rest, or raises.
+        """
+        self._commit.after_next(callback)
 
     async def flush(self) -> None:
         """Have what was appended before the call on disk. Raises as `flushed`."""

@@ -1,10 +1,11 @@
 """One client's connection: its requests in order, its answers in the same order.
 
-Two tasks. The reader takes a frame, parses it and calls the handler; an answer that is ready with
-none before it goes out at once, from the same task. An answer that still waits (a `Deferred`: the
-records are appended and not yet on disk) goes to the writer, and the reader takes the next request
-meanwhile. At most `ANSWERS_PENDING_MAX` are under way; then the reader stops reading, and TCP makes
-the client wait. So a client that sends and never reads costs a bounded amount of memory.
+Two tasks. The reader takes a frame, parses it and calls the handler. It sends the answer itself if
+that is ready and no earlier answer is pending. Otherwise the answer goes to the writer, and the
+reader takes the next request (`pending.py`). Such an answer is a `Deferred`: its records are
+appended and not yet on disk. At most `ANSWERS_PENDING_MAX` are pending; then the reader stops
+reading, and TCP makes the client wait. So a client that sends and never reads costs a bounded
+amount of memory.
 
 Time limits are plain attributes that the server's watch looks at (`is_overdue`), because a cancel
 scope for every request costs more than parsing it:
@@ -29,11 +30,11 @@ than one that is wrong.
 
 import logging
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, contextmanager
+from collections.abc import Awaitable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import trio
 
@@ -41,6 +42,7 @@ from odradek.broker.api.context import Allowance, Core, Deferred, Handler, Reque
 from odradek.broker.env import Buffer, Connection, Offload, OtherEnd, inline
 from odradek.broker.server.failures import failed_in, first, let_go, raised_at
 from odradek.broker.server.memory import Memory, Share
+from odradek.broker.server.pending import Pending, PendingAnswers
 from odradek.broker.txn.presence import Seat
 from odradek.protocol.api import Api
 from odradek.protocol.apis import APIS
@@ -54,6 +56,7 @@ from odradek.protocol.errors import ProtocolError
 from odradek.protocol.streams import Cursor, TooManyItemsError
 
 LOGGER: Final = logging.getLogger(__name__)
+T = TypeVar("T")
 
 INVARIANTS: Final = (
     "odradek.broker.cluster.",
@@ -73,7 +76,6 @@ ITEM_BYTES: Final = 200
 RECEIVE_MAX_BYTES: Final = 1024 * 1024
 """How much of a large request is read at once, once there is room for it."""
 
-ANSWERS_PENDING_MAX: Final = 5
 ANSWER_AFTER_END_SECONDS: Final = 10.0
 """How long a request may be under way whose client sends no more: it may be there, or have gone."""
 SLOW_SECONDS: Final = 2.0
@@ -94,18 +96,6 @@ class Limits:
     answer_max_bytes: int
     frame_seconds: float
     idle_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Pending:
-    """A request whose answer is not sent yet; `size_bytes` is the memory that it holds.
-
-    An answer that is known is there as its bytes.
-    """
-
-    request: Request
-    answer: Deferred | list[Buffer]
-    size_bytes: int
 
 
 class ClientConnection(Allowance):
@@ -141,10 +131,7 @@ class ClientConnection(Allowance):
         self._host = stream.peer.rpartition(":")[0]
         self._whole = trio.CancelScope()
         self._reading = trio.CancelScope()
-        self._to_writer, self._from_reader = trio.open_memory_channel[Pending](
-            ANSWERS_PENDING_MAX - 1
-        )
-        self._pending_count = 0
+        self._pending = PendingAnswers()
         self._reserved_bytes = 0
         self._parsed_bytes = 0
         self._steps = 0
@@ -170,7 +157,7 @@ class ClientConnection(Allowance):
                     nursery.start_soon(self._write_deferred)
                     with self._reading:
                         await self._read_requests()
-                    self._to_writer.close()
+                    self._pending.close()
         except* ProtocolError as group:
             error = first(group)
             self._log_closed(str(error), cause=raised_at(error))
@@ -183,6 +170,7 @@ class ClientConnection(Allowance):
         finally:
             self._share.release_all()
             self._release_parsed()
+            self._pending.discard()
             del self._frames
             if self._seat is not None:
                 self._seat.leave(is_gone=self._was_closed_by_client)
@@ -221,11 +209,7 @@ class ClientConnection(Allowance):
     @property
     def is_inside_request(self) -> bool:
         """Whether a part of a request has come, and it is waited for the rest alone."""
-        return (
-            self._frames.is_inside_frame
-            and self._read_deadline < math.inf
-            and not self._pending_count
-        )
+        return self._frames.is_inside_frame and self._read_deadline < math.inf and not self._pending
 
     def stop(self) -> None:
         """Take no further request; what has been asked is still answered, a long poll at once."""
@@ -240,6 +224,7 @@ class ClientConnection(Allowance):
 
     def look_after(self, now: float) -> None:
         """Look whether the client is still there, if a request is under way since the last look."""
+        self._pending.take_first_as_due()
         is_the_same = self._taken > self._answered == self._answered_before
         self._answered_before = self._answered
         if not is_the_same:
@@ -306,7 +291,7 @@ class ClientConnection(Allowance):
         while not self._is_stopping:
             frame = self._frames.next_frame()
             if frame is not None:
-                if self._pending_count and not self._memory.left_bytes:
+                if self._pending and not self._memory.left_bytes:
                     await self._share.room(1)  # no further answer joins those that wait
                 await self._serve(frame)
             elif not await self._receive():
@@ -368,22 +353,21 @@ class ClientConnection(Allowance):
             is_version_known=request.unsupported_version is None,
             allowance=self,
         )
-        with self._blamed_on_us(request):
-            answer = await self._handlers[request.api.key](context, request.body)
+        handler = self._handlers[request.api.key]
+        answer = await self._blamed_on_us(request, handler(context, request.body))
         self._serving_key = None
         # The writer builds answers of earlier requests meanwhile: those have no part in this.
         reserved_bytes, self._reserved_bytes = self._reserved_bytes, 0
         if answer is None:
             self._answered += 1
             self._share.release(size_bytes + reserved_bytes)
-        elif self._pending_count or isinstance(answer, Deferred):
+        elif self._pending or isinstance(answer, Deferred):
             size_bytes += await self._keep_parsed()
-            self._pending_count += 1
             if isinstance(answer, Deferred):
                 size_bytes += reserved_bytes
             else:
                 answer = await self._built(request, answer, reserved_bytes)
-            await self._to_writer.send(Pending(request, answer, size_bytes))
+            await self._pending.add(Pending(request, answer, size_bytes))
         else:
             await self._send(await self._built(request, answer, reserved_bytes), size_bytes)
         if self._parsed_bytes:
@@ -392,20 +376,18 @@ class ClientConnection(Allowance):
             self._read_deadline = trio.current_time() + self._limits.frame_seconds
 
     async def _write_deferred(self) -> None:
-        async for pending in self._from_reader:
+        while (pending := await self._pending.first()) is not None:
             answer = pending.answer
             if isinstance(answer, Deferred):
-                with self._blamed_on_us(pending.request):
-                    finished = await answer.finish()
+                finished = await self._blamed_on_us(pending.request, answer.finish())
                 answer = await self._built(pending.request, finished)
             await self._send(answer, pending.size_bytes)
-            self._pending_count -= 1
+            self._pending.remove_first()
 
-    @contextmanager
-    def _blamed_on_us(self, request: Request) -> Iterator[None]:
-        """Whatever is raised inside that is no fault of the client is our bug."""
+    async def _blamed_on_us(self, request: Request, work: Awaitable[T]) -> T:
+        """Await a part of serving a request. An error that the client did not cause is our bug."""
         try:
-            yield
+            return await work
         except ProtocolError:
             raise
         except Exception as error:
@@ -475,18 +457,20 @@ class ClientConnection(Allowance):
 
     async def _built(self, request: Request, answer: Any, reserved_bytes: int = 0) -> list[Buffer]:
         """Return the bytes of an answer, which count from here on, instead of what was reserved."""
-        build = partial(self._protocol.build_response, request, answer)
-        with self._blamed_on_us(request):
-            try:
-                parts = build(items_max=ITEMS_AT_ONCE)
-            except TooManyItemsError:
-                parts = await self._offload(build)
+        parts = await self._blamed_on_us(request, self._build(request, answer))
         more_bytes = sum(map(len, parts)) - reserved_bytes
         if more_bytes >= 0:
             self._share.hold(more_bytes)
         else:
             self._share.release(-more_bytes)  # which wakes those that wait for it
         return parts
+
+    async def _build(self, request: Request, answer: Any) -> list[Buffer]:
+        build = self._protocol.build_response
+        try:
+            return build(request, answer, items_max=ITEMS_AT_ONCE)
+        except TooManyItemsError:
+            return await self._offload(partial(build, request, answer))
 
     async def _send(self, parts: list[Buffer], size_bytes: int) -> None:
         self.sending_since = trio.current_time()

@@ -1,8 +1,8 @@
 """Group commit: one fsync for all that wait for the same log.
 
-The first waiter starts an fsync of everything appended so far. Later waiters share it if it covers
-them; otherwise one of them starts the next. So a log has at most one fsync at a time, and no task
-for it.
+The first task that waits starts an fsync of everything appended so far. Later ones share it if it
+covers them; otherwise one of them starts the next. So a log has at most one fsync at a time, and no
+task for it. A caller that does not wait itself is called back (`after_next`).
 """
 
 from collections.abc import Callable
@@ -20,10 +20,14 @@ class GroupCommit:
         self._log = log
         self._finished = finished
         self._running: trio.Event | None = None
+        self._called_after_next: list[Callable[[], None]] = []
 
-    @property
-    def is_running(self) -> bool:
-        return self._running is not None
+    def after_next(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once, after the next fsync that starts, even if that fails.
+
+        It covers what has been appended before this call. An fsync that is under way may not.
+        """
+        self._called_after_next.append(callback)
 
     async def flush(self, next_offset: int) -> None:
         """Return when everything below `next_offset` is on disk.
@@ -51,6 +55,7 @@ class GroupCommit:
             await self._running.wait()
             return
         running = self._running = trio.Event()
+        covered, self._called_after_next = self._called_after_next, []
         try:
             await self._log.sync()
         except OSError as error:
@@ -61,3 +66,5 @@ class GroupCommit:
             self._running = None
             running.set()
             self._finished()
+            for callback in covered:
+                callback()

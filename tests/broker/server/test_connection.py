@@ -11,7 +11,7 @@ import trio.testing
 
 from odradek.broker.api.context import Deferred, RequestContext
 from odradek.broker.config.broker import BrokerConfig
-from odradek.broker.server.connection import ANSWERS_PENDING_MAX
+from odradek.broker.server.pending import ANSWERS_PENDING_MAX
 from odradek.broker.server.server import GRACE_SECONDS
 from odradek.broker.txn import state
 from odradek.broker.txn.events import Event

@@ -1,0 +1,94 @@
+"""The answers of one connection that are not sent yet, in the order of their requests.
+
+The reader adds them and the writer sends them (`connection.py`). An answer that waits for the disk
+wakes the writer once, when the fsync that covers it has ended. So a small request costs no nursery,
+no channel and no time-out of its own.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import trio
+
+from odradek.broker.api.context import Deferred
+from odradek.broker.env import Buffer
+from odradek.protocol.connection import Request
+
+ANSWERS_PENDING_MAX: Final = 5
+
+
+@dataclass(slots=True)
+class Pending:
+    """A request whose answer is not sent yet; `size_bytes` is the memory that it holds.
+
+    An answer that is known is there as its bytes.
+    """
+
+    request: Request
+    answer: Deferred | list[Buffer]
+    size_bytes: int
+    is_due: bool = False
+    """True once the writer takes it: it need not wait any more, or has waited for a while."""
+
+
+class PendingAnswers:
+    """A queue between the reader and the writer of a connection."""
+
+    def __init__(self) -> None:
+        self._queue: deque[Pending] = deque()
+        self._removed = 0
+        self._is_closed = False
+        self._writer = trio.lowlevel.ParkingLot()
+        self._reader = trio.lowlevel.ParkingLot()
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    async def add(self, pending: Pending) -> None:
+        """Put an answer at the end. Wait while there are more than ANSWERS_PENDING_MAX."""
+        number = self._removed + len(self._queue)
+        self._queue.append(pending)
+        answer = pending.answer
+        if isinstance(answer, Deferred) and answer.call_when_due is not None:
+            # By its number: a slow disk must not keep the request of a client that has gone.
+            answer.call_when_due(partial(self._is_due, number))
+        else:
+            self._is_due(number)
+        while len(self._queue) > ANSWERS_PENDING_MAX:
+            await self._reader.park()
+
+    def _is_due(self, number: int) -> None:
+        index = number - self._removed
+        if 0 <= index < len(self._queue):
+            self._queue[index].is_due = True
+            if index == 0:
+                self._writer.unpark()
+
+    def take_first_as_due(self) -> None:
+        """Let the writer wait for the first answer: only its `finish` knows its time limit."""
+        self._is_due(self._removed)
+
+    async def first(self) -> Pending | None:
+        """Return the first answer, once it is due. None if there is none and `close` was called."""
+        while not self._queue or not self._queue[0].is_due:
+            if self._is_closed and not self._queue:
+                return None
+            await self._writer.park()
+        return self._queue[0]
+
+    def remove_first(self) -> None:
+        """Remove the first answer, which has been sent."""
+        self._queue.popleft()
+        self._removed += 1
+        self._reader.unpark()
+
+    def discard(self) -> None:
+        """Forget all answers, as the connection has ended."""
+        self._queue.clear()
+
+    def close(self) -> None:
+        """Note that no answer will be added."""
+        self._is_closed = True
+        self._writer.unpark()
