@@ -15,12 +15,12 @@ from odradek.protocol.record import BatchBuilder, Record
 
 
 class Accumulator:
-    """All queues of a producer, and how much memory they take."""
+    """The queues of all partitions of a producer, and the memory that their batches take."""
 
     def __init__(self, *, batch_bytes: int, buffer_bytes: int, delivery_timeout: float) -> None:
         self.queues: dict[TopicPartition, PartitionQueue] = {}
         self.active: dict[TopicPartition, PartitionQueue] = {}
-        """Those that have something to send."""
+        """The queues with unsent batches."""
         self.incomplete: dict[Batch, None] = {}
         """Batches without an outcome, the oldest first."""
         self.buffered_bytes = 0
@@ -53,13 +53,13 @@ class Accumulator:
         timestamp_ms: int,
         size_bytes: int,
     ) -> tuple[Batch, bool]:
-        """Put a record into the queue's open batch; the batch, and whether it is a new one."""
+        """Put a record into the queue's open batch. Return the batch, and True if it is new."""
         record = Record(key, value, headers, timestamp_ms)
         batch = queue.open
         is_new = batch is None or not batch.builder.add(record)  # type: ignore[union-attr]
         if is_new:
             builder = BatchBuilder(self._batch_bytes)
-            builder.add(record)  # if it raises, there is no batch, as an empty one cannot be sent
+            builder.add(record)  # before there is a batch: if it raises, none must be left empty
             batch = self._open(queue, builder)
         assert batch is not None
         batch.count += 1
@@ -78,9 +78,9 @@ class Accumulator:
         return batch
 
     def append_encoded(self, queue: PartitionQueue, encoded: bytearray) -> Batch:
-        """Queue a batch that the program has encoded, behind what is there.
+        """Queue a batch that the program has encoded, behind the batches of the partition.
 
-        Raises `Refused` if it is not one whole, sound batch of records.
+        Raises `Refused` if the bytes are not exactly one valid batch of records.
         """
         count = _count_of(encoded)
         if queue.open is not None:
@@ -100,7 +100,7 @@ class Accumulator:
         return batch
 
     def settle(self, batch: Batch, error: OdradekError | None) -> None:
-        """The outcome of a batch."""
+        """Set the outcome of a batch, and free its memory."""
         self.buffered_bytes -= batch.reserved_bytes
         del self.incomplete[batch]
         try:
@@ -108,21 +108,21 @@ class Accumulator:
         finally:
             if error is not None:
                 self.failures.add(batch)
-            self._tell_changed()
+            self._notify_changed()
 
     def answered(self, batch: Batch) -> None:
-        """It is not in flight any more, which may be all that is left of one that was given up."""
+        """Take a batch out of those in flight."""
         batch.queue.answered(batch)
-        if batch.is_done:
-            self._tell_changed()
+        if batch.is_done:  # it was given up while in flight, and `settled` may wait for it
+            self._notify_changed()
 
-    def _tell_changed(self) -> None:
+    def _notify_changed(self) -> None:
         if self._changed is not None:
             self._changed.set()
             self._changed = None
 
     def give_up(self, batch: Batch, error: OdradekError) -> None:
-        """Fail a batch wherever it is."""
+        """Fail a batch, in whatever state it is."""
         batch.queue.discard(batch)
         if not batch.queue.has_unsent:
             self.active.pop(batch.queue.name, None)
@@ -136,7 +136,7 @@ class Accumulator:
         return any(batch.is_sequenced for batch in dropped)
 
     def not_in_flight(self) -> list[Batch]:
-        """Return the batches without an outcome that no broker has been asked to store now."""
+        """Return the batches without an outcome that are in no request under way."""
         in_flight = {batch for queue in self.queues.values() for batch in queue.in_flight}
         return [batch for batch in self.incomplete if batch not in in_flight]
 
@@ -145,10 +145,10 @@ class Accumulator:
         while any(queue.in_flight for queue in self.queues.values()):
             await self.changed()
 
-    # What the sender waits for
+    # Waiting
 
     def wake(self) -> None:
-        """Let the sender look at the queues."""
+        """Wake the sender, which then looks at the queues."""
         self._woken.set()
 
     async def woken(self) -> None:
@@ -162,7 +162,7 @@ class Accumulator:
 
     @contextmanager
     def flushing(self) -> Iterator[None]:
-        """Let open batches be sent at once, without waiting for more records, in the block."""
+        """Within the block, send open batches at once instead of waiting for more records."""
         self._flushes += 1
         self.wake()
         try:
@@ -171,22 +171,22 @@ class Accumulator:
             self._flushes -= 1
 
     async def changed(self) -> None:
-        """Until some batch has its outcome, or one that was given up is answered after all."""
+        """Wait until a batch has its outcome, or a given-up batch has left its request."""
         if self._changed is None:
             self._changed = trio.Event()
         await self._changed.wait()
 
 
 def _count_of(encoded: bytearray) -> int:
-    """How many records an encoded batch has."""
+    """Return the number of records of an encoded batch. Raises `Refused` if it is not valid."""
     try:
         header = read_header(encoded)
     except ProtocolError as error:
         raise Refused(f"send_batch takes one encoded record batch: {error}") from None
     if header.magic != MAGIC or header.size_bytes != len(encoded):
         raise Refused(
-            f"send_batch takes one whole record batch of format 2: this one says magic "
-            f"{header.magic} and {header.size_bytes} bytes, and has {len(encoded)}"
+            f"send_batch takes one whole record batch of format 2: this header has magic "
+            f"{header.magic} and a size of {header.size_bytes} bytes, and {len(encoded)} were given"
         )
     if not crc_is_good(encoded, header):
         raise Refused("send_batch: the batch's CRC does not match, so it has been damaged")

@@ -1,29 +1,31 @@
-"""Records on their way: batches per partition, in order, until each is acknowledged or has failed.
+"""Batches of records, and the queue of each partition, which decides which batch is sent next.
 
-A batch goes through its partition's queue once:
+A batch passes through its partition's queue once:
 
     open (takes records) -> ready (full) -> in flight -> done
                                    ^            |
-                                   '-- again <--'   the attempt failed and is worth repeating
+                                   '-- again <--'   the attempt failed and may be retried
 
-Order and sequences. A batch gets its sequence when it is first sent and keeps it when it is sent
-again, so that the broker recognises one it already has. While a batch waits in `again`, nothing
-newer of that partition is sent, and one is sent again only when nothing else is in flight: so
-records stay in order. A broker says OUT_OF_ORDER_SEQUENCE_NUMBER to whatever comes behind a batch
-that it has not got. For a batch with others before it that means "later". For the first one it
-means that an earlier one is lost for good (it timed out, or was refused), and it is proof that
-this one was not stored either: so it and all behind it may get new sequences under a new epoch,
-and no record is written twice (`restart`).
+Order and sequences. A batch gets its sequence when it is first sent, and keeps it when it is sent
+again, so the broker recognises a batch that it already has. While a batch waits in `again`, no
+newer batch of the partition is sent. A batch of `again` is sent only when nothing else of the
+partition is in flight. So records stay in order.
 
-A partition that has never seen a producer takes any sequence of it for the first one. If its
-leader refused the first batch, because it was not ready to lead, and then took the second, their
-order would be lost. So the first batch goes alone until it is acknowledged (`known_as`).
+A broker returns OUT_OF_ORDER_SEQUENCE_NUMBER for every batch behind a batch that it does not have.
+If earlier batches are unanswered, this batch is sent again later. If this batch is the first
+unanswered one, an earlier batch is lost for good: it timed out, or was refused. The refusal also
+proves that this batch was not stored. So this batch and all behind it may get new sequences under a
+new epoch (`restart`), and no record is written twice.
 
-A partition takes a new producer id or epoch only when nothing of the old one is under way.
+A partition accepts any sequence as the first one of a producer that it does not know. Suppose that
+its leader is not ready to lead and refuses the first batch, and then accepts the second: their
+order would be lost. So the first batch is sent alone until it is acknowledged (`known_as`).
 
-No buffer is used twice: a batch's bytes are its own from the first record until nothing refers to
-them any more (a pool of buffers once sent records to topics they were not meant for,
-CVE-2026-35554), and new sequences are written into a copy.
+A partition takes a new producer id or epoch only when no batch of the old one is in flight.
+
+No buffer is used twice. A batch owns its bytes from the first record on until nothing refers to
+them, and new sequences are written into a copy. In another client, a pool of buffers sent records
+to the wrong topics (CVE-2026-35554).
 """
 
 from collections import deque
@@ -48,7 +50,7 @@ NO_PRODUCER: Final = ProducerIdentity(-1, -1)
 
 
 class Batch:
-    """Records of one partition that are sent together."""
+    """Records of one partition that are sent together and have one outcome."""
 
     __slots__ = (
         "_callbacks",
@@ -132,11 +134,11 @@ class Batch:
         return RecordMetadata(topic, partition, offset, timestamp_ms)
 
     def settle(self, error: OdradekError | None) -> None:
-        """Tell everybody how it went, once."""
+        """Set the outcome, once: wake the waiters and call the callbacks."""
         assert not self.is_done, self
         self.error = error
         self.is_done = True
-        self.builder = self.encoded = None  # what is not sent any more takes no memory
+        self.builder = self.encoded = None  # the bytes are not needed any more
         if self._done is not None:
             self._done.set()
         callbacks, self._callbacks = self._callbacks, None
@@ -146,7 +148,7 @@ class Batch:
             metadata = None if error else self.metadata(index, timestamp_ms)
             try:
                 call_back(on_delivery, metadata, error)
-            except BaseException as interrupt:  # Ctrl-C; the other records' turn comes first
+            except BaseException as interrupt:  # Ctrl-C: call the other callbacks first
                 escaped = escaped or interrupt
         if escaped is not None:
             raise escaped
@@ -154,7 +156,7 @@ class Batch:
     def seal(
         self, identity: ProducerIdentity, base_sequence: int, codec: Codec, is_transactional: bool
     ) -> None:
-        """Encode it, or give it new sequences in a copy of what was sent before."""
+        """Encode the batch. If it is encoded already, set identity and sequence in a copy."""
         self.base_sequence = base_sequence
         self.is_sequenced = identity.producer_id >= 0
         if self.builder is not None:
@@ -179,7 +181,7 @@ class Batch:
 
 
 class PartitionQueue:
-    """One partition's batches. It decides what may be sent next, and knows no clock or network."""
+    """The batches of one partition. It decides which one is sent next, without clock or network."""
 
     __slots__ = (
         "_next_order",
@@ -226,9 +228,9 @@ class PartitionQueue:
         is_transactional: bool,
         takes_open: bool,
     ) -> Batch | None:
-        """The next batch to send, sealed and in flight from now on; None if there is none yet.
+        """Return the next batch to send, sealed and now in flight; None if none may be sent.
 
-        `takes_open`: whether an open batch has waited for more records for long enough.
+        With `takes_open` the open batch may be sent: it has waited for more records long enough.
         """
         if self.again:
             return self._take_again(identity, codec, is_transactional)
@@ -268,7 +270,7 @@ class PartitionQueue:
             return None
         if self.is_restarting:
             if identity == self.identity:
-                return None  # the new epoch is not there yet
+                return None  # the session has not obtained the new epoch yet
             self.is_restarting = False
             self.identity = identity
             self.next_sequence = 0
@@ -279,25 +281,25 @@ class PartitionQueue:
         return batch
 
     def answered(self, batch: Batch) -> None:
-        """It is not in flight any more."""
+        """Take a batch out of those in flight: its request has an answer, or has failed."""
         self.in_flight.remove(batch)
 
     def acknowledged(self) -> None:
-        """A batch is stored: from now on the partition knows this producer id."""
+        """Record that a batch is stored, so the partition knows this producer id."""
         self.attempts = 0
         self.known_as = self.identity.producer_id
 
     def put_back(self, batch: Batch) -> None:
-        """Send it again, before everything that was sent after it."""
+        """Queue the batch for another attempt, before every batch that was sent after it."""
         self.again.append(batch)
         self.again.sort(key=lambda waiting: waiting.order)
 
     def restart(self) -> None:
-        """Wait for a new identity and number what is unanswered anew."""
+        """Number the unanswered batches anew when the session has a new identity."""
         self.is_restarting = True
 
     def discard(self, batch: Batch) -> None:
-        """Forget a batch that was given up; one in flight stays until it is answered."""
+        """Forget a batch that was given up. A batch in flight stays until it is answered."""
         if batch is self.open:
             self.open = None
         elif batch in self.again:

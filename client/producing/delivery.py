@@ -1,4 +1,4 @@
-"""The answer to one record, which the program may wait for."""
+"""The delivery of one record, which a program may await."""
 
 from collections.abc import Generator
 from typing import Any
@@ -8,7 +8,7 @@ from odradek.client.types import RecordMetadata
 
 
 class Delivery:
-    """The answer to one record: await it for its `RecordMetadata`, or for what went wrong."""
+    """The delivery of one record. Awaiting it returns `RecordMetadata`, or raises the error."""
 
     __slots__ = ("_batch", "_index", "_timestamp_ms")
 
@@ -29,16 +29,16 @@ class Delivery:
         return self.result_nowait()
 
     async def wait(self) -> None:
-        """Wait until it is done, with or without an error."""
+        """Wait until the record has an outcome. Does not raise the record's error."""
         await self._batch.wait()
 
     async def wait_to_read(self) -> None:
-        """Wait for a program that then reads the result, so that `flush` does not raise it."""
+        """Wait on behalf of a program that then reads the result, so `flush` does not raise it."""
         batch = self._batch
         batch.mark_read(self._index)
         try:
             await batch.wait()
-        except BaseException:  # a program that stops waiting has not read it
+        except BaseException:  # a program that stops waiting has not read the error
             batch.mark_unread(self._index)
             raise
 
@@ -48,7 +48,7 @@ class Delivery:
         return self._batch.is_done
 
     def result_nowait(self) -> RecordMetadata:
-        """What awaiting it gives, once it is done."""
+        """Return what awaiting it returns, or raise its error. It must be done."""
         batch = self._batch
         assert batch.is_done, "the record has not been acknowledged yet"
         batch.mark_read(self._index)

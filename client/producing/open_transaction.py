@@ -1,4 +1,4 @@
-"""What a producer knows of one transaction.
+"""The state of one transaction in its producer.
 
 `TransactionalSession` makes a new `OpenTransaction` at each begin, so nothing of one transaction
 can be left over for the next one. The user's handle keeps the same object: a handle whose object is
@@ -18,7 +18,7 @@ from odradek.client.types import TopicPartition
 
 @dataclass(slots=True, eq=False)
 class OpenTransaction:
-    """One transaction, from its begin until the next one begins. Two are never equal."""
+    """One transaction, from its begin until the next begin. Two are never equal."""
 
     partitions: dict[TopicPartition, None] = field(default_factory=dict)
     groups: dict[str, None] = field(default_factory=dict)
@@ -27,16 +27,16 @@ class OpenTransaction:
     is_adding: bool = False
     """A task is adding the wanted partitions."""
     is_started: bool = False
-    """The coordinator may know of the transaction, so it must be ended there."""
+    """The coordinator may have the transaction, so it must be ended there."""
     has_gap: bool = False
-    """A batch was numbered and then lost: some partition's sequences have a gap."""
+    """A batch got its sequence and was then lost, so a partition's sequences have a gap."""
     prepared: PreparedTransaction | None = None
     was_ended: bool = False
-    """The coordinator has ended it already, because of a time-out."""
+    """The coordinator has aborted it already, because of its time-out."""
     cause: OdradekError | None = None
-    """The reason why it is to be aborted, or why the producer failed in it."""
+    """Why it must be aborted, or why the producer failed in it."""
     decided: trio.Event | None = None
-    """Set when the producer knows why a broker refused its epoch. None if no broker did."""
+    """Set when the producer knows why a broker refused its epoch. None if no broker has."""
     ending: trio.Event | None = None
     """Set when the latest attempt to end it is over."""
     _storing: int = 0
@@ -66,11 +66,11 @@ class OpenTransaction:
             await self._stored.wait()
 
     async def wait_decided(self) -> None:
-        """Wait until the producer knows why its epoch was refused, if it was."""
+        """Wait until the producer knows why a broker refused its epoch, if a broker has."""
         if self.decided is not None:
             await self.decided.wait()
 
     async def wait_ended(self) -> None:
-        """Wait for the attempt to end it that is under way, if one is."""
+        """Wait until no attempt to end it is under way."""
         if self.ending is not None and not self.ending.is_set():
             await self.ending.wait()

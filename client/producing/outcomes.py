@@ -1,12 +1,12 @@
-"""What becomes of records: batches with one outcome each, and who has been told of a failure.
+"""Outcomes of records: callbacks, and the errors that no program has read yet.
 
 Every record that was given to `send` has one outcome: it is stored, or it is lost with an error.
-`on_delivery` is called with it exactly once.
+`on_delivery` is called with the outcome exactly once.
 
 An error counts as *read* for a record when `on_delivery` was called with it, or when a program
 waits for the record's `Delivery` or asks it for its result. Waiting is enough: a `flush` in another
-task or thread that ends at the same moment must not raise what the waiting program gets anyway.
-What nobody has read, the next `flush` or `close` raises, once (`Failures`).
+task or thread that ends at the same moment must not raise an error that the waiting program
+receives. The next `flush` or `close` raises an error that no program has read, once (`Failures`).
 """
 
 from typing import Final, Protocol
@@ -16,11 +16,11 @@ from odradek.client.journal import LOG
 from odradek.client.types import OnDelivery, RecordMetadata
 
 FAILURES_KEPT: Final = 1_000
-"""Failed batches of which it is kept who has read what; older ones count as not read."""
+"""The failed batches whose read errors are counted exactly. Older ones count as not read."""
 
 
 class Unread(Protocol):
-    """One or several records that were lost."""
+    """One or several lost records, of which some errors may not be read yet."""
 
     error: OdradekError | None
 
@@ -44,7 +44,7 @@ class Failures:
             self._fold()
 
     def _fold(self) -> None:
-        """Forget what has been read, and the older half if all that does not help."""
+        """Forget the failures that were read, and fold the oldest others into a number."""
         unread = [lost for lost in list(self._lost) if lost.unread]
         for lost in unread[: -FAILURES_KEPT // 2]:
             self._forgotten = self._forgotten or lost.error
@@ -68,7 +68,7 @@ class Failures:
             return None
         error = first.copy()
         if count > 1:
-            error.add_note(f"{count} records were lost that nobody has asked about.")
+            error.add_note(f"{count} records were lost whose errors were not read.")
         return error
 
 
@@ -81,13 +81,13 @@ def call_back(
     except KeyboardInterrupt:
         raise
     except BaseException:
-        # The caller is a task of the client that other records need. Test frameworks raise
-        # exceptions that are no `Exception` (`pytest.fail`), as does `sys.exit`.
+        # The caller is a task that all records of the client need. `sys.exit` and test frameworks
+        # (`pytest.fail`) raise exceptions that are not an `Exception`.
         LOG.exception("the callback of a delivery failed")
 
 
 def known_error(error: BaseException) -> OdradekError:
-    """The error that a record's delivery gets when `error` kept it from being sent."""
+    """Return the error for the delivery of a record that was not sent because of `error`."""
     if isinstance(error, OdradekError):
         return error
     if isinstance(error, Exception):

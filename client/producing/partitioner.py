@@ -1,8 +1,8 @@
-"""Which partition a record goes to: by key as every Kafka client does it, without a key in runs.
+"""The choice of a record's partition: by key as in every Kafka client, without a key in runs.
 
-A key's partition is `murmur2(key) & 0x7fffffff % count`, so that all clients agree. Records
-without a key stay with one partition until a batch's worth was sent there, and then move on to
-another at random (KIP-794): that makes large batches, and evenly filled partitions over time.
+A key's partition is `murmur2(key) & 0x7fffffff % count`, so all clients agree. Records without a
+key go to one partition until it has received a batch's worth, and then to another one, chosen at
+random (KIP-794). That makes large batches, and fills the partitions evenly over time.
 """
 
 import random
@@ -13,11 +13,11 @@ _SEED: Final = 0x9747B28C
 _M: Final = 0x5BD1E995
 _MASK: Final = 0xFFFFFFFF
 HASHES_KEPT: Final = 10_000
-"""Keys repeat, and hashing one takes longer than encoding its record."""
+"""Hashes that are kept: keys repeat, and hashing a key takes longer than encoding its record."""
 
 
 def murmur2(key: bytes) -> int:
-    """Kafka's variant of MurmurHash2, as an unsigned 32-bit number."""
+    """Return Kafka's variant of MurmurHash2 as an unsigned 32-bit number."""
     size = len(key)
     value = (_SEED ^ size) & _MASK
     words = size >> 2
@@ -34,7 +34,7 @@ def murmur2(key: bytes) -> int:
 
 
 class DefaultPartitioner:
-    """Kafka's own choice. One per producer: it remembers where the records without key go."""
+    """Kafka's default partitioner. Each producer has its own, with the runs of its topics."""
 
     def __init__(self, rng: random.Random, run_bytes: int) -> None:
         self._rng = rng
@@ -51,7 +51,7 @@ class DefaultPartitioner:
         return hashed % partition_count
 
     def without_key(self, topic: str, size_bytes: int, partition_count: int) -> int:
-        """The partition of the run that a record of this size joins."""
+        """Return the partition of the run that a record of this size joins."""
         partition, left = self._sticky.get(topic, (-1, 0))
         if left <= 0 or partition >= partition_count:
             partition = self._next(partition, partition_count)
@@ -60,7 +60,7 @@ class DefaultPartitioner:
         return partition
 
     def _next(self, before: int, partition_count: int) -> int:
-        """Any other than the last one, where there is a choice."""
+        """Return a random partition other than `before`, if there is another."""
         if not 0 <= before < partition_count or partition_count == 1:
             return self._rng.randrange(partition_count)
         chosen = self._rng.randrange(partition_count - 1)

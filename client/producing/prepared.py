@@ -1,7 +1,7 @@
-"""Two-phase commit (KIP-939): what a transaction that is prepared leaves behind for its end.
+"""Two-phase commit (KIP-939): the values that a prepared transaction leaves for its end.
 
-A transaction of ours takes part in one of somebody else's, a database's say. Both must end alike,
-whoever is killed in between:
+A transaction here takes part in a transaction of another system, such as a database. Both must end
+the same way, even if a process is killed in between:
 
     async with Producer(
         address, transactional_id="orders-1", two_phase_commit=True, keep_prepared=True
@@ -14,16 +14,16 @@ whoever is killed in between:
             #     UPDATE kafka SET prepared = str(prepared)
             await txn.commit()
 
-The database decides. If its transaction was committed, it holds the state that `prepare` gave, and
-`complete` commits what the broker has kept; else it holds an older one, and `complete` aborts.
-Between `prepare` and the end nothing may be sent, nothing times out, and an exception decides
-nothing: only `commit`, `abort` or `complete` do.
+The database decides. If its transaction was committed, the row has the state that `prepare`
+returned, and `complete` commits the transaction that the broker has kept. Otherwise the row has an
+older state, and `complete` aborts. Between `prepare` and the end nothing may be sent and nothing
+times out. An exception does not end the transaction; only `commit`, `abort` and `complete` do.
 
-Whoever completes must know what the database has decided, for good. If an instance before may still
-be at work there, end its database transaction first, or read the row with a lock: what it commits
-after `complete` has aborted is torn.
+The program that calls `complete` must know the final decision of the database. If an earlier
+instance may still have a database transaction open, end that first, or read the row with a lock.
+Otherwise the earlier instance may commit there after `complete` has aborted here.
 
-The broker must serve it: `transaction.two.phase.commit.enable`.
+The broker needs the setting `transaction.two.phase.commit.enable`.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ from typing import Self
 
 
 class Completion(StrEnum):
-    """What `Producer.complete` found and did."""
+    """The result of `Producer.complete`."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -41,7 +41,7 @@ class Completion(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PreparedTransaction:
-    """Which transaction was prepared. As text `producer id:epoch`, as Kafka's clients write it."""
+    """The identity of a prepared transaction. Its text is `producer id:epoch`, as in Kafka."""
 
     producer_id: int
     producer_epoch: int
@@ -51,7 +51,7 @@ class PreparedTransaction:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """What `str` made. Raises ValueError for anything else."""
+        """Read the text that `str` returns. Raises ValueError for any other text."""
         producer_id, colon, epoch = text.partition(":")
         if not (colon and _is_number(producer_id, 63) and _is_number(epoch, 15)):
             raise ValueError(f"a prepared transaction is PRODUCER_ID:EPOCH, and {text!r} is not")

@@ -1,8 +1,8 @@
-"""The producer: records in, deliveries out.
+"""The producer: it takes records and returns deliveries.
 
-`send` puts a record into the batch that is open for its partition and returns; it waits only if the
-topic is not known yet or the buffer is full. It gives other tasks their turn once a batch's worth,
-not once a record: a turn costs more than encoding ten records.
+`send` puts a record into the open batch of its partition and returns. It waits only if the topic is
+not known yet or the buffer is full. It lets other tasks run once for each batch's worth of records,
+not for each record: a turn costs more than encoding ten records.
 """
 
 from collections.abc import Sequence
@@ -31,21 +31,22 @@ from odradek.client.types import Header, OnDelivery, TopicPartition
 from odradek.protocol.errors import ErrorCode
 
 RECORD_OVERHEAD_BYTES: Final = 24
-"""What a record is reckoned to take beside its key and value; seldom too little."""
+"""The estimated size of a record without key and value. It is seldom too small."""
 HEADER_OVERHEAD_BYTES: Final = 12
 TIMESTAMP_MAX_MS: Final = 2**63 - 1
 
 
 class Producer:
-    """Sends records, exactly once each as far as the broker can tell (idempotent by default).
+    """A producer of records. By default it is idempotent: a retry never stores a record twice.
 
         async with Producer("127.0.0.1:9092") as producer:
             delivery = await producer.send("flights", b"UA 1545", key=b"N14228")
             metadata = await delivery
 
-    With a `transactional_id`, records are sent in `producer.transaction()`; entering the producer
-    then fences whoever used that id before. A clean exit sends what is left, and raises if a record
-    was not stored and nobody asked about it; an exit by an exception drops what is not sent yet.
+    With a `transactional_id`, records are sent in `producer.transaction()`. Entering the producer
+    then fences the producer that had this id before. A clean exit sends the remaining records, and
+    raises the error of a lost record that the program has not read. An exit by an exception drops
+    the records that are not sent yet.
     """
 
     def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ProducerOptions]) -> None:
@@ -56,28 +57,28 @@ class Producer:
 
         - `transactional_id` (None): the name under which this producer has transactions. No other
           running producer has it, and it stays the same after a restart.
-        - `acks` ("all"): when a record is acknowledged: "all" (or -1) in-sync replicas have it, 1:
-          the leader has it, 0: never.
+        - `acks` ("all"): when a broker acknowledges a record: if "all" (or -1) in-sync replicas
+          have it; with 1, if the leader has it; with 0, never.
         - `idempotent` (None): the broker recognises repeated records; None: with `acks="all"`.
-        - `linger_ms` (0): how long a record waits for others to share its batch. Records that
+        - `linger_ms` (0): how long a record waits for more records to share its batch. Records that
           arrive while a request is under way share a batch anyway.
         - `batch_bytes` (65_536): the size at which a batch is sent.
         - `request_bytes` (1_048_576): the largest size of a request with several batches.
         - `compression` ("none"): or "gzip", "snappy", "lz4", "zstd".
-        - `buffer_bytes` (33_554_432): records that wait for their acknowledgement; `send` waits
-          while they are more.
+        - `buffer_bytes` (33_554_432): the size of all records that wait for an acknowledgement.
+          `send` waits while they are more.
         - `delivery_timeout_ms` (120_000): how long a record may wait for its acknowledgement, from
           the time at which its batch was begun.
         - `transaction_timeout_ms` (60_000): how long a transaction may be open before the broker
           aborts it.
-        - `two_phase_commit` (False): transactions have no time-out, as an outside coordinator ends
-          them (KIP-939).
-        - `keep_prepared` (False): do not abort a transaction that this transactional id has
+        - `two_phase_commit` (False): transactions have no time-out, because another system decides
+          how they end (KIP-939).
+        - `keep_prepared` (False): on entering, keep a transaction that this transactional id has
           prepared; `complete` ends it.
         - `partitioner` (None): a function of topic, key and number of partitions that returns the
           partition of a record without one; None: by the key's murmur2 hash, as in the Java client.
 
-        The options of every client are there, too (`Admin` describes them): `client_id`,
+        These options of every client are described by `Admin`: `client_id`,
         `request_timeout_ms`, `retry_backoff_ms`, `retry_backoff_max_ms`, `metadata_max_age_ms`,
         `max_block_ms`, `first_connect_ms`, `connect`, `wall_ms`, `rng`.
         """
@@ -134,12 +135,12 @@ class Producer:
             await self._close()
 
     async def _end_open_transaction(self, session: TransactionalSession) -> None:
-        """One that was left open, or is being ended in the background."""
+        """Abort a transaction that is open, or wait for its end, for `ABORT_GRACE_S`."""
         with trio.move_on_after(ABORT_GRACE_S):
             await session.finish()
 
     async def _close(self) -> None:
-        """Close it now. Whatever happens meanwhile, every record gets its outcome."""
+        """Close the producer now. Every record gets its outcome, even if the wait is cancelled."""
         try:
             self._accumulator.drop(Closed("the producer was closed before the record was sent"))
             await self._cluster.__aexit__(None, None, None)
@@ -150,7 +151,7 @@ class Producer:
             self._warn_of_lost()
 
     def _warn_of_lost(self) -> None:
-        """Log what was lost without anybody being told; a transaction is aborted as a whole."""
+        """Log lost records whose errors were not read. A transaction is aborted as a whole."""
         count = self._accumulator.failures.unread
         error = self._accumulator.failures.take()
         if error is not None and self._transactions is None:
@@ -162,17 +163,17 @@ class Producer:
 
     @property
     def unacknowledged(self) -> int:
-        """Records that were sent and have no outcome yet."""
+        """The number of records without an outcome yet."""
         return sum(batch.count for batch in list(self._accumulator.incomplete))
 
     @property
     def transactional_id(self) -> str | None:
-        """The name under which this producer has transactions; None if it has none."""
+        """The name under which this producer has transactions; None without transactions."""
         return self._config.transactional_id
 
     @property
     def producer_id(self) -> int:
-        """-1 as long as none was needed."""
+        """The id that a broker gave this producer; -1 as long as none was needed."""
         return self._session.identity.producer_id
 
     @property
@@ -182,11 +183,14 @@ class Producer:
 
     @property
     def transaction_version(self) -> int:
-        """1 or 2: the generation of the transaction protocol that the broker has decided for."""
+        """1 or 2: the generation of the transaction protocol, `transaction.version` (KIP-890)."""
         return self._transactions.transaction_version if self._transactions is not None else 1
 
     def transaction(self) -> Transaction:
-        """A transaction, to use with `async with`. Raises `Refused` without transactional id."""
+        """Return a transaction, to use with `async with`.
+
+        Raises `Refused` without transactional id.
+        """
         if self._transactions is None:
             raise Refused(
                 "transactions need a transactional_id: give the producer a name that no other "
@@ -195,17 +199,17 @@ class Producer:
         return Transaction(self, self._transactions)
 
     async def complete(self, decided: PreparedTransaction | None) -> Completion:
-        """End what was prepared, here or by an instance before this one (`keep_prepared=True`):
-        commit it if it is what was `decided`, else abort it; nothing if nothing is open.
+        """End the prepared transaction: commit it if it equals `decided`, else abort it (KIP-939).
 
-        Raises `Refused` if a transaction is open that is not prepared, or if `decided` is something
-        else, such as the text that was kept (`PreparedTransaction.parse` reads it); `Fatal`,
-        `Fenced`.
+        It was prepared by this producer, or by an earlier instance (`keep_prepared=True`). Without
+        an open transaction, do nothing. Raises `Refused` if the open transaction is not prepared,
+        or if `decided` is not a `PreparedTransaction` (its `parse` reads the text that was kept);
+        `Fatal`, `Fenced`.
         """
         if self._transactions is None:
             raise Refused("only a producer with a transactional_id has prepared transactions")
         if not isinstance(decided, PreparedTransaction | None):
-            # It equals nothing that is prepared, so what was committed elsewhere would be aborted.
+            # A text never equals the prepared transaction, so a committed one would be aborted.
             raise Refused(
                 f"complete takes what prepare returned, or None, and not {decided!r}: "
                 f"PreparedTransaction.parse reads what was kept as text"
@@ -224,13 +228,13 @@ class Producer:
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
-        """Give a record to the producer; await the result to know where it was stored.
+        """Give a record to the producer. Await the returned `Delivery` for its metadata.
 
-        `timestamp_ms` is now if left out; `value=None` is a tombstone in a compacted topic.
-        `on_delivery` is called exactly once, with metadata or with an error, in the client's own
-        task: it must be quick and not raise. If `send` raises, it has been called with that error.
-        Raises `Refused` for what cannot be sent, `TimedOut` if there was no room, or the topic did
-        not appear, within `max_block_ms`.
+        `timestamp_ms` (default: now) is milliseconds since 1970. `value=None` is a tombstone in a
+        compacted topic. `on_delivery` is called exactly once, with metadata or with an error, in a
+        task of the client: it must be quick and not raise. If `send` raises, `on_delivery` has been
+        called with that error. Raises `Refused` for a record that cannot be sent, `BufferFull` if
+        there was no room within `max_block_ms`, `TimedOut` if the topic did not appear.
         """
         try:
             transaction = self._open_transaction
@@ -270,9 +274,9 @@ class Producer:
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Delivery | None:
-        """As `send`, but None where that would wait (`wait_for_room` is the waiting alone).
+        """Do what `send` does, but return None instead of waiting (`wait_for_room` waits).
 
-        Where it raises or returns None, the record was not taken and `on_delivery` is not called.
+        If it raises or returns None, the record was not taken, and `on_delivery` is not called.
         """
         session = self._transactions
         if session is not None and session.state is not State.OPEN:
@@ -308,7 +312,7 @@ class Producer:
             )
         except (TypeError, ValueError, AttributeError) as error:
             wrong = _what_is_wrong(key, value, headers, timestamp_ms)
-            if wrong is None:  # a partitioner of the user's raised it
+            if wrong is None:  # the partitioner of the program raised it
                 raise
             raise Refused(wrong) from error
         self._yield_after_bytes -= size_bytes
@@ -324,8 +328,9 @@ class Producer:
     ) -> Delivery:
         """Send one record batch that is encoded already (format 2, any codec).
 
-        It is copied once; producer id, epoch, sequence and CRC become this producer's. The delivery
-        gives the first record's offset. Raises `Refused` if it is not one whole, sound batch.
+        The batch is copied once. The copy gets the producer id, epoch and sequence of this producer
+        and a new CRC. The delivery returns the offset of the first record. Raises `Refused` if the
+        bytes are not exactly one valid batch, and the errors of `send`.
         """
         if self._transactions is not None:
             self._transactions.check_sending()
@@ -343,8 +348,8 @@ class Producer:
     def record_lost(self, lost: Unread) -> None:
         """Note a record that was queued for this producer and cannot be sent.
 
-        `flush` raises its error if nobody has read it. A transaction cannot be committed without
-        the record.
+        `flush` raises its error unless the program has read it. The transaction of the record must
+        be aborted.
         """
         if self._transactions is None:
             self._accumulator.failures.add(lost)
@@ -354,8 +359,8 @@ class Producer:
     async def flush(self, timeout_ms: float | None = None) -> None:
         """Wait until everything sent so far is acknowledged.
 
-        Raises the first failure that nobody has read yet (see `outcomes.py`), or `TimedOut` after
-        `timeout_ms` (without it, `delivery_timeout_ms` is the limit).
+        Raises the first error of a record that the program has not read yet (see `outcomes.py`), or
+        `TimedOut` after `timeout_ms` (without it, `delivery_timeout_ms` is the limit).
         """
         limit = float("inf") if timeout_ms is None else timeout_ms / 1000
         await self._flush_until(trio.current_time() + limit, timeout_ms)
@@ -387,13 +392,14 @@ class Producer:
             self._transactions.check_sending()
 
     async def partitions_for(self, topic: str) -> int:
-        """How many partitions the topic has. Raises `TimedOut` if there is no such topic."""
+        """Return the number of partitions of a topic. Raises `TimedOut` if it does not exist."""
         return len((await self._topic(topic)).partitions)
 
     async def wait_for_room(self, topic: str, *, until: float | None = None) -> None:
-        """Wait until a record for `topic` can be taken, for `max_block_ms` or `until` that time.
+        """Wait until a record for `topic` can be taken, for `max_block_ms` or until that time.
 
-        Raises `BufferFull` if there was no room, `TimedOut` if there was no such topic, `Refused`.
+        `until` is a time of trio's clock, in seconds. Raises `BufferFull` if there was no room,
+        `TimedOut` if the topic did not appear, `Refused`.
         """
         self._cluster.check_open()
         now = trio.current_time()
@@ -435,7 +441,11 @@ class Producer:
         count: int,
         led: tuple[int, ...] = (),
     ) -> int:
-        """`led` are the partitions with a leader, if some have none (as Kafka's clients do it)."""
+        """Choose the partition of a record, as Kafka's clients do.
+
+        `led` has the partitions with a leader, or nothing if all have one. A record without a key
+        goes to one of them.
+        """
         if self._custom_partitioner is not None:
             chosen = self._custom_partitioner(topic, key, count)
             if not 0 <= chosen < count:
@@ -447,7 +457,7 @@ class Producer:
             return chosen
         if key is not None:
             return self._partitioner.of_key(key, count)
-        if led:  # a partition that is offline would keep its records waiting
+        if led:  # records of a partition without a leader would wait
             return led[self._partitioner.without_key(topic, size_bytes, len(led))]
         return self._partitioner.without_key(topic, size_bytes, count)
 
@@ -459,9 +469,9 @@ def _headers_bytes(headers: Sequence[Header]) -> int:
 
 
 def _what_is_wrong(key: object, value: object, headers: object, timestamp_ms: object) -> str | None:
-    """Why a record that could not be encoded is none; asked only then, as most programs are right.
+    """Return why a record cannot be encoded; None if nothing is wrong with it.
 
-    None if there is nothing wrong with it.
+    It is called only after encoding has failed, because checking each record takes time.
     """
     for name, given in (("value", value), ("key", key)):
         if not _is_bytes_or_none(given):

@@ -1,8 +1,8 @@
-"""Requests to the coordinators of transactions and groups, each repeated until it is answered.
+"""A transactional producer's requests to the coordinators, each retried until it is answered.
 
-`transactional_session.py` decides when. Here are the requests, in the version that the generation
-of the protocol wants, the retries, and the meaning of the answers: a `Retriable` is retried here, a
-`Refusal` is raised with its code.
+`transactional_session.py` decides when a request is sent. This module builds it, in the version
+that belongs to the generation of the transaction protocol, retries it while the answer is
+retriable, and raises `Refusal` with the code of any other error.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -66,9 +66,9 @@ TV2_PRODUCE: Final = 12
 TV2_TXN_OFFSET_COMMIT: Final = 5
 TV2_END_TXN: Final = 5
 TWO_PHASES: Final = 6
-"""The InitProducerId version that knows of two-phase commit (KIP-939)."""
+"""The first InitProducerId version with two-phase commit (KIP-939)."""
 EXPECTS_EPOCH: Final = 3
-"""The InitProducerId version that may say which id and epoch it has (KIP-360)."""
+"""The first InitProducerId version that carries the producer's own id and epoch (KIP-360)."""
 
 
 class Refusal(Exception):
@@ -86,12 +86,15 @@ class TransactionRequests:
     def __init__(
         self, cluster: Cluster, config: ProducerConfig, check_not_ended: Callable[[], None]
     ) -> None:
-        """`check_not_ended` raises when nothing more may be added to the transaction: it is asked
-        before each attempt."""
+        """Make the requests of the transactional id in `config`.
+
+        `check_not_ended` is called before each attempt to add to the transaction. It raises if
+        nothing may be added any more.
+        """
         assert config.transactional_id is not None
         self.transactional_id = config.transactional_id
         self.transaction_version = 1
-        """What the broker has decided for; known after `init_producer_id`."""
+        """1 or 2: the generation that the broker has finalised. Known after `init_producer_id`."""
         self._cluster = cluster
         self._check_not_ended = check_not_ended
         self._timeout_ms = config.transaction_timeout_ms
@@ -102,13 +105,20 @@ class TransactionRequests:
         return TV1_PRODUCE if self.transaction_version < 2 else PRODUCE_WITH_NAMES
 
     async def init_producer_id(self, expected: ProducerIdentity) -> ProducerIdentity:
-        """Take the id (NO_PRODUCER), or raise one's own epoch. Raises `Refusal`, `TimedOut`."""
+        """Send InitProducerId. Return the identity to go on with.
+
+        With NO_PRODUCER it takes the transactional id over. With the producer's own identity it
+        raises the epoch (KIP-360). Raises `Refusal`, `TimedOut`.
+        """
         answer = await self._init_producer_id(expected, keep_prepared=False)
         return ProducerIdentity(answer.producer_id, answer.producer_epoch)
 
     async def claim_producer_id(self) -> tuple[ProducerIdentity, PreparedTransaction | None]:
-        """Take the id, and leave open what is: which transaction that is. Raises `Refusal`,
-        `Refused`, `TimedOut`."""
+        """Take the transactional id over, and keep a prepared transaction open (KIP-939).
+
+        Return the identity, and the prepared transaction if there is one. Raises `Refusal`,
+        `Refused` if the broker has no two-phase commit, `TimedOut`.
+        """
         answer = await self._init_producer_id(NO_PRODUCER, keep_prepared=True)
         identity = ProducerIdentity(answer.producer_id, answer.producer_epoch)
         if answer.ongoing_txn_producer_id < 0:
@@ -154,7 +164,7 @@ class TransactionRequests:
         return await self._repeat(doing, attempt)
 
     def _choose_version(self, connection: Connection) -> None:
-        """TV2 where the cluster has decided for it and the versions are there."""
+        """Choose TV2 if the cluster has finalised it and the coordinator serves its versions."""
         has_feature = connection.features.get(TRANSACTION_FEATURE, 0) >= 2
         served = connection.versions
         has_versions = all(
@@ -170,7 +180,7 @@ class TransactionRequests:
     async def add_partitions(
         self, producer: ProducerIdentity, wanted: Iterable[TopicPartition]
     ) -> None:
-        """AddPartitionsToTxn, as TV1 needs it. Raises `Refusal`, `TimedOut`."""
+        """Send AddPartitionsToTxn, which TV1 needs. Raises `Refusal`, `TimedOut`."""
         numbers = numbers_by_topic(wanted)
         doing = f"adding partitions of {', '.join(numbers)} to the transaction"
         request = AddPartitionsToTxnRequest(
@@ -196,7 +206,7 @@ class TransactionRequests:
         await self._repeat(doing, attempt)
 
     async def add_group(self, producer: ProducerIdentity, group_id: str) -> None:
-        """AddOffsetsToTxn, as TV1 needs it. Raises `Refusal`, `TimedOut`."""
+        """Send AddOffsetsToTxn, which TV1 needs. Raises `Refusal`, `TimedOut`."""
         doing = f"adding offsets of the group {group_id!r} to the transaction"
         request = AddOffsetsToTxnRequest(
             transactional_id=self.transactional_id,
@@ -220,7 +230,7 @@ class TransactionRequests:
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         group: GroupMetadata,
     ) -> None:
-        """TxnOffsetCommit. Raises `Refusal`, `TimedOut`."""
+        """Send TxnOffsetCommit to the group's coordinator. Raises `Refusal`, `TimedOut`."""
         doing = f"storing offsets of the group {group.group_id!r} with the transaction"
         request = TxnOffsetCommitRequest(
             transactional_id=self.transactional_id,
@@ -262,7 +272,10 @@ class TransactionRequests:
         await self._cluster.retrying(doing, attempt)
 
     async def end_txn(self, producer: ProducerIdentity, *, committed: bool) -> ProducerIdentity:
-        """EndTxn; the identity to go on with. Raises `Refusal`, `TimedOut`."""
+        """Send EndTxn. Return the identity to go on with, which TV2 gives a new epoch.
+
+        Raises `Refusal`, `TimedOut`.
+        """
         word = "committing" if committed else "aborting"
         doing = f"{word} the transaction of {self.transactional_id!r}"
         at_most = TV1_END_TXN if self.transaction_version < 2 else TV2_END_TXN
@@ -285,10 +298,10 @@ class TransactionRequests:
         return await self._repeat(doing, attempt)
 
     async def taken_over(self, timeout_ms: int) -> Fenced:
-        """Return the error for a producer that its coordinator has fenced, with who did it.
+        """Return the error for a producer that its coordinator has fenced, with the cause.
 
-        Only Odradek says who did. A question about what is over must not fail, so an error of it is
-        as good as no answer.
+        Only Odradek returns the cause, in DescribeTransactions. The producer has failed already, so
+        an error of that request is ignored.
         """
         try:
             why = await self._why_fenced()
@@ -300,7 +313,7 @@ class TransactionRequests:
                 "one: another producer, or an administrator, has taken over "
                 f"{self.transactional_id!r}"
             )
-            if self.transaction_version < 2:  # the codes do not tell the two apart
+            if self.transaction_version < 2:  # both cases have the same error code
                 why += f", or a transaction was open for longer than {timeout_ms} ms"
         return Fenced(f"{why}; this one must stop", code=ErrorCode.PRODUCER_FENCED)
 
@@ -333,7 +346,7 @@ class TransactionRequests:
         raise Refusal(code, error)
 
     async def _repeat(self, doing: str, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Retry; after a lost connection the coordinator is looked for again."""
+        """Retry `attempt`. After a lost connection, look for the coordinator again."""
 
         async def guarded() -> T:
             try:

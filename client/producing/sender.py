@@ -1,12 +1,13 @@
-"""Batches to brokers and answers to batches.
+"""The sender: it sends batches to the leaders of their partitions and handles the answers.
 
-`pump` does the work and never waits: it takes what may be sent from the accumulator, groups it by
-leader and posts it. It is called when records came, when an answer came (in the connection's
-reading task, so the next request leaves at once), and when a timer ends. If a leader or a
-connection is missing, it starts a background task that gets it, and goes on with the rest.
+`pump` does the work and never waits. It takes the batches that may be sent from the accumulator,
+groups them by leader and posts them. Three things call it: new records, an answer (in the
+connection's reading task, so the next request leaves at once), and a timer. If a leader or a
+connection is missing, `pump` starts a background task that obtains it, and goes on with the other
+partitions.
 
-Retries and back-off are here. Order and sequences are in `batches.py`. Identity, and what an
-error means for a batch, are in the producer's session (`session.py`).
+Retries and back-off are here. Order and sequences are in `batches.py`. The producer's session
+(`session.py`) has the identity, and decides what an error means for a batch.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -47,7 +48,7 @@ NEVER: Final = float("inf")
 
 
 class Sender:
-    """Sends what the accumulator holds, until its cluster is closed."""
+    """Send the accumulator's batches until the cluster is closed."""
 
     def __init__(
         self,
@@ -69,10 +70,10 @@ class Sender:
         self._armed = NEVER
         self._running: set[object] = set()
         self._backoffs: dict[object, Backoff] = {}
-        """Pauses of background tasks that have failed, by their keys, until they succeed."""
+        """The back-off of each background task that has failed, by key, until it succeeds."""
 
     async def run(self) -> None:
-        """Serve timers and what was appended."""
+        """Pump when a timer ends or a record was appended, until the task is cancelled."""
         while True:
             self._armed = self._next_wake
             with trio.move_on_at(self._armed):
@@ -85,7 +86,10 @@ class Sender:
     # Sending
 
     def pump(self) -> None:
-        """Send everything that may go now."""
+        """Send every batch that may be sent now.
+
+        A call from inside another call only asks the outer one for another round.
+        """
         if self._is_pumping:
             self._pump_again = True
             return
@@ -120,14 +124,17 @@ class Sender:
                 del active[name]
         for connection, batches in by_connection.items():
             self._post(connection, batches)
-            # There may be more, and room for another request.
+            # The partitions may have more batches, and the connection room for another request.
             self._pump_again = True
 
     def _wake_at(self, when: float) -> None:
         self._next_wake = min(self._next_wake, when)
 
     def _way(self, name: TopicPartition, queue: PartitionQueue, now: float) -> Connection | None:
-        """The connection for a partition if it may send now; otherwise see to what is missing."""
+        """Return the connection to the partition's leader, or None if nothing may be sent now.
+
+        Start what is missing: a timer, a metadata request, or a connection.
+        """
         if queue.not_before > now:
             self._wake_at(queue.not_before)
             return None
@@ -153,13 +160,13 @@ class Sender:
             is_transactional=self._is_transactional,
             takes_open=due <= now,
         )
-        # What is due and was not taken waits for an answer, which pumps.
+        # A batch that is due and was not taken waits for an answer, and the answer pumps again.
         if batch is None and due > now:
             self._wake_at(due)
         return batch
 
     def _post(self, connection: Connection, batches: list[Batch]) -> None:
-        """Requests of at most `request_bytes` each, as long as the connection takes more."""
+        """Post the batches in requests of at most `request_bytes`, each with at least one batch."""
         rest = batches
         while rest:
             size_bytes = 0
@@ -230,7 +237,7 @@ class Sender:
             self._accumulator.settle(batch, None)
 
     def _unanswered(self, batch: Batch, error: OdradekError) -> None:
-        """Handle a lost connection, or an answer that leaves the batch out."""
+        """Handle a batch without an answer: the connection was lost, or the answer omits it."""
         if isinstance(error, Retriable):
             self._cluster.metadata.forget_age()
         self._attempt_failed(batch, error)
@@ -292,10 +299,10 @@ class Sender:
                 break
             self._give_up(batch, self._too_late(batch, None))
 
-    # What runs beside
+    # Background tasks
 
     def _once(self, key: object, task: Callable[[], Awaitable[None]]) -> None:
-        """Start a background task unless it runs already; pump when it is over."""
+        """Start a background task unless one with this key runs. Pump when it has ended."""
         if key not in self._running and not self._cluster.is_closed:
             self._running.add(key)
             self._cluster.spawn(self._run_once, key, task)
@@ -309,7 +316,7 @@ class Sender:
         self._accumulator.wake()
 
     async def _refresh(self) -> None:
-        """Until every partition with something to send has a leader."""
+        """Refresh the metadata until every partition with unsent batches has a leader."""
         backoff = Backoff(self._config)
         while self._accumulator.active:
             await self._refresh_quietly({name.topic for name in self._accumulator.active})
@@ -325,11 +332,11 @@ class Sender:
             await self._pause("age")
 
     async def _pause(self, key: object) -> None:
-        """Wait before a background task that failed may run again, longer each time."""
+        """Wait before a failed background task may run again. Each pause is longer."""
         await trio.sleep(self._backoffs.setdefault(key, Backoff(self._config)).next_seconds())
 
     def _refuse_missing(self) -> None:
-        """Fail what goes to partitions that the topic does not have."""
+        """Give up the batches of partitions that do not exist in their topic."""
         for name, queue in list(self._accumulator.active.items()):
             if (
                 name.topic in self._cluster.metadata.topics
@@ -353,9 +360,9 @@ class Sender:
             self._give_up_all(error)
 
     async def _refresh_quietly(self, topics: Iterable[str]) -> bool:
-        """Refresh, and return True if a broker answered."""
+        """Refresh the metadata. Return True if a broker answered."""
         try:
             await self._cluster.refresh(topics)
-        except OdradekError:  # also Refused: a broker may come back with other versions
+        except OdradekError:  # also Refused: after an upgrade a broker may serve other versions
             return False
         return True

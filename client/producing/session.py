@@ -1,8 +1,8 @@
 """A producer's identity at the brokers, and what a failed batch means for it.
 
-Every producer has one session. The sender asks it before it sends (which identity, whether
-anything may be sent, whether a partition may be written) and when something failed (is the batch
-sent again, or given up). There are two kinds:
+Every producer has one session. Before the sender sends, the session gives it the identity, and
+decides whether anything may be sent and whether a partition may be written. When a batch failed,
+the session decides whether it is sent again or given up. There are two kinds:
 
 - `IdempotentSession`: a producer id from any broker. When a partition has lost a batch for good,
   the session raises the epoch, and the partition's batches are numbered anew.
@@ -26,16 +26,17 @@ from odradek.protocol.apis.txn import INIT_PRODUCER_ID, InitProducerIdRequest
 from odradek.protocol.errors import ErrorCode
 
 PRODUCE_WITH_NAMES: Final = 12
-"""Produce 13 has topic ids. A name is what the user meant, also after the topic was made anew."""
+"""The last version of Produce with topic names. Version 13 has topic ids: a topic that was deleted
+and created again has another id, and the user means the name."""
 EPOCH_MAX: Final = 32766
 LOST_SEQUENCE: Final = frozenset(
     {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID}
 )
-"""Answers to a sequenced batch whose predecessor the partition has not got."""
+"""The codes for a sequenced batch if the partition does not have the batch before it."""
 
 
 class ProducerSession(ABC):
-    """What the sender asks of a producer's session. No method waits."""
+    """What the sender needs from a producer's session. No method waits."""
 
     def __init__(self) -> None:
         self.identity = NO_PRODUCER
@@ -52,7 +53,7 @@ class ProducerSession(ABC):
 
     @abstractmethod
     def admit(self, partition: TopicPartition) -> bool:
-        """Return True if the partition may be written now. If it must be announced, do that."""
+        """Return True if the partition may be written now. If not, start what makes it so."""
 
     @abstractmethod
     def refused(self, batch: Batch, error: OdradekError) -> OdradekError | None:
@@ -63,7 +64,7 @@ class ProducerSession(ABC):
 
     @abstractmethod
     def failed(self, batch: Batch, error: OdradekError) -> None:
-        """Take note that the batch was given up: it will not be sent again."""
+        """Record that the batch was given up. It is not sent again."""
 
 
 class IdempotentSession(ProducerSession):
@@ -96,25 +97,26 @@ class IdempotentSession(ProducerSession):
         return None if isinstance(error, Retriable) else error
 
     def failed(self, batch: Batch, error: OdradekError) -> None:
-        """Do nothing: other batches do not depend on this one."""
+        """Do nothing, because other batches do not depend on this one."""
 
     def _sequence_refused(self, batch: Batch) -> None:
         """Number the partition's batches anew if a batch before this one is lost for good.
 
-        If others are unanswered before it, the refusal may be about one of them: then sending it
-        again is enough. See the top of `batches.py`.
+        If earlier batches are unanswered, the refusal may be about one of them, and it is enough to
+        send this one again. See the top of `batches.py`.
         """
         queue = batch.queue
         if queue.is_first(batch):
-            if queue.identity == self.identity:  # else another partition has raised it already
+            # If the identities differ, another partition has raised the epoch already.
+            if queue.identity == self.identity:
                 self._raise_epoch()
             queue.restart()
 
     def _raise_epoch(self) -> None:
-        """Begin an epoch, in which every partition begins at sequence 0.
+        """Begin the next epoch, in which every partition begins at sequence 0.
 
-        Without transactions the client may raise the epoch by itself. It needs a new producer id
-        only when epochs run out.
+        Without transactions a client may raise the epoch by itself (KIP-360). When the epochs of a
+        producer id are used up, the next `may_send` obtains a new id.
         """
         producer_id, epoch = self.identity
         if epoch >= EPOCH_MAX:
@@ -137,7 +139,7 @@ class IdempotentSession(ProducerSession):
         try:
             self.identity = await self._cluster.retrying("asking for a producer id", attempt)
         except Retriable:
-            pass  # the sender asks again, until the batches' own deadline
+            pass  # the next `may_send` asks again, until the deadlines of the batches
         except OdradekError as error:
             self._accumulator.drop(error)
         finally:

@@ -1,7 +1,7 @@
 """A transaction as a block: it commits on a clean exit and aborts on an exception.
 
-The user's exception is what leaves the block, whatever happens to the abort; what happened to it is
-noted on the exception. A commit that fails aborts what is left, and raises why it failed.
+The user's exception always leaves the block. If the abort fails or is late, a note on the exception
+says so. If the commit fails, the transaction is aborted, and the error of the commit is raised.
 """
 
 from collections.abc import Mapping
@@ -20,13 +20,13 @@ from odradek.client.producing.transactional_session import TransactionalSession
 from odradek.client.types import GroupMetadata, OffsetAndMetadata, RecordOptions, TopicPartition
 
 ABORT_GRACE_S: Final = 5.0
-"""How long the way out of a failed block waits for the abort; it goes on behind it."""
+"""The time that leaving a failed block waits for the abort. The abort continues afterwards."""
 CANCELLED_GRACE_S: Final = 0.5
-"""The same for a block that was cancelled, where the way out should be quick."""
+"""The same for a block that was cancelled, which must end quickly."""
 
 
 class SendsRecords(Protocol):
-    """What a transaction asks of its producer."""
+    """What a transaction needs from its producer."""
 
     async def send(
         self, topic: str, value: bytes | None, **options: Unpack[RecordOptions]
@@ -40,7 +40,7 @@ class SendsRecords(Protocol):
 
 
 class Transaction:
-    """What `producer.transaction()` gives: use it with `async with`."""
+    """A transaction of a producer, from `producer.transaction()`. Use it with `async with`."""
 
     def __init__(self, sending: SendsRecords, session: TransactionalSession) -> None:
         self._sending = sending
@@ -60,7 +60,7 @@ class Transaction:
 
     @property
     def _is_current(self) -> bool:
-        """Return True while it is the producer's transaction and its end was not asked for."""
+        """Return True if it is the producer's latest transaction, and no call has ended it."""
         is_latest = self._transaction is self._session.transaction
         return is_latest and not self._outcome and not self._is_completed
 
@@ -76,7 +76,7 @@ class Transaction:
 
     @property
     def state(self) -> str:
-        """In words: open, committing, committed, aborted, to be aborted, failed ..."""
+        """The state in words: open, committing, committed, aborted, to be aborted, failed ..."""
         if self._outcome:
             return self._outcome
         if self._transaction is None:
@@ -112,14 +112,14 @@ class Transaction:
     async def send(
         self, topic: str, value: bytes | None, **options: Unpack[RecordOptions]
     ) -> Delivery:
-        """As `Producer.send`, within this transaction."""
+        """Send a record in this transaction. Arguments and errors are those of `Producer.send`."""
         self.check_open()
         return await self._sending.send(topic, value, **options)
 
     async def send_batch(
         self, topic: str, partition: int, batch: bytes | bytearray | memoryview
     ) -> Delivery:
-        """As `Producer.send_batch`, within this transaction."""
+        """Send an encoded batch in this transaction; see `Producer.send_batch`."""
         self.check_open()
         return await self._sending.send_batch(topic, partition, batch)
 
@@ -128,9 +128,10 @@ class Transaction:
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
         group: str | GroupMetadata,
     ) -> None:
-        """Store a group's offsets with the transaction: the next offset to read, per partition.
+        """Store a group's offsets with the transaction: by partition, the next offset to read.
 
-        Raises `Aborted` if the group has moved on, `Fatal`, `TimedOut`.
+        The offsets become visible if the transaction commits. Raises `Aborted` if the group has
+        begun another generation, `Fatal`, `TimedOut`.
         """
         self.check_open()
         if not offsets:
@@ -139,26 +140,25 @@ class Transaction:
         await self._session.send_offsets(with_metadata(offsets), whose)
 
     async def flush(self) -> None:
-        """Wait until everything sent so far is stored. Raises the first failure."""
+        """Wait until everything sent so far is stored. Raises the first error of a record."""
         self.check_open()
         await self._sending.flush()
 
     async def prepare(self) -> PreparedTransaction:
-        """Wait until all of it is stored, and leave how it ends to an outside coordinator.
+        """Wait until all of it is stored. Then another system decides how it ends (KIP-939).
 
-        The state that is returned tells this transaction from every other: keep it where that
-        coordinator decides. From now on nothing may be sent, and the block ends without doing
-        anything, however it is left: `commit`, `abort`, or `Producer.complete` after a restart end
-        the transaction. Give the producer `two_phase_commit=True`, or its time-out still counts.
-        Raises `Aborted`, `Fatal`, `Refused`.
+        The returned value identifies the transaction: keep it in the system that decides. From now
+        on nothing may be sent, and leaving the block does not end the transaction. `commit`,
+        `abort`, or `Producer.complete` after a restart ends it. Without `two_phase_commit=True` the
+        broker still aborts it when its time is over. Raises `Aborted`, `Fatal`, `Refused`.
         """
         self.check_open()
         return await self._session.prepare()
 
     async def commit(self) -> None:
-        """Commit now; the block then ends without doing more.
+        """Commit now. Leaving the block does nothing more.
 
-        Raises `Aborted` after aborting, if it could not be committed; `Fatal`.
+        Raises `Aborted` if the transaction could not be committed and was aborted; `Fatal`.
         """
         self._check_current()
         try:
@@ -171,24 +171,24 @@ class Transaction:
             await self._abort_because(error)
             raise
         except OdradekError as error:
-            # Something of it was refused for good, so it is to be aborted.
+            # A record was refused for good, so the transaction must be aborted.
             await self._abort_because(error)
             self._outcome = "aborted"
             raise
         except BaseException:
-            # The wait was cancelled; the commit goes on behind it.
+            # The wait was cancelled. The commit goes on in the background.
             self._outcome = "being committed"
             raise
         self._outcome = "committed"
 
     async def abort(self) -> None:
-        """Abort now; the block then ends without doing more. Raises `Fatal`, `Fenced`."""
+        """Abort now. Leaving the block does nothing more. Raises `Fatal`, `Fenced`."""
         self._check_current()
         self._outcome = "aborted"
         await self._session.end(committed=False)
 
     async def _abort_because(self, exc: BaseException) -> None:
-        """Abort, without letting anything that happens to the abort hide `exc`."""
+        """Abort. An error of the abort becomes a note on `exc` and does not replace it."""
         session = self._session
         if session.state is State.FAILED:
             cause = session.transaction.cause
@@ -215,7 +215,7 @@ class Transaction:
             )
 
     def check_open(self) -> None:
-        """Raises unless records and offsets may be given to it now."""
+        """Raise an error unless records and offsets may be given to it now."""
         if self._session.state is not State.OPEN or not self._is_current:
             self._check_current()
             self._session.check_sending()

@@ -1,11 +1,11 @@
-"""How a transaction may end otherwise than its program wanted, in words."""
+"""The errors of transactions that do not end as their program wanted."""
 
 from odradek.client.errors import Aborted, Fatal, OdradekError
 from odradek.protocol.errors import ErrorCode
 
 
 def timed_out(transactional_id: str, timeout_ms: int) -> Aborted:
-    """The coordinator has aborted the transaction; its producer may begin another one."""
+    """Return the error of a timed-out transaction. Its producer may begin another one."""
     return Aborted(
         f"the broker has aborted the transaction of {transactional_id!r} because it was "
         f"open for longer than transaction_timeout_ms={timeout_ms}; "
@@ -15,7 +15,7 @@ def timed_out(transactional_id: str, timeout_ms: int) -> Aborted:
 
 
 def end_unknown(error: OdradekError, *, committed: bool, aborted_after_ms: int | None) -> Fatal:
-    """The coordinator did not confirm the end of the transaction."""
+    """Return the error of a transaction whose end the coordinator did not confirm."""
     if committed:
         left = "whether it was committed is not known"
     elif aborted_after_ms is None:

@@ -1,4 +1,4 @@
-"""The producer's side of the transaction protocol: which request is sent when, and what follows.
+"""The producer's side of the transaction protocol: when a request is sent, and what follows.
 
 `state.py` decides what is allowed, `requests.py` has the requests, and the state of one
 transaction is an `OpenTransaction`. There are two generations of the protocol:
@@ -11,9 +11,9 @@ transaction is an `OpenTransaction`. There are two generations of the protocol:
 
 The broker decides which one, by its finalised feature `transaction.version`.
 
-The end of a transaction runs in the background until the coordinator has answered. A user who is
-cancelled meanwhile loses the wait and not the end; the next transaction waits for it. EndTxn is
-retried until it is answered, which is safe: the coordinator recognises a repeated one (KIP-890).
+The end of a transaction runs in the background until the coordinator has answered. If the program's
+task is cancelled, the end goes on, and the next transaction waits for it. EndTxn is retried until
+it is answered. Retrying is safe: the coordinator recognises a repeated EndTxn (KIP-890).
 """
 
 import contextlib
@@ -52,7 +52,7 @@ _UNKNOWN_END: Final = frozenset({*FENCED, ErrorCode.INVALID_TXN_STATE})
 
 
 class TransactionalSession(ProducerSession):
-    """One transactional producer's identity, state and talk with the coordinators."""
+    """The identity and the state of one transactional producer, and its coordinator's answers."""
 
     def __init__(self, cluster: Cluster, config: ProducerConfig, accumulator: Accumulator) -> None:
         super().__init__()
@@ -60,8 +60,8 @@ class TransactionalSession(ProducerSession):
         self.transactional_id = config.transactional_id
         self.state = State.NEW
         self.transaction = OpenTransaction()
-        """The open transaction, or the latest one. Before the first begin: what the instance before
-        has left open."""
+        """The open transaction, or the latest one. Before the first begin: the transaction that an
+        earlier instance has left prepared."""
         self._cluster = cluster
         self._requests = TransactionRequests(cluster, config, self._check_not_ended)
         self._timeout_ms = config.transaction_timeout_ms
@@ -82,7 +82,7 @@ class TransactionalSession(ProducerSession):
     # State
 
     def advance(self, event: Event) -> None:
-        """Take one step of the table. Raise what the table refuses with, or what has caused it."""
+        """Take one step of the table. If the table refuses, raise its error, or the cause of it."""
         try:
             self.state = step(self.state, event)
         except OdradekError as refusal:
@@ -92,17 +92,17 @@ class TransactionalSession(ProducerSession):
             raise cause.copy() from None
 
     def check_sending(self) -> None:
-        """Raise an error unless records and offsets may be given to the transaction now."""
+        """Raise an error unless records and offsets may be sent in the transaction now."""
         self.advance(Event.SEND)
 
     def _check_not_ended(self) -> None:
-        """Raise an error if the transaction will be ended without what is being requested."""
+        """Raise an error if nothing may be added to the transaction any more."""
         if not self._may_retry():
             cause = self.transaction.cause
             raise cause.copy() if cause else Aborted("the transaction was aborted")
 
     def _set_back(self, event: Event, error: OdradekError) -> None:
-        """Note that the transaction, or the whole producer, went wrong; drop what was not sent."""
+        """Take a step after an error. If it dooms the transaction, drop the unsent batches."""
         before = self.state
         self.state = step(self.state, event)
         if self.state is not before and self.state in (State.ABORTABLE, State.FAILED):
@@ -119,7 +119,7 @@ class TransactionalSession(ProducerSession):
         self._set_back(Event.ABORT_NEEDED, error)
 
     def _judge(self, error: OdradekError) -> None:
-        """Let an error decide about the transaction or the producer."""
+        """Take the step that an error causes for the transaction or the producer."""
         if isinstance(error, Fatal):
             self.fail(error)
         elif isinstance(error, Retriable):
@@ -129,7 +129,7 @@ class TransactionalSession(ProducerSession):
         else:
             self.abort_needed(error)
 
-    # What the sender asks
+    # Answers to the sender
 
     def may_send(self) -> bool:
         return self.state in (State.OPEN, State.COMMITTING)
@@ -153,8 +153,8 @@ class TransactionalSession(ProducerSession):
 
     def refused(self, batch: Batch, error: OdradekError) -> OdradekError | None:
         if error.code in LOST_SEQUENCE and batch.is_sequenced:
-            # A refused sequence means "later" while batches before this one are unanswered. For the
-            # first one it means that an earlier batch is lost for good.
+            # While earlier batches are unanswered, this batch is sent again later. If it is the
+            # first unanswered one, an earlier batch is lost for good. See `batches.py`.
             if batch.queue.is_first(batch):
                 return error
         elif error.code in FENCED:
@@ -162,7 +162,7 @@ class TransactionalSession(ProducerSession):
         elif not isinstance(error, Retriable):
             return error
         if not self._may_retry():
-            return Aborted(f"the transaction is not going on: {error}")
+            return Aborted(f"the transaction cannot go on: {error}")
         return None
 
     def failed(self, batch: Batch, error: OdradekError) -> None:
@@ -170,7 +170,7 @@ class TransactionalSession(ProducerSession):
         self._judge(error)
 
     def _doubt(self, error: OdradekError) -> None:
-        """Find out why a broker refused the producer's epoch."""
+        """Start to find out why a broker refused the producer's epoch."""
         before = self.state
         self.state = step(self.state, Event.DOUBT)
         if self.state is State.IN_DOUBT and before is not State.IN_DOUBT:
@@ -186,8 +186,8 @@ class TransactionalSession(ProducerSession):
     async def initialise(self) -> None:
         """Take over the transactional id.
 
-        That fences the producer which had it, and ends the transaction that it left open. With
-        `keep_prepared`, a transaction that it has prepared stays open.
+        The coordinator fences the producer that had it, and aborts the transaction that it left
+        open. With `keep_prepared`, a prepared transaction stays open.
 
         Raises `Fatal`, `Refused` or `TimedOut`.
         """
@@ -221,11 +221,11 @@ class TransactionalSession(ProducerSession):
             transaction.decided.set()
 
     async def _go_on_if_last(self) -> None:
-        """Get the next epoch if a time-out has spent ours. Raises `Fenced` if a successor has.
+        """Get the next epoch if a time-out has raised it. Raises `Fenced` if a successor has.
 
-        The request is an abort under our own epoch, as in the Java client. InitProducerId would
-        answer it too, but it looks at the producer id only, and would end the transaction that a
-        successor has open. With TV1 there is no harmless request, so `Fenced` is raised.
+        The request is an abort under this producer's own epoch, as in the Java client.
+        InitProducerId cannot be used: it looks at the producer id only, and would abort the open
+        transaction of a successor. TV1 has no harmless request, so `Fenced` is raised.
         """
         if self.transaction_version < 2:
             raise await self._requests.taken_over(self._timeout_ms)
@@ -237,14 +237,14 @@ class TransactionalSession(ProducerSession):
             raise
 
     async def _recovered_identity(self) -> None:
-        """After INVALID_TXN_STATE the epoch may still be ours (TV1) or spent by a time-out."""
+        """Get an identity after INVALID_TXN_STATE: the epoch is ours (TV1) or timed out (TV2)."""
         if self.transaction_version < 2:
             self.identity = await self._requests.init_producer_id(self.identity)
         else:
             await self._go_on_if_last()
 
     async def _refused(self, refusal: Refusal) -> OdradekError:
-        """Let a refusal decide about the transaction. Return the error to raise."""
+        """Take the step that a coordinator's refusal causes. Return the error to raise."""
         if refusal.code in FENCED:
             self._doubt(refusal.error)
             if self.state is State.IN_DOUBT:
@@ -312,21 +312,21 @@ class TransactionalSession(ProducerSession):
     # Beginning and ending
 
     async def begin(self) -> OpenTransaction:
-        """Begin a transaction, when the one before has ended. Raises `Refused`, `Fatal`."""
+        """Begin a transaction when the previous one has ended. Raises `Refused`, `Fatal`."""
         await self.transaction.wait_ended()
         if self.state in (State.ABORTABLE, State.IN_DOUBT):
             await self.end(committed=False)
         self.advance(Event.BEGIN)
         self.transaction = OpenTransaction()
-        # What the transaction before has lost is no failure of this one.
+        # A record that the previous transaction has lost must not fail this one.
         self._accumulator.failures.take()
         return self.transaction
 
     async def prepare(self) -> PreparedTransaction:
-        """Wait until all of the transaction is stored; from now on it may only be ended.
+        """Wait until all of the transaction is stored. From then on it may only be ended.
 
-        Raises `Aborted`, `Fatal`, `Refused` (not with TV1: only an epoch for each transaction tells
-        one from the next).
+        Raises `Aborted`, `Fatal`, and `Refused` with TV1, where several transactions have the same
+        epoch, so their identities could not be told apart.
         """
         if self.transaction_version < 2:
             raise Refused("preparing a transaction needs a broker with transaction.version 2")
@@ -337,12 +337,12 @@ class TransactionalSession(ProducerSession):
         return prepared
 
     async def complete(self, decided: PreparedTransaction | None) -> Completion:
-        """Commit what is prepared if it is what was `decided`, else abort it. Raises as `end`."""
+        """Commit the prepared transaction if it equals `decided`, else abort it; see `Producer`."""
         await self.transaction.wait_ended()
         if self.state is State.READY:
             return Completion.NOTHING
         if self.state is State.FAILED:
-            self.advance(Event.COMMIT)  # raises why
+            self.advance(Event.COMMIT)  # raises the cause of the failure
         if self.state is not State.PREPARED:
             raise Refused(f"nothing is prepared, the transaction is {self.state.value}")
         committed = decided is not None and decided == self.transaction.prepared
@@ -350,9 +350,9 @@ class TransactionalSession(ProducerSession):
         return Completion.COMMITTED if committed else Completion.ABORTED
 
     async def end(self, *, committed: bool) -> None:
-        """Commit or abort, and wait for the answer; cancelling ends only the waiting.
+        """Commit or abort, and wait for the answer. Cancelling ends only the wait.
 
-        Raises `Aborted` (a commit was not possible: abort), `Fatal`, `Fenced`.
+        Raises `Aborted` if it must be aborted instead of committed, `Fatal`, `Fenced`.
         """
         if committed and self.state is State.IN_DOUBT:
             await self.transaction.wait_decided()
@@ -366,7 +366,7 @@ class TransactionalSession(ProducerSession):
             raise outcome[0]
 
     async def finish(self) -> None:
-        """End what was left open, before the producer closes. Ignore errors."""
+        """Abort an open transaction before the producer closes. Ignore errors."""
         await self.transaction.wait_ended()
         if self.state in (State.OPEN, State.ABORTABLE, State.IN_DOUBT):
             with contextlib.suppress(OdradekError):
@@ -388,9 +388,9 @@ class TransactionalSession(ProducerSession):
             ending.set()
 
     async def _ask_for_end(self, committed: bool) -> None:
-        """Ask the coordinator until it has confirmed the end, for `max_block_ms` altogether.
+        """Ask the coordinator until it has confirmed the end, for `max_block_ms` in total.
 
-        Raises `Fatal` if it has not: then only another producer can go on.
+        Raises `Fatal` if it has not, because then only another producer can go on.
         """
         try:
             await self._cluster.within(
@@ -415,8 +415,8 @@ class TransactionalSession(ProducerSession):
     async def _all_asked(self) -> None:
         """Wait until no request to a coordinator is under way for the transaction.
 
-        With TV1, a request that arrives after the end becomes part of the next transaction: the
-        coordinator cannot tell them apart.
+        With TV1 the epoch stays the same, so a request that arrives after the end would add to the
+        next transaction.
         """
         await self.transaction.wait_stored()
         async with self._coordinator_lock:
@@ -442,13 +442,18 @@ class TransactionalSession(ProducerSession):
             raise transaction.cause.copy()
 
     async def _end(self, committed: bool) -> None:
-        """Send EndTxn. With TV1, raise the epoch after a gap in some partition's sequences."""
+        """Send EndTxn if the coordinator may have the transaction.
+
+        After a gap in a partition's sequences, the next batch would be refused as out of order. TV2
+        raises the epoch with every EndTxn; with TV1 InitProducerId raises it (KIP-360).
+        """
         transaction = self.transaction
         if transaction.was_ended or not (transaction.is_started or transaction.prepared):
             return
         if not transaction.is_started:
-            # Prepared without anything in it: the broker knows nothing of it, and only has to spend
-            # the epoch. Else what was prepared would look like the next transaction.
+            # The transaction was prepared without a record, so the coordinator does not have it.
+            # Abort only to raise the epoch. Otherwise the next transaction would have the identity
+            # that was prepared, and `complete` would take it for this one.
             committed = False
         try:
             self.identity = await self._requests.end_txn(self.identity, committed=committed)
@@ -465,13 +470,17 @@ class TransactionalSession(ProducerSession):
         return failure
 
     async def _recover(self, committed: bool, refusal: Refusal) -> None:
-        """Find out why EndTxn was refused, and make a clean start if that is possible."""
+        """Handle a refused EndTxn: get an identity to go on with, or fail.
+
+        Raises the error of the end, unless an abort was asked for and the transaction is over.
+        """
         if refusal.code not in _UNKNOWN_END:
             error = refusal.error
             may_abort = committed and self.transaction.prepared is None
             if not (may_abort or isinstance(error, Fatal)):
-                # Nothing but another producer helps where an abort is refused, or the commit of
-                # what is prepared: that it is to be committed may be decided elsewhere.
+                # If an abort was refused, this producer can do nothing more. If the commit of a
+                # prepared transaction was refused, it must not abort: the other system may have
+                # decided to commit.
                 error = Fatal(f"{error}. Make a new producer.", code=refusal.code)
             self._judge(error)
             raise error

@@ -333,7 +333,7 @@ async def test_a_record_beside_one_that_was_read_is_still_told_of(
         with pytest.raises(Refused) as caught:
             await producer.flush()
         await producer.flush()
-    assert caught.value.__notes__ == ["2 records were lost that nobody has asked about."]
+    assert caught.value.__notes__ == ["2 records were lost whose errors were not read."]
     fates.check()
 
 
