@@ -1,6 +1,6 @@
 """A thin client for Odradek and any other Kafka-compatible broker, on trio.
 
-`Producer` (with `producer.transaction()`), `Consumer` and `Admin` are async context managers;
+`Producer` (with `producer.transaction()`), `Consumer` and `Admin` are async context managers.
 `odradek.client.blocking` has the same names for programs without an event loop.
 """
 

@@ -1,9 +1,9 @@
-"""The options of producers, consumers and admins, with their defaults and what is allowed.
+"""The options of producers, consumers and admins, with their defaults and bounds.
 
-The docstrings of `Producer`, `Consumer` and `Admin` describe each option for users; a test compares
-the names and the defaults. Each dataclass checks its values, so that a wrong option raises when the
+The docstrings of `Producer`, `Consumer` and `Admin` describe each option for users. A test compares
+the names and the defaults. Each dataclass checks its values, so a wrong option raises when the
 object is made, and not when it is used. The typed dictionaries repeat the names for code that
-passes options on, such as the blocking classes, and keep the types that way.
+passes options on, such as the blocking classes, so that the options keep their types.
 
 Time, randomness, the network and threads are options too, so that a simulation can replace them.
 """
@@ -32,14 +32,14 @@ CODECS: Final[dict[str, Codec]] = {
     "zstd": Codec.ZSTD,
 }
 MAX_IN_FLIGHT: Final = 5
-"""Requests under way per connection: as many batches as a broker can recognise as repeated."""
+"""Requests under way for each connection. A broker recognises this many batches as repeated."""
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 
 
 Offload = Callable[[Callable[[], Any]], Awaitable[Any]]
-"""Calls a function that takes long, without holding the loop."""
+"""A function that calls a slow function without blocking the event loop."""
 
 
 async def in_thread(function: Callable[[], Any]) -> Any:
@@ -48,18 +48,21 @@ async def in_thread(function: Callable[[], Any]) -> Any:
 
 
 class Partitioner(Protocol):
-    """Which partition a record without a given one goes to."""
+    """A function that returns the partition of a record. It gets topic, key and partition count."""
 
     def __call__(self, topic: str, key: bytes | None, partition_count: int) -> int: ...
 
 
 def system_wall_ms() -> int:
-    """Milliseconds since 1970."""
+    """Return the milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
 def parse_bootstrap(bootstrap: str | Sequence[str]) -> tuple[tuple[str, int], ...]:
-    """`"host:port"`, several separated by commas, or a sequence of them; IPv6 in brackets."""
+    """Read `"host:port"`, several separated by commas, or a sequence of them; IPv6 in brackets.
+
+    Raises ValueError.
+    """
     addresses = bootstrap.split(",") if isinstance(bootstrap, str) else list(bootstrap)
     return tuple(_parse_address(address.strip()) for address in addresses)
 

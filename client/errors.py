@@ -1,9 +1,8 @@
-"""What can go wrong for a user of the client, by what there is to do about it.
+"""The exceptions of the client, by what a program can do about them.
 
-A broker's error code says what the broker saw; whether to ask again, to abort the transaction, or
-to stop is what a program must decide on. So the kinds of error here are answers to that question,
-and the code is an attribute for those who want it. Every message is a sentence that says what
-happened and what to do.
+A broker's error code names what the broker found. A program must decide whether to try again, to
+abort the transaction, or to stop. So each class here stands for one of these decisions, and the
+code is an attribute. Every message states what happened and what to do.
 """
 
 from typing import Final, Self
@@ -13,9 +12,9 @@ from odradek.protocol.text import shortened
 
 
 class OdradekError(Exception):
-    """Anything the client raises on purpose.
+    """The base class of the client's exceptions.
 
-    `code` is the broker's error code, or None where the client itself noticed.
+    `code` is the broker's error code, or None if the client itself found the error.
     """
 
     def __init__(self, message: str, *, code: ErrorCode | None = None) -> None:
@@ -23,16 +22,16 @@ class OdradekError(Exception):
         self.code = code
 
     def copy(self) -> Self:
-        """The same error to raise elsewhere: an exception raised twice shows two histories."""
+        """Return an equal error to raise elsewhere: one raised twice mixes two tracebacks."""
         return type(self)(str(self), code=self.code)
 
 
 class Retriable(OdradekError):
-    """The same call may succeed later. The client has already retried for as long as it may."""
+    """The same call may succeed later. The client has already retried it within its time limit."""
 
 
 class TimedOut(Retriable):
-    """No answer came in time. Whether it was done is not known, unless the message says so."""
+    """No answer came in time. Unless the message says so, the outcome is not known."""
 
 
 class Disconnected(Retriable):
@@ -40,19 +39,19 @@ class Disconnected(Retriable):
 
 
 class BufferFull(Retriable):
-    """The producer's buffer has no room, or does not know the topic yet: wait and send again."""
+    """The producer's buffer had no room in time. Wait and send again."""
 
 
 class Refused(OdradekError):
-    """The request itself is at fault: asking again does not help."""
+    """The request itself is wrong. Trying again does not help."""
 
 
 class OffsetOutOfRange(Refused):
-    """The partition does not have the offset that was asked for."""
+    """The partition does not have the requested offset."""
 
 
 class Aborted(OdradekError):
-    """The transaction cannot be committed. Leave it (that aborts it) and do its work again."""
+    """The transaction cannot be committed. Leave its block (that aborts it); do its work again."""
 
 
 class Fatal(OdradekError):
@@ -60,11 +59,11 @@ class Fatal(OdradekError):
 
 
 class Fenced(Fatal):
-    """Another producer, or an administrator, took the transactional id over. This one must stop."""
+    """Another producer or an administrator has taken over the transactional id. Stop this one."""
 
 
 class Closed(OdradekError):
-    """It was used after it had been closed, or closed while it was waiting."""
+    """The client was used after it was closed, or was closed while the call waited."""
 
 
 ABORTABLE: Final = frozenset(
@@ -74,10 +73,10 @@ ABORTABLE: Final = frozenset(
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     }
 )
-"""Refusals that end one transaction and leave its producer usable."""
+"""The codes that end one transaction and leave its producer usable."""
 
 FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
-"""Two names for one thing: coordinators say the first, partitions and old versions the other."""
+"""The codes for an old epoch: of coordinators, and of partitions and old versions."""
 
 FATAL: Final = frozenset(
     {
@@ -90,7 +89,7 @@ FATAL: Final = frozenset(
         ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     }
 )
-"""Refusals after which a transactional producer has no way on."""
+"""The codes after which a transactional producer cannot go on."""
 
 _STOP: Final = "stop this one, or make a new one if it is alone"
 _TAKEN_OVER: Final = (
@@ -162,11 +161,11 @@ _TRANSACTION_ENDS: Final = frozenset(
         ErrorCode.STALE_MEMBER_EPOCH,
     }
 )
-"""What TxnOffsetCommit and AddPartitionsToTxn may say that costs the transaction and no more."""
+"""Codes of TxnOffsetCommit and AddPartitionsToTxn that end the transaction, not the producer."""
 
 
 def code_of(number: int) -> ErrorCode:
-    """The name of an error code; one that is newer than this client is an unknown server error."""
+    """Return the name of an error code; UNKNOWN_SERVER_ERROR for a code that this client lacks."""
     try:
         return ErrorCode(number)
     except ValueError:
@@ -174,9 +173,9 @@ def code_of(number: int) -> ErrorCode:
 
 
 def explain(code: ErrorCode, doing: str, said: str | None = None) -> str:
-    """One sentence: what was being done, the code, the broker's own words, what to do.
+    """Return a message: what was being done, the code, the broker's message, and what to do.
 
-    Odradek's brokers say what to do in a second sentence of their own; others leave that to us.
+    Odradek's message has the advice in its second sentence. For other brokers it is added here.
     """
     sentence = f"{doing}: the broker answered {code.name}"
     if said:
@@ -191,7 +190,7 @@ def explain(code: ErrorCode, doing: str, said: str | None = None) -> str:
 
 
 def error_for(code: ErrorCode, doing: str, said: str | None = None) -> OdradekError:
-    """The exception for a code that the broker answered while `doing` something."""
+    """Return the exception for a code that a broker returned while `doing` something."""
     message = explain(code, doing, said)
     if code in FENCED:
         return Fenced(message, code=code)
@@ -207,7 +206,7 @@ def error_for(code: ErrorCode, doing: str, said: str | None = None) -> OdradekEr
 
 
 def transactional_error_for(code: ErrorCode, doing: str, said: str | None = None) -> OdradekError:
-    """The same, where the answer decides about a transaction and its producer."""
+    """Return the exception for a code that decides about a transaction and its producer."""
     message = explain(code, doing, said)
     if code in FENCED:
         return Fenced(message, code=code)

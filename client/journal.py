@@ -1,17 +1,17 @@
-"""The client's log: what happens to its connections and its work, in few lines.
+"""The client's log lines about connections, retries and lost records, limited in number.
 
 Everything is logged under one name, `odradek.client`, by the standard library's `logging`:
 
-    connected       INFO     a connection works
-    lost            WARNING  a connection could not be made, or ended before its answers came
-    retrying        WARNING  a call or a batch has been tried again for longer than a second
-    topic awaited   WARNING  the same, where a topic is not there
-    offset reset    WARNING  a consumer goes on somewhere else than it stood
+    connected       INFO     a connection was opened
+    lost            WARNING  a connection could not be opened, or was lost before its answers came
+    retrying        WARNING  a call or a batch has been retried for longer than a second
+    topic awaited   WARNING  the same, because a topic does not exist
+    offset reset    WARNING  a consumer continues at another offset than its position
     record lost     WARNING  a producer was left without flush
 
-A broker that is down makes the same thing happen many times a second: each kind of line is logged
-once per place, and again after `QUIET_S` with the number of those left out. A broker chooses some
-of the text, so it is shortened and control characters are escaped (`protocol/text.py`).
+When a broker is down, the same event happens many times a second. So each kind of line is logged
+once for each place, and again after `QUIET_S` with the number of omitted lines. A broker chooses
+some of the text, so the text is shortened, and control characters are escaped (`protocol/text.py`).
 """
 
 import logging
@@ -25,25 +25,25 @@ from odradek.protocol.text import printable
 LOG: Final = logging.getLogger("odradek.client")
 
 QUIET_S: Final = 30.0
-"""For so long the same kind of line about the same place is not repeated."""
+"""The time in which the same kind of line about the same place is not repeated."""
 RETRIED_S: Final = 1.0
-"""Retries shorter than this are everyday life: a leader moves, a transaction is being ended."""
+"""Shorter retries are not logged. They are normal: a leader moves, a transaction is being ended."""
 PLACES_MAX: Final = 1_000
-"""Places that are remembered; beyond it all of them may be logged again."""
+"""Places that are remembered. When they are more, all are forgotten and may be logged again."""
 TEXT_MAX: Final = 500
-"""Characters of one text in a line."""
+"""The largest number of characters of one text in a line."""
 
 
 @dataclass(slots=True)
 class _Quiet:
-    """Until when a line is not repeated, and how often it was left out."""
+    """The time until which a line is not repeated, and the number of omitted repetitions."""
 
     until: float
     left_out: int = 0
 
 
 class Journal:
-    """One client's lines."""
+    """The log lines of one client."""
 
     def __init__(self) -> None:
         self._quiet: dict[tuple[str, str], _Quiet] = {}
@@ -80,10 +80,10 @@ class Journal:
 
 
 def records_were(count: int) -> str:
-    """The subject and verb of a sentence about lost records."""
+    """Return the subject and the verb of a sentence about lost records."""
     return "1 record was" if count == 1 else f"{count} records were"
 
 
 def loggable(text: object) -> str:
-    """A text that somebody else may have chosen: short, and without control characters."""
+    """Return a text from a peer or a program, shortened and without control characters."""
     return printable(str(text)[:TEXT_MAX])

@@ -12,7 +12,7 @@ import trio
 from odradek.protocol.schema import Buffer
 
 GATHER_MAX: Final = 64
-"""Buffers handed to the operating system at once, well under what it takes (1024)."""
+"""The most buffers in one system call, well below the limit of the operating system (1024)."""
 
 
 class Stream(Protocol):
@@ -23,16 +23,19 @@ class Stream(Protocol):
         """`host:port` of the other side."""
 
     async def receive_into(self, buffer: memoryview) -> int:
-        """Up to len(buffer) bytes; 0 at the end. Raises trio.BrokenResourceError on a reset."""
+        """Receive up to len(buffer) bytes, and return their number; 0 at the end.
+
+        Raises trio.BrokenResourceError if the connection was lost.
+        """
 
     async def send_all(self, parts: Sequence[Buffer]) -> None:
-        """All of them, gathered, without joining them first."""
+        """Send all parts, without joining them first. Raises trio.BrokenResourceError."""
 
     async def aclose(self) -> None: ...
 
 
 Connect = Callable[[str, int], Awaitable[Stream]]
-"""Opens a stream to a host and port; raises OSError."""
+"""A function that opens a stream to a host and a port. It raises OSError."""
 
 
 class TcpStream:

@@ -1,7 +1,7 @@
-"""The small values that pass between a user and the client.
+"""The values that pass between a program and the client.
 
-Records are named tuples and not dataclasses: one is made for every record consumed, and making a
-frozen dataclass of eight fields takes longer than decoding the record did.
+Records are named tuples and not dataclasses, because making a frozen dataclass of eight fields
+takes longer than decoding a record.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,9 +18,9 @@ Header = tuple[str, bytes | None]
 
 
 SHOWN_MAX: Final = 8
-"""How many of many things a repr shows."""
+"""The most elements that a repr shows."""
 SHOWN_BYTES_MAX: Final = 60
-"""How much of a value a repr shows."""
+"""The most bytes of a value that a repr shows."""
 
 
 def _shown(value: bytes | None) -> str:
@@ -38,7 +38,7 @@ class TopicPartition(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A stored offset of a group: the next offset to read, and a note of the program."""
+    """A stored offset of a group: the next offset to read, and a text of the program."""
 
     offset: int
     metadata: str = ""
@@ -52,7 +52,7 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record was stored. The offset is -1 with acks=0, as the broker does not answer."""
+    """The place of a stored record. The offset is -1 with acks=0, because no broker answers."""
 
     topic: str
     partition: int
@@ -61,11 +61,11 @@ class RecordMetadata(NamedTuple):
 
 
 OnDelivery = Callable[[RecordMetadata | None, OdradekError | None], None]
-"""Called with where a record was stored, or with why it was not."""
+"""A callback that gets the metadata of a stored record, or the error of a lost one."""
 
 
 class RecordOptions(TypedDict, total=False):
-    """What `Producer.send` takes beside topic and value, for those who pass it on."""
+    """The options of `Producer.send` beside topic and value, for code that passes them on."""
 
     key: bytes | None
     headers: Sequence[Header]
@@ -86,7 +86,7 @@ class ConsumerRecord(NamedTuple):
     headers: tuple[Header, ...]
 
     def __repr__(self) -> str:
-        """Where it is and how it begins: a value may have megabytes."""
+        """Return place, key and value. Both are shortened: a value may have megabytes."""
         headers = "".join(
             f", {name[:SHOWN_BYTES_MAX]}={_shown(value)}"
             for name, value in self.headers[:SHOWN_MAX]
@@ -99,9 +99,9 @@ class ConsumerRecord(NamedTuple):
 
 
 class FetchedBatch(NamedTuple):
-    """A record batch as it was stored: committed, no control batch, its CRC checked.
+    """A record batch as it is stored. It is visible to the consumer and not a control batch.
 
-    `data` is the whole batch, header included, still compressed. Skip records with offsets below
+    `data` is the whole batch, with its header, still compressed. Skip records with offsets below
     `start_offset`: they were read before.
     """
 
@@ -113,7 +113,7 @@ class FetchedBatch(NamedTuple):
 
 
 class GroupMetadata(NamedTuple):
-    """The group that stores offsets, and its member if it has members."""
+    """The group that stores offsets, and the member if the program is one (KIP-447)."""
 
     group_id: str
     generation_id: int = -1
@@ -122,7 +122,7 @@ class GroupMetadata(NamedTuple):
 
 
 class NewTopic(NamedTuple):
-    """A topic to create. -1 leaves a number to the broker."""
+    """A topic to create. With -1 the broker chooses a number."""
 
     name: str
     partitions: int = -1
@@ -171,7 +171,7 @@ class ClusterDescription(NamedTuple):
 
 
 def by_topic(values: Mapping[TopicPartition, T]) -> dict[str, list[tuple[int, T]]]:
-    """Partition numbers and what belongs to them by topic, the shape of most requests."""
+    """Return partition numbers with their values by topic, the form that most requests have."""
     found: dict[str, list[tuple[int, T]]] = {}
     for (topic, partition), value in values.items():
         found.setdefault(topic, []).append((partition, value))
@@ -179,7 +179,7 @@ def by_topic(values: Mapping[TopicPartition, T]) -> dict[str, list[tuple[int, T]
 
 
 def numbers_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """The same where nothing belongs to them."""
+    """Return partition numbers by topic."""
     found: dict[str, list[int]] = {}
     for topic, partition in partitions:
         found.setdefault(topic, []).append(partition)
@@ -187,9 +187,9 @@ def numbers_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int
 
 
 DECISIONS_DEFAULT: Final = "odradek-spark-decisions"
-"""The topic in which Spark queries without a transactionalIdPrefix keep their decisions. It counts
-as internal in listings and patterns; whoever names it gets it. A topic of another prefix cannot be
-told from a user's own."""
+"""The topic in which Spark queries without a transactionalIdPrefix keep their decisions. Listings
+and patterns treat it as internal, but a program may name it. The topics of other prefixes look like
+every other topic."""
 
 EARLIEST: Final = -2
 LATEST: Final = -1

@@ -7,7 +7,7 @@ from odradek.client.config import ClientConfig
 from odradek.protocol.errors import ErrorCode
 
 CONCURRENT_TRANSACTIONS_BACKOFF_MS: Final = 1.0
-"""The markers of the transaction before are usually written within milliseconds."""
+"""The first pause after CONCURRENT_TRANSACTIONS: markers are usually written in milliseconds."""
 
 
 @dataclass(slots=True)

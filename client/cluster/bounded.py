@@ -1,14 +1,14 @@
-"""Calls that are made of several requests, and have one time for all of them.
+"""Calls that consist of several requests, with one time limit for all of them.
 
-Every public call of a client ends. Which option is its bound:
+Every public call of a client ends. This option is its bound:
 
-    max_block_ms          every call of `Admin`; of `Consumer`, where it has no `timeout_ms`; of
-                          `Producer`, where none of the following holds. An iteration over a
-                          consumer ends when no broker has answered for so long
+    max_block_ms          every call of `Admin`; each call of `Consumer` without `timeout_ms`; each
+                          call of `Producer` that is not below. An iteration over a consumer ends
+                          when no broker has answered for this time
     delivery_timeout_ms   `flush`, and awaiting a delivery
     both                  `commit`, `prepare` and `complete` of a transaction: first the records,
-                          then the coordinator (twice, if the broker has refused the epoch). `begin`
-                          waits for the end of the transaction before
+                          then the coordinator (twice, if a broker has refused the epoch). `begin`
+                          waits for the end of the previous transaction
     timeout_ms            calls that take it
     seconds               leaving a block by an exception (`ABORT_GRACE_S`)
 """
@@ -36,7 +36,7 @@ def bounded(
     [Callable[Concatenate[Client, P], Awaitable[T]]],
     Callable[Concatenate[Client, P], Awaitable[T]],
 ]:
-    """Let a method raise `TimedOut` after `max_block_ms`, with `doing` in its message."""
+    """Make a method raise `TimedOut` after `max_block_ms`, with `doing` in the message."""
 
     def decorate(
         method: Callable[Concatenate[Client, P], Awaitable[T]],

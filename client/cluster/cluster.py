@@ -1,11 +1,12 @@
-"""The brokers: who they are, who leads what, and one connection to each, made when it is needed.
+"""The brokers of a cluster: their connections, leaders and coordinators, and retried calls.
 
-Everything that runs behind a user's back (connections, metadata, sending, fetching) lives in the
-one nursery of a `Cluster`, so it ends with it. Producers, consumers and admins each own one.
+Every producer, consumer and admin has a `Cluster`. All of its background tasks (connections,
+metadata, sending, fetching) run in the nursery of the `Cluster` and end with it. A connection is
+made when it is first needed.
 
-A call that may be repeated is written as an attempt: it raises `Retriable` when it is worth trying
-again, and `retrying` repeats it with a growing, jittered pause until its time is over. A call that
-is made of several such calls has one time for all of them (`within`).
+A call that may be retried is written as an attempt: it raises `Retriable` if another attempt may
+succeed. `retrying` repeats it with a growing, jittered pause until its time is over. A call that
+consists of several such calls has one time limit for all of them (`within`).
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -55,13 +56,13 @@ COORDINATOR_MOVED: Final = frozenset(
     }
 )
 MANY_COORDINATORS_SINCE: Final = 4
-"""The FindCoordinator version that asks for many (KIP-699)."""
+"""The first FindCoordinator version with several keys (KIP-699)."""
 KEYS_PER_REQUEST: Final = 1_000
 CONNECT_TIMEOUT_S: Final = 10.0
 
 
 class Cluster:
-    """Use it as an async context manager; everything else needs it entered."""
+    """A client's view of its cluster. It is an async context manager, and is entered once."""
 
     def __init__(self, bootstrap: str | Sequence[str], config: ClientConfig) -> None:
         self.config = config
@@ -74,10 +75,10 @@ class Cluster:
         self._nursery: trio.Nursery | None = None
         self._running: dict[trio.CancelScope, None] = {}
         self._was_reached = False
-        """There has been a connection that worked."""
+        """A broker has answered on some connection."""
         self.journal = Journal()
         self.last_trouble: Retriable | None = None
-        """Why something was last tried again."""
+        """The error of the latest failed attempt of any call."""
         self.is_closed = False
 
     async def __aenter__(self) -> Self:
@@ -106,20 +107,17 @@ class Cluster:
             scope.cancel()
 
     def spawn(self, task: Callable[..., Awaitable[None]], *args: object) -> None:
-        """Run a task until the cluster is closed; if it is closed already, not at all."""
+        """Run a task until the cluster is closed. Do nothing if it is closed already."""
         if not self.is_closed and self._nursery is not None:
             self._nursery.start_soon(self._until_closed, task, args)
 
     async def _until_closed(
         self, task: Callable[..., Awaitable[None]], args: tuple[object, ...]
     ) -> None:
-        """Run a task until `close`, also while the user's own scope is cancelled.
-
-        A cancelled user has a transaction to abort on the way out, which needs the connections.
-        """
+        """Run a task that only `close` cancels: a cancelled program may still have to abort."""
         with trio.CancelScope(shield=True) as scope:
             self._running[scope] = None
-            if self.is_closed:  # before this first step; yet a waiter may need the task's `finally`
+            if self.is_closed:  # a waiter may need the task's `finally`
                 scope.cancel()
             try:
                 await task(*args)
@@ -130,11 +128,11 @@ class Cluster:
                 del self._running[scope]
 
     def check_open(self) -> None:
-        """Raises `Closed` unless the cluster is entered and not left."""
+        """Raise `Closed` unless the cluster is entered and not left."""
         if self.is_closed or self._nursery is None:
             raise Closed("it is not open: use it inside its `with` block, or make a new one")
 
-    # Calls that repeat
+    # Retried calls
 
     async def retrying(
         self,
@@ -144,11 +142,11 @@ class Cluster:
         timeout_ms: float | None = None,
         until: float | None = None,
     ) -> T:
-        """The first result of `attempt` that is not `Retriable`.
+        """Repeat `attempt` while it raises `Retriable`, and return its result.
 
-        Raises `TimedOut` with the last reason after `timeout_ms` (default `max_block_ms`), or at
-        the time `until`, for a caller that has spent a part of them already; `Disconnected` if no
-        broker was ever reached within `first_connect_ms`.
+        Raises `TimedOut` with the last error after `timeout_ms` (default `max_block_ms`). A caller
+        that has spent a part of that time gives the end as `until`, a time of trio's clock. Raises
+        `Disconnected` if no broker was ever reached within `first_connect_ms`.
         """
         limit_ms = self.config.max_block_ms if timeout_ms is None else timeout_ms
         since = trio.current_time()
@@ -166,14 +164,14 @@ class Cluster:
         raise self.out_of_time(doing, limit_ms, last)
 
     async def within(self, doing: str, call: Callable[[], Awaitable[T]]) -> T:
-        """The result of a call that is made of several. Raises `TimedOut` after `max_block_ms`."""
+        """Run a call that consists of several. Raises `TimedOut` after `max_block_ms`."""
         self.last_trouble = None
         with trio.move_on_after(self.config.max_block_ms / 1000):
             return await call()
         raise self.out_of_time(doing, self.config.max_block_ms, self.last_trouble)
 
     def out_of_time(self, doing: str, limit_ms: float, last: Retriable | None) -> OdradekError:
-        """What a call raises that was not done in time: with the reason why it was tried again."""
+        """Return the error of a call that was not done in time, with its last failed attempt."""
         if self.is_closed:
             return Closed("the client was closed")
         reason = last or f"no answer from {self._places}; see whether a Kafka broker runs there"
@@ -187,16 +185,14 @@ class Cluster:
         return ", ".join(f"{host}:{port}" for host, port in self._bootstrap)
 
     async def _reach(self) -> None:
-        """Wait for the first connection, if there is a limit of its own for that.
-
-        Raises `Disconnected` if no broker answers within `first_connect_ms`.
-        """
+        """Wait for the first connection for `first_connect_ms`, if set. Raises `Disconnected`."""
         limit_ms = self.config.first_connect_ms
         if limit_ms is None or self._was_reached:
             return
         errors: dict[str, None] = {}
         with trio.move_on_after(limit_ms / 1000):
-            async with trio.open_nursery() as nursery:  # a silent address must not hide the next
+            # All addresses at once, so that a silent broker does not use up the time of the next.
+            async with trio.open_nursery() as nursery:
                 for number, (host, port) in enumerate(self._bootstrap):
                     node_id = number - len(self._bootstrap) - 1
                     nursery.start_soon(self._try_to_reach, node_id, host, port, errors, nursery)
@@ -226,7 +222,10 @@ class Cluster:
         purpose: str = "",
         timeout_ms: int | None = None,
     ) -> Response:
-        """One request to one node (None: any), one answer. Raises `Retriable` kinds, `Refused`."""
+        """Send one request to a node (None: to any), and return the response.
+
+        Raises `Disconnected` or `TimedOut`, and `Refused` if the broker has no common version.
+        """
         connection = await self.connection(node_id, purpose)
         version = connection.version_of(api, at_most)
         return await connection.request(api, version, request, timeout_ms=timeout_ms)
@@ -234,16 +233,17 @@ class Cluster:
     # Connections
 
     def open_connection(self, node_id: int, purpose: str = "") -> Connection | None:
-        """The connection to a node if there is one that works."""
+        """Return the open connection to a node; None without one."""
         link = self._links.get((node_id, purpose))
         if link is None or link.connection is None or link.connection.is_closed:
             return None
         return link.connection
 
     async def connection(self, node_id: int | None, purpose: str = "") -> Connection:
-        """A connection to a node, or to any. Raises `Disconnected`, `TimedOut` or `Refused`.
+        """Return a connection to a node (None: to any). Open it if necessary.
 
-        Requests of different purposes do not wait behind one another.
+        Each purpose has its own connection, so a slow request delays only requests of its purpose.
+        Raises `Disconnected`, `TimedOut` or `Refused`.
         """
         if node_id is None:
             return await self._any_connection()
@@ -275,7 +275,7 @@ class Cluster:
         raise Disconnected("; ".join(dict.fromkeys(errors)))
 
     async def _connect(self, node_id: int, purpose: str, host: str, port: int) -> Connection:
-        """Make a connection, or wait for who is making it. Cancelling leaves the attempt be."""
+        """Open a connection, or wait for the attempt under way. Cancelling ends only the wait."""
         link = self._links.setdefault((node_id, purpose), Link())
         if link.connection is not None and not link.connection.is_closed:
             return link.connection
@@ -291,7 +291,7 @@ class Cluster:
         raise error.copy()
 
     async def _serve(self, link: Link, host: str, port: int) -> None:
-        """One connection's life."""
+        """Open a connection and serve it until it is closed or lost."""
         attempt = link.attempt
         assert attempt is not None
         try:
@@ -322,7 +322,7 @@ class Cluster:
                 attempt.set()
             if connection.lost_answers:
                 self.journal.lost(connection.peer, connection.why_closed)
-        except (OSError, UnicodeError) as error:  # what a name may have, IDNA says
+        except (OSError, UnicodeError) as error:  # UnicodeError: a host name that IDNA refuses
             link.error = Disconnected(
                 f"no connection to {host}:{port} ({first_cause(error)}); "
                 f"see whether a broker listens there"
@@ -334,7 +334,7 @@ class Cluster:
             attempt.set()
 
     def drop_connection(self, node_id: int, purpose: str) -> None:
-        """Close a connection whose answers are not wanted any more."""
+        """Close a connection whose answers are not needed any more."""
         link = self._links.get((node_id, purpose))
         if link is not None and link.connection is not None:
             link.connection.close(Disconnected("the request was taken back"))
@@ -343,17 +343,17 @@ class Cluster:
 
     @property
     def is_stale(self) -> bool:
-        """Whether what is known of the cluster is to be asked again."""
+        """Return True if the metadata is older than `metadata_max_age_ms`."""
         age = trio.current_time() - self.metadata.learned_at
         return age * 1000 > self.config.metadata_max_age_ms
 
     async def refresh(
         self, topics: Iterable[str] | None = (), *, auto_create: bool = False
     ) -> MetadataResponse | None:
-        """Ask any broker about the cluster and these topics (None: all of them), once.
+        """Ask any broker for the metadata of the cluster and these topics (None: of all topics).
 
-        Whoever asks for the same meanwhile shares the answer and gets None, or shares the error.
-        Raises as `ask`.
+        If a request for the same topics is under way, wait for it, and return None or raise its
+        error. Raises the errors of `ask`.
         """
         wanted = None if topics is None else tuple(sorted(topics))
         under_way = self._refreshing.get(wanted)
@@ -391,9 +391,9 @@ class Cluster:
     async def topic(
         self, name: str, *, auto_create: bool = False, until: float | None = None
     ) -> Topic:
-        """What is known of a topic; asks until it exists and is led.
+        """Return a topic's metadata. If necessary, wait until the topic exists.
 
-        Raises `Refused` for a bad name at once, `TimedOut` for one that does not appear.
+        Raises `Refused` at once for an invalid name, `TimedOut` if the topic does not appear.
         """
         known = self.metadata.topics.get(name)
         if known is not None and not self.is_stale:
@@ -414,9 +414,9 @@ class Cluster:
     async def leaders(
         self, partitions: Iterable[TopicPartition], *, some_are_enough: bool = False
     ) -> dict[int, list[TopicPartition]]:
-        """Which node leads which of these. Raises `Retriable` while one has none.
+        """Return the partitions by the node that leads them. Raises `Retriable` without a leader.
 
-        With `some_are_enough` those without are left out, and it is raised if all are.
+        With `some_are_enough` partitions without a leader are left out, unless none has one.
         """
         wanted = list(partitions)
         if self.is_stale or any(self.metadata.leader(*partition) is None for partition in wanted):
@@ -426,7 +426,7 @@ class Cluster:
     # Coordinators
 
     async def coordinator(self, kind: CoordinatorKind, key: str) -> int:
-        """The node that coordinates a group or a transactional id. Raises as `ask`."""
+        """Return the node that coordinates a group or an id. Raises the errors of `ask`."""
         node_id = self._coordinators.get((kind, key))
         if node_id is not None:
             return node_id
@@ -451,7 +451,7 @@ class Cluster:
     async def learn_coordinators(self, kind: CoordinatorKind, keys: Iterable[str]) -> None:
         """Look for the coordinators of many keys at once, so that `coordinator` knows them.
 
-        What is not found here, `coordinator` looks for again and says why. Raises as `ask`.
+        For a key without an answer, `coordinator` asks again. Raises the errors of `ask`.
         """
         connection = await self._any_connection()
         version = connection.version_of(FIND_COORDINATOR)
@@ -480,7 +480,7 @@ class Cluster:
         *,
         at_most: int | None = None,
     ) -> Response:
-        """One request to a coordinator; a lost connection makes it be looked for again."""
+        """Send a request to a coordinator. If that fails, the next call looks for it again."""
         node_id = await self.coordinator(kind, key)
         try:
             return await self.ask(node_id, api, request, at_most=at_most, purpose="coordinator")
@@ -489,7 +489,7 @@ class Cluster:
             raise
 
     def check(self, number: int, doing: str, said: str | None = None) -> None:
-        """Raise the error that a code stands for, if it is one."""
+        """Raise the error of a code, unless the code is NONE."""
         if number != ErrorCode.NONE:
             raise error_for(code_of(number), doing, said)
 

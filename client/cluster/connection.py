@@ -1,12 +1,12 @@
 """One connection to one broker: requests go out in order, answers come back in order.
 
-Many requests are under way at once. Two tasks serve a connection, one that writes and one that
-reads; who asks only queues its request, so a user's cancelled task can never leave half a frame on
-the wire. An answer is handed to a plain function, called in the reading task: the producer goes on
-sending from there without waking anybody in between.
+Many requests are under way at once. Two tasks serve a connection: one writes and one reads. A
+caller only queues its request, so a cancelled caller never leaves half a frame on the wire. The
+reading task hands each answer to a plain function. The producer sends its next request in that
+function, without waking another task.
 
-A request that is not answered in time ends the connection: answers keep their order, so behind an
-answer that is missing nothing can be understood any more.
+A request that is not answered in time ends the connection. Answers come in the order of the
+requests, so the answers behind a missing one cannot be read.
 """
 
 import struct
@@ -34,15 +34,15 @@ Request = TypeVar("Request")
 Response = TypeVar("Response")
 
 FRAME_MAX_BYTES: Final = 256 * 1024 * 1024
-"""The largest answer that is accepted; room for it is made as it arrives."""
+"""The largest answer that is accepted. Memory for it is allocated as it arrives."""
 SOFTWARE_NAME: Final = "odradek"
 SOFTWARE_VERSION: Final = "0.1.0"
 API_VERSIONS_ASKED: Final = 3
-"""ApiVersions 3 is what every broker since 2019 answers and what first tells features."""
+"""The ApiVersions version that is sent: every broker since 2019 has it, and it returns features."""
 TRANSACTION_FEATURE: Final = "transaction.version"
 
 Answered = Callable[[Any, OdradekError | None], None]
-"""Called once with the answer and None, or with None and what went wrong."""
+"""A function that is called once, with the answer and None, or with None and the error."""
 
 
 class _Pending(NamedTuple):
@@ -75,7 +75,7 @@ class Connection:
         self._patience = trio.CancelScope()
         self._why: OdradekError | None = None
         self.lost_answers = 0
-        """Requests that were under way when the connection was lost, not closed by this side."""
+        """The requests under way when the connection was lost. 0 if this side has closed it."""
 
     @property
     def is_closed(self) -> bool:
@@ -87,11 +87,11 @@ class Connection:
 
     @property
     def in_flight(self) -> int:
-        """How many requests wait for their answer, or to be sent if none comes."""
+        """The number of requests that wait for their answer, or, without answer, to be sent."""
         return len(self._pending) + len(self._unanswered)
 
     def close(self, why: OdradekError | None = None) -> None:
-        """End it now: whoever waits for an answer is told `why`."""
+        """Close the connection now. Every request under way gets the error `why`."""
         if self._why is None:
             self._why = why or Closed(f"the connection to {self.peer} was closed")
             self._scope.cancel()
@@ -104,9 +104,9 @@ class Connection:
                 answered(None, self._why)
 
     def version_of(self, api: Api[Any, Any], at_most: int | None = None) -> int:
-        """The newest version of `api` that both sides know, not above `at_most`.
+        """Return the newest version of `api` that both sides have, not above `at_most`.
 
-        Raises `Refused` if there is none.
+        Raises `Refused` without such a version.
         """
         served = self.versions.get(api.key)
         newest = api.max_version if at_most is None else min(api.max_version, at_most)
@@ -131,13 +131,13 @@ class Connection:
         timeout_ms: int | None = None,
         is_answered: bool = True,
     ) -> None:
-        """Queue a request; `answered` is called when its answer is there, or will not come.
+        """Queue a request. `answered` is called with its answer, or with the error.
 
-        A request that is not answered (acks=0) is told with None when it was handed to the network.
+        For a request without answer (acks=0), `answered` is called with None when the request was
+        handed to the network. The buffers of `request` must not change before the call.
 
-        Raises `Disconnected` if the connection is closed already, `Refused` for a number or a text
-        that there is no room for in a request; then `answered` is not called. The buffers of
-        `request` must not change before that call.
+        Raises `Disconnected` if the connection is closed, `Refused` if a number or a text is too
+        large for its field. Then `answered` is not called.
         """
         if self._why is not None:
             raise Disconnected(f"the connection to {self.peer} is closed: {self._why}")
@@ -146,7 +146,7 @@ class Connection:
                 api, version, request, is_answered=is_answered
             )
         except struct.error as error:
-            raise Refused(f"what is asked with {api.name} is out of range: {error}") from error
+            raise Refused(f"a value in the request {api.name} is out of range: {error}") from error
         if is_answered:
             timeout = self._timeout if timeout_ms is None else timeout_ms / 1000
             deadline = trio.current_time() + timeout
@@ -166,10 +166,10 @@ class Connection:
         *,
         timeout_ms: int | None = None,
     ) -> Response:
-        """Send a request and wait for its answer.
+        """Send a request, and return its answer.
 
-        Raises `TimedOut`, and `Disconnected` and `Refused` as `post` does. Cancelling forgets the
-        answer and leaves the connection usable.
+        Raises `TimedOut`, and `Disconnected` and `Refused` as `post` does. If the caller is
+        cancelled, the answer is dropped, and the connection stays usable.
         """
         done = trio.Event()
         outcome: list[tuple[Any, OdradekError | None]] = []
@@ -187,7 +187,7 @@ class Connection:
         return result
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve the connection until it is closed or lost. Never raises but on cancellation."""
+        """Serve the connection until it is closed or lost. Raises only trio.Cancelled."""
         try:
             with self._scope:
                 async with trio.open_nursery() as nursery:
@@ -200,7 +200,7 @@ class Connection:
                 await self._stream.aclose()
 
     async def ask_versions(self) -> None:
-        """Learn what the broker serves: the first thing on every connection."""
+        """Ask which API versions the broker serves. It is the first request of a connection."""
         for version in (API_VERSIONS_ASKED, 0):
             request = ApiVersionsRequest(
                 client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION
@@ -246,7 +246,7 @@ class Connection:
                     while self._why is None and (frame := reader.next_frame()) is not None:
                         self._take(frame)
                     if self._why is not None:
-                        return  # closed by whoever got an answer, or while this one arrived
+                        return  # `answered` of an earlier answer has closed the connection
             late = next(iter(self._pending.values())).name if self._pending else "a request"
             self.close(
                 TimedOut(

@@ -1,4 +1,4 @@
-"""What a cluster has under way: connections that are being made, questions that are being asked."""
+"""Work that several tasks may wait for: connections being opened, metadata being requested."""
 
 import trio
 
@@ -7,7 +7,7 @@ from odradek.client.errors import OdradekError
 
 
 class Link:
-    """The way to one node: its connection, or the attempt to make one."""
+    """The connection to one node for one purpose, or the attempt to open it."""
 
     def __init__(self) -> None:
         self.connection: Connection | None = None
@@ -15,7 +15,7 @@ class Link:
         self.error: OdradekError | None = None
 
     def close(self, why: OdradekError) -> None:
-        """Close the connection, and fail those that wait for the attempt to make one."""
+        """Close the connection, and fail the tasks that wait for the attempt to open it."""
         if self.connection is not None:
             self.connection.close(why)
         if self.attempt is not None:
@@ -24,7 +24,7 @@ class Link:
 
 
 class Refresh:
-    """A question about the cluster that is under way, for those who would ask the same."""
+    """A metadata request under way, for other tasks that need the same."""
 
     def __init__(self) -> None:
         self.is_over = trio.Event()
@@ -32,7 +32,10 @@ class Refresh:
 
 
 def first_cause(error: Exception) -> str:
-    """trio tries several addresses and raises one error for all of them."""
+    """Return the text of the first cause of a failed `trio.open_tcp_stream`.
+
+    trio tries several addresses and raises one error for all of them.
+    """
     cause = error.__cause__
     first = cause.exceptions[0] if isinstance(cause, BaseExceptionGroup) else error
     said = getattr(first, "strerror", None) or str(first)

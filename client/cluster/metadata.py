@@ -1,4 +1,4 @@
-"""What a client knows of its cluster, learned from Metadata answers. Pure: it asks nobody."""
+"""The brokers, topics and leaders that a client knows, from Metadata answers. Pure: no requests."""
 
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple
@@ -23,7 +23,7 @@ LEADER_MOVED: Final = frozenset(
         ErrorCode.INCONSISTENT_TOPIC_ID,
     }
 )
-"""Answers after which it is to be asked again who leads a partition."""
+"""The codes after which the leader of a partition must be looked for again."""
 
 
 HOST_MAX: Final = 255
@@ -43,13 +43,13 @@ def checked(node: Node) -> Node:
     if node.node_id < 0 or not 0 < len(node.host) <= HOST_MAX or not 0 < node.port <= PORT_MAX:
         raise Retriable(
             f"the broker's answer gives the broker {node.node_id} the address "
-            f"{shortened(node.host)!r}, port {node.port}, which is none"
+            f"{shortened(node.host)!r}, port {node.port}, which is not valid"
         )
     return node
 
 
 class Leader(NamedTuple):
-    """Node id -1 while the partition has no leader."""
+    """The leader of a partition. Its node id is -1 while the partition has none."""
 
     node_id: int
     leader_epoch: int
@@ -61,11 +61,11 @@ class Topic(NamedTuple):
     is_internal: bool
     partitions: dict[int, Leader]
     led: tuple[int, ...] = ()
-    """The partitions that have a leader, if there are any that have none."""
+    """The partitions with a leader; empty if all have one."""
 
 
 class Metadata:
-    """Brokers, topics and leaders, as the last answers had them."""
+    """Brokers, topics and leaders, according to the latest answers."""
 
     def __init__(self) -> None:
         self.cluster_id: str | None = None
@@ -76,17 +76,17 @@ class Metadata:
         self.learned_at = float("-inf")
 
     def forget_age(self) -> None:
-        """What is known is not to be trusted any more: ask again before the next use."""
+        """Make the metadata stale, so that it is requested again before its next use."""
         self.learned_at = float("-inf")
 
     def leader(self, topic: str, partition: int) -> Leader | None:
-        """The leader as far as known; None also for a partition that the topic does not have."""
+        """Return the leader of a partition; None if it is not known or does not exist."""
         known = self.topics.get(topic)
         leader = known.partitions.get(partition) if known else None
         return leader if leader is not None and leader.node_id >= 0 else None
 
     def no_leader(self, partition: TopicPartition) -> OdradekError:
-        """Why a partition has no leader: it does not exist, or not at the moment."""
+        """Return the error for a partition without leader: `Refused` if it does not exist."""
         topic = self.topics.get(partition.topic)
         if topic is not None and partition.partition not in topic.partitions:
             return Refused(
@@ -99,7 +99,7 @@ class Metadata:
     def by_leader(
         self, wanted: Iterable[TopicPartition], *, some_are_enough: bool
     ) -> dict[int, list[TopicPartition]]:
-        """See `Cluster.leaders`."""
+        """Return the partitions by the node that leads them; see `Cluster.leaders`."""
         by_node: dict[int, list[TopicPartition]] = {}
         leaderless: OdradekError | None = None
         for partition in wanted:
@@ -119,9 +119,9 @@ class Metadata:
         return by_node
 
     def learn(self, answer: MetadataResponse, now: float) -> list[int]:
-        """Take an answer in; the nodes that have another address than before.
+        """Learn from an answer. Return the nodes whose address has changed.
 
-        Raises `Retriable`, and nothing is taken in, for an answer that cannot be true.
+        Raises `Retriable` for an answer that cannot be true, and then learns nothing from it.
         """
         known = {
             broker.node_id: checked(Node(broker.node_id, broker.host, broker.port, broker.rack))
@@ -141,7 +141,7 @@ class Metadata:
         return moved
 
     def forget_topics_but(self, there: Collection[str | None]) -> None:
-        """Whatever is not among all the topics that there are has been deleted."""
+        """Forget the topics that are not in `there`, the names of all topics of the cluster."""
         self.topics = {name: topic for name, topic in self.topics.items() if name in there}
 
     def _moved(self, known: dict[int, Node]) -> Iterator[int]:
@@ -164,7 +164,7 @@ class Metadata:
         for partition in sorted(topic.partitions, key=lambda partition: partition.partition_index):
             leader = Leader(partition.leader_id, partition.leader_epoch)
             old = before.partitions.get(partition.partition_index) if before and is_same else None
-            # A broker that lags behind must not take us back to a leader that is no more.
+            # A broker whose metadata is older must not bring back a former leader (KIP-320).
             if old is not None and old.leader_epoch > leader.leader_epoch >= 0:
                 leader = old
             partitions[partition.partition_index] = leader

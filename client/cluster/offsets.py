@@ -1,6 +1,6 @@
-"""Offsets asked of brokers: where partitions begin and end, and what groups have stored.
+"""Requests for offsets: where partitions begin and end, and the stored offsets of groups.
 
-Consumers and admins share these. All of them retry until their time is over.
+Consumers and admins share them. Each is retried until its time is over.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -44,10 +44,10 @@ from odradek.protocol.apis.offsets import (
 )
 
 CONSUMER: Final = -1
-"""The replica id of whoever is none."""
+"""The replica id of a client."""
 NO_OFFSET: Final = -1
 WITH_NAMES: Final = 9
-"""From version 10 on OffsetCommit and OffsetFetch say topics by id."""
+"""The last version of OffsetCommit and OffsetFetch with topic names instead of ids."""
 
 ISOLATION: Final[Mapping[Isolation, int]] = {"read_uncommitted": 0, "read_committed": 1}
 
@@ -62,10 +62,12 @@ async def list_offsets(
     timeout_ms: float | None = None,
     some_are_enough: bool = False,
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
-    """The first offset at or after a timestamp, or for EARLIEST, LATEST, MAX_TIMESTAMP, that one.
+    """Return an offset for each partition of `spec`.
 
-    LATEST is the last stable offset under read_committed. Offset -1: no record is that young. With
-    `some_are_enough` partitions that have no leader are left out, unless none has one.
+    A value of `spec` is EARLIEST, LATEST, MAX_TIMESTAMP, or a timestamp in milliseconds: then the
+    result is the first offset at or after it, or -1 if all records are older. LATEST is the last
+    stable offset under read_committed. With `some_are_enough` partitions without a leader are left
+    out, unless none has one. Raises `TimedOut`, `Refused`.
     """
     found: dict[TopicPartition, OffsetAndTimestamp] = {}
 
@@ -140,7 +142,7 @@ async def _ask_leader(
 def _check_complete(
     asked: Iterable[TopicPartition], answered: Container[TopicPartition], doing: str
 ) -> None:
-    """Raise `Retriable` if an answer leaves out a partition: nothing is known of it then."""
+    """Raise `Retriable` if an answer leaves out a partition that was asked for."""
     for name in asked:
         if name not in answered:
             raise Retriable(f"{doing}: the broker's answer leaves out {name}")
@@ -204,10 +206,10 @@ async def fetch_committed(
     require_stable: bool,
     timeout_ms: float | None = None,
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """What the group has stored, of these partitions or (None) of all. Without an offset: left out.
+    """Return the stored offsets of a group, for these partitions or (None) for all.
 
-    With `require_stable`, waits while a transaction that stores offsets of the group is open, and
-    raises `TimedOut` if it does not end in time.
+    A partition without a stored offset is left out. With `require_stable`, wait while a transaction
+    with offsets of the group is open (KIP-447). Raises `TimedOut` if it does not end in time.
     """
     doing = f"reading stored offsets of the group {group_id!r}"
     numbers = None if partitions is None else numbers_by_topic(partitions)
@@ -235,7 +237,7 @@ async def fetch_committed(
 def _fetch_request(
     group_id: str, numbers: Mapping[str, list[int]] | None, require_stable: bool
 ) -> OffsetFetchRequest:
-    """One request in both of its shapes: which fields are sent, its version decides."""
+    """Build the request with the fields of all versions. The version decides which are sent."""
     alone = several = None
     if numbers is not None:
         alone = tuple(
@@ -257,7 +259,7 @@ def _fetch_request(
 def _stored_in(
     cluster: Cluster, group_id: str, answer: OffsetFetchResponse, doing: str
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """What an answer says of every partition that is in it; the offset -1 stands for none."""
+    """Return the offset of each partition in an answer. The offset is -1 if none is stored."""
     _check_group(cluster, group_id, answer.error_code, doing)
     stored: dict[TopicPartition, OffsetAndMetadata] = {}
     for group in answer.groups:
@@ -284,7 +286,7 @@ def _stored_in(
 def with_metadata(
     offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Plain offsets become `OffsetAndMetadata`."""
+    """Return the offsets, each as an `OffsetAndMetadata`."""
     return {
         TopicPartition(*partition): OffsetAndMetadata(stored) if isinstance(stored, int) else stored
         for partition, stored in offsets.items()
