@@ -388,10 +388,7 @@ class TransactionalSession(ProducerSession):
             ending.set()
 
     async def _ask_for_end(self, committed: bool) -> None:
-        """Ask the coordinator until it has confirmed the end, for `max_block_ms` in total.
-
-        Raises `Fatal` if it has not, because then only another producer can go on.
-        """
+        """Ask the coordinator for the end, for `max_block_ms` in total. Raises `Fatal`."""
         try:
             await self._cluster.within(
                 f"{'committing' if committed else 'aborting'} the transaction of "
@@ -415,8 +412,7 @@ class TransactionalSession(ProducerSession):
     async def _all_asked(self) -> None:
         """Wait until no request to a coordinator is under way for the transaction.
 
-        With TV1 the epoch stays the same, so a request that arrives after the end would add to the
-        next transaction.
+        With TV1 the epoch stays, so a request after the end would add to the next transaction.
         """
         await self.transaction.wait_stored()
         async with self._coordinator_lock:
