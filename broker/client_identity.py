@@ -1,11 +1,11 @@
-"""What a broker knows of a client."""
+"""The identity of a client, as the broker knows it."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientIdentity:
-    """Who sent InitProducerId: what the client calls itself, and from where."""
+    """The sender of InitProducerId: its client id and its host."""
 
     client_id: str
     host: str

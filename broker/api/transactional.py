@@ -60,7 +60,7 @@ def log_refusal(
         return error.message
     transactions = context.core.transactions
     why = transactions.why_refused(transactional_id, producer) or error.message
-    transactions.tell_refused(transactional_id, what, context.client, why)
+    transactions.log_refused(transactional_id, what, context.client, why)
     return why
 
 

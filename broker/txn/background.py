@@ -1,6 +1,6 @@
-"""What a transaction coordinator does on its own while it runs.
+"""The background tasks of a transaction coordinator.
 
-`Background` is made when the coordinator starts to run, in that nursery: no task outlives it.
+`Background` is made when the coordinator starts to run, with its nursery: no task outlives it.
 """
 
 import trio
@@ -10,7 +10,7 @@ from odradek.broker.env import Clock
 from odradek.broker.txn.events import Event, disconnect_event
 from odradek.broker.txn.expiry import abort_timed_out, remove_expired
 from odradek.broker.txn.finish import Finisher
-from odradek.broker.txn.ledger import Ledger, insist
+from odradek.broker.txn.ledger import Ledger, retry_until_written
 from odradek.broker.txn.markers import MarkerSender
 from odradek.broker.txn.narrator import Narrator
 from odradek.broker.txn.steps import Steps
@@ -19,7 +19,7 @@ from odradek.broker.txn.transaction import BumpCause, ProducerIdAndEpoch
 
 
 class Background:
-    """Time-outs, expiry and withheld log lines from the start; the rest when it is asked for."""
+    """Time-outs, expiry and withheld log lines from the start; the rest when it is called."""
 
     def __init__(
         self,
@@ -38,13 +38,13 @@ class Background:
         nursery.start_soon(remove_expired, ledger, clock)
 
     def finish(self, entry: Entry) -> None:
-        """Write the markers of a decided transaction, and then that it is complete."""
+        """Write the markers of a decided transaction, then its Complete* record."""
         self._nursery.start_soon(self._finisher.finish, entry)
 
     def abort_disconnected(
         self, entry: Entry, producer: ProducerIdAndEpoch, client: ClientIdentity
     ) -> None:
-        """Abort the open transaction of a producer that has gone."""
+        """Abort the open transaction of a producer that has closed its last connection."""
         self._nursery.start_soon(self._abort_disconnected, entry, producer, client)
 
     async def _abort_disconnected(
@@ -57,4 +57,4 @@ class Background:
             await self._steps.fence(entry, event, BumpCause.DISCONNECTED, client)
 
         with entry.tenure.bound():
-            await insist(attempt)
+            await retry_until_written(attempt)

@@ -5,9 +5,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionConfig:
-    """Kafka's settings, with underscores for its dots, and two of ours: the longest that a request
-    waits for what is under way before it gets CONCURRENT_TRANSACTIONS, and whether a producer that
-    has closed its last connection has its transaction aborted."""
+    """Kafka's settings, with underscores for its dots, and two of ours.
+
+    `transaction_concurrent_wait_ms` is the longest that a request waits for what is under way
+    before it gets CONCURRENT_TRANSACTIONS. With `transaction_abort_on_disconnect`, the open
+    transaction of a producer that has closed its last connection is aborted.
+    """
 
     transaction_max_timeout_ms: int = 900_000
     transactional_id_expiration_ms: int = 7 * 24 * 3600 * 1000

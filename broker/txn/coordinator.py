@@ -1,14 +1,12 @@
-"""The transaction coordinator: asks the table, makes the answer durable, then lets it be seen.
+"""The transaction coordinator: looks up an event in the table, makes the result durable, shows it.
 
 Each operation is check -> step -> append -> apply -> effects: `state.py` has the first two,
 `ledger.py` the next two, and `steps.py` leads through them. While an append is under way the id is
-pending; while markers are under way it is Prepare*. Others do not get CONCURRENT_TRANSACTIONS at
-once, as from Kafka, but wait for that to pass, a second at most: small transactions in a row never
-pay for a client's back-off. What is answered in the end is what Kafka answers to the last retry.
-InitProducerId on an open transaction is the longest of these: it fences, waits until the abort is
-complete, and then goes on as the retry would.
-
-Whoever waits has decided nothing yet: after each wait the request is looked at anew.
+pending; while markers are under way it is Prepare*. Kafka returns CONCURRENT_TRANSACTIONS to other
+requests at once. This coordinator lets them wait for up to `transaction.concurrent.wait.ms` first,
+so that small transactions in a row do not pay for a client's back-off (KAFKA-5477). The answer is
+what Kafka returns to the last retry. InitProducerId on an open transaction waits longest: it
+fences, waits until the abort is complete, and then goes on as the client's retry would.
 """
 
 import logging
@@ -40,7 +38,12 @@ from odradek.broker.txn.presence import Presence
 from odradek.broker.txn.producer_ids import ProducerIds
 from odradek.broker.txn.steps import REFUSALS, Steps
 from odradek.broker.txn.tenure import Entry
-from odradek.broker.txn.transaction import NO_TIMEOUT_MS, BumpCause, ProducerIdAndEpoch, Transaction
+from odradek.broker.txn.transaction import (
+    NO_TIMEOUT_MS,
+    BumpCause,
+    ProducerIdAndEpoch,
+    TransactionMetadata,
+)
 from odradek.broker.txn.view import TransactionView, view_of
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -50,14 +53,14 @@ MISCONFIGURED: Final = frozenset(
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
-TOLD: Final = frozenset({*REFUSALS.values(), *MISCONFIGURED})
-"""The refusals that are in the log: those that trying again does not help."""
+LOGGED: Final = frozenset({*REFUSALS.values(), *MISCONFIGURED})
+"""The refusals that are logged: a retry does not help against them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Initialised:
-    """The answer to InitProducerId: who the producer is from now on, and under which identity the
-    transaction was begun that it finds open."""
+    """The answer to InitProducerId: the producer's id and epoch from now on, and those of the open
+    transaction that it has kept (KIP-939)."""
 
     producer: ProducerIdAndEpoch
     ongoing: ProducerIdAndEpoch | None = None
@@ -73,7 +76,7 @@ class TransactionCoordinator:
         config: TransactionConfig,
         reached: Callable[[str], None] = lambda point: None,
     ) -> None:
-        """`reached` is told about `before-prepare` and `after-prepare`: the fault points here."""
+        """`reached` is called at the fault points `before-prepare` and `after-prepare`."""
         self._producer_ids = producer_ids
         self._clock = clock
         self._config = config
@@ -94,7 +97,7 @@ class TransactionCoordinator:
     ) -> None:
         """Finish, time out and expire transactions until cancelled. Start this before `load`.
 
-        `sender` takes markers to the leaders of partitions.
+        `sender` sends markers to the leaders of partitions.
         """
         try:
             async with trio.open_nursery() as nursery:
@@ -107,15 +110,18 @@ class TransactionCoordinator:
             self._ledger.unload_all()
 
     async def load(self, partition_index: int) -> None:
-        """Begin to coordinate what `__transaction_state-N`, which this broker leads, keeps.
+        """Begin to coordinate the ids in `__transaction_state-N`, which this broker leads.
 
-        Requests are answered with COORDINATOR_LOAD_IN_PROGRESS until it is read. Raises KafkaError
-        if it cannot be read; it is then not coordinated here.
+        Until the partition is read, requests get COORDINATOR_LOAD_IN_PROGRESS. Raises KafkaError if
+        the partition cannot be read; its ids are then not coordinated here.
         """
         await self._ledger.load(partition_index)
 
     def unload(self, partition_index: int) -> None:
-        """This broker does not lead that partition any more: whoever waits gets NOT_COORDINATOR."""
+        """Stop coordinating a partition that this broker does not lead any more.
+
+        Requests that wait get NOT_COORDINATOR.
+        """
         self._ledger.unload(partition_index)
 
     # Requests
@@ -131,12 +137,14 @@ class TransactionCoordinator:
         keep_prepared: bool = False,
         by_administrator: bool = False,
     ) -> Initialised:
-        """A producer id and an epoch. Whoever had the id before is fenced; what it left open is
-        aborted first, or kept if `keep_prepared`. Without a transactional id: a fresh producer id,
-        nothing else matters.
+        """Return a producer id and an epoch, and fence the instance that had the id before.
 
-        `two_phase`: transactions never time out, whatever `timeout_ms` says (KIP-939).
-        `by_administrator`: told by those who only want to end what is open.
+        An open transaction of that instance is aborted first, or kept if `keep_prepared`. Without a
+        transactional id, return a fresh producer id; nothing else matters then.
+
+        `two_phase`: transactions never time out, whatever `timeout_ms` is (KIP-939).
+        `by_administrator`: an administrator sends it, only to end what is open. The explanation of
+        the fence names an administrator then.
 
         Raises KafkaError: INVALID_REQUEST, TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, the coordinator
@@ -147,7 +155,7 @@ class TransactionCoordinator:
             return Initialised(ProducerIdAndEpoch(producer_id=fresh, producer_epoch=0))
         _check_id(transactional_id)
 
-        def request_for(transaction: Transaction) -> Request:
+        def request_for(transaction: TransactionMetadata) -> Request:
             event = init_event(transaction, expected, keep=keep_prepared)
             return Request(
                 event=event,
@@ -157,14 +165,14 @@ class TransactionCoordinator:
                 cause=_cause_of(event, by_administrator),
             )
 
-        with self._telling(transactional_id, "InitProducerId", client):
+        with self._logging_refusals(transactional_id, "InitProducerId", client):
             self._check_two_phase(transactional_id, two_phase or keep_prepared)
             if not two_phase:
                 self._check_timeout(transactional_id, timeout_ms)
             after = await self._steps.perform(
                 lambda: self._entry_or_new(transactional_id, timeout_ms), request_for
             )
-        return Initialised(after.told, after.ongoing)
+        return Initialised(after.assigned, after.ongoing)
 
     async def add_partitions(
         self,
@@ -176,11 +184,11 @@ class TransactionCoordinator:
         max_wait_ms: int | None = None,
         client: ClientIdentity | None = None,
     ) -> None:
-        """Put `partitions` into the producer's transaction; the first begins one.
+        """Add `partitions` to the producer's transaction; the first of them begins it.
 
         `transaction_version`: 2 where the client's request implies it (Produce 12,
-        TxnOffsetCommit 5), else 0. Returns without a checkpoint if they are in already. `client`:
-        who asks, if a refusal is to be in the log.
+        TxnOffsetCommit 5), else 0. Returns without a checkpoint if all are in it already. `client`:
+        the sender of the request, if a refusal is to be logged.
 
         Raises KafkaError: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
         CONCURRENT_TRANSACTIONS, the coordinator errors.
@@ -188,7 +196,7 @@ class TransactionCoordinator:
         _check_id(transactional_id)
         added = frozenset(partitions)
 
-        def request_for(transaction: Transaction) -> Request:
+        def request_for(transaction: TransactionMetadata) -> Request:
             return Request(
                 event=add_event(transaction, producer, added),
                 now_ms=self._clock.wall_ms(),
@@ -196,7 +204,7 @@ class TransactionCoordinator:
                 partitions=added,
             )
 
-        with self._telling(transactional_id, "a partition", client):
+        with self._logging_refusals(transactional_id, "a partition", client):
             await self._steps.perform(
                 lambda: self._entry(transactional_id), request_for, max_wait_ms
             )
@@ -208,8 +216,10 @@ class TransactionCoordinator:
         producer: ProducerIdAndEpoch,
         partitions: Collection[TopicPartition],
     ) -> dict[TopicPartition, ErrorCode]:
-        """Whether each partition is in the producer's open transaction (AddPartitionsToTxn with
-        VerifyOnly, KIP-890). Synchronous: what is appended before the next checkpoint is covered.
+        """Return NONE for each partition in the producer's open transaction, for others the error.
+
+        This is AddPartitionsToTxn with VerifyOnly (KIP-890). It is synchronous: the answer holds
+        for what is appended before the next checkpoint.
         """
         try:
             _check_id(transactional_id)
@@ -229,17 +239,17 @@ class TransactionCoordinator:
         transaction_version: int,
         client: ClientIdentity | None = None,
     ) -> ProducerIdAndEpoch:
-        """Return when the decision is durable; the markers follow on their own.
+        """Commit or abort. Return when the decision is durable; the markers are written afterwards.
 
-        `transaction_version`: 2 for EndTxn 5, else 0. The answer is what EndTxn 5 tells the
-        producer to use from now on. `client` as in `add_partitions`.
+        `transaction_version`: 2 for EndTxn 5, else 0. The result is the producer id and epoch that
+        EndTxn 5 returns, for the next transaction. `client` as in `add_partitions`.
 
         Raises KafkaError: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
         INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS, the coordinator errors.
         """
         _check_id(transactional_id)
 
-        def request_for(transaction: Transaction) -> Request:
+        def request_for(transaction: TransactionMetadata) -> Request:
             version = transaction_version
             return Request(
                 event=end_event(transaction, producer, version, committed=committed),
@@ -247,33 +257,38 @@ class TransactionCoordinator:
                 transaction_version=version,
             )
 
-        with self._telling(transactional_id, "the commit" if committed else "the abort", client):
+        with self._logging_refusals(
+            transactional_id, "the commit" if committed else "the abort", client
+        ):
             after = await self._steps.perform(lambda: self._entry(transactional_id), request_for)
-        return after.told
+        return after.assigned
 
     # Questions
 
     def describe(self, transactional_id: str) -> TransactionView:
-        """Raises KafkaError: INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND, coordinator errors."""
+        """Return what an id is doing.
+
+        Raises KafkaError: INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND, the coordinator errors.
+        """
         _check_id(transactional_id)
         entry = self._ledger.find(transactional_id)
         if entry is None:
-            message = f"nobody uses the transactional id {transactional_id!r}"
+            message = f"no producer uses the transactional id {transactional_id!r}"
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, message)
         return view_of(entry, self._clock.wall_ms())
 
     @property
     def transaction_count(self) -> int:
-        """How many transactional ids are coordinated here."""
+        """The number of transactional ids that are coordinated here."""
         return self._ledger.count
 
     def transactions(self) -> Iterator[TransactionView]:
-        """Every transactional id that is coordinated here."""
+        """Go through all transactional ids that are coordinated here."""
         now_ms = self._clock.wall_ms()
         return (view_of(entry, now_ms) for entry in self._ledger.entries())
 
     def owner_of(self, producer_id: int) -> str | None:
-        """The transactional id that has this producer id now, if it is coordinated here."""
+        """Return the transactional id that has this producer id now, if it is coordinated here."""
         return self._ledger.owner_of(producer_id)
 
     @property
@@ -281,7 +296,7 @@ class TransactionCoordinator:
         return self._ledger.is_loading
 
     def why_refused(self, transactional_id: str, producer: ProducerIdAndEpoch) -> str | None:
-        """Why that producer is not the current one any more, in a sentence, if that is known."""
+        """Return one sentence about why `producer` is fenced; None if it is not, or not known."""
         try:
             entry = self._ledger.find(transactional_id)
         except KafkaError:
@@ -292,7 +307,7 @@ class TransactionCoordinator:
 
     # The log
 
-    def tell_refused(
+    def log_refused(
         self,
         transactional_id: str,
         what: str,
@@ -301,15 +316,16 @@ class TransactionCoordinator:
         *,
         level: int = logging.INFO,
     ) -> None:
-        """Have a refused request in the log, with the cause in words. What is said of ids that
-        nobody has stands for each other: there may be any number of them."""
+        """Log a refused request with its cause."""
+        # Clients may invent any number of ids. All unknown ids share one subject, so that the
+        # narrator withholds the repetitions.
         try:
             is_known = self._ledger.find(transactional_id) is not None
         except KafkaError:
             is_known = False
         subject = transactional_id if is_known else ""
         line = explain.refused(what, client, why)
-        self._narrator.say(Kind.REFUSED, subject, line, level=level)
+        self._narrator.log(Kind.REFUSED, subject, line, level=level)
 
     def marked_by_hand(
         self,
@@ -320,21 +336,22 @@ class TransactionCoordinator:
         code: ErrorCode,
         client: ClientIdentity,
     ) -> None:
-        """An administrator, not a coordinator, has sent a marker to `partition`."""
+        """Log a marker that an administrator, not a coordinator, has sent to `partition`."""
         owner = self._ledger.owner_of(producer.producer_id)
         line = explain.marked_by_hand(owner, partition, producer, committed, code, client)
-        self._narrator.say(Kind.MARKED_BY_HAND, owner or "", line, level=logging.WARNING)
+        self._narrator.log(Kind.MARKED_BY_HAND, owner or "", line, level=logging.WARNING)
 
     @contextmanager
-    def _telling(
+    def _logging_refusals(
         self, transactional_id: str, what: str, client: ClientIdentity | None
     ) -> Iterator[None]:
+        """Log a refusal that the block raises."""
         try:
             yield
         except KafkaError as error:
-            if error.code in TOLD and client is not None:
+            if error.code in LOGGED and client is not None:
                 level = logging.WARNING if error.code in MISCONFIGURED else logging.INFO
-                self.tell_refused(transactional_id, what, client, error.message, level=level)
+                self.log_refused(transactional_id, what, client, error.message, level=level)
             raise
 
     # Check
@@ -350,14 +367,14 @@ class TransactionCoordinator:
         return entry
 
     def _entry_or_new(self, transactional_id: str, timeout_ms: int) -> Entry | None:
-        """None: there is no producer id at hand for a new one."""
+        """Return the entry of an id, made if need be; None if no producer id is at hand for it."""
         tenure = self._ledger.tenure_of(transactional_id)
         entry = tenure.entries.get(transactional_id)
         if entry is None:
             producer_id = self._producer_ids.next_nowait()
             if producer_id is None:
                 return None
-            unused = Transaction(producer_id=producer_id, timeout_ms=timeout_ms)
+            unused = TransactionMetadata(producer_id=producer_id, timeout_ms=timeout_ms)
             entry = tenure.entries[transactional_id] = Entry(tenure, transactional_id, unused)
         return entry
 
@@ -365,7 +382,7 @@ class TransactionCoordinator:
         if is_asked_for and not self._config.transaction_two_phase_commit_enable:
             message = (
                 f"{transactional_id!r} asks for two-phase commit, and "
-                f"transaction.two.phase.commit.enable is not set"
+                f"transaction.two.phase.commit.enable is false"
             )
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, message)
 
@@ -403,7 +420,7 @@ def _cause_of(event: Event, by_administrator: bool) -> BumpCause:
 
 
 def _check_id(transactional_id: str) -> None:
-    """Raises KafkaError: an empty id (KAFKA-5171), or one that no record's key can hold."""
+    """Raise KafkaError for an empty id (KAFKA-5171), or an id too long for a record's key."""
     if not transactional_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id may not be empty")
     size = len(transactional_id.encode(errors="surrogatepass"))

@@ -21,7 +21,7 @@ END: Final = "<!-- end of the diagram -->"
 
 STARTING: Final = "InitProducerId"
 KEEPING: Final = "InitProducerId(keep)"
-SAID: Final = {
+LABELS: Final = {
     STARTING: {
         Event.INIT_NEW,
         Event.INIT_CURRENT,
@@ -38,37 +38,37 @@ SAID: Final = {
     "all markers written": {Event.MARKED},
     "unused for long": {Event.EXPIRE},
 }
-"""What leads on, in a reader's words. What never leads on is not in the picture."""
+"""The label of each event that changes the state. Other events are not in the diagram."""
 
 
 def diagram() -> str:
-    """The state diagram, as mermaid draws it. TV2 marks what only that generation does."""
+    """Return the state diagram in mermaid's form. TV2 marks what only that generation does."""
     lines = ["stateDiagram-v2", "    [*] --> Empty: InitProducerId"]
     for (source, target), (words, is_new) in _transitions().items():
-        said = " or ".join(w for w in words if w != KEEPING or STARTING not in words)
-        lines.append(f"    {source.label} --> {target.label}: {said}{' (TV2)' if is_new else ''}")
+        labels = " or ".join(w for w in words if w != KEEPING or STARTING not in words)
+        lines.append(f"    {source.label} --> {target.label}: {labels}{' (TV2)' if is_new else ''}")
     lines.append("    Dead --> [*]: its record is removed")
     return "\n".join(lines)
 
 
 def _transitions() -> dict[tuple[State, State], tuple[list[str], bool]]:
-    """For each transition what leads to it, and whether only TV2 has it."""
+    """Return for each transition the labels of its events, and whether only TV2 has it."""
     found: dict[tuple[State, State], tuple[list[str], bool]] = {}
-    for words, events in SAID.items():
+    for words, events in LABELS.items():
         for event in sorted(events, key=lambda event: event.value):
             for source in State:
                 cells = {version: TABLE[version][event][source] for version in TABLE}
                 for version, cell in cells.items():
                     if isinstance(cell, Move):
-                        said, is_new = found.get((source, cell.target), ([], True))
-                        if words not in said:
-                            said.append(words)
-                        found[source, cell.target] = (said, is_new and version == 2)
+                        labels, is_new = found.get((source, cell.target), ([], True))
+                        if words not in labels:
+                            labels.append(words)
+                        found[source, cell.target] = (labels, is_new and version == 2)
     return dict(sorted(found.items()))
 
 
 def with_diagram(text: str) -> str:
-    """`text` with the picture of today between the marks. Raises ValueError without them."""
+    """Return `text` with the diagram between its marks. Raises ValueError if they are missing."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):

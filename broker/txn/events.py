@@ -1,8 +1,8 @@
-"""What can happen to a transaction, and whose doing it is.
+"""The events of a transaction, and how requests are classified as events.
 
 `init_event`, `add_event`, `end_event` and `disconnect_event` compare a request with the transaction
-and say which event it is. They look at identities only (is this producer id ours? is this epoch the
-current one, the one before, another?) and decide nothing: the table in `state.py` does.
+and return its event. They look at identities only: is this the transaction's producer id? is this
+epoch the current one, the one before, another? They decide nothing: the table in `state.py` does.
 """
 
 from dataclasses import dataclass
@@ -17,19 +17,19 @@ from odradek.broker.txn.transaction import (
     BumpCause,
     ProducerIdAndEpoch,
     State,
-    Transaction,
+    TransactionMetadata,
 )
 
 
 class Event(Enum):
-    """Everything that can happen. Down to END_FOREIGN requests, told apart by whose they are."""
+    """All events. Down to END_FOREIGN they are requests, classified by their identity."""
 
-    INIT_NEW = auto()  # InitProducerId that expects nothing: a new instance
+    INIT_NEW = auto()  # InitProducerId without an expected identity: a new instance
     INIT_CURRENT = auto()  # ... expects the current epoch: the same instance wants the next one
     INIT_LAST = auto()  # ... expects the epoch before: a retry of an answered request
-    INIT_STALE = auto()  # ... expects another epoch of our producer id
-    INIT_FOREIGN = auto()  # ... expects a producer id that is not ours
-    KEEP_NEW = auto()  # the same five with KeepPreparedTxn: leave open what is open (KIP-939)
+    INIT_STALE = auto()  # ... expects another epoch of the producer id
+    INIT_FOREIGN = auto()  # ... expects another producer id
+    KEEP_NEW = auto()  # the same five with KeepPreparedTxn: an open one stays open (KIP-939)
     KEEP_CURRENT = auto()
     KEEP_LAST = auto()
     KEEP_STALE = auto()
@@ -45,30 +45,30 @@ class Event(Enum):
     ABORT_RETRY = auto()
     END_STALE = auto()  # EndTxn with any other epoch
     END_FOREIGN = auto()  # EndTxn with another producer id
-    FENCE = auto()  # its time is over
+    FENCE = auto()  # its time-out has passed
     DISCONNECT = auto()  # the last connection of its producer was closed
-    DISCONNECT_STALE = auto()  # ... of a producer that is not the current one any more, or that
-    # commits in two phases, and so may be away for as long as it likes
+    DISCONNECT_STALE = auto()  # ... of a producer that is not current any more, or that commits in
+    # two phases and may therefore be disconnected for any time
     ABORT_FENCED = auto()  # second half of a fence
     MARKED = auto()  # every partition has acknowledged its marker, or is gone
-    EXPIRE = auto()  # nobody used the id for transactional.id.expiration.ms
+    EXPIRE = auto()  # transactional.id.expiration.ms have passed without use
 
 
 class Answer(Enum):
-    """Why nothing changes."""
+    """The reasons why nothing changes."""
 
-    DONE = auto()  # it is so already: success
-    BUSY = auto()  # CONCURRENT_TRANSACTIONS, after waiting for what is under way
+    DONE = auto()  # the change has been made before: success
+    BUSY = auto()  # CONCURRENT_TRANSACTIONS, after a wait for what is under way
     INVALID = auto()  # INVALID_TXN_STATE
     FENCED = auto()  # PRODUCER_FENCED
     FOREIGN = auto()  # INVALID_PRODUCER_ID_MAPPING
-    LATE = auto()  # an event of our own that came too late to matter
-    NEVER = auto()  # cannot happen: a bug of ours
+    LATE = auto()  # an event of the coordinator that came too late to matter
+    NEVER = auto()  # cannot happen: a bug of the broker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """An event and what it brings. `producer_id`: a fresh one if the move `needs_producer_id`."""
+    """An event and its fields. `producer_id`: a fresh one if the move `needs_producer_id`."""
 
     event: Event
     now_ms: int
@@ -81,17 +81,15 @@ class Request:
 
 
 def init_event(
-    transaction: Transaction, expected: ProducerIdAndEpoch | None, *, keep: bool = False
+    transaction: TransactionMetadata, expected: ProducerIdAndEpoch | None, *, keep: bool = False
 ) -> Event:
-    """`keep`: with KeepPreparedTxn.
-
-    In an open transaction the epoch before is a retry only if the transaction was kept: only then
-    has an InitProducerId been answered since it began.
-    """
+    """Classify InitProducerId. `keep`: it has KeepPreparedTxn."""
     current = transaction.current
     if expected is None or current.producer_epoch == NO_PRODUCER_EPOCH:
         return Event.KEEP_NEW if keep else Event.INIT_NEW
     epoch = expected.producer_epoch
+    # A client whose answer was lost still names the producer id whose epochs were used up
+    # (KIP-360).
     is_rotated_away = (
         expected.producer_id == transaction.previous_producer_id and epoch >= LAST_EPOCH
     )
@@ -101,14 +99,19 @@ def init_event(
         return Event.KEEP_CURRENT if keep else Event.INIT_CURRENT
     if epoch != transaction.last_producer_epoch:
         return Event.KEEP_STALE if keep else Event.INIT_STALE
+    # In an open transaction the epoch before is a retry only if the transaction was kept: only then
+    # was an InitProducerId answered since the transaction began.
     if keep and transaction.state is State.ONGOING and not transaction.is_kept:
         return Event.KEEP_STALE
     return Event.KEEP_LAST if keep else Event.INIT_LAST
 
 
 def add_event(
-    transaction: Transaction, producer: ProducerIdAndEpoch, partitions: frozenset[TopicPartition]
+    transaction: TransactionMetadata,
+    producer: ProducerIdAndEpoch,
+    partitions: frozenset[TopicPartition],
 ) -> Event:
+    """Classify a request that adds partitions."""
     current = transaction.current
     if producer.producer_id != current.producer_id:
         return Event.ADD_FOREIGN
@@ -120,19 +123,22 @@ def add_event(
 
 
 def end_event(
-    transaction: Transaction,
+    transaction: TransactionMetadata,
     producer: ProducerIdAndEpoch,
     transaction_version: int,
     *,
     committed: bool,
 ) -> Event:
-    """Epochs must be equal, not just new enough: nobody has a higher one (KAFKA-9600).
+    """Classify EndTxn.
 
-    One behind is a retry only if the last end was of generation 2, for no other spends an epoch.
-    (Kafka does not look. There, the commit of a transaction that was aborted by a fence succeeds
-    when the same client, by then of generation 0, has committed its next one.)
+    The epochs must be equal: only the coordinator makes epochs, so a higher one is wrong too
+    (KAFKA-9600).
     """
     epoch, current = producer.producer_epoch, transaction.current
+    # An epoch one behind is a retry only if the last end was of generation 2: no other end spends
+    # an epoch. Kafka does not check that. There, a client whose transaction was aborted by a fence
+    # may get success for its commit, after it has committed the next transaction as a client of
+    # generation 0.
     is_ours = producer.producer_id == current.producer_id
     if transaction_version == 2 and transaction.transaction_version == 2:
         is_overflow = (
@@ -149,7 +155,7 @@ def end_event(
     return Event.COMMIT if committed else Event.ABORT
 
 
-def disconnect_event(transaction: Transaction, producer: ProducerIdAndEpoch) -> Event:
-    """An epoch has one producer, so a connection of an older epoch closes nothing of today's."""
+def disconnect_event(transaction: TransactionMetadata, producer: ProducerIdAndEpoch) -> Event:
+    """Classify the loss of a producer's last connection. An older epoch ends no transaction."""
     is_current = producer == transaction.current and not transaction.never_times_out
     return Event.DISCONNECT if is_current else Event.DISCONNECT_STALE

@@ -1,8 +1,8 @@
-"""What ends by itself: transactions that stay open for too long, and ids that nobody uses.
+"""Time-outs of open transactions, and expiry of transactional ids without use.
 
-Both wait for the next deadline and look at nothing else. Kafka looks at every id every 10 s
-(`transaction.abort.timed.out.transaction.cleanup.interval.ms`) and every hour; here a transaction
-is aborted when its time is over.
+Both wait for the next deadline. Kafka goes through all ids instead, every 10 s for time-outs
+(`transaction.abort.timed.out.transaction.cleanup.interval.ms`) and every hour for expiry. Here a
+transaction is aborted at its deadline.
 """
 
 import logging
@@ -15,25 +15,25 @@ import trio
 from odradek.broker.env import Clock
 from odradek.broker.txn import state
 from odradek.broker.txn.events import Event, Request
-from odradek.broker.txn.ledger import RETRY_LAST_S, Ledger, insist
+from odradek.broker.txn.ledger import RETRY_LAST_S, Ledger, retry_until_written
 from odradek.broker.txn.moves import Move
 from odradek.broker.txn.steps import Steps
 from odradek.broker.txn.tenure import Entry, TransactionTenure
-from odradek.broker.txn.transaction import BumpCause, Transaction
+from odradek.broker.txn.transaction import BumpCause, TransactionMetadata
 from odradek.protocol.errors import KafkaError
 
 TOMBSTONES_PER_BATCH_MAX: Final = 500
 TOMBSTONE_KEYS_MAX_BYTES: Final = 256 * 1024
-"""Far below max.message.bytes, however many ids expire at once (KAFKA-13099)."""
+"""Far below `max.message.bytes`, however many ids expire at once (KAFKA-13099)."""
 
 NAMED_MAX: Final = 5
-"""How many of the ids that expired together the log line names."""
+"""The number of expired ids that the log line names."""
 
 log = logging.getLogger("odradek.txn")
 
 
 async def abort_timed_out(ledger: Ledger, steps: Steps) -> None:
-    """Abort each transaction whose time is over, and retry where the log refuses."""
+    """Abort each transaction at its deadline; retry if the log does not take the abort."""
     async with trio.open_nursery() as nursery:
         while True:
             for entry in await ledger.timeouts.wait():
@@ -41,15 +41,17 @@ async def abort_timed_out(ledger: Ledger, steps: Steps) -> None:
 
 
 async def _time_out(entry: Entry, steps: Steps) -> None:
+    # Asked again after each wait: the transaction may have been committed while the log was
+    # refusing, and the id may have begun its next transaction, with a deadline of its own.
     def event() -> Event | None:
         return Event.FENCE if entry.timeout_at <= trio.current_time() else None
 
     with entry.tenure.bound():
-        await insist(lambda: steps.fence(entry, event, BumpCause.TIMEOUT, None))
+        await retry_until_written(lambda: steps.fence(entry, event, BumpCause.TIMEOUT, None))
 
 
 async def remove_expired(ledger: Ledger, clock: Clock) -> None:
-    """Remove the ids that were idle for transactional.id.expiration.ms."""
+    """Remove the ids without use for `transactional.id.expiration.ms`."""
     async with trio.open_nursery() as nursery:
         while True:
             by_tenure: dict[TransactionTenure, list[Entry]] = {}
@@ -65,8 +67,10 @@ async def _remove(
     with tenure.bound():
         for batch in _batches(entries):
             buried = [pair for entry in batch if (pair := _dead(entry, clock.wall_ms()))]
-            with suppress(KafkaError):  # the ledger has logged it
-                await ledger.bury(tenure, buried)
+            # The ledger has logged a failure. The ids are then still there, and get a new deadline
+            # below.
+            with suppress(KafkaError):
+                await ledger.remove(tenure, buried)
                 _log_removed([entry.transactional_id for entry, _ in buried])
             for entry in batch:
                 is_there = tenure.entries.get(entry.transactional_id) is entry
@@ -74,8 +78,8 @@ async def _remove(
                     ledger.watch_expiration(entry, round(RETRY_LAST_S * 1000))
 
 
-def _dead(entry: Entry, now_ms: int) -> tuple[Entry, Transaction] | None:
-    """What the entry is about to be; None if it is in use after all."""
+def _dead(entry: Entry, now_ms: int) -> tuple[Entry, TransactionMetadata] | None:
+    """Return the entry with its Dead transaction; None if the id is in use after all."""
     if entry.pending is not None or entry.expires_at > trio.current_time():
         return None
     request = Request(event=Event.EXPIRE, now_ms=now_ms)
@@ -85,6 +89,7 @@ def _dead(entry: Entry, now_ms: int) -> tuple[Entry, Transaction] | None:
 
 
 def _batches(entries: list[Entry]) -> Iterator[list[Entry]]:
+    """Cut entries into batches whose tombstones fit into one record batch (KAFKA-13099)."""
     batch: list[Entry] = []
     key_bytes = 0
     for entry in entries:

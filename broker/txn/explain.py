@@ -1,13 +1,13 @@
-"""Why a producer was locked out, in words: for error messages, log lines and whoever asks later."""
+"""Sentences about fenced producers, for error messages, log lines and descriptions."""
 
 from odradek.broker.client_identity import ClientIdentity
 from odradek.broker.topic_partition import TopicPartition
-from odradek.broker.txn.transaction import BumpCause, ProducerIdAndEpoch, State, Transaction
+from odradek.broker.txn.transaction import BumpCause, ProducerIdAndEpoch, State, TransactionMetadata
 from odradek.protocol.errors import ErrorCode
 
 
-def why_locked_out(transactional_id: str, transaction: Transaction, now_ms: int) -> str:
-    """One sentence about the last change that locked a producer out."""
+def why_locked_out(transactional_id: str, transaction: TransactionMetadata, now_ms: int) -> str:
+    """Return one sentence about the last change that fenced a producer."""
     bump = transaction.bump
     if bump is None:
         producer_id, epoch = transaction.producer_id, transaction.producer_epoch
@@ -17,21 +17,19 @@ def why_locked_out(transactional_id: str, transaction: Transaction, now_ms: int)
 
 
 def what_happened(
-    transactional_id: str, before: Transaction, after: Transaction, now_ms: int
+    transactional_id: str, before: TransactionMetadata, after: TransactionMetadata, now_ms: int
 ) -> str | None:
-    """The line for the log, if the change from `before` to `after` locked a producer out.
-
-    A client that starts anew and finds nothing open has ended its earlier instance itself, as a
-    Spark query does with every micro-batch. If that instance lives after all, the refusal of its
-    next request is logged, with the reason.
-    """
+    """Return the line for the log if the change from `before` to `after` fenced a producer."""
     if after.bump is None or after.bump is before.bump:
         return None
+    # A client that starts anew with nothing open has ended its earlier instance itself, as a Spark
+    # query does with every micro-batch: that is not worth a line. If the earlier instance still
+    # runs, the refusal of its next request is logged, with the reason.
     is_same = before.client is not None and before.client == after.client
     if is_same and before.state is not State.ONGOING and _is_new_instance(after.bump.cause):
         return None
     if after.bump.cause is BumpCause.EXHAUSTED:
-        old, new = before.producer_id, after.told.producer_id
+        old, new = before.producer_id, after.assigned.producer_id
         return f"{transactional_id!r} used up the epochs of producer id {old} and is {new} now"
     line = f"{transactional_id!r} was fenced: {_reason(after.bump.cause, after)}"
     if before.state is not State.ONGOING:
@@ -45,7 +43,7 @@ def what_happened(
 
 
 def refused(what: str, client: ClientIdentity, why: str) -> str:
-    """The line for the log about a request that was refused."""
+    """Return the line for the log about a refused request."""
     return f"{what} of {_name_of(client)} was refused: {why}"
 
 
@@ -57,7 +55,7 @@ def marked_by_hand(
     code: ErrorCode,
     client: ClientIdentity,
 ) -> str:
-    """The line for the log about a marker that no coordinator sent."""
+    """Return the line for the log about a marker that an administrator sent."""
     marker = "COMMIT" if committed else "ABORT"
     whose = f"{owner!r}" if owner is not None else "no transactional id that is coordinated here"
     outcome = "" if code is ErrorCode.NONE else f", and {partition} refused it: {code.name}"
@@ -68,7 +66,7 @@ def marked_by_hand(
     )
 
 
-def _reason(cause: BumpCause, transaction: Transaction) -> str:
+def _reason(cause: BumpCause, transaction: TransactionMetadata) -> str:
     match cause:
         case BumpCause.NEW_INSTANCE:
             return f"a new instance from {_name_of(transaction.client)} started"
@@ -96,6 +94,7 @@ def _name_of(client: ClientIdentity | None) -> str:
 
 
 def _ago(then_ms: int, now_ms: int) -> str:
-    """A span of time. Clocks may step back; nothing is younger than now."""
+    """Return the time since `then_ms` as text."""
+    # The wall clock may step back: a negative span would be printed otherwise.
     seconds = max(now_ms - then_ms, 0) / 1000
     return f"{seconds:.1f} s" if seconds < 600 else f"{seconds / 60:.0f} min"

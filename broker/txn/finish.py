@@ -1,21 +1,22 @@
-"""The end of a decided transaction: a marker in every partition, then the record that says so.
+"""The end of a decided transaction: a marker in every partition, then the Complete* record.
 
-Two answers of a partition are not a matter of trying again:
+A retry does not help against two answers of a partition:
 
-- INVALID_PRODUCER_EPOCH: the partition has heard of a higher epoch of this producer id. Only a
-  coordinator makes epochs and an id has one decided transaction at a time, so that somebody else
-  did: an administrator, with a marker of his own. Whatever is open there is not this transaction.
-  The partition is let off, with a line in the log, and the transaction is completed as decided.
-- TRANSACTION_COORDINATOR_FENCED: it has heard of a higher coordinator epoch. If that is a newer
-  coordinator, this one has nothing to say any more. It finds out by writing the decision once more:
-  who does not lead the state partition cannot. If it can, nobody else coordinates, the epoch came
-  from an administrator's marker, and what is open in the partition would pin its last stable offset
-  for good. So the marker is sent with the epoch that the partition knows.
+- INVALID_PRODUCER_EPOCH: the partition knows a higher epoch of this producer id. Only a coordinator
+  makes epochs, and an id has one decided transaction at a time. So an administrator has written a
+  marker with that epoch, and what is open in the partition is not this transaction. The coordinator
+  logs this, counts the partition as done, and completes the transaction as decided.
+- TRANSACTION_COORDINATOR_FENCED: the partition knows a higher coordinator epoch. It comes from a
+  newer coordinator or from an administrator's marker. To find out which, the coordinator appends
+  the decision once more: only the leader of the state partition can do that. If the append
+  succeeds, there is no newer coordinator, and the open transaction would pin the partition's last
+  stable offset for good. The coordinator then sends the marker with the epoch that the partition
+  knows.
 
-Kafka stops at both, and leaves the id in Prepare* until the coordinator is loaded anew.
+Kafka stops at both answers, and leaves the id in Prepare* until the coordinator is loaded anew.
 
-A deposed coordinator does no harm with either: neither the decision nor the completion can be
-written by one.
+A deposed coordinator does no harm with either answer: it can write neither the decision nor the
+completion.
 """
 
 import logging
@@ -28,7 +29,7 @@ from odradek.broker.env import Clock
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.txn import state
 from odradek.broker.txn.events import Event, Request
-from odradek.broker.txn.ledger import Ledger, insist
+from odradek.broker.txn.ledger import Ledger, retry_until_written
 from odradek.broker.txn.markers import BACKOFF_LAST_S, Debt, Markers, MarkerSender
 from odradek.broker.txn.moves import Move
 from odradek.broker.txn.narrator import Kind, Narrator
@@ -36,12 +37,12 @@ from odradek.broker.txn.tenure import Entry
 from odradek.broker.txn.transaction import State
 
 OVERTAKEN: Final = (
-    "the markers of %r for %s were refused: somebody else has written some with a higher epoch of "
-    "producer id %d there, so that this part of the transaction may have ended otherwise than by "
-    "the %s that was decided"
+    "the markers of %r for %s were refused: an administrator has written markers with a higher "
+    "epoch of producer id %d there. This part of the transaction may have ended otherwise than by "
+    "the %s that was decided; compare the records of these partitions with the other ones"
 )
 NAMED_MAX: Final = 20
-"""How many of the partitions that refused their marker the log line names."""
+"""The number of partitions that the log line about refused markers names."""
 
 
 class Finisher:
@@ -65,22 +66,29 @@ class Finisher:
             debt = entry.debt = _debt_of(entry)
             await self._markers.deliver(debt)
             while debt.fenced:
-                await insist(lambda: self._ledger.confirm(entry))
+                # Only the leader of the state partition can append. A deposed coordinator never
+                # gets past this line: its tenure ends, and the scope around it is cancelled.
+                await retry_until_written(lambda: self._ledger.confirm(entry))
                 for partition in sorted(debt.fenced):
                     await self._outbid(debt, partition)
                 if debt.fenced:
                     self._markers.log_late(debt, sorted(debt.fenced))
                     await trio.sleep(BACKOFF_LAST_S)
-            self._tell_overtaken(debt)
-            await insist(lambda: self._complete(entry))
+            self._log_overtaken(debt)
+            # No client waits for this record, so no request would retry it. Without it the id
+            # stays in Prepare* and answers CONCURRENT_TRANSACTIONS (KAFKA-5351).
+            await retry_until_written(lambda: self._complete(entry))
             entry.debt = None
 
     async def _outbid(self, debt: Debt, partition: TopicPartition) -> None:
+        """Send one marker again, with the coordinator epoch that the partition knows."""
         known = await self._sender.coordinator_epoch_of(partition, debt.producer_id)
         if known <= debt.coordinator_epoch:
-            known = debt.coordinator_epoch  # it cannot tell now, or has forgotten: try again
+            # The leader did not answer, or the partition's producer state has expired meanwhile.
+            # The marker with the coordinator's own epoch may succeed now.
+            known = debt.coordinator_epoch
         else:
-            self._tell_outbid(debt, partition, known)
+            self._log_outbid(debt, partition, known)
         again = replace(debt, coordinator_epoch=known, owed={partition}, fenced=set(), overtaken=[])
         await self._markers.deliver(again)
         debt.overtaken += again.overtaken
@@ -88,17 +96,18 @@ class Finisher:
             debt.fenced.discard(partition)
             debt.owed.discard(partition)
 
-    def _tell_outbid(self, debt: Debt, partition: TopicPartition, known: int) -> None:
-        self._narrator.say(
+    def _log_outbid(self, debt: Debt, partition: TopicPartition, known: int) -> None:
+        self._narrator.log(
             Kind.OUTBID,
             debt.transactional_id,
             f"{partition} refused the marker of {debt.transactional_id!r}: it knows coordinator "
-            f"epoch {known} from somebody, and this coordinator's is {debt.coordinator_epoch}; as "
-            f"nobody else coordinates, the marker is written with that epoch",
+            f"epoch {known} from an administrator's marker, and this coordinator's is "
+            f"{debt.coordinator_epoch}; as there is no newer coordinator, the marker is written "
+            f"with epoch {known}",
             level=logging.WARNING,
         )
 
-    def _tell_overtaken(self, debt: Debt) -> None:
+    def _log_overtaken(self, debt: Debt) -> None:
         if not debt.overtaken:
             return
         end = "commit" if debt.committed else "abort"
@@ -106,9 +115,10 @@ class Finisher:
         if len(debt.overtaken) > NAMED_MAX:
             where += f" and {len(debt.overtaken) - NAMED_MAX} more"
         line = OVERTAKEN % (debt.transactional_id, where, debt.producer_id, end)
-        self._narrator.say(Kind.OVERTAKEN, debt.transactional_id, line, level=logging.ERROR)
+        self._narrator.log(Kind.OVERTAKEN, debt.transactional_id, line, level=logging.ERROR)
 
     async def _complete(self, entry: Entry) -> None:
+        """Append the Complete* record."""
         request = Request(event=Event.MARKED, now_ms=self._clock.wall_ms())
         cell = state.decide(entry.transaction, request.event, request.transaction_version)
         assert isinstance(cell, Move)

@@ -1,8 +1,8 @@
-"""The transactional ids of this broker: read from the log, changed through the log, watched.
+"""The transactional ids that this broker coordinates: read from the log, changed through the log.
 
-`append` is the only way in which a transaction changes: durable first, visible afterwards. It also
-arranges what follows from the change: it watches the new deadline, and has a decided transaction
-finished.
+A transaction changes only through `append`, which makes the change durable before it is visible.
+`append` also starts what follows from the change: it watches the new deadline, and has a decided
+transaction finished.
 """
 
 import logging
@@ -19,20 +19,20 @@ from odradek.broker.env import Clock
 from odradek.broker.txn import loading, store
 from odradek.broker.txn.config import TransactionConfig
 from odradek.broker.txn.tenure import Entry, TransactionTenure
-from odradek.broker.txn.transaction import State, Transaction
+from odradek.broker.txn.transaction import State, TransactionMetadata
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.record import Record
 from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC
 
 APPEND_FAILED: Final = {**LOG_ERRORS, ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_COORDINATOR}
-"""What a request gets when the log did not take a record; for the rest UNKNOWN_SERVER_ERROR."""
+"""The error of a request whose record the log refused; UNKNOWN_SERVER_ERROR for other codes."""
 
 RETRY_FIRST_S: Final = 0.05
 RETRY_LAST_S: Final = 5.0
-"""Between two attempts at an append that the coordinator itself wants."""
+"""The pause between two attempts of `retry_until_written`."""
 
 TAKEN_UP_AT_ONCE: Final = 1_000
-"""Ids, between two chances for others to run: about 5 ms."""
+"""Ids between two checkpoints: about 5 ms."""
 
 log = logging.getLogger("odradek.txn")
 
@@ -62,13 +62,15 @@ class Ledger:
         self._on_decided = on_decided
 
     async def load(self, index: int) -> None:
-        """Begin a tenure: see `Tenures.load`."""
+        """Begin a tenure, as `Tenures.load` describes."""
         await self._tenures.load(index, self._read)
 
     async def _read(self, tenure: TransactionTenure) -> None:
         started = trio.current_time()
         transactions = await loading.load(tenure.partition)
-        if tenure.is_over:  # it ended when the last read was done, too late to interrupt that
+        # Cancelling takes effect at a checkpoint only. A tenure that ended after the last read must
+        # not resume transactions: the broker that leads the partition now does it (KAFKA-9307).
+        if tenure.is_over:
             return
         for count, (transactional_id, transaction) in enumerate(transactions.items(), 1):
             self._take_up(Entry(tenure, transactional_id, transaction))
@@ -105,6 +107,7 @@ class Ledger:
         return sum(len(tenure.entries) for tenure in self._tenures)
 
     def owner_of(self, producer_id: int) -> str | None:
+        """Return the transactional id that has this producer id; None if none here has it."""
         for tenure in self._tenures:
             if producer_id in tenure.owners:
                 return tenure.owners[producer_id]
@@ -114,11 +117,11 @@ class Ledger:
     def is_loading(self) -> bool:
         return self._tenures.is_loading
 
-    async def append(self, entry: Entry, after: Transaction) -> None:
-        """Make `after` durable, then visible. Raises KafkaError: nothing has changed then.
+    async def append(self, entry: Entry, after: TransactionMetadata) -> None:
+        """Make `after` durable, then visible. Raises KafkaError; nothing has changed then.
 
-        A record whose flush failed may have survived all the same. That is harmless: it was not
-        acknowledged, the id's next record supersedes it, and it made no epoch smaller.
+        A record whose flush failed may survive all the same. That is harmless: it was not
+        acknowledged, the id's next record supersedes it, and it did not make an epoch smaller.
         """
         assert entry.pending is None, entry.transactional_id
         entry.pending = after
@@ -126,25 +129,29 @@ class Ledger:
             await self._make_durable(entry.tenure, [store.encode(entry.transactional_id, after)])
             self._apply(entry, after)
         finally:
+            # Also after a failure: an id that stayed pending would answer CONCURRENT_TRANSACTIONS
+            # for ever (KAFKA-5351, KAFKA-7519).
             entry.pending = None
-            if entry.is_new:  # leave nothing behind that would have to expire (KAFKA-14880)
+            if entry.is_new:
+                # The first InitProducerId failed: an entry with epoch -1 never expires
+                # (KAFKA-14880).
                 entry.tenure.entries.pop(entry.transactional_id, None)
             entry.wake()
 
     async def confirm(self, entry: Entry) -> None:
-        """Write the visible value once more, which only the leader of the state partition can.
+        """Write the visible value once more, to prove that this broker leads the state partition.
 
-        Raises KafkaError.
+        Raises KafkaError if the log did not take it.
         """
         record = store.encode(entry.transactional_id, entry.transaction)
         await self._make_durable(entry.tenure, [record])
 
-    async def bury(
-        self, tenure: TransactionTenure, buried: Sequence[tuple[Entry, Transaction]]
+    async def remove(
+        self, tenure: TransactionTenure, buried: Sequence[tuple[Entry, TransactionMetadata]]
     ) -> None:
-        """Remove entries with one batch of tombstones. Raises KafkaError: all are still there then.
+        """Remove entries with one batch of tombstones. Raises KafkaError; all are still there then.
 
-        `buried` has each entry with the Dead transaction that it is about to be.
+        `buried` has each entry with its Dead transaction.
         """
         if not buried:
             return
@@ -173,13 +180,16 @@ class Ledger:
             log.warning("%s", message)
             raise KafkaError(code, message) from error
 
-    def _apply(self, entry: Entry, after: Transaction) -> None:
+    def _apply(self, entry: Entry, after: TransactionMetadata) -> None:
+        """Make `after` visible and start what follows from it."""
         before = entry.transaction
         entry.transaction = after
         if before.producer_id != after.producer_id or before.producer_epoch < 0:
             owners = entry.tenure.owners
             owners.pop(before.producer_id, None)
             owners[after.producer_id] = entry.transactional_id
+        # The clock runs from the first partition, not from the last one: a producer that adds a
+        # partition every minute would otherwise never time out.
         if after.state is not State.ONGOING:
             entry.timeout_at = inf
         elif before.state is not State.ONGOING:
@@ -194,15 +204,13 @@ class Ledger:
             self._on_decided(entry)
 
     def _take_up(self, entry: Entry) -> None:
-        """Go on with a transaction that was found in the log.
-
-        Another broker's clock may have stamped it: what is left of a time-out is never more than
-        the whole of it, and never negative.
-        """
+        """Resume a transaction that was found in the log."""
         entry.tenure.entries[entry.transactional_id] = entry
         transaction = entry.transaction
         entry.tenure.owners[transaction.producer_id] = entry.transactional_id
         now_ms = self._clock.wall_ms()
+        # The times come from the clock of another broker or of an earlier day. What is left of a
+        # time-out is therefore limited to the whole of it, and is not negative.
         if transaction.state is State.ONGOING:
             whole_ms = transaction.timeout_ms
             self._watch_timeout(entry, _left(transaction.started_ms, whole_ms, now_ms))
@@ -210,6 +218,9 @@ class Ledger:
             whole_ms = self._config.transactional_id_expiration_ms
             self.watch_expiration(entry, _left(transaction.updated_ms, whole_ms, now_ms))
         else:
+            # Prepare*: the decision is durable, and the coordinator before died or was deposed
+            # before it had written all markers. Its successor writes them again; a repeat is
+            # harmless.
             self._on_decided(entry)
 
     def _watch_timeout(self, entry: Entry, left_ms: int) -> None:
@@ -222,8 +233,11 @@ class Ledger:
         self.expirations.watch(entry)
 
 
-async def insist(attempt: Callable[[], Awaitable[None]]) -> None:
-    """Retry `attempt` until the log takes it, for what no client would retry."""
+async def retry_until_written(attempt: Callable[[], Awaitable[None]]) -> None:
+    """Retry `attempt` until the log takes its record.
+
+    For changes that the coordinator makes on its own: no client would retry them.
+    """
     wait_s = RETRY_FIRST_S
     while True:
         try:

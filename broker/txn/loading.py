@@ -1,13 +1,13 @@
 """Reading a partition of `__transaction_state` when a broker begins to coordinate it.
 
-After a restart every transactional client waits for this, so it is written for the interpreter.
-The whole log is walked, and only the newest value of each id is decoded, by a decoder for exactly
-what `store.encode` writes: 4 us a value, a quarter of what the declared format takes. It knows
-nothing that the declaration does not say (a test holds one against the other); at whatever it does
-not expect (another version, a tag of a newer broker, bytes that are damaged) it leaves the value to
-`store.decode`, which knows all that may be there and has the words for what may not.
+After a restart every transactional client waits for this, so the module is written for speed. It
+goes through the whole log and decodes only the newest value of each id. `Decoder` decodes exactly
+what `store.encode` writes: 4 us a value, a quarter of what the declared format takes. A test
+compares it with the declaration. Any value that it does not expect (another version, a tag of a
+newer broker, damaged bytes) goes to `store.decode`, which knows the whole format and raises the
+errors.
 
-Others have their turn every few milliseconds. What many ids have in common (client, partitions,
+There is a checkpoint every few milliseconds. What many ids have in common (client, partitions,
 topic names) is kept in memory once.
 """
 
@@ -21,14 +21,14 @@ from odradek.broker.client_identity import ClientIdentity
 from odradek.broker.coordination.state_partition import StatePartition
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.txn import store
-from odradek.broker.txn.transaction import BumpCause, EpochBump, State, Transaction
+from odradek.broker.txn.transaction import BumpCause, EpochBump, State, TransactionMetadata
 from odradek.protocol.batch import CONTROL_BIT
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.protocol.state_records import iter_state_records
 from odradek.protocol.state_topics import UnknownKey, decode_transaction_state_key
 
 DECODED_PER_CHECKPOINT: Final = 1_000
-"""How many values are decoded between two chances for others to run, about 5 ms."""
+"""The number of values that are decoded between two checkpoints, about 5 ms."""
 
 _PREFIX: Final = struct.Struct(">hqhib")
 """Version, producer id, producer epoch, time-out, state."""
@@ -51,17 +51,17 @@ TAG_LAST_PRODUCER_EPOCH: Final = 10_004
 
 
 class Unusual(Exception):
-    """Not what `store.encode` writes."""
+    """A value is not in the form that `store.encode` writes."""
 
 
 _NOT_HERE: Final = (Unusual, IndexError, struct.error, UnicodeDecodeError)
 
 
-async def load(partition: StatePartition) -> dict[str, Transaction]:
-    """Every transactional id's newest value.
+async def load(partition: StatePartition) -> dict[str, TransactionMetadata]:
+    """Return the newest metadata of every transactional id in the log.
 
     Raises KafkaError: what the partition raises, or CORRUPT_MESSAGE for a record that cannot be
-    read. Going on without it could bring an older decision back to life.
+    read.
     """
     newest: dict[bytes | None, bytes | None] = {}
     async with aclosing(partition.runs()) as runs:
@@ -71,7 +71,7 @@ async def load(partition: StatePartition) -> dict[str, Transaction]:
                     newest[key] = value
             await trio.lowlevel.checkpoint()
     decoder = Decoder()
-    found: dict[str, Transaction] = {}
+    found: dict[str, TransactionMetadata] = {}
     try:
         for count, (data, value) in enumerate(newest.items(), 1):
             if value is not None and (transactional_id := _id_of(data)) is not None:
@@ -79,24 +79,29 @@ async def load(partition: StatePartition) -> dict[str, Transaction]:
             if count % DECODED_PER_CHECKPOINT == 0:
                 await trio.lowlevel.checkpoint()
     except ProtocolError as error:
+        # Without this record an older one would count, and a decided transaction could be decided
+        # again, the other way. It is better that the partition is not coordinated.
         message = f"a record of the transaction log cannot be read: {error}"
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, message) from error
     return found
 
 
 def _id_of(key: bytes | None) -> str | None:
-    """The transactional id of a record; None for a record of another kind. Raises ProtocolError."""
+    """Return the transactional id in a key; None for another kind of key.
+
+    Raises ProtocolError for a key that cannot be read.
+    """
     if key is not None and key[:2] == b"\0\0" and int.from_bytes(key[2:4]) == len(key) - 4:
         try:
             return str(key[4:], "utf-8")
         except UnicodeDecodeError:
-            pass  # for the other decoder to say
+            pass  # the decoder below raises the error
     found = decode_transaction_state_key(key)
     return None if isinstance(found, UnknownKey) else found.transactional_id
 
 
 class Decoder:
-    """Decodes many values, and keeps once what they have in common."""
+    """A decoder of many values that keeps once what they have in common."""
 
     def __init__(self) -> None:
         self._partitions: dict[bytes, frozenset[TopicPartition]] = {}
@@ -104,15 +109,16 @@ class Decoder:
         self._clients: dict[tuple[bytes, bytes], ClientIdentity] = {}
         self._timeouts: dict[int, int] = {}
 
-    def decode(self, value: bytes) -> Transaction:
-        """What `store.decode` makes of it. Raises ProtocolError as that does."""
+    def decode(self, value: bytes) -> TransactionMetadata:
+        """Return what `store.decode` returns. Raises ProtocolError as that does."""
         try:
             return self._decode(value)
         except _NOT_HERE:
             return store.decode(value)
 
-    def _decode(self, value: bytes) -> Transaction:
-        """As long as it is because varints and tags are read in place, five a value."""
+    def _decode(self, value: bytes) -> TransactionMetadata:
+        """Decode a value in the form that `store.encode` writes. Raises one of `_NOT_HERE`."""
+        # One long function: a call for each varint and tag, five a value, would double the time.
         version, producer_id, epoch, timeout_ms, status = _PREFIX.unpack_from(value)
         if version != _VERSION or not 0 <= status < len(_STATES):
             raise Unusual
@@ -156,7 +162,7 @@ class Decoder:
                 (next_id,) = _INT64.unpack(field)
             else:
                 raise Unusual
-        return Transaction(
+        return TransactionMetadata(
             producer_id=producer_id,
             producer_epoch=epoch,
             last_producer_epoch=last_epoch,
@@ -180,7 +186,7 @@ class Decoder:
         return known
 
     def _partitions_of(self, packed: bytes) -> frozenset[TopicPartition]:
-        """What an array of topics and partitions says, whose end is known to be right."""
+        """Decode an array of topics and partitions whose end `_end_of_partitions` has found."""
         found: list[TopicPartition] = []
         topics, at = _varint(packed, 0)
         for _ in range(topics - 1):
@@ -199,7 +205,7 @@ class Decoder:
 
 
 def _end_of_partitions(value: bytes, at: int) -> int:
-    """Where the array of topics and partitions ends that begins at `at`."""
+    """Return the end of the array of topics and partitions that begins at `at`."""
     topics, at = _varint(value, at)
     for _ in range(topics - 1):
         size, at = _varint(value, at)
@@ -213,7 +219,7 @@ def _end_of_partitions(value: bytes, at: int) -> int:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """An unsigned varint of at most two bytes, and where it ends."""
+    """Return an unsigned varint of at most two bytes, and its end."""
     byte = data[at]
     if byte < 0x80:
         return byte, at + 1
@@ -224,7 +230,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _text(field: bytes) -> str:
-    """A compact string that is all of a tagged field."""
+    """Decode a compact string that fills a tagged field."""
     if field[0] != len(field) or field[0] > 0x7F:
         raise Unusual
     return str(field[1:], "utf-8")

@@ -1,25 +1,26 @@
-"""Telling each partition of a decided transaction how it ended, until it has heard.
+"""Sending markers: how each partition of a decided transaction learns of its end.
 
 A transaction *owes* a marker to every partition in it. `deliver` returns when nothing is owed any
-more. Requests go to the brokers that lead the partitions; what becomes due for one broker while
-requests to it are on their way travels together in the next (so that many small transactions share
-a flush over there), but a few may be on their way at once, so that one slow partition does not hold
-up everybody's transactions.
+more. Requests go to the brokers that lead the partitions. Markers that become due for a broker
+while requests to it are under way travel together in the next request, so that many small
+transactions share a flush there. A few requests may be under way at once, so that one slow
+partition does not delay the transactions of all others.
 
-Each delivery keeps its own account of what is owed. A transactional id has one decided transaction
-at a time, so two epochs of an id are never under way together, and one that was abandoned because
-its state partition went elsewhere only touches its own account (KAFKA-16352, KAFKA-10080).
+Each delivery has its own `Debt`. A transactional id has one decided transaction at a time, so two
+epochs of an id are never under way together under one tenure. A delivery that was abandoned because
+its tenure ended changes only its own `Debt` (KAFKA-16352, KAFKA-10080).
 
 What a partition may answer (Kafka's classes):
 
-- the marker is there: no longer owed. A repeat is harmless, so an answer that was lost is asked for
-  again (KAFKA-19999).
-- INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED: a newer coordinator, or somebody who wrote
-  markers by hand, has been there. Trying again is of no use; `finish.py` knows what is.
-- UNSUPPORTED_FOR_MESSAGE_FORMAT: a log that cannot have markers; it has no transactions either.
-- anything else, known or not: try again, and say so when it takes long. Only a partition that does
-  not exist any more, says the metadata, is let off (KAFKA-5202); the answer alone could be a leader
-  that has just started.
+- NONE: the marker is written, and no longer owed. A repeated marker is harmless, so the request is
+  retried if its answer was lost (KAFKA-19999).
+- INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED: a newer coordinator or an administrator
+  has written markers there. A retry does not help; `finish.py` describes what does.
+- UNSUPPORTED_FOR_MESSAGE_FORMAT: the log cannot hold markers; it has no transactions either.
+- Any other code, known or not: retry, and log it when it takes long (KAFKA-9749, KAFKA-5610). A
+  partition is owed nothing more if the metadata has no such topic (KAFKA-5202).
+  UNKNOWN_TOPIC_OR_PARTITION alone does not show that: a leader that has just started returns it
+  too.
 """
 
 import logging
@@ -42,13 +43,13 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 
 NO_LEADER: Final = -1
 REQUESTS_IN_FLIGHT_MAX: Final = 5
-"""To one broker."""
+"""The limit for one broker."""
 MARKERS_PER_REQUEST_MAX: Final = 1_000
 """Transactions in one request."""
 BACKOFF_FIRST_S: Final = 0.02
 BACKOFF_LAST_S: Final = 1.0
 
-LET_OFF: Final = frozenset(
+NOTHING_OWED: Final = frozenset(
     {ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION}
 )
 
@@ -56,27 +57,29 @@ log = logging.getLogger("odradek.txn")
 
 
 class MarkerSender(Protocol):
-    """How requests reach the leaders: to other brokers over TCP, to this one in the process."""
+    """The way to partition leaders: over TCP, or inside the process if this broker leads."""
 
     def leader_of(self, partition: TopicPartition) -> int | None:
-        """The id of the broker that leads it, -1 if nobody does now, None if it does not exist."""
+        """Return the id of the leader, -1 if there is none now, None for a deleted partition."""
 
     async def send(
         self, broker_id: int, request: WriteTxnMarkersRequest
     ) -> WriteTxnMarkersResponse:
-        """Raises KafkaError if there was no answer."""
+        """Send a request and return the answer. Raises KafkaError if there was none."""
 
     async def coordinator_epoch_of(self, partition: TopicPartition, producer_id: int) -> int:
-        """The highest coordinator epoch that `partition` has had a marker of `producer_id` from;
-        -1 for none, or if it cannot be found out now."""
+        """Return the highest coordinator epoch of the markers of `producer_id` in `partition`.
+
+        Return -1 if there was none, or if the leader does not answer now.
+        """
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Debt:
     """One decided transaction and the partitions that it still owes a marker.
 
-    `fenced` are those among them that know a newer coordinator. `overtaken` were owed one, and know
-    a newer epoch of the producer.
+    `fenced`: those among them that know a higher coordinator epoch. `overtaken`: partitions that
+    were owed a marker, and know a higher epoch of the producer.
     """
 
     transactional_id: str
@@ -89,7 +92,7 @@ class Debt:
     fenced: set[TopicPartition] = field(default_factory=set)
     overtaken: list[TopicPartition] = field(default_factory=list)
     trouble: dict[TopicPartition, str] = field(default_factory=dict)
-    """Why a partition did not take its marker, as far as it was asked and did not."""
+    """The last error of each partition that did not take its marker."""
 
 
 @dataclass(slots=True, eq=False)
@@ -109,7 +112,7 @@ class _Queue:
 
 
 class Markers:
-    """Requests are sent from `nursery`, in which, or within which, `deliver` is called."""
+    """Deliver markers. Requests run in `nursery`, which must outlive each call of `deliver`."""
 
     def __init__(self, sender: MarkerSender, narrator: Narrator, nursery: trio.Nursery) -> None:
         self._sender = sender
@@ -118,13 +121,15 @@ class Markers:
         self._queues: defaultdict[int, _Queue] = defaultdict(_Queue)
 
     async def deliver(self, debt: Debt) -> None:
-        """Return when `debt` owes nothing, but to partitions that have fenced it."""
+        """Send markers until `debt` owes none, except to partitions that have fenced it."""
         await self._deliver(debt, sorted(debt.owed), BACKOFF_FIRST_S)
         assert debt.owed == debt.fenced, debt
 
     async def _deliver(
         self, debt: Debt, partitions: list[TopicPartition], backoff_s: float
     ) -> None:
+        # The leaders are looked up before each attempt, as leadership moves. Each leader has a
+        # back-off of its own, so that partitions of a healthy leader do not wait for a dead one.
         while by_leader := self._route(debt, partitions):
             if len(by_leader) > 1:
                 async with trio.open_nursery() as nursery:
@@ -155,13 +160,13 @@ class Markers:
     def _route(
         self, debt: Debt, partitions: list[TopicPartition]
     ) -> dict[int, list[TopicPartition]]:
-        """Who leads them now. One that does not exist any more is let off."""
+        """Group partitions by their current leader. A deleted partition is owed nothing more."""
         by_leader: dict[int, list[TopicPartition]] = {}
         for partition in partitions:
             leader = self._sender.leader_of(partition)
             if leader is None:
                 log.info(
-                    "%s has been deleted: transaction %r owes it no marker any more",
+                    "%s was deleted: the transaction of %r needs no marker there",
                     partition,
                     debt.transactional_id,
                 )
@@ -173,9 +178,9 @@ class Markers:
     async def _try(
         self, leader: int, debt: Debt, partitions: list[TopicPartition]
     ) -> list[TopicPartition]:
-        """Ask once. Return what must be tried again."""
+        """Make one attempt. Return the partitions to retry."""
         if leader == NO_LEADER:
-            debt.trouble.update(dict.fromkeys(partitions, "nobody leads it"))
+            debt.trouble.update(dict.fromkeys(partitions, "it has no leader"))
         else:
             parcel = _Parcel(debt, partitions)
             queue = self._queues[leader]
@@ -186,12 +191,14 @@ class Markers:
             try:
                 await parcel.answered.wait()
             except trio.Cancelled:
+                # The tenure has ended: this broker must send no marker that is still queued. The
+                # carrier skips the parcel; other tenures' parcels in the queue are sent.
                 parcel.is_given_up = True
                 raise
         return [p for p in partitions if p in debt.owed and p not in debt.fenced]
 
     async def _carry(self, leader: int, queue: _Queue) -> None:
-        """Send what waits for `leader`, request after request, until nothing does."""
+        """Send the queued parcels to `leader`, request after request, until none is left."""
         try:
             while parcels := _take(queue):
                 try:
@@ -208,19 +215,21 @@ class Markers:
             queue.in_flight -= 1
 
     def log_late(self, debt: Debt, partitions: Sequence[TopicPartition]) -> None:
-        """Log which partitions refuse a marker. Lines about a topic stand for each other."""
+        """Log which partitions do not take a marker, at most one line per topic at a time."""
         end = "a commit" if debt.committed else "an abort"
         for partition in partitions:
-            why = debt.trouble.get(partition, "it knows of a newer coordinator")
+            why = debt.trouble.get(partition, "it knows a higher coordinator epoch")
             line = (
                 f"{partition} does not take the marker of {debt.transactional_id!r}, {end}: {why}; "
-                f"it is tried again, and until then readers of the partition wait"
+                f"the coordinator retries, and until then read_committed consumers wait there"
             )
-            self._narrator.say(Kind.MARKER_LATE, partition.topic, line, level=logging.WARNING)
+            self._narrator.log(Kind.MARKER_LATE, partition.topic, line, level=logging.WARNING)
 
 
 def _take(queue: _Queue) -> list[_Parcel]:
-    """What goes into the next request: one parcel of a producer id, by which answers are told."""
+    """Take the parcels of the next request from the queue."""
+    # An answer names the producer id only. Two epochs of one producer id in a request could not be
+    # told apart, and the answer for one would clear the other (KAFKA-16352).
     taken: dict[int, _Parcel] = {}
     left: list[_Parcel] = []
     while queue.parcels and len(taken) < MARKERS_PER_REQUEST_MAX:
@@ -262,7 +271,7 @@ def _by_topic(partitions: list[TopicPartition]) -> tuple[WritableTxnMarkerTopic,
 
 
 def _settle(parcels: list[_Parcel], response: WriteTxnMarkersResponse) -> None:
-    """Enter the answers into the accounts. What was not answered stays owed."""
+    """Apply the answers to the debts. A partition without an answer stays owed."""
     debts = {parcel.debt.producer_id: parcel.debt for parcel in parcels}
     for result in response.markers:
         debt = debts.get(result.producer_id)
@@ -275,7 +284,7 @@ def _settle(parcels: list[_Parcel], response: WriteTxnMarkersResponse) -> None:
 
 
 def _enter(debt: Debt, partition: TopicPartition, code: int) -> None:
-    if code in LET_OFF:
+    if code in NOTHING_OWED:
         debt.owed.discard(partition)
     elif code == ErrorCode.INVALID_PRODUCER_EPOCH:
         debt.owed.discard(partition)
@@ -287,6 +296,7 @@ def _enter(debt: Debt, partition: TopicPartition, code: int) -> None:
 
 
 def _name_of(code: int) -> str:
+    """Return the name of an error code, which a newer broker may have sent."""
     try:
         return ErrorCode(code).name
     except ValueError:

@@ -1,6 +1,6 @@
-"""How each transition changes the value of a transaction. Pure: nothing is changed in place.
+"""How each move changes the metadata of a transaction. Pure: nothing is changed in place.
 
-Which state and event lead to which of them is the table in `state.py`, where the why is told too.
+The table in `state.py` has the state and the event of each move; its docstring has the reasons.
 """
 
 from collections.abc import Callable
@@ -16,23 +16,25 @@ from odradek.broker.txn.transaction import (
     BumpCause,
     EpochBump,
     State,
-    Transaction,
+    TransactionMetadata,
 )
 
-Change = Callable[[Transaction, Request], Transaction]
+Change = Callable[[TransactionMetadata, Request], TransactionMetadata]
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """To a state, by a change of the fields. After the last epoch, one that spends an epoch
-    takes a new producer id."""
+    """A target state and a change of the fields.
+
+    After the last epoch, a move that spends an epoch takes a new producer id.
+    """
 
     target: State
     change: Change
     spends_epoch: bool = False
 
 
-def _emptied(transaction: Transaction, request: Request) -> Transaction:
+def _emptied(transaction: TransactionMetadata, request: Request) -> TransactionMetadata:
     return replace(
         transaction,
         state=State.EMPTY,
@@ -43,43 +45,44 @@ def _emptied(transaction: Transaction, request: Request) -> Transaction:
     )
 
 
-def _with_next_epoch(transaction: Transaction, request: Request, last: int) -> Transaction:
+def _with_next_epoch(
+    transaction: TransactionMetadata, request: Request, last: int
+) -> TransactionMetadata:
     emptied = replace(_emptied(transaction, request), last_producer_epoch=last)
     if transaction.is_exhausted:
         return replace(emptied, producer_id=request.producer_id, producer_epoch=0)
     return replace(emptied, producer_epoch=transaction.producer_epoch + 1)
 
 
-def _bumped(transaction: Transaction, request: Request) -> Transaction:
-    """A new instance: nobody may go on from the epoch before."""
+def _bumped(transaction: TransactionMetadata, request: Request) -> TransactionMetadata:
+    """Give the next epoch to a new instance. The instance before gets no retry."""
     is_first = transaction.producer_epoch == NO_PRODUCER_EPOCH
     after = _with_next_epoch(transaction, request, NO_PRODUCER_EPOCH)
     return after if is_first else _explained(after, request, _why(request))
 
 
 def _why(request: Request) -> BumpCause:
-    """A new instance, but for an administrator who said so."""
-    is_told = request.cause is BumpCause.ADMINISTRATOR
-    return BumpCause.ADMINISTRATOR if is_told else BumpCause.NEW_INSTANCE
+    """Return the cause of a bump: a new instance, unless an administrator sent the request."""
+    is_administrator = request.cause is BumpCause.ADMINISTRATOR
+    return BumpCause.ADMINISTRATOR if is_administrator else BumpCause.NEW_INSTANCE
 
 
-def _continued(transaction: Transaction, request: Request) -> Transaction:
-    """The same instance; its retry will name the epoch that is current now (KIP-360)."""
+def _continued(transaction: TransactionMetadata, request: Request) -> TransactionMetadata:
+    """Give the next epoch to the same instance, whose retry names the epoch before (KIP-360)."""
     after = _with_next_epoch(transaction, request, transaction.producer_epoch)
     return _explained(after, request, BumpCause.RESUMED)
 
 
-def _repeated(transaction: Transaction, request: Request) -> Transaction:
-    """The answer was lost: give the same one again."""
+def _repeated(transaction: TransactionMetadata, request: Request) -> TransactionMetadata:
+    """Keep the identity: the answer was lost, and the retry gets the same one."""
     return _emptied(transaction, request)
 
 
-def _kept(transaction: Transaction, request: Request, last: int) -> Transaction:
-    """The transaction stays, under the identity that it has; whoever asks gets the next one.
-
-    In two phases it has no time-out from now on, and never gets one again, whoever asks.
-    """
+def _kept(transaction: TransactionMetadata, request: Request, last: int) -> TransactionMetadata:
+    """Leave the transaction open under its identity, and give the new instance the next one."""
     current = transaction.current
+    # Once an instance that commits in two phases has kept the transaction, it never gets a time-out
+    # again: the outside coordinator may decide at any later time (KIP-939).
     is_lifted = request.timeout_ms == NO_TIMEOUT_MS
     after = replace(
         transaction,
@@ -94,17 +97,17 @@ def _kept(transaction: Transaction, request: Request, last: int) -> Transaction:
     return after
 
 
-def _kept_for_new(transaction: Transaction, request: Request) -> Transaction:
+def _kept_for_new(transaction: TransactionMetadata, request: Request) -> TransactionMetadata:
     after = _kept(transaction, request, NO_PRODUCER_EPOCH)
     return _explained(after, request, BumpCause.NEW_INSTANCE)
 
 
-def _kept_for_same(transaction: Transaction, request: Request) -> Transaction:
+def _kept_for_same(transaction: TransactionMetadata, request: Request) -> TransactionMetadata:
     after = _kept(transaction, request, transaction.current.producer_epoch)
     return _explained(after, request, BumpCause.RESUMED)
 
 
-def _fenced(transaction: Transaction, request: Request) -> Transaction:
+def _fenced(transaction: TransactionMetadata, request: Request) -> TransactionMetadata:
     assert request.cause is not None
     after = replace(
         transaction,
@@ -114,12 +117,14 @@ def _fenced(transaction: Transaction, request: Request) -> Transaction:
     return _explained(after, request, request.cause)
 
 
-def _explained(transaction: Transaction, request: Request, cause: BumpCause) -> Transaction:
+def _explained(
+    transaction: TransactionMetadata, request: Request, cause: BumpCause
+) -> TransactionMetadata:
     return replace(transaction, bump=EpochBump(cause=cause, at_ms=request.now_ms))
 
 
-def _joined(transaction: Transaction, request: Request) -> Transaction:
-    """The clock of a transaction starts with its first partition."""
+def _joined(transaction: TransactionMetadata, request: Request) -> TransactionMetadata:
+    """Add partitions. The time of a transaction starts with its first partition."""
     is_open = transaction.state is State.ONGOING
     return replace(
         transaction,
@@ -131,9 +136,9 @@ def _joined(transaction: Transaction, request: Request) -> Transaction:
 
 
 def _decided(target: State) -> Change:
-    """Generations 0 and 1: the epoch stays."""
+    """Return the change to Prepare* in generations 0 and 1: the epoch stays."""
 
-    def change(transaction: Transaction, request: Request) -> Transaction:
+    def change(transaction: TransactionMetadata, request: Request) -> TransactionMetadata:
         return replace(
             transaction,
             state=target,
@@ -147,14 +152,10 @@ def _decided(target: State) -> Change:
 
 
 def _decided_with_next_epoch(target: State) -> Change:
-    """Generation 2: the epoch is spent.
+    """Return the change to Prepare* in generation 2: the end spends an epoch (KIP-890)."""
 
-    The minimum is for what an older Kafka may have left behind at 32,767 (KAFKA-20090). Of a kept
-    transaction both epochs are spent: the markers need one above the records', and the producer one
-    above that of its request, or the request, delayed, could end the transaction after this one.
-    """
-
-    def change(transaction: Transaction, request: Request) -> Transaction:
+    def change(transaction: TransactionMetadata, request: Request) -> TransactionMetadata:
+        # The minimum is for an id that an older Kafka has left at epoch 32,767 (KAFKA-20090).
         after = replace(
             transaction,
             state=target,
@@ -163,6 +164,9 @@ def _decided_with_next_epoch(target: State) -> Change:
             next_producer_id=request.producer_id,
             transaction_version=2,
         )
+        # Of a kept transaction both epochs are spent. The markers need an epoch above that of the
+        # records. The producer needs an epoch above that of its request, or else that request,
+        # delayed, could end the next transaction (KAFKA-17754).
         if transaction.is_kept and transaction.is_exhausted:
             after = replace(after, next_producer_epoch=0)
         elif transaction.is_kept:
@@ -178,21 +182,23 @@ def _decided_with_next_epoch(target: State) -> Change:
     return change
 
 
-def _voided(transaction: Transaction, request: Request) -> Transaction:
-    """An abort without a transaction only spends the epoch; it still needs a start time."""
+def _voided(transaction: TransactionMetadata, request: Request) -> TransactionMetadata:
+    """Spend the epoch by an abort without a transaction, which still needs a start time."""
     after = _decided_with_next_epoch(State.PREPARE_ABORT)(transaction, request)
     return replace(after, started_ms=request.now_ms)
 
 
 def _completed(target: State) -> Change:
-    def change(transaction: Transaction, request: Request) -> Transaction:
-        told = transaction.told
+    """Return the change to Complete*, which makes the assigned identity the current one."""
+
+    def change(transaction: TransactionMetadata, request: Request) -> TransactionMetadata:
+        assigned = transaction.assigned
         return replace(
             transaction,
             state=target,
             partitions=frozenset(),
-            producer_id=told.producer_id,
-            producer_epoch=told.producer_epoch,
+            producer_id=assigned.producer_id,
+            producer_epoch=assigned.producer_epoch,
             next_producer_id=NO_PRODUCER_ID,
             next_producer_epoch=NO_PRODUCER_EPOCH,
         )
@@ -200,7 +206,7 @@ def _completed(target: State) -> Change:
     return change
 
 
-def _buried(transaction: Transaction, request: Request) -> Transaction:
+def _buried(transaction: TransactionMetadata, request: Request) -> TransactionMetadata:
     return replace(transaction, state=State.DEAD, partitions=frozenset())
 
 

@@ -1,8 +1,8 @@
-"""The log's lines about transactions, none too many.
+"""Log lines about transactions, with repetitions counted instead of written.
 
-A zombie that tries again every millisecond must not fill the disk. Lines repeat each other
-(`broker/repeats.py`) if they are of one kind and about one subject: the first is written, the rest
-of `QUIET_SECONDS` is counted.
+A fenced producer that retries every millisecond must not fill the disk. Two lines of one kind about
+one subject count as repetitions (`broker/repeats.py`): the first one is written, and those in the
+next `QUIET_SECONDS` are counted.
 """
 
 import logging
@@ -20,7 +20,7 @@ log = logging.getLogger("odradek.txn")
 
 
 class Kind(StrEnum):
-    """What a line is about. Lines of one kind and subject stand for each other."""
+    """The kinds of lines. Lines of one kind and one subject count as repetitions."""
 
     FENCED = "fenced"
     REFUSED = "refused"
@@ -38,19 +38,19 @@ class _Line(NamedTuple):
 
 class Narrator:
     def __init__(self) -> None:
-        self._repeats = Repeats(_tell_withheld, first=1, seconds=QUIET_SECONDS)
+        self._repeats = Repeats(_write_withheld, first=1, seconds=QUIET_SECONDS)
         self._withholds = trio.Event()
 
-    def say(self, kind: Kind, subject: str, line: str, *, level: int = logging.INFO) -> None:
-        """Write `line` now, or count it among those of its kind, subject and level."""
-        spoken = _Line(kind, level, line)
-        if self._repeats.admits((kind, subject, level), spoken, trio.current_time()):
-            _write(spoken)
+    def log(self, kind: Kind, subject: str, line: str, *, level: int = logging.INFO) -> None:
+        """Write `line` now, or count it as a repetition of its kind, subject and level."""
+        entry = _Line(kind, level, line)
+        if self._repeats.admits((kind, subject, level), entry, trio.current_time()):
+            _write(entry)
         else:
             self._withholds.set()
 
     async def run(self) -> None:
-        """Tell what was withheld when its time has come, until cancelled."""
+        """Write the counts of withheld lines when they are due, until cancelled."""
         while True:
             await self._withholds.wait()
             self._withholds = trio.Event()
@@ -60,9 +60,9 @@ class Narrator:
 
 
 def _write(line: _Line) -> None:
-    """The log as a whole counts by kind, whatever the subject (`broker/log_lines.py`)."""
+    # `broker/log_lines.py` limits the lines of each cause, whatever their subject.
     log.log(line.level, "%s", line.text, extra={"cause": line.kind})
 
 
-def _tell_withheld(last: _Line, count: int) -> None:
+def _write_withheld(last: _Line, count: int) -> None:
     _write(last._replace(text=f"{last.text} ({count} like this in the last {QUIET_SECONDS:.0f} s)"))

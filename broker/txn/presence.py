@@ -1,31 +1,31 @@
-"""Whether a transactional producer is still there: `transaction.abort.on.disconnect`.
+"""The connections of transactional producers: `transaction.abort.on.disconnect`.
 
-The protocol's first proposal wished that a transaction ends when its producer's connection does.
-Kafka waits for the time-out instead, and so do we, unless this setting is on. Then the open
+KIP-98 proposed that a transaction ends when its producer's connection does. Kafka waits for the
+time-out instead, and so does this broker, unless the setting is on. With the setting, the open
 transaction of a producer is aborted when the last connection on which it was seen is closed.
 
-What counts:
+The rules:
 
-- *Seen* is a connection that carried a request of the producer which was not refused:
+- A producer is *seen* on a connection that carried a request of it which was not refused:
   InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, a transactional Produce,
-  TxnOffsetCommit. A zombie, which is refused, is not seen.
-- InitProducerId begins anew: what an instance before was seen on does not matter any more, be it
-  closed or not. That is safe, as an open transaction was begun by a request later than that.
-- *Closed* is a connection that the client has closed or whose process has gone (end of the stream,
-  a reset), as long as the broker is not stopping. One that the broker closes, because it was idle,
-  or too slow, or sent nonsense, says nothing about the producer: it only is not counted any more,
-  and if it was the last one the time-out remains.
-- So an idle connection that is closed, by whichever side, does no harm to a producer that is
-  busy on another connection to this broker. Each broker counts its own connections.
-- The grace is zero: a producer that loses its last connection in the middle of a transaction and
-  comes back at once may find it aborted, as after a time-out. If it comes back with InitProducerId
-  before the abort is decided, it has a new epoch and the abort is void; if after, it waits for the
-  abort as any new instance does. Both ways it is fenced or served correctly, and never half.
-- A producer that commits in two phases (KIP-939) may go away for as long as it likes.
-- After a restart of the broker nobody has been seen, so for whoever does not come back the time-out
-  remains.
+  TxnOffsetCommit. The requests of a fenced producer are refused, so it is not seen.
+- InitProducerId starts anew: the connections of the instance before do not count any more, open or
+  closed. That is safe, because an open transaction was begun by a later request.
+- A connection is *closed* if the client has closed it or its process has ended (end of the stream,
+  a reset), while the broker is not stopping. A connection that the broker closes, because it was
+  idle, too slow, or sent nonsense, shows nothing about the producer: it is not counted any more,
+  and if it was the last one, the time-out remains.
+- Therefore the end of an idle connection does not harm a producer that uses another connection to
+  this broker. Each broker counts its own connections.
+- There is no grace. A producer that loses its last connection inside a transaction and reconnects
+  at once may find the transaction aborted, as after a time-out. If it sends InitProducerId before
+  the abort is decided, it gets a new epoch and the abort does nothing; afterwards it waits for the
+  abort, as any new instance does.
+- A producer that commits in two phases (KIP-939) may be disconnected for any time.
+- After a restart of the broker no producer has been seen, so the time-out remains for those that do
+  not reconnect.
 
-What is remembered is an entry for each transactional id and each connection on which it was seen.
+The memory is one entry for each transactional id and each connection on which it was seen.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ from odradek.broker.txn.transaction import ProducerIdAndEpoch
 
 
 class Seat:
-    """One connection. Its owner calls `leave` once, when the connection has ended."""
+    """One connection. The connection's task calls `leave` once, at its end."""
 
     def __init__(self, presence: "Presence") -> None:
         self._presence = presence
@@ -50,13 +50,13 @@ class Seat:
         *,
         begins: bool = False,
     ) -> None:
-        """A request of `producer` was served here. `begins`: it was InitProducerId."""
+        """Record that a request of `producer` was served. `begins`: it was InitProducerId."""
         if self._has_left:
             return
         self._presence._saw(self, transactional_id, producer, client, begins)
 
     def leave(self, *, is_gone: bool) -> None:
-        """The connection has ended; `is_gone`: by the client, not by the broker."""
+        """Record the end of the connection. `is_gone`: the client ended it, not the broker."""
         self._has_left = True
         for transactional_id in list(self._seen):
             self._presence._left(self, transactional_id, is_gone)
@@ -76,18 +76,18 @@ Gone = Callable[[str, ProducerIdAndEpoch, ClientIdentity], None]
 
 
 class Presence:
-    """`gone` is told which producer has left, and who it was. It may not raise."""
+    """Call `gone` with each producer whose last connection is closed. It must not raise."""
 
     def __init__(self, gone: Gone) -> None:
         self._gone = gone
         self._producers: dict[str, _Producer] = {}
 
     def __len__(self) -> int:
-        """How many transactional ids have a connection."""
+        """Return the number of transactional ids that have a connection."""
         return len(self._producers)
 
     def seat(self) -> Seat:
-        """A place for a new connection."""
+        """Return the seat of a new connection."""
         return Seat(self)
 
     def _saw(
@@ -100,7 +100,7 @@ class Presence:
     ) -> None:
         known = self._producers.get(transactional_id)
         if known is not None and _is_older(identity, known.identity):
-            return  # answered later than a request after it, or than a new instance
+            return  # its answer came after that of a later request, or of a new instance
         if known is None or begins:
             for former in known.seats if known else ():
                 former._seen.pop(transactional_id, None)
@@ -119,6 +119,9 @@ class Presence:
             self._gone(transactional_id, known.identity, known.client)
 
 
-def _is_older(one: ProducerIdAndEpoch, other: ProducerIdAndEpoch) -> bool:
-    """Producer ids of one transactional id grow, as epochs do."""
-    return (one.producer_id, one.producer_epoch) < (other.producer_id, other.producer_epoch)
+def _is_older(identity: ProducerIdAndEpoch, other: ProducerIdAndEpoch) -> bool:
+    """Return True if a transactional id had `identity` before `other`: both of its numbers grow."""
+    return (identity.producer_id, identity.producer_epoch) < (
+        other.producer_id,
+        other.producer_epoch,
+    )

@@ -1,8 +1,8 @@
-"""Producer ids that nobody had before: taken from the metadata store in blocks.
+"""Unique producer ids, allocated from the metadata store in blocks.
 
 `/ids/producer` holds the first id of the next block, in decimal. A broker moves it by compare-and-
-swap, and that is durable before the first id of the block is handed out; what a crash leaves of a
-block is never used. So ids are unique over all brokers and all their lives.
+swap, which is durable before the first id of the block is used. After a crash the rest of the block
+is never used. So ids are unique over all brokers and all restarts.
 """
 
 from collections.abc import Iterator
@@ -24,20 +24,19 @@ class ProducerIds:
         self._refilling = trio.Lock()
 
     def next_nowait(self) -> int | None:
-        """The next id, or None if the block is used up: then await `refill`."""
+        """Return the next id, or None if the block is used up; the caller then awaits `refill`."""
         return next(self._block, None)
 
     async def next(self) -> int:
-        """Raises as `refill`."""
+        """Return the next id. Raises as `refill`."""
         while (producer_id := self.next_nowait()) is None:
             await self.refill()
         return producer_id
 
     async def refill(self) -> None:
-        """Return when somebody has got a new block.
+        """Allocate a new block, or wait until another task has allocated it.
 
-        Raises KafkaError(COORDINATOR_LOAD_IN_PROGRESS) if the store refuses: the code that Kafka
-        chose for it, as every client tries again, where older ones give up on others.
+        Raises KafkaError(COORDINATOR_LOAD_IN_PROGRESS) if the store refuses.
         """
         if self._refilling.locked():
             async with self._refilling:
@@ -46,7 +45,9 @@ class ProducerIds:
             try:
                 self._block = await self._claim_block()
             except KafkaError as error:
-                message = f"there is no new producer id: {error}"
+                # Kafka's code for this case: every client retries it, and older clients do not
+                # retry others.
+                message = f"no producer id can be allocated: {error}"
                 raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, message) from error
 
     async def _claim_block(self) -> Iterator[int]:

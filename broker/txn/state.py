@@ -2,9 +2,9 @@
 
 Theory of operation
 ===================
-A transactional id has one `Transaction`: an immutable value. Whatever happens to it (a request, a
-time-out, the last marker acknowledged) is an `Event`. The coordinator goes through the same five
-steps each time:
+A transactional id has one `TransactionMetadata`: an immutable value. Everything that happens to it
+(a request, a time-out, the last marker acknowledged) is an `Event`. The coordinator goes through
+the same five steps each time:
 
 1. *Classify.* The functions of `events.py` compare a request with the transaction and say which
    event it is. They look at identities only and decide nothing.
@@ -18,8 +18,9 @@ steps each time:
 
 The diagram in docs/transactions.md is made from the table, by `diagram.py`.
 
-PrepareCommit and PrepareAbort are the decision: once one of them is durable there is no way back,
-and whoever coordinates next finishes it. Complete* says that each partition has its marker.
+PrepareCommit and PrepareAbort are the decision. Once one of them is durable there is no way back:
+if the coordinator dies, its successor finishes the transaction. Complete* means that each partition
+has its marker.
 
 Protocol generations ("transaction versions", KIP-890). With 0 and 1 an epoch lasts from one
 InitProducerId to the next, and a retried EndTxn is known by the state it finds. With 2 each end of
@@ -27,28 +28,28 @@ a transaction spends an epoch: Prepare* and the markers carry epoch + 1, which t
 the answer, so that no delayed request of one transaction can meet the next one (KAFKA-17754). A
 retry is then known by its epoch, which is one behind.
 
-Epochs end at 32,766: what would spend one more takes a new producer id with epoch 0 instead, so
-that 32,767 is left for fencing a producer at 32,766. From InitProducerId the new id is current at
-once. From the end of a transaction it waits in `next_producer_id` while the markers travel under
-the old one, and becomes current with Complete*; the producer is told (new id, 0) already
-(KAFKA-5283, KAFKA-18660, KAFKA-20090). `previous_producer_id` is the id before the last change, so
-that a lost answer can be asked for again.
+Epochs end at 32,766: a move that would spend one more takes a new producer id with epoch 0 instead,
+so that 32,767 is left for fencing a producer at 32,766. From InitProducerId the new id is current
+at once. From the end of a transaction it waits in `next_producer_id` while the markers travel under
+the old one, and becomes current with Complete*; EndTxn returns (new id, 0) already (KAFKA-5283,
+KAFKA-18660, KAFKA-20090). `previous_producer_id` is the id before the last change, by which the
+coordinator recognises the retry of a request whose answer was lost.
 
-Fencing. To take an id from its producer while a transaction is open, PrepareEpochFence says what
-will happen and PrepareAbort, with the next epoch, does it: one epoch, not two (KAFKA-19367). The
-former is never stored, and neither is visible before the latter is durable, so that a fence that
-could not be written spends no epoch however often it is tried (KAFKA-9666). A fence is always an
-abort of generation 2, whichever generation the fenced client is.
+Fencing. An id is taken from its producer while a transaction is open in two moves,
+PrepareEpochFence and then PrepareAbort with the next epoch. Both spend one epoch together, not two
+(KAFKA-19367). PrepareEpochFence is never stored. Neither is visible before PrepareAbort is durable,
+so a fence whose append fails spends no epoch, however often it is retried (KAFKA-9666). A fence is
+always an abort of generation 2, whichever generation the fenced client is.
 
-Two-phase commit (KIP-939). A producer that has `prepared` may be killed, and its next instance ends
-the transaction as an outside coordinator has decided: InitProducerId with KeepPreparedTxn leaves it
-open. But the new instance must lock the old one out, so it gets the next epoch, while records and
-markers stay with the old: two identities, until the end brings them together. It may only end the
-transaction: records of two epochs in one would confuse every partition's leader. What keeps the old
-instance from writing more records is that it is dead, or has flushed before it said "prepared": a
-leader does not ask about partitions in which the transaction has begun (as in Kafka).
-Ours: a timed transaction may be claimed as well, and loses its time-out if the one who claims it
-commits in two phases.
+Two-phase commit (KIP-939). A producer that has prepared its transaction may be killed. Its next
+instance sends InitProducerId with KeepPreparedTxn, which leaves the transaction open, and ends it
+as an outside coordinator has decided. The new instance must lock the old one out, so it gets the
+next epoch, while records and markers keep the old epoch: two identities, until the end of the
+transaction. The new instance may only end the transaction, because no leader accepts records of two
+epochs in one transaction. Nothing but its own state keeps the old instance from writing more
+records: it is dead, or has flushed before it prepared. A leader does not ask the coordinator about
+partitions in which the transaction has begun (as in Kafka). Unlike in Kafka, a transaction with a
+time-out may be kept as well. It loses its time-out if the new instance commits in two phases.
 
 Sources: Apache Kafka 4.3 (TransactionState, TransactionMetadata, TransactionCoordinator), KIP-98,
 KIP-360, KIP-588, KIP-890, KIP-939 (and
@@ -78,7 +79,12 @@ from odradek.broker.txn.moves import (
     VOID,
     Move,
 )
-from odradek.broker.txn.transaction import NO_PRODUCER_ID, ProducerIdAndEpoch, State, Transaction
+from odradek.broker.txn.transaction import (
+    NO_PRODUCER_ID,
+    ProducerIdAndEpoch,
+    State,
+    TransactionMetadata,
+)
 from odradek.protocol.errors import ErrorCode
 
 E = Event
@@ -136,7 +142,8 @@ ROWS: Final[tuple[tuple[Event, tuple[int, ...], Row], ...]] = (
 
 
 def _expanded() -> dict[int, dict[Event, dict[State, Cell]]]:
-    """The table by version, event and state. A cell left out or given twice ends the import."""
+    """Return the table by version, event and state. Fail the import if a cell is missing or given
+    twice."""
     table: dict[int, dict[Event, dict[State, Cell]]] = {version: {} for version in ANY}
     for event, versions, row in ROWS:
         for version in versions:
@@ -157,34 +164,37 @@ _ENDS: Final = frozenset(
 
 
 def decide(
-    transaction: Transaction, event: Event, transaction_version: int, *, is_pending: bool = False
+    transaction: TransactionMetadata,
+    event: Event,
+    transaction_version: int,
+    *,
+    is_pending: bool = False,
 ) -> Cell:
-    """What `event` does to `transaction`. `is_pending`: an append for it is under way.
-
-    Up to generation 1 EndTxn looks at whose it is before it looks at what is pending; every other
-    request waits first, because the identity itself may be about to change (KAFKA-18660,
-    KAFKA-20090).
-    """
+    """Return what `event` does to `transaction`. `is_pending`: an append for it is under way."""
     cell = TABLE[transaction_version][event][transaction.state]
     assert cell is not NEVER, f"{event.name} in {transaction.state.label}: {transaction}"
+    # Up to generation 1, EndTxn checks the producer's identity before the pending append. Every
+    # other request waits first, because the append may change the identity (KAFKA-18660,
+    # KAFKA-20090).
     outranks = transaction_version < 2 and event in _ENDS and cell in _OUTRANK_PENDING
     return BUSY if is_pending and not outranks else cell
 
 
-def needs_producer_id(transaction: Transaction, move: Move) -> bool:
+def needs_producer_id(transaction: TransactionMetadata, move: Move) -> bool:
+    """Return True if `move` needs a fresh producer id, because no epoch is left."""
     return move.spends_epoch and transaction.is_exhausted
 
 
-def _previous_producer_id(transaction: Transaction) -> int:
-    """The one that a producer went by until now. A kept transaction that is decided has moved on
-    from it already."""
+def _previous_producer_id(transaction: TransactionMetadata) -> int:
+    """Return the producer id that the producer used until now."""
+    # Deciding a kept transaction has already moved it to the producer id of the new instance.
     if transaction.is_kept and transaction.state.is_prepared:
         return transaction.previous_producer_id
     return transaction.current.producer_id
 
 
-def step(transaction: Transaction, move: Move, request: Request) -> Transaction:
-    """What `transaction` becomes. Pure: nothing is changed."""
+def step(transaction: TransactionMetadata, move: Move, request: Request) -> TransactionMetadata:
+    """Return what `transaction` becomes by `move`. Pure: nothing is changed."""
     assert not needs_producer_id(transaction, move) or request.producer_id != NO_PRODUCER_ID
     after = replace(
         move.change(transaction, request),
@@ -196,9 +206,12 @@ def step(transaction: Transaction, move: Move, request: Request) -> Transaction:
 
 
 def verify(
-    transaction: Transaction, producer: ProducerIdAndEpoch, partition: TopicPartition
+    transaction: TransactionMetadata, producer: ProducerIdAndEpoch, partition: TopicPartition
 ) -> ErrorCode:
-    """May `producer` write to `partition` now (KIP-890 part 1)? What is pending does not matter."""
+    """Return NONE if `producer` may write to `partition` now, else the error (KIP-890 part 1).
+
+    A pending append does not matter: the answer is about what is durable.
+    """
     current = transaction.current
     if producer.producer_id != current.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING

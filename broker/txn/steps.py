@@ -1,7 +1,7 @@
-"""One event carried through: look it up, make what it leads to durable, tell it.
+"""Carry one event through: look up its move, make the result durable, log it.
 
-Whoever has to wait (an append for the same id is under way, or markers are) has decided nothing
-yet: after each wait the event is looked at anew.
+A request waits while an append for its id is under way, or while markers are. Nothing is decided
+during such a wait: after it, the event is classified and looked up again.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from odradek.broker.txn.moves import Move
 from odradek.broker.txn.narrator import Kind, Narrator
 from odradek.broker.txn.producer_ids import ProducerIds
 from odradek.broker.txn.tenure import Entry
-from odradek.broker.txn.transaction import BumpCause, State, Transaction
+from odradek.broker.txn.transaction import BumpCause, State, TransactionMetadata
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 REFUSALS: Final = {
@@ -34,7 +34,7 @@ AFTER_PREPARE: Final = "after-prepare"
 
 
 class Steps:
-    """`reached` is told about the fault points `before-prepare` and `after-prepare`."""
+    """Perform events. `reached` is called at the fault points `before-prepare`, `after-prepare`."""
 
     def __init__(
         self,
@@ -55,13 +55,18 @@ class Steps:
     async def perform(
         self,
         entry_of: Callable[[], Entry | None],
-        request_for: Callable[[Transaction], Request],
+        request_for: Callable[[TransactionMetadata], Request],
         max_wait_ms: int | None = None,
-    ) -> Transaction:
-        """Carry a request through. Return the transaction as the request left it."""
+    ) -> TransactionMetadata:
+        """Carry a request through. Return the transaction as the request left it.
+
+        `max_wait_ms` shortens the wait for what is under way. Raises KafkaError: the refusal, or
+        CONCURRENT_TRANSACTIONS after the wait, or what the ledger raises.
+        """
         limit_ms = self._config.transaction_concurrent_wait_ms
         if max_wait_ms is not None:
             limit_ms = min(limit_ms, max_wait_ms)
+        # One deadline for all waits: the client counts the time since it has sent the request.
         give_up_at = trio.current_time() + limit_ms / 1000
         has_fenced = False
         while True:
@@ -69,6 +74,9 @@ class Steps:
             if entry is None:
                 await self._producer_ids.refill()
                 continue
+            # Classified in each turn: during a wait another request may have spent the epoch, or
+            # have ended the transaction, and what was a valid request is a stale one then
+            # (KAFKA-17754).
             request = request_for(entry.transaction)
             version = request.transaction_version
             cell = state.decide(
@@ -80,9 +88,13 @@ class Steps:
                 if not await self._move(entry, cell, request):
                     continue
                 if not has_fenced:
-                    self._tell_move(entry, before, request)
+                    self._log_move(entry, before, request)
                 if not is_fence:
                     return entry.transaction
+                # InitProducerId has fenced an open transaction. It waits for the end of that abort,
+                # as the client's retry would, and then gets its epoch in the same call. Kafka
+                # returns CONCURRENT_TRANSACTIONS here and leaves the retry to the client
+                # (KAFKA-5477).
                 has_fenced = True
             elif cell is Answer.DONE:
                 return entry.transaction
@@ -92,18 +104,24 @@ class Steps:
                 raise _refusal(entry, request, REFUSALS[cell])
 
     async def _move(self, entry: Entry, move: Move, request: Request) -> bool:
-        """Make a move durable and visible. False: it needs a producer id, which had to be fetched
-        first, so look at everything anew. Raises KafkaError: the log did not take it.
+        """Make a move durable and visible.
+
+        Return False if nothing was done: the move needs a producer id, and while that was fetched
+        everything may have changed. Raises KafkaError if the log did not take the record.
         """
         transaction = entry.transaction
         if move.target is State.PREPARE_EPOCH_FENCE:
-            # Never stored, never seen: the abort that follows is the one append for both.
+            # PrepareEpochFence is never stored and never seen. The one append is that of the abort,
+            # so a fence that fails leaves no half behind, and spends no epoch (KAFKA-9666,
+            # KAFKA-19367).
             transaction = state.step(transaction, move, request)
             request = replace(request, event=Event.ABORT_FENCED, transaction_version=2)
             abort = state.decide(transaction, request.event, request.transaction_version)
             assert isinstance(abort, Move)
             move = abort
         if state.needs_producer_id(transaction, move):
+            # The last epoch is used up (KAFKA-5283). Between the decision and the append there must
+            # be no checkpoint: if no id is at hand, the caller decides again.
             producer_id = self._producer_ids.next_nowait()
             if producer_id is None:
                 await self._producer_ids.refill()
@@ -124,8 +142,11 @@ class Steps:
         cause: BumpCause,
         client: ClientIdentity | None,
     ) -> None:
-        """Abort the open transaction of `entry`, if `event` still says so when its turn comes.
-        Raises KafkaError: the log refused."""
+        """Abort the open transaction of `entry`, unless `event` returns None when its turn comes.
+
+        `event` is called after each wait: a time-out may have been overtaken by a commit. Raises
+        KafkaError if the log did not take the record.
+        """
         while (happened := event()) is not None:
             if entry.pending is not None:
                 await entry.changed()
@@ -138,23 +159,24 @@ class Steps:
                 return
             before = entry.transaction
             if await self._move(entry, cell, request):
-                self._tell_move(entry, before, request)
+                self._log_move(entry, before, request)
                 return
 
-    def _tell_move(self, entry: Entry, before: Transaction, request: Request) -> None:
-        """A line for everything that locks a producer out, in words."""
+    def _log_move(self, entry: Entry, before: TransactionMetadata, request: Request) -> None:
+        """Log a move that locks a producer out."""
         name, after = entry.transactional_id, entry.transaction
         line = explain.what_happened(name, before, after, request.now_ms)
         if line is not None:
-            self._narrator.say(Kind.FENCED, name, line)
+            self._narrator.log(Kind.FENCED, name, line)
 
 
 async def _wait_for_change(entry: Entry, give_up_at: float) -> None:
+    """Wait until `entry` changes. Raises KafkaError(CONCURRENT_TRANSACTIONS) at `give_up_at`."""
     with trio.move_on_at(give_up_at):
         await entry.changed()
         return
     what = "being written" if entry.pending else f"still {entry.transaction.state.label}"
-    message = f"the transaction of {entry.transactional_id!r} is {what}: try again"
+    message = f"the transaction of {entry.transactional_id!r} is {what}; retry the request"
     raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, message)
 
 

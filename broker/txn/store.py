@@ -1,9 +1,9 @@
-"""What `__transaction_state` keeps: one record per change of a transactional id, in Kafka's format.
+"""The records of `__transaction_state`: one per change of a transactional id, in Kafka's format.
 
-The newest record of an id counts, and one without a value removes it. Beside Kafka's fields stand
-ours: who the producer is and why an older one was locked out, so that the explanation survives a
-restart, and the last epoch, without which a retried InitProducerId is refused after one
-(KAFKA-20357).
+The newest record of an id counts, and a record without a value removes the id. Beside Kafka's
+fields there are fields of ours, as tagged fields: the client, and why an older producer was fenced,
+so that the explanation survives a restart; and the last epoch, without which a retried
+InitProducerId would be refused after a restart (KAFKA-20357).
 """
 
 from collections import defaultdict
@@ -16,7 +16,7 @@ from odradek.broker.txn.transaction import (
     BumpCause,
     EpochBump,
     State,
-    Transaction,
+    TransactionMetadata,
 )
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.record import Record
@@ -30,12 +30,12 @@ from odradek.protocol.state_topics import (
 )
 
 ID_MAX_BYTES: Final = 32_767
-"""What the key's string can hold."""
+"""The longest string in a key."""
 
 STORED: Final = frozenset(state for state in State if state.is_stored)
 
 
-def encode(transactional_id: str, transaction: Transaction) -> Record:
+def encode(transactional_id: str, transaction: TransactionMetadata) -> Record:
     client, bump = transaction.client, transaction.bump
     is_empty = transaction.state is State.EMPTY
     value = TransactionLogValue(
@@ -78,15 +78,17 @@ def _by_topic(partitions: frozenset[TopicPartition]) -> tuple[PartitionsSchema, 
     )
 
 
-def decode(value: bytes) -> Transaction:
-    """Raises ProtocolError for a version, a state or bytes that are not known here."""
+def decode(value: bytes) -> TransactionMetadata:
+    """Decode a record's value. Raises ProtocolError for an unknown version, state or form."""
     stored = decode_value(TransactionLogValue, value)
     if stored.transaction_status not in STORED:
-        raise ProtocolError(f"a transaction has state {stored.transaction_status}")
+        raise ProtocolError(f"a transaction has the unknown state {stored.transaction_status}")
     is_kept = stored.next_producer_epoch != NO_PRODUCER_EPOCH
     if is_kept and State(stored.transaction_status).may_expire:
-        raise ProtocolError(f"nothing is open, and {stored.next_producer_id} waits for its end")
-    return Transaction(
+        raise ProtocolError(
+            f"producer id {stored.next_producer_id} keeps a transaction that is not open"
+        )
+    return TransactionMetadata(
         producer_id=stored.producer_id,
         producer_epoch=stored.producer_epoch,
         last_producer_epoch=stored.last_producer_epoch,
@@ -119,6 +121,6 @@ def _bump_of(stored: TransactionLogValue) -> EpochBump | None:
         return None
     try:
         cause = BumpCause(stored.epoch_bump_cause)
-    except ValueError:  # only a newer broker knows it
+    except ValueError:  # a newer broker wrote it
         return None
     return EpochBump(cause=cause, at_ms=stored.epoch_bump_timestamp_ms)

@@ -1,4 +1,4 @@
-"""The transactional ids of one tenure: see `coordination/tenure.py`."""
+"""The transactional ids of one tenure, which `coordination/tenure.py` explains."""
 
 from math import inf
 from typing import Final
@@ -9,15 +9,15 @@ from odradek.broker.coordination.deadlines import Deadlines
 from odradek.broker.coordination.state_partition import StatePartition
 from odradek.broker.coordination.tenure import Tenure
 from odradek.broker.txn.markers import Debt
-from odradek.broker.txn.transaction import NO_PRODUCER_EPOCH, Transaction
+from odradek.broker.txn.transaction import NO_PRODUCER_EPOCH, TransactionMetadata
 
 
 class Entry:
     """One transactional id under one tenure.
 
-    `transaction` is what requests see; `pending` is what is being made durable; `debt` has the
-    markers that a decided transaction still owes. `timeout_at` and `expires_at` are times of trio's
-    clock, infinity for none.
+    `transaction` is the durable metadata, which requests see. `pending` is the metadata that is
+    being made durable. `debt` has the markers that a decided transaction still owes. `timeout_at`
+    and `expires_at` are times of trio's clock, infinity for none.
     """
 
     __slots__ = (
@@ -32,12 +32,12 @@ class Entry:
     )
 
     def __init__(
-        self, tenure: "TransactionTenure", transactional_id: str, transaction: Transaction
+        self, tenure: "TransactionTenure", transactional_id: str, transaction: TransactionMetadata
     ) -> None:
         self.tenure = tenure
         self.transactional_id = transactional_id
         self.transaction = transaction
-        self.pending: Transaction | None = None
+        self.pending: TransactionMetadata | None = None
         self.debt: Debt | None = None
         self.timeout_at = inf
         self.expires_at = inf
@@ -49,7 +49,7 @@ class Entry:
         return self.transaction.producer_epoch == NO_PRODUCER_EPOCH
 
     async def changed(self) -> None:
-        """Return after the next change, or the failure of one, or the end of the tenure."""
+        """Wait for the next change, the failure of a change, or the end of the tenure."""
         if self._changed is None:
             self._changed = trio.Event()
         await self._changed.wait()
@@ -61,7 +61,7 @@ class Entry:
 
 
 class TransactionTenure(Tenure):
-    """`owners` has the transactional id of each producer id."""
+    """One tenure's entries. `owners` has the transactional id of each producer id."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""One transactional id as a value: what `__transaction_state` stores, and what is said of it."""
+"""The state of one transactional id as a value, as `__transaction_state` stores it."""
 
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
@@ -10,14 +10,14 @@ from odradek.broker.topic_partition import TopicPartition
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
 LAST_EPOCH: Final = 32_766
-"""The last epoch a producer gets; 32,767 is what fences it."""
+"""The last epoch that a producer gets; 32,767 fences it."""
 FENCED_LAST_EPOCH: Final = 32_767
 NO_TIMEOUT_MS: Final = 2**31 - 1
-"""A stored time-out that means none: a transaction in two phases (KIP-939)."""
+"""The stored time-out of a transaction without one, which commits in two phases (KIP-939)."""
 
 
 class State(IntEnum):
-    """The numbers are those in `__transaction_state`, where the last two are never found."""
+    """The states, numbered as in `__transaction_state`. The last two are never stored."""
 
     EMPTY = 0
     ONGOING = 1
@@ -30,17 +30,20 @@ class State(IntEnum):
 
     @property
     def label(self) -> str:
-        """The name in Kafka's tools: PrepareCommit."""
+        """The name in Kafka's tools, such as PrepareCommit."""
         return self.name.title().replace("_", "")
 
     @property
     def is_stored(self) -> bool:
-        """A dead id has a tombstone, and a fence is stored as the abort that it is."""
+        """Return True if records have this state.
+
+        A dead id has a tombstone instead. A fence is stored as the abort that follows it.
+        """
         return self not in (State.DEAD, State.PREPARE_EPOCH_FENCE)
 
     @property
     def is_prepared(self) -> bool:
-        """Decided, and not every partition has its marker yet."""
+        """Return True if the end is decided and partitions may still lack their marker."""
         return self in (State.PREPARE_COMMIT, State.PREPARE_ABORT)
 
     @property
@@ -55,7 +58,7 @@ class ProducerIdAndEpoch:
 
 
 class BumpCause(StrEnum):
-    """Why an older epoch is refused. The texts are stored: never change one."""
+    """Why an older epoch is refused. The log stores these texts: never change one."""
 
     NEW_INSTANCE = "new instance"
     TIMEOUT = "timeout"
@@ -63,12 +66,12 @@ class BumpCause(StrEnum):
     EXHAUSTED = "exhausted"
     DISCONNECTED = "connection closed"
     RESUMED = "resumed"
-    """The same client asked for a fresh epoch, to go on after an error (KIP-360)."""
+    """The same client asked for a new epoch, to go on after an error (KIP-360)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochBump:
-    """The last change of epoch that locked somebody out (a plain end of a transaction does not)."""
+    """The last change of epoch that fenced a producer. The end of a transaction is none."""
 
     cause: BumpCause
     at_ms: int
@@ -76,17 +79,16 @@ class EpochBump:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Transaction:
+class TransactionMetadata:
     """One transactional id, as `__transaction_state` stores it. Times are wall-clock milliseconds.
 
-    `last_producer_epoch` is the epoch before the current one as far as a client may still name it
-    in a retry, else -1.
+    `last_producer_epoch` is the epoch before the current one if a retry may still name it, else -1.
 
-    A transaction that was *kept* over the start of a new instance (KIP-939) has two identities:
-    records and markers go by `producer_id` and `producer_epoch`, the new instance goes by
-    `next_producer_id` and `next_producer_epoch`, and nobody by the former any more. Without
-    `next_producer_epoch`, `next_producer_id` is the producer id with which the epochs begin anew
-    when a decided transaction is complete.
+    A transaction that was *kept* at the start of a new instance (KIP-939) has two identities.
+    Records and markers carry `producer_id` and `producer_epoch`. Requests carry `next_producer_id`
+    and `next_producer_epoch`, which only the new instance has. Without `next_producer_epoch`,
+    `next_producer_id` is the producer id that becomes current, with epoch 0, when a decided
+    transaction is complete.
     """
 
     producer_id: int
@@ -106,12 +108,12 @@ class Transaction:
 
     @property
     def is_kept(self) -> bool:
-        """A newer instance has the id, and may do nothing but end this transaction."""
+        """Return True if a newer instance has the id, and may only end this transaction."""
         return self.next_producer_epoch != NO_PRODUCER_EPOCH
 
     @property
     def current(self) -> ProducerIdAndEpoch:
-        """Who a producer must say to be."""
+        """The producer id and epoch that a request must carry."""
         if self.is_kept:
             return ProducerIdAndEpoch(
                 producer_id=self.next_producer_id, producer_epoch=self.next_producer_epoch
@@ -124,12 +126,15 @@ class Transaction:
 
     @property
     def never_times_out(self) -> bool:
-        """Its producer commits in two phases (KIP-939)."""
+        """Return True if the producer commits in two phases (KIP-939)."""
         return self.timeout_ms == NO_TIMEOUT_MS
 
     @property
-    def told(self) -> ProducerIdAndEpoch:
-        """What the producer is told to use from now on."""
+    def assigned(self) -> ProducerIdAndEpoch:
+        """The producer id and epoch that a response assigns to the producer from now on."""
+        # While markers travel under the last epoch of the old id, the producer gets the new id
+        # already (KAFKA-18660): its next request waits for Complete*, and carries what is current
+        # then.
         is_rotating = self.state.is_prepared and self.next_producer_id != NO_PRODUCER_ID
         if is_rotating and not self.is_kept:
             return ProducerIdAndEpoch(producer_id=self.next_producer_id, producer_epoch=0)
@@ -137,7 +142,7 @@ class Transaction:
 
     @property
     def ongoing(self) -> ProducerIdAndEpoch | None:
-        """Under which identity the records of a kept transaction were written."""
+        """The identity in the records of an open transaction that was kept, else None."""
         if self.state is not State.ONGOING or not self.is_kept:
             return None
         return ProducerIdAndEpoch(producer_id=self.producer_id, producer_epoch=self.producer_epoch)

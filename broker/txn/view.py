@@ -1,4 +1,4 @@
-"""What one transactional id is doing, for whoever asks: administrators, the log, the web page."""
+"""A description of one transactional id, for administrators, the log and the web page."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from odradek.broker.client_identity import ClientIdentity
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.txn import explain
 from odradek.broker.txn.tenure import Entry
-from odradek.broker.txn.transaction import EpochBump, State, Transaction
+from odradek.broker.txn.transaction import EpochBump, State, TransactionMetadata
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,15 +18,14 @@ class TransactionView:
     """One transactional id at one moment. Times are wall-clock milliseconds."""
 
     transactional_id: str
-    transaction: Transaction
+    transaction: TransactionMetadata
     coordinator_epoch: int
-    pending: Transaction | None
-    """What is being made durable now."""
+    pending: TransactionMetadata | None
+    """The metadata that is being made durable now."""
     partitions: Collection[TopicPartition]
-    """Those of an open transaction; of a decided one only those that still owe their marker, as
-    Kafka tells it; else none."""
+    """Those of an open transaction; of a decided one those without a marker yet, as in Kafka."""
     times_out_in_ms: int | None
-    """Until the open transaction is aborted; None: it is not going to be."""
+    """The time until the open transaction is aborted; None if it has no deadline."""
     now_ms: int
 
     @property
@@ -35,7 +34,7 @@ class TransactionView:
 
     @property
     def pending_state(self) -> State | None:
-        """The state that is being made durable, and that nobody else sees yet."""
+        """The state that is being made durable, which requests do not see yet."""
         return None if self.pending is None else self.pending.state
 
     @property
@@ -44,7 +43,7 @@ class TransactionView:
 
     @property
     def is_open(self) -> bool:
-        """Records of it may be in partitions whose last stable offset waits for it."""
+        """Return True if the last stable offset of partitions may wait for it."""
         return self.state is State.ONGOING or self.state.is_prepared
 
     @property
@@ -53,12 +52,12 @@ class TransactionView:
 
     @property
     def never_times_out(self) -> bool:
-        """Its producer commits in two phases (KIP-939)."""
+        """Return True if its producer commits in two phases (KIP-939)."""
         return self.transaction.never_times_out
 
     @property
     def started_ms(self) -> int:
-        """When its first partition was added; -1 if no transaction was ever begun."""
+        """The time of its first partition; -1 if no transaction was ever begun."""
         return self.transaction.started_ms
 
     @property
@@ -70,17 +69,17 @@ class TransactionView:
 
     @property
     def client(self) -> ClientIdentity | None:
-        """Who asked for the producer id last; None if an older record does not say."""
+        """The sender of the last InitProducerId; None if an older record does not have it."""
         return self.transaction.client
 
     @property
     def bump(self) -> EpochBump | None:
-        """The last change of epoch that locked somebody out; None: there was none."""
+        """The last change of epoch that fenced a producer; None if there was none."""
         return self.transaction.bump
 
     @property
     def explanation(self) -> str | None:
-        """One sentence about that change; None if there was none."""
+        """One sentence about `bump`; None if there was none."""
         if self.transaction.bump is None:
             return None
         return explain.why_locked_out(self.transactional_id, self.transaction, self.now_ms)

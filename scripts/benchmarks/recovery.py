@@ -18,7 +18,7 @@ from odradek.broker.client_identity import ClientIdentity
 from odradek.broker.group.store import OffsetEntry, StoredOffset, write_entry
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.txn import store
-from odradek.broker.txn.transaction import State, Transaction
+from odradek.broker.txn.transaction import State, TransactionMetadata
 from odradek.protocol.apis.group_offsets import (
     OFFSET_FETCH,
     OffsetFetchRequest,
@@ -168,7 +168,7 @@ def _connected(process: Process) -> Iterator[RawClient]:
 def _transaction(transactional_id: str, number: int, step: int, now_ms: int) -> Record:
     state = STATES[step % len(STATES)]
     client = ClientIdentity(client_id=f"worker-{number % 100}", host="127.0.0.1")
-    transaction = Transaction(
+    transaction = TransactionMetadata(
         producer_id=number,
         producer_epoch=step,
         last_producer_epoch=step - 1,

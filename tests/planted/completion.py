@@ -28,8 +28,8 @@ COMPLETION_BUGS: Final = (
     Planted(
         bug="KAFKA-9749, KAFKA-5610",
         file=MARKERS,
-        old="    if code in LET_OFF:",
-        new="    if code in LET_OFF or code not in STOP:",
+        old="    if code in NOTHING_OWED:",
+        new="    if code in NOTHING_OWED or code not in STOP:",
         tests=(f"{TELLING}no_error_code_loses_a_marker_or_leaves_it_stuck",),
     ),
     Planted(

@@ -95,7 +95,7 @@ COORDINATOR_BUGS: Final = (
     Planted(
         bug="KAFKA-20090",
         file=MOVES,
-        old="            producer_epoch=told.producer_epoch,\n",
+        old="            producer_epoch=assigned.producer_epoch,\n",
         new="            producer_epoch=transaction.producer_epoch,\n",
         tests=(f"{KNOWN}epochs_run_out_in_the_middle_of_transactions",),
     ),

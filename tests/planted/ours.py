@@ -53,7 +53,7 @@ OUR_BUGS: Final = (
     Planted(
         bug="a coordinator that was deposed outbids its successor",
         file=FINISH,
-        old="                await insist(lambda: self._ledger.confirm(entry))\n",
+        old="                await retry_until_written(lambda: self._ledger.confirm(entry))\n",
         new="",
         tests=(f"{FINISHING}a_deposed_coordinator_does_not_outbid_its_successor",),
     ),

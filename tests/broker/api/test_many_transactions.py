@@ -16,7 +16,7 @@ from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.txn.store import encode
-from odradek.broker.txn.transaction import State, Transaction
+from odradek.broker.txn.transaction import State, TransactionMetadata
 from odradek.protocol.apis.transactions import (
     DescribeProducersRequest,
     DescribeProducersTopicRequest,
@@ -64,7 +64,7 @@ async def world(nursery: trio.Nursery) -> Any:
     world = World(nursery)
     now_ms = world.clock.wall_ms()
     transactions = {
-        f"producer-{number}": Transaction(
+        f"producer-{number}": TransactionMetadata(
             producer_id=number,
             producer_epoch=0,
             timeout_ms=60_000,

@@ -61,7 +61,7 @@ class Elsewhere:
     def why_refused(self, *_: object) -> None:
         pass
 
-    def tell_refused(self, *_: object) -> None:
+    def log_refused(self, *_: object) -> None:
         pass
 
 

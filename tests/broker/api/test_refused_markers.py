@@ -40,7 +40,10 @@ def test_a_coordinator_epoch_of_an_administrator_does_not_lock_the_coordinator_o
         low, high = offsets(writer.client, writer.topic, 0)
         assert low == high
         writer.write(0)
-    assert f"it knows coordinator epoch {coordinator_epoch} from somebody" in broker.log
+    assert (
+        f"it knows coordinator epoch {coordinator_epoch} from an administrator's marker"
+        in broker.log
+    )
 
 
 def test_an_epoch_of_an_administrator_does_not_leave_the_id_prepared(

@@ -15,7 +15,7 @@ from odradek.broker.server.pending import ANSWERS_PENDING_MAX
 from odradek.broker.server.server import GRACE_SECONDS
 from odradek.broker.txn import state
 from odradek.broker.txn.events import Event
-from odradek.broker.txn.transaction import State, Transaction
+from odradek.broker.txn.transaction import State, TransactionMetadata
 from odradek.protocol.apis.coordinator import FindCoordinatorRequest
 from odradek.protocol.apis.coordinator import FindCoordinatorResponse as Answer
 from odradek.protocol.apis.fetch import FETCH, FetchRequest, FetchResponse
@@ -166,7 +166,7 @@ async def test_a_bug_in_a_handler_closes_its_connection_with_a_traceback_and_no_
 
 
 async def test_a_broken_invariant_stops_everything(caplog: pytest.LogCaptureFixture) -> None:
-    dead = Transaction(producer_id=1, timeout_ms=1, state=State.DEAD)
+    dead = TransactionMetadata(producer_id=1, timeout_ms=1, state=State.DEAD)
 
     async def handler(context: RequestContext, request: FindCoordinatorRequest) -> Any:
         state.decide(dead, Event.ADD, 2)

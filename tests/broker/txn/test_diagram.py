@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker.txn.diagram import BEGIN, END, SAID, diagram, with_diagram
+from odradek.broker.txn.diagram import BEGIN, END, LABELS, diagram, with_diagram
 from odradek.broker.txn.events import Event
 from odradek.broker.txn.moves import Move
 from odradek.broker.txn.state import TABLE
@@ -25,7 +25,7 @@ def test_every_transition_of_the_table_is_in_the_picture() -> None:
             for source, cell in row.items():
                 if isinstance(cell, Move):
                     assert f"{source.label} --> {cell.target.label}:" in shown, event
-                    assert any(event in said for said in SAID.values()), event
+                    assert any(event in said for said in LABELS.values()), event
 
 
 def test_an_event_that_leads_nowhere_has_no_words() -> None:
@@ -35,7 +35,7 @@ def test_an_event_that_leads_nowhere_has_no_words() -> None:
         for event, row in events.items()
         if any(isinstance(cell, Move) for cell in row.values())
     }
-    assert set().union(*SAID.values()) == leading
+    assert set().union(*LABELS.values()) == leading
     assert leading < set(Event)
 
 

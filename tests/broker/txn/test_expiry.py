@@ -8,7 +8,7 @@ import trio
 import trio.testing
 
 from odradek.broker.txn.config import TransactionConfig
-from odradek.broker.txn.transaction import BumpCause, State, Transaction
+from odradek.broker.txn.transaction import BumpCause, State, TransactionMetadata
 from odradek.protocol.errors import ErrorCode
 from tests.broker.txn.world import (
     CLIENT,
@@ -26,7 +26,7 @@ WEEK_S = 7 * 24 * 3600
 FIVE_SECONDS = TransactionConfig(
     transaction_state_log_num_partitions=1, transactional_id_expiration_ms=5_000
 )
-ONGOING = Transaction(
+ONGOING = TransactionMetadata(
     producer_id=7,
     producer_epoch=5,
     timeout_ms=60_000,

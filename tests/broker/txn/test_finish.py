@@ -192,7 +192,7 @@ async def test_a_marker_that_is_not_taken_for_long_is_told_and_why(
     assert "refunds-0 does not take the marker of 'refunds-2', a commit" in lines[0]
     reason = {
         "refused": "KAFKA_STORAGE_ERROR",
-        "leaderless": "nobody leads it",
+        "leaderless": "it has no leader",
         "unanswered": "the request was lost",
     }
     assert reason[kind] in lines[0]

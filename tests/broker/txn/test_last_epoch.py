@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from odradek.broker.txn.config import TransactionConfig
-from odradek.broker.txn.transaction import ProducerIdAndEpoch, State, Transaction
+from odradek.broker.txn.transaction import ProducerIdAndEpoch, State, TransactionMetadata
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.broker.txn.world import (
     CLIENT,
@@ -107,7 +107,7 @@ async def test_an_id_goes_on_whichever_way_its_epochs_end(
     leaders = ModelLeaders()
     world.markers.answer = leaders.answer
     me = producer(7, epoch)
-    planted = Transaction(
+    planted = TransactionMetadata(
         producer_id=7,
         producer_epoch=epoch,
         previous_producer_id=7,
@@ -159,7 +159,7 @@ async def test_an_answer_may_be_lost_as_often_as_it_likes(
     world = World(nursery, CONFIG)
     me = producer(7, epoch)
     await world.plant(
-        Transaction(
+        TransactionMetadata(
             producer_id=7,
             producer_epoch=epoch,
             previous_producer_id=7,
@@ -191,7 +191,9 @@ async def test_a_producer_id_that_is_worn_out_has_no_owner_any_more(nursery: tri
     """Else what is known of owners grows with every one, and a stranger's batch has a name."""
     world = World(nursery, CONFIG)
     await world.plant(
-        Transaction(producer_id=7, producer_epoch=32_766, timeout_ms=60_000, transaction_version=2)
+        TransactionMetadata(
+            producer_id=7, producer_epoch=32_766, timeout_ms=60_000, transaction_version=2
+        )
     )
     for worn_out, following in ((7, 1000), (1000, 1000)):
         assert world.coordinator.owner_of(worn_out) == ID

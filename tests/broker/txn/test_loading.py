@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from odradek.broker.client_identity import ClientIdentity
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.txn import loading, store
-from odradek.broker.txn.transaction import BumpCause, EpochBump, Transaction
+from odradek.broker.txn.transaction import BumpCause, EpochBump, TransactionMetadata
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.record import encode_batch
 from odradek.protocol.state_topics import (
@@ -34,13 +34,13 @@ many_partitions: Final = st.builds(
 )
 
 
-def outcome(decode: object, value: bytes) -> Transaction | str:
+def outcome(decode: object, value: bytes) -> TransactionMetadata | str:
     assert callable(decode)
     try:
         found = decode(value)
     except ProtocolError as error:
         return str(error)
-    assert isinstance(found, Transaction)
+    assert isinstance(found, TransactionMetadata)
     return found
 
 
@@ -59,7 +59,7 @@ def test_every_version_with_any_tags_is_decoded_as_declared(version: int) -> Non
 
 
 @given(transactions)
-def test_what_we_write_takes_the_fast_way(transaction: Transaction) -> None:
+def test_what_we_write_takes_the_fast_way(transaction: TransactionMetadata) -> None:
     value = store.encode("id", transaction).value
     assert value is not None
     assert loading.Decoder()._decode(value) == transaction

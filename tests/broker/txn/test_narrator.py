@@ -30,13 +30,13 @@ async def test_what_repeats_is_counted_and_told_once_more(
     narrator: Narrator, caplog: pytest.LogCaptureFixture
 ) -> None:
     for number in range(1000):
-        narrator.say(Kind.REFUSED, "a", f"line {number}")
+        narrator.log(Kind.REFUSED, "a", f"line {number}")
         await trio.sleep(0.001)
     assert caplog.messages == ["line 0"]
     await trio.sleep(10)
     assert caplog.messages == ["line 0", "line 999 (999 like this in the last 10 s)"]
     await trio.sleep(60)
-    narrator.say(Kind.REFUSED, "a", "later")
+    narrator.log(Kind.REFUSED, "a", "later")
     assert caplog.messages[2:] == ["later"]
 
 
@@ -44,7 +44,7 @@ async def test_who_goes_on_for_ever_gets_a_line_every_ten_seconds(
     narrator: Narrator, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(600):
-        narrator.say(Kind.REFUSED, "a", "again")
+        narrator.log(Kind.REFUSED, "a", "again")
         await trio.sleep(0.1)
     assert 6 <= len(caplog.messages) <= 8
 
@@ -52,9 +52,9 @@ async def test_who_goes_on_for_ever_gets_a_line_every_ten_seconds(
 async def test_kinds_and_subjects_do_not_stand_for_each_other(
     narrator: Narrator, caplog: pytest.LogCaptureFixture
 ) -> None:
-    narrator.say(Kind.REFUSED, "a", "one")
-    narrator.say(Kind.FENCED, "a", "two")
-    narrator.say(Kind.REFUSED, "b", "three")
+    narrator.log(Kind.REFUSED, "a", "one")
+    narrator.log(Kind.FENCED, "a", "two")
+    narrator.log(Kind.REFUSED, "b", "three")
     assert caplog.messages == ["one", "two", "three"]
 
 
@@ -62,17 +62,17 @@ async def test_an_error_is_not_withheld_among_lines_that_are_none(
     narrator: Narrator, caplog: pytest.LogCaptureFixture
 ) -> None:
     for level in (logging.INFO, logging.ERROR, logging.INFO):
-        narrator.say(Kind.REFUSED, "a", "refused", level=level)
+        narrator.log(Kind.REFUSED, "a", "refused", level=level)
     assert [record.levelno for record in caplog.records] == [logging.INFO, logging.ERROR]
 
 
 async def test_what_is_remembered_is_bounded_and_what_was_withheld_is_still_told(
     narrator: Narrator, caplog: pytest.LogCaptureFixture
 ) -> None:
-    narrator.say(Kind.REFUSED, "first", "first")
-    narrator.say(Kind.REFUSED, "first", "first again")
+    narrator.log(Kind.REFUSED, "first", "first")
+    narrator.log(Kind.REFUSED, "first", "first again")
     for number in range(3 * CAUSES_MAX):
-        narrator.say(Kind.REFUSED, f"id-{number}", "x")
+        narrator.log(Kind.REFUSED, f"id-{number}", "x")
     assert len(narrator._repeats) == CAUSES_MAX
     assert "first again (1 like this in the last 10 s)" in caplog.messages
 
@@ -83,7 +83,7 @@ async def test_many_subjects_of_one_kind_have_one_cause_in_the_log(
     """Whoever makes up ids could fill the log with first lines."""
     for kind in (Kind.FENCED, Kind.REFUSED):
         for number in range(3):
-            narrator.say(kind, f"id-{number}", f"line {number}")
+            narrator.log(kind, f"id-{number}", f"line {number}")
     causes = [getattr(record, "cause", None) for record in caplog.records]
     assert causes == 3 * [Kind.FENCED] + 3 * [Kind.REFUSED]
 

@@ -20,7 +20,7 @@ from odradek.broker.txn.transaction import (
     NO_PRODUCER_EPOCH,
     ProducerIdAndEpoch,
     State,
-    Transaction,
+    TransactionMetadata,
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.broker.txn.test_state_table import PREVIOUS_STATES, STATES
@@ -79,7 +79,7 @@ class Walk(World):
         self.markers.leaders = {p: index % 2 for index, p in enumerate(PARTITIONS)}
         self.is_calm = False
         self.clients: list[Client] = []
-        self.visible: dict[str, Transaction] = {}
+        self.visible: dict[str, TransactionMetadata] = {}
         self.decided: dict[tuple[int, int], bool] = {}
         self.acknowledged: dict[tuple[int, int], bool] = {}
         self.written: set[tuple[TopicPartition, int, int]] = set()
@@ -90,7 +90,7 @@ class Walk(World):
         ledger = self.coordinator._ledger
         apply, take_up = ledger._apply, ledger._take_up
 
-        def watched_apply(entry: Entry, after: Transaction) -> None:
+        def watched_apply(entry: Entry, after: TransactionMetadata) -> None:
             self.check_change(entry, after)
             apply(entry, after)
 
@@ -103,7 +103,7 @@ class Walk(World):
 
     # What must hold
 
-    def check_change(self, entry: Entry, after: Transaction) -> None:
+    def check_change(self, entry: Entry, after: TransactionMetadata) -> None:
         before = entry.transaction
         is_first = before.producer_epoch == NO_PRODUCER_EPOCH
         is_fence = before.state is State.ONGOING and after.state is State.PREPARE_ABORT
@@ -120,7 +120,7 @@ class Walk(World):
             self.decide(before.producer_id, before.producer_epoch, after.state)
         self.changes += 1
 
-    def check_identity(self, transactional_id: str, after: Transaction) -> None:
+    def check_identity(self, transactional_id: str, after: TransactionMetadata) -> None:
         before = self.visible.get(transactional_id)
         assert 0 <= after.producer_epoch <= 32_767
         if before is not None:
@@ -327,7 +327,9 @@ async def test_nothing_that_must_hold_is_broken(
         batches = [
             encode(
                 transactional_id,
-                Transaction(producer_id=index, producer_epoch=first_epoch, timeout_ms=5_000),
+                TransactionMetadata(
+                    producer_id=index, producer_epoch=first_epoch, timeout_ms=5_000
+                ),
             )
             for index, transactional_id in enumerate(IDS)
         ]

@@ -26,7 +26,7 @@ from odradek.broker.txn.transaction import (
     BumpCause,
     ProducerIdAndEpoch,
     State,
-    Transaction,
+    TransactionMetadata,
 )
 from odradek.protocol.errors import ErrorCode
 from tests.broker.txn.world import P0, P1, producer
@@ -162,9 +162,9 @@ def word(cell: Cell) -> str:
     return f"->{cell.target.label}" if isinstance(cell, Move) else WORDS[cell]
 
 
-def a_transaction(current: State, version: int = 2) -> Transaction:
+def a_transaction(current: State, version: int = 2) -> TransactionMetadata:
     is_open = current in (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT)
-    return Transaction(
+    return TransactionMetadata(
         producer_id=7,
         producer_epoch=5,
         last_producer_epoch=4,

@@ -7,15 +7,15 @@ import pytest
 from odradek.broker.txn import state
 from odradek.broker.txn.events import Answer, Event, Request, end_event, init_event
 from odradek.broker.txn.moves import Move
-from odradek.broker.txn.transaction import BumpCause, EpochBump, State, Transaction
+from odradek.broker.txn.transaction import BumpCause, EpochBump, State, TransactionMetadata
 from tests.broker.txn.world import CLIENT, OTHER, P0, P1, producer
 
 NOW = 5_000
 FRESH = 900
 
 
-def a_transaction(**fields: object) -> Transaction:
-    plain = Transaction(
+def a_transaction(**fields: object) -> TransactionMetadata:
+    plain = TransactionMetadata(
         producer_id=7,
         producer_epoch=5,
         last_producer_epoch=-1,
@@ -31,7 +31,9 @@ def a_transaction(**fields: object) -> Transaction:
 ONGOING = a_transaction(state=State.ONGOING, partitions=frozenset({P0}), started_ms=2_000)
 
 
-def go(before: Transaction, event: Event, version: int = 2, **fields: object) -> Transaction:
+def go(
+    before: TransactionMetadata, event: Event, version: int = 2, **fields: object
+) -> TransactionMetadata:
     """One step out of the table; a fence with both halves."""
     plain = Request(event=event, now_ms=NOW, transaction_version=version, client=CLIENT)
     request = replace(plain, **fields)  # type: ignore[arg-type]
@@ -45,8 +47,8 @@ def go(before: Transaction, event: Event, version: int = 2, **fields: object) ->
     return after
 
 
-def told(transaction: Transaction) -> tuple[int, int]:
-    return transaction.told.producer_id, transaction.told.producer_epoch
+def told(transaction: TransactionMetadata) -> tuple[int, int]:
+    return transaction.assigned.producer_id, transaction.assigned.producer_epoch
 
 
 def test_a_first_init_gives_epoch_0() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from odradek.broker.client_identity import ClientIdentity
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.txn import loading, store
-from odradek.broker.txn.transaction import BumpCause, EpochBump, State, Transaction
+from odradek.broker.txn.transaction import BumpCause, EpochBump, State, TransactionMetadata
 from odradek.protocol import wire
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.record import Record, encode_batch
@@ -22,7 +22,7 @@ ids = st.integers(-1, 2**63 - 1)
 times = st.integers(-1, 2**53)
 names = st.text(st.characters(codec="utf-8"), max_size=20)
 transactions = st.builds(
-    Transaction,
+    TransactionMetadata,
     producer_id=ids,
     producer_epoch=epochs,
     last_producer_epoch=epochs,
@@ -37,7 +37,7 @@ transactions = st.builds(
     client=st.none() | st.builds(ClientIdentity, client_id=names, host=names),
     bump=st.none() | st.builds(EpochBump, cause=st.sampled_from(BumpCause), at_ms=times),
 )
-ONE = Transaction(
+ONE = TransactionMetadata(
     producer_id=7,
     producer_epoch=5,
     timeout_ms=60_000,
@@ -51,7 +51,7 @@ ONE = Transaction(
 
 
 @given(transactions)
-def test_what_is_stored_comes_back(transaction: Transaction) -> None:
+def test_what_is_stored_comes_back(transaction: TransactionMetadata) -> None:
     record = store.encode(ID, transaction)
     assert record.value is not None
     assert store.decode(record.value) == transaction
@@ -123,7 +123,7 @@ def test_an_unknown_state_is_refused() -> None:
         store.decode(bytes(value))
 
 
-async def loaded(*batches: bytearray) -> dict[str, Transaction]:
+async def loaded(*batches: bytearray) -> dict[str, TransactionMetadata]:
     partition = FakeStatePartition()
     partition.replace_batches(batches)
     return await loading.load(partition)
@@ -180,7 +180,7 @@ async def test_a_record_that_cannot_be_read_is_not_skipped() -> None:
 @pytest.mark.parametrize("state", [State.DEAD, State.PREPARE_EPOCH_FENCE])
 def test_a_state_that_is_never_stored_is_refused(state: State) -> None:
     """The table knows nothing of them that would lead on: it would end the broker."""
-    record = store.encode("x", Transaction(producer_id=1, timeout_ms=1, state=state))
+    record = store.encode("x", TransactionMetadata(producer_id=1, timeout_ms=1, state=state))
     assert record.value is not None
     with pytest.raises(ProtocolError, match=f"state {state.value}"):
         store.decode(record.value)
@@ -190,17 +190,17 @@ def test_a_state_that_is_never_stored_is_refused(state: State) -> None:
 
 @pytest.mark.parametrize("state", [State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT])
 def test_two_identities_without_a_transaction_are_refused(state: State) -> None:
-    kept = Transaction(
+    kept = TransactionMetadata(
         producer_id=1, timeout_ms=1, state=state, next_producer_id=2, next_producer_epoch=0
     )
     record = store.encode("x", kept)
     assert record.value is not None
-    with pytest.raises(ProtocolError, match="nothing is open"):
+    with pytest.raises(ProtocolError, match="keeps a transaction that is not open"):
         loading.Decoder().decode(record.value)
 
 
 def test_a_kept_transaction_is_read_by_both_decoders_alike() -> None:
-    kept = Transaction(
+    kept = TransactionMetadata(
         producer_id=1,
         producer_epoch=4,
         timeout_ms=1,

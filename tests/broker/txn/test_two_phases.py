@@ -13,7 +13,7 @@ from odradek.broker.txn.transaction import (
     BumpCause,
     ProducerIdAndEpoch,
     State,
-    Transaction,
+    TransactionMetadata,
 )
 from odradek.protocol.errors import ErrorCode
 from tests.broker.txn.world import CLIENT, ID, OTHER, P0, P1, START_MS, World, producer, refused
@@ -21,7 +21,7 @@ from tests.broker.txn.world import CLIENT, ID, OTHER, P0, P1, START_MS, World, p
 CONFIG = TransactionConfig(
     transaction_state_log_num_partitions=1, transaction_two_phase_commit_enable=True
 )
-PREPARED = Transaction(
+PREPARED = TransactionMetadata(
     producer_id=7,
     producer_epoch=100,
     previous_producer_id=7,
@@ -60,7 +60,7 @@ async def test_it_is_refused_as_long_as_the_setting_is_off(
     for two_phase, keep in ((True, False), (False, True), (True, True)):
         with refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED):
             await world.prepare_anew(two_phase=two_phase, keep=keep)
-    assert "transaction.two.phase.commit.enable is not set" in caplog.text
+    assert "transaction.two.phase.commit.enable is false" in caplog.text
     assert list(world.coordinator.transactions()) == []
 
 

@@ -18,7 +18,7 @@ from odradek.broker.txn.config import TransactionConfig
 from odradek.broker.txn.coordinator import Initialised, TransactionCoordinator
 from odradek.broker.txn.producer_ids import PRODUCER_IDS_KEY, ProducerIds
 from odradek.broker.txn.store import decode, encode
-from odradek.broker.txn.transaction import ProducerIdAndEpoch, State, Transaction
+from odradek.broker.txn.transaction import ProducerIdAndEpoch, State, TransactionMetadata
 from odradek.protocol.apis.txn import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -37,7 +37,7 @@ ID: Final = "refunds-2"
 CLIENT: Final = ClientIdentity(client_id="worker-7", host="127.0.0.1")
 OTHER: Final = ClientIdentity(client_id="worker-8", host="10.0.0.8")
 P0, P1, P2 = (TopicPartition("refunds", index) for index in range(3))
-AT_THE_END: Final = Transaction(
+AT_THE_END: Final = TransactionMetadata(
     producer_id=7,
     producer_epoch=32_765,
     previous_producer_id=7,
@@ -237,7 +237,7 @@ class World:
         await trio.testing.wait_all_tasks_blocked()
         return await self.start()
 
-    async def plant(self, transaction: Transaction, transactional_id: str = ID) -> None:
+    async def plant(self, transaction: TransactionMetadata, transactional_id: str = ID) -> None:
         """Start with this in the log."""
         batch = encode_batch([encode(transactional_id, transaction)])
         self.log.replace_batches([batch])
@@ -318,7 +318,7 @@ class World:
     # What is to be seen
 
     @property
-    def transaction(self) -> Transaction:
+    def transaction(self) -> TransactionMetadata:
         return self.coordinator.describe(ID).transaction
 
     @property
@@ -330,7 +330,7 @@ class World:
         await trio.testing.wait_all_tasks_blocked()
         return self.state
 
-    def history(self, transactional_id: str = ID) -> list[Transaction | None]:
+    def history(self, transactional_id: str = ID) -> list[TransactionMetadata | None]:
         """Every record of the id in the log; None is a tombstone."""
         return [
             None if record.value is None else decode(record.value)
