@@ -43,8 +43,30 @@ LEVEL = {
     for level, names in enumerate(levels)
     for name in names
 }
-# modules that decide but never act: no clock, no socket, no disk, no dice
-PURE = ("protocol/", "broker/txn/state.py", "broker/group/state.py", "client/producing/state.py")
+# modules that decide and never act (no task, clock, socket, disk, dice): they import only such ones
+PURE = {
+    "protocol": ("",),
+    "client": (
+        *("errors", "types", "cluster/metadata", "administration/descriptions"),
+        *("producing/prepared", "producing/state", "producing/transaction_errors"),
+        *("cli/txn_events", "cli/txn_picture", "cli/words"),
+        *("spark/batch_decoder", "spark/batch_encoder", "spark/columns", "spark/messages"),
+        *("spark/offsets", "spark/partitioner", "spark/varints"),
+    ),
+    "broker": (
+        *("client_identity", "repeats", "topic_partition", "config", "server/failures"),
+        *("cluster/image", "cluster/new_topic", "cluster/two_copies"),
+        *("group/expiry", "group/limits", "group/members", "group/offsets", "group/requests"),
+        *("group/state", "group/store", "partitions/offline", "partitions/openers"),
+        *("inspect/dump_words", "inspect/inspection", "reference/configuration"),
+        *("storage/aborted", "storage/config", "storage/index", "storage/leader_epochs"),
+        *("storage/producers", "storage/snapshot", "storage/compaction/batches"),
+        *("storage/compaction/key_map", "storage/compaction/raw_records"),
+        *("storage/compaction/transactions", "txn/config", "txn/events", "txn/explain"),
+        *("txn/moves", "txn/presence", "txn/state", "txn/store", "txn/transaction"),
+    ),
+}
+PURE_PATHS = {f"{package}/{name}".rstrip("/") for package, names in PURE.items() for name in names}
 IMPURE = {"trio", "socket", "time", "random", "os", "pathlib", "threading"}
 # calls that only the named modules may make
 ADDRESSES = {
@@ -96,6 +118,12 @@ def climbs(package: str, inside: str, imported: str) -> bool:
     return LEVEL[package, inside] <= LEVEL.get((package, imported), len(LEVEL))
 
 
+def is_pure(path: str) -> bool:
+    """Return True if a module, or what it defines, is named as pure."""
+    parts = path.removesuffix(".py").split("/")
+    return any("/".join(parts[:count]) in PURE_PATHS for count in range(1, len(parts) + 1))
+
+
 def wrong_imports(module: str, tree: ast.Module) -> Iterator[str]:
     package, _, rest = module.partition("/")
     inside = rest.split("/")[0].removesuffix(".py")
@@ -106,12 +134,36 @@ def wrong_imports(module: str, tree: ast.Module) -> Iterator[str]:
                 yield f"{module} imports {name}"
             if package == parts[1] and climbs(package, inside, parts[2]):
                 yield f"{module} imports {name}"
-        if module.startswith(PURE) and parts[0] in IMPURE:
+        if is_pure(module) and parts[0] in IMPURE:
+            yield f"{module} imports {name}"
+        if is_pure(module) and parts[0] == "odradek" and not is_pure("/".join(parts[1:])):
             yield f"{module} imports {name}"
         if parts[0] == "construct" and module != CONSTRUCT:
             yield f"{module} imports {name}"
         if parts[0] in ADDRESSES and not module.startswith(ADDRESSES[parts[0]]):
             yield f"{module} imports {name}"
+
+
+def tasks(module: str, tree: ast.Module) -> list[str]:
+    return [
+        f"{module} may wait in {node.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.AsyncFunctionDef) and is_pure(module)
+    ]
+
+
+def test_a_pure_module_never_waits() -> None:
+    assert [found for module, tree in modules() for found in tasks(module, tree)] == []
+
+
+def test_a_pure_module_that_waits_is_seen() -> None:
+    assert tasks("broker/txn/state.py", ast.parse("async def f(): ...")) != []
+
+
+def test_every_pure_name_is_a_module_or_a_folder() -> None:
+    there = {module.removesuffix(".py") for module, _ in modules()}
+    there |= {module.rpartition("/")[0] for module, _ in modules()}
+    assert there >= PURE_PATHS
 
 
 def test_imports_point_one_way() -> None:
@@ -126,6 +178,7 @@ def test_imports_point_one_way() -> None:
         ("client/cluster/cluster.py", "from odradek.client.producing import sender"),
         ("client/types.py", "from odradek.client import Producer"),
         ("client/producing/state.py", "import trio"),
+        ("broker/txn/state.py", "from odradek.broker.txn.coordinator import Initialised"),
         ("protocol/batch.py", "import time"),
         ("broker/storage/log.py", "from odradek.broker.api import HANDLERS"),
         ("broker/api/produce.py", "import construct"),
