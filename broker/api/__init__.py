@@ -1,4 +1,5 @@
-"""Between the wire and the core: one handler per API, which translates and nothing else."""
+"""The handlers, one per API. A handler translates between the wire and the core, and decides
+nothing."""
 
 from types import MappingProxyType
 from typing import Final

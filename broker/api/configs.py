@@ -1,8 +1,8 @@
 """DescribeConfigs, key 32, versions 1-4.
 
-Behaviour: the settings of topics and of this broker, each with where its value comes from. A null
-list of names asks for all; a name that does not exist is left out. A resource that is named several
-times is answered as often, at the cost of one.
+Behaviour: returns the settings of topics and of this broker, each with the source of its value. A
+null list of names asks for all settings; a name that does not exist is left out. A resource that is
+named several times is looked up once and answered each time.
 
 Versions: 3 adds each setting's type and its documentation.
 
@@ -34,10 +34,10 @@ from odradek.protocol.apis.configs import (
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 SETTING_BYTES: Final = 150
-"""What a setting takes in an answer, with its synonyms."""
+"""The size of a setting in an answer, with its synonyms."""
 
 DESCRIBE_STEPS: Final = 100
-"""What one resource costs, in steps of a turn."""
+"""The cost of one resource, in steps of a turn."""
 
 KEYS_A_STEP: Final = 20
 """Names of settings that are looked up in one step."""
@@ -74,7 +74,7 @@ async def describe_configs(
 
 
 async def _size_bytes(request: DescribeConfigsRequest) -> int:
-    """Return about what an answer with every setting that is asked for takes."""
+    """Estimate the size of an answer with every setting that the request names."""
     turns = Turns()
     setting_count = 0
     for resource in request.resources:
@@ -139,7 +139,7 @@ def _configs_of(
 def topic_configs(
     topic: TopicImage, broker: BrokerConfig
 ) -> tuple[DescribeConfigsResourceResult, ...]:
-    """Every setting of a topic as it is in force."""
+    """Return every setting of a topic with the value that is in force."""
     return tuple(_topic_config(topic, name, broker) for name in TOPIC_SETTINGS)
 
 
@@ -162,7 +162,7 @@ def _topic_config(
 
 
 def broker_configs(broker: BrokerConfig) -> tuple[DescribeConfigsResourceResult, ...]:
-    """Every setting of the broker as it is in force."""
+    """Return every setting of the broker with the value that is in force."""
     return tuple(
         _broker_config(name, setting, broker) for name, setting in broker_settings().items()
     )

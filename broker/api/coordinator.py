@@ -1,8 +1,8 @@
 """FindCoordinator, key 10, versions 0-6.
 
-Behaviour: which broker coordinates a group or a transactional id. The state topic is made on the
-first question, and its coordinators are loaded before the answer. If the partition that keeps the
-key is offline, COORDINATOR_NOT_AVAILABLE.
+Behaviour: returns the broker that coordinates a group or a transactional id. The first request
+creates the state topic, and the handler loads its coordinators before it answers. If the partition
+that keeps the key is offline, the answer is COORDINATOR_NOT_AVAILABLE.
 
 Versions: 1 adds the kind of key (0 group, 1 transactional id); 4 takes many keys and answers each
 with an error of its own; 6 knows share groups, which are not served: INVALID_REQUEST.

@@ -2,18 +2,18 @@
 
 Behaviour: record batches from each partition's offset on, as they lie in the files, up to the high
 watermark, or to the last stable offset for read_committed with the aborted transactions in between,
-sorted by their first offset. The first batch found is given whole even if it is larger than every
-limit, so that a reader always gets on. With less than `min_bytes` there the answer waits, at most
-`max_wait_ms`; errors do not wait. Nor does it wait for a client that has ended its side of the
-connection.
+sorted by their first offset. The first batch is returned whole even if it is larger than every
+limit, so that a reader always makes progress. The answer waits for `min_bytes`, for at most
+`max_wait_ms`. It does not wait if a partition has an error, or if the client has closed its side of
+the connection.
 
-High watermark, last stable offset, records and aborted transactions of a partition are one reading:
-nothing is read twice (KAFKA-9807).
+The handler takes high watermark, last stable offset, records and aborted transactions of a partition
+in one step: a second look could belong to a later state (KAFKA-9807).
 
 Versions: 7 has sessions, of which none are kept: the answer's session id is 0, and to go on with a
-session is FETCH_SESSION_ID_NOT_FOUND. 9 checks the leader epoch; 12 says from which epoch the last
-record was, and a log that went another way answers where it parted (KIP-595). 13 names topics by
-id.
+session is FETCH_SESSION_ID_NOT_FOUND. 9 checks the leader epoch. 12 gives the epoch of the last
+record that the reader has; if this log diverged from the reader's, the answer says at which epoch
+and offset (KIP-595). 13 names topics by id.
 
 Differs from Kafka: a follower's fetch (replica id >= 0) is TOPIC_AUTHORIZATION_FAILED, as replicas
 come with the cluster. An isolation level other than 0 and 1 is INVALID_REQUEST. An answer has at
@@ -49,17 +49,17 @@ from odradek.protocol.apis.fetch import (
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 FULL_FETCH_EPOCHS: Final = frozenset({-1, 0})
-"""Session epochs that do not go on with a session: 0 would like a new one, -1 wants none."""
+"""Session epochs that do not continue a session: 0 asks for a new session, -1 for none."""
 BY_ID_FROM: Final = 13
 PARTITIONS_BETWEEN_YIELDS: Final = 64
 READING_STEPS: Final = 3
-"""What looking up one partition costs, in steps of a turn."""
+"""The cost of looking up one partition, in steps of a turn."""
 NONE_YET: Final = -1
 
 
 @dataclass(slots=True)
 class Reading:
-    """What is asked of one partition."""
+    """A request for one partition, and what it has found."""
 
     topic_number: int
     wanted: FetchPartition
@@ -96,7 +96,7 @@ async def fetch(context: RequestContext, request: FetchRequest) -> FetchResponse
 async def _refused(
     context: RequestContext, request: FetchRequest, error: KafkaError
 ) -> FetchResponse:
-    """For the whole request, which before version 7 only its partitions can say."""
+    """Return an answer that refuses the whole request: before version 7, in each partition."""
     topics = () if context.api_version >= BY_ID_FROM else request.topics
     turns = Turns()
     responses = []
@@ -137,7 +137,7 @@ def _look_up(context: RequestContext, reading: Reading, topic: str) -> None:
 async def _poll(
     context: RequestContext, request: FetchRequest, readings: Sequence[Reading], turns: Turns
 ) -> list[PartitionData]:
-    """Read, and wait for more while there is too little."""
+    """Read until there is enough, or until the request's time is over."""
     max_bytes = max(0, min(request.max_bytes, context.core.config.fetch_max_bytes))
     min_bytes = min(request.min_bytes, max_bytes)
     longest_ms = context.core.config.connections_max_idle_ms
@@ -169,7 +169,7 @@ async def _poll(
             del found  # it is read again, and may be much
             with context.allowance.polling(deadline) as poll:
                 if not (fits_one or size_bytes) and await _has_more(request, readings):
-                    # Memory is short, and not one batch has fitted into what was left of it.
+                    # Memory is short, and no batch fitted into what was left of it.
                     one_bytes = items_bytes + batch_bytes
                     async with context.allowance.reading(one_bytes, one_bytes):
                         least_bytes = one_bytes  # there is room now, and no checkpoint until then
@@ -195,7 +195,7 @@ async def _has_more(request: FetchRequest, readings: Iterable[Reading]) -> bool:
 async def _read_all(
     request: FetchRequest, readings: Sequence[Reading], max_bytes: int, *, min_one: bool
 ) -> tuple[list[PartitionData], int, bool]:
-    """One pass over all partitions: what was found, its size, and whether waiting is no use."""
+    """Read all partitions once. Return what was found, its size, and True if waiting is no use."""
     found = []
     total_bytes, is_final = 0, not readings
     for number, reading in enumerate(readings):
@@ -243,7 +243,7 @@ async def _read(
 def _aborted(
     request: FetchRequest, aborted: Sequence[tuple[int, int]]
 ) -> tuple[AbortedTransaction, ...] | None:
-    """Null for a reader that does not care."""
+    """Return the aborted transactions; None for read_uncommitted."""
     if request.isolation_level != READ_COMMITTED:
         return None
     return tuple(
@@ -253,7 +253,7 @@ def _aborted(
 
 
 def _where_it_parted(partition: Partition, wanted: FetchPartition) -> EpochEndOffset | None:
-    """Where this log and the reader's went different ways, if they did."""
+    """Return the last epoch and offset that this log and the reader's share, if they diverged."""
     if wanted.last_fetched_epoch == NOT_SAID:
         return None
     epoch, end_offset = partition.offset_for_leader_epoch(wanted.last_fetched_epoch)
@@ -282,7 +282,7 @@ def _diverged(
 def _failed(
     partition: Partition | None, wanted: FetchPartition, error: KafkaError
 ) -> PartitionData:
-    """Clients reset their position by the log's start, so it is told where it is known."""
+    """Return a partition's error with the log's start, which clients reset their position by."""
     is_known = partition is not None and error.code is ErrorCode.OFFSET_OUT_OF_RANGE
     return PartitionData(
         partition_index=wanted.partition,

@@ -6,8 +6,8 @@ Behaviour: JoinGroup is answered when all members have joined, SyncGroup when th
 assignment is on disk. A lost connection does not remove a member, its session timeout does.
 
 Versions: JoinGroup 0 has no rebalance timeout and uses the session's; 4 gives a new member only an
-id to come back with (MEMBER_ID_REQUIRED, KIP-394); 5 knows static members (KIP-345); 9 may tell a
-returning static leader to keep the assignment (KIP-814). LeaveGroup 3 names many members, before it
+id to come back with (MEMBER_ID_REQUIRED, KIP-394); 5 knows static members (KIP-345); 9 may let a
+returning static leader keep the assignment (KIP-814). LeaveGroup 3 names many members, before it
 was one, whose error was the answer's. SyncGroup 5 must name protocol type and name. DescribeGroups
 6 says that a group does not exist, before it was a group in state Dead.
 
@@ -62,10 +62,10 @@ SYNC_NAMES_PROTOCOL_FROM: Final = 5
 NOT_FOUND_FROM: Final = 6
 CLASSIC: Final = "classic"
 GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
-"""Everything that may be done to a group: read, delete, describe, and its configs' two."""
+"""The operations that are allowed on a group: read, delete, describe, and two for its settings."""
 NOT_ASKED: Final = -(2**31)
 DESCRIBE_STEPS: Final = 4
-"""What one group costs, in steps of a turn."""
+"""The cost of one group, in steps of a turn."""
 
 
 async def join_group(context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
@@ -93,8 +93,11 @@ async def join_group(context: RequestContext, request: JoinGroupRequest) -> Join
 
 
 async def _polled(context: RequestContext, waiting: Coroutine[Any, Any, T]) -> T:
-    """Wait for the other members. Raises KafkaError, at which the member joins again, if memory is
-    short and the request is large, if the client sends no more, or if the broker stops."""
+    """Wait for the other members.
+
+    Raises KafkaError if memory is short and the request is large, if the client has closed its
+    side, or if the broker stops. The member then joins again.
+    """
     with context.allowance.polling(math.inf):
         return await waiting
     raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "the request was not waited for any longer")
@@ -235,7 +238,7 @@ async def describe_groups(
 
 
 async def _expect_groups(context: RequestContext, counts: Mapping[str, int], turns: Turns) -> None:
-    """Ask for room for so many descriptions of each group."""
+    """Reserve memory for `counts` descriptions of each group."""
     item_count = size_bytes = 0
     for group_id, count in counts.items():
         await turns.take(DESCRIBE_STEPS)
@@ -266,7 +269,7 @@ def _describe(context: RequestContext, group_id: str, operations: int) -> Descri
 
 
 def _described(group: Group, operations: int) -> DescribedGroup:
-    """The protocol, and what members said in it, is only shown while that is settled."""
+    """Describe a group. Its protocol and members' metadata are only shown while it is stable."""
     protocol = group.protocol_name if group.state is GroupState.STABLE else None
     return DescribedGroup(
         error_code=ErrorCode.NONE,

@@ -1,14 +1,14 @@
 """Offsets of groups: OffsetCommit, key 8, versions 2-10; OffsetFetch, key 9, 1-10.
 
-Behaviour: an offset is answered for when it is on disk. One that was sent in a transaction is seen
-by nobody before the transaction has committed; until it ends, OffsetFetch with require_stable
-answers UNSTABLE_OFFSET_COMMIT for its partition (KIP-447). A group that is named several times is
-answered as often.
+Behaviour: an offset is acknowledged when it is on disk. An offset that was sent in a transaction is
+visible once the transaction has committed; until it ends, OffsetFetch with require_stable answers
+UNSTABLE_OFFSET_COMMIT for its partition (KIP-447). A group that is named several times is answered
+each time.
 
 Versions: OffsetCommit and OffsetFetch 10 name topics by id. OffsetCommit 2-4 may ask for a
-retention time; 9 knows GROUP_ID_NOT_FOUND, before it was ILLEGAL_GENERATION. OffsetFetch 1 has its
-errors in the partitions, 2-7 one for all, 8 has many groups with one each; a null list of topics
-asks for all.
+retention time; 9 knows GROUP_ID_NOT_FOUND, older versions get ILLEGAL_GENERATION. OffsetFetch 1 has
+its errors in the partitions, 2-7 have one for all, 8 has many groups with one each; a null list of
+topics asks for all.
 
 Differs from Kafka: asked for all offsets of a group, stable, we also name partitions whose first
 offset is pending. A group id has at most 1 KiB. More than 500 offsets are stored in parts.
@@ -51,11 +51,11 @@ FETCH_BY_ID_FROM: Final = 10
 FETCH_MANY_FROM: Final = 8
 FETCH_ONE_ERROR_FROM: Final = 2
 OFFSETS_AT_ONCE: Final = 500
-"""Offsets that are stored, or fetched, without a checkpoint in between."""
+"""The number of offsets that are stored, or fetched, between two checkpoints."""
 COMMIT_STEPS: Final = 5
-"""What storing one offset costs, in steps of a turn."""
+"""The cost of storing one offset, in steps of a turn."""
 FETCH_STEPS: Final = 3
-"""What one group costs, in steps of a turn, besides its offsets."""
+"""The cost of one group, in steps of a turn, besides its offsets."""
 
 Codes = Mapping[TopicPartition, ErrorCode]
 
@@ -121,7 +121,7 @@ def some_at_a_time(
 
 
 def _commit_name(context: RequestContext, topic: OffsetCommitRequestTopic) -> str:
-    """The topic's name, "" (which no topic has) for an id that nobody knows."""
+    """Return the topic's name; for an unknown id "", which no topic has."""
     if context.api_version < COMMIT_BY_ID_FROM:
         return topic.name
     return _name_of(context, topic.topic_id)
@@ -164,7 +164,7 @@ async def _commit_result(
 
 @dataclass(frozen=True, slots=True)
 class FetchedTopic:
-    """One topic of an answer, by name or by id, before it has the shape of a version."""
+    """One topic of an answer, by name or by id, before it has the form of a version."""
 
     name: str
     topic_id: UUID
@@ -198,7 +198,7 @@ async def offset_fetch(context: RequestContext, request: OffsetFetchRequest) -> 
 async def _metadata_bytes(
     topics: Sequence[OffsetFetchResponseTopic | OffsetFetchResponseTopics], turns: Turns
 ) -> int:
-    """Return what the metadata of these offsets takes when the answer is built: 4 KB for each."""
+    """Return the size that the metadata of these offsets has in the answer: up to 4 KB each."""
     size_bytes = 0
     for topic in topics:
         await turns.take()
@@ -225,7 +225,7 @@ async def _failed_fetch(
 async def _fetch_groups(
     context: RequestContext, request: OffsetFetchRequest, turns: Turns
 ) -> list[OffsetFetchResponseGroup]:
-    """One answer for each group that is named; what is named again is looked up once."""
+    """Return an answer for each group that is named. A group named again is looked up once."""
     item_count = 0
     for group in request.groups:
         await turns.take(FETCH_STEPS)
@@ -296,7 +296,7 @@ async def _fetch(
     require_stable: bool,
     turns: Turns,
 ) -> list[FetchedTopic]:
-    """Offsets by topic. Raises KafkaError for all of them."""
+    """Return offsets by topic. Raises KafkaError for all of them together."""
     groups = context.core.groups
     if asked is None:
         found = await groups.fetch_many_offsets(

@@ -1,19 +1,19 @@
 """WriteTxnMarkers, key 27, versions 1-2.
 
-Behaviour: appends a marker to each partition named, waits until all of them are on disk, lets the
-group coordinator apply or forget the offsets of the transaction, and only then acknowledges
-(KAFKA-17507): what a commit promises is visible once its markers are acknowledged. A repeated
-marker is harmless and acknowledged again (KAFKA-19999).
+Behaviour: appends a marker to each partition named, waits until all of them are on disk, has the
+group coordinator apply or drop the offsets of the transaction, and only then acknowledges
+(KAFKA-17507): when a marker is acknowledged, its effect is visible. A repeated marker is harmless
+and acknowledged again (KAFKA-19999).
 
-A marker that does not come from this broker's own coordinator was sent by hand, and is logged. It
-does not change the coordinator's state, as in Kafka: there the transaction is still open, and a
-second marker is written when it ends.
+A marker that does not come from this broker's own coordinator was sent by an administrator, and is
+logged. It does not change the coordinator's state, as in Kafka: there the transaction is still
+open, and a second marker is written when it ends.
 
-Versions: 2 says the transaction version of the marker, which decides how its epoch is compared
+Versions: 2 has the transaction version of the marker, which decides how its epoch is compared
 (KIP-1228).
 
-Open to everybody, as there is no authoriser, as in Kafka without one: administrators' tools end
-hanging transactions with it, with a coordinator epoch of -1.
+Every client may send it, as in Kafka without an authoriser: administrators' tools end hanging
+transactions with it, with a coordinator epoch of -1.
 
 Differs from Kafka: a repeat of TV2 is not written again. Producer ids below -1 are refused, as -1
 is. A partition that a marker names twice gets one marker, where Kafka writes it and never answers.
@@ -44,18 +44,18 @@ from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC
 
 BETWEEN_MARKERS: Final = "between-markers"
 MARKER_STEPS: Final = 5
-"""What one marker costs, in steps of a turn."""
+"""The cost of one marker, in steps of a turn."""
 
 
 @dataclass(slots=True)
 class Write:
-    """One marker for one partition, and what became of it."""
+    """One marker for one partition, and its result."""
 
     marker: WritableTxnMarker
     where: TopicPartition
     partition: Partition | None = None
     next_offset: int = -1
-    """Once everything below is on disk the marker counts."""
+    """The marker counts once everything below this offset is on disk."""
     code: ErrorCode = ErrorCode.NONE
 
 
@@ -69,7 +69,8 @@ async def write_txn_markers(
         for write in _writes(marker):
             await turns.take()
             flat.append(write)
-    with trio.CancelScope(shield=True):  # an appended marker must take effect, whoever sent it
+    # An appended marker must take effect, also if its sender disconnects (KAFKA-17507).
+    with trio.CancelScope(shield=True):
         await _write(context, flat, turns)
     if not context.is_in_process:
         await _log_by_hand(context, flat)
@@ -120,7 +121,7 @@ def _append(context: RequestContext, write: Write) -> None:
 
 
 async def _finish(context: RequestContext, write: Write) -> None:
-    """Wait until a marker counts, and have it applied."""
+    """Wait until a marker is on disk, and have the group coordinator apply it."""
     assert write.partition is not None
     try:
         await write.partition.flushed(write.next_offset)
@@ -148,7 +149,7 @@ async def _log_by_hand(context: RequestContext, writes: Iterable[Write]) -> None
 
 
 async def _results(writes: Iterable[Write], turns: Turns) -> tuple[WritableTxnMarkerResult, ...]:
-    """One result for each producer: clients look for them by producer id."""
+    """Return one result for each producer: clients look results up by producer id."""
     found: dict[int, dict[str, dict[int, ErrorCode]]] = {}
     for write in writes:
         await turns.take()

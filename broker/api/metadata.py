@@ -1,17 +1,17 @@
 """Metadata, key 3, versions 0-13; DescribeCluster, key 60, versions 0-2.
 
-Behaviour: brokers, topics, partitions and their leaders, as of one image of the cluster. A topic
-that is asked for by name and not there is made with `num.partitions` partitions, if the broker's
+Behaviour: returns brokers, topics, partitions and their leaders, as of one image of the cluster. A
+topic that is named and does not exist is created with `num.partitions` partitions, if the broker's
 `auto.create.topics.enable` and the request allow it, and is in the same answer. Null asks for every
 topic, an empty list for none (in version 0 it is the empty list that asks for all). A topic that is
-named several times is answered once. A partition
-that is offline has LEADER_NOT_AVAILABLE, no leader (-1), and this broker in its offline replicas.
+named several times is answered once. A partition that is offline has LEADER_NOT_AVAILABLE, no
+leader (-1), and this broker in its offline replicas.
 
 Versions: 4 lets the client forbid auto-creation; 10 brings topic ids; 12 looks topics up by id: an
 unknown id is UNKNOWN_TOPIC_ID; 13 has an error of its own for the whole answer.
 
-Differs from Kafka: a topic just made is told at once, with its leader, instead of
-LEADER_NOT_AVAILABLE first. Authorised operations are not computed: there is no authoriser. A topic
+Differs from Kafka: the first answer about a new topic has its leader, instead of
+LEADER_NOT_AVAILABLE. Authorised operations are not computed: there is no authoriser. A topic
 with a null name and no id is INVALID_REQUEST for that topic, where Kafka answers
 UNKNOWN_SERVER_ERROR.
 """
@@ -47,10 +47,10 @@ NO_LEADER: Final = -1
 
 BROKERS: Final = 1
 CONTROLLERS: Final = 2
-"""The endpoint type of DescribeCluster that we have; 2 would be controllers."""
+"""The endpoint type of DescribeCluster that is served; 2 would be controllers."""
 
 Found = TopicImage | MetadataResponseTopic
-"""A topic that is there, or the refusal of one."""
+"""A topic that exists, or the refusal of a request for one."""
 
 
 async def metadata(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
@@ -74,7 +74,7 @@ async def metadata(context: RequestContext, request: MetadataRequest) -> Metadat
 
 
 async def _wanted_topics(context: RequestContext, request: MetadataRequest) -> list[Found]:
-    """What is asked for, once each: Kafka makes a set of names, and one of ids."""
+    """Return the topics of the request, each once: Kafka makes a set of names, and one of ids."""
     turns = Turns()
     seen: set[tuple[UUID, str | None]] = set()
     found = []
@@ -173,7 +173,7 @@ def _partition(
 
 
 def _offline(index: int, partition: PartitionImage) -> MetadataResponsePartition:
-    """Return what Kafka 4 answers if the directory of the only replica is offline."""
+    """Return a partition as Kafka 4 answers it if the directory of the only replica is offline."""
     return MetadataResponsePartition(
         error_code=ErrorCode.LEADER_NOT_AVAILABLE,
         partition_index=index,

@@ -1,17 +1,17 @@
 """ListOffsets, key 2, versions 1-11; OffsetForLeaderEpoch, key 23, versions 2-4.
 
-Behaviour: the first offset at or after a timestamp, or one of the places that negative timestamps
-stand for: -1 the end (for read_committed: the last stable offset), -2 the beginning, -3 the record
-with the largest timestamp, -4 the beginning of what is on this broker (the same here), -5 and -6
-places in tiered storage, which there is none of: offset -1. OffsetForLeaderEpoch says where a
-leader epoch ended, so that a client can tell whether it read what has been truncated since.
+Behaviour: returns the first offset at or after a timestamp. A negative timestamp stands for a
+place: -1 the end (for read_committed the last stable offset), -2 the beginning, -3 the record with
+the largest timestamp, -4 the beginning of what is on this broker (here the same as -2), -5 and -6
+places in tiered storage, which does not exist here: offset -1. OffsetForLeaderEpoch returns the end
+of a leader epoch, so that a client can detect that records it has read were truncated.
 
-Versions: 2 has the isolation level; 4 checks the leader epoch the client believes in (74, 75); -3
+Versions: 2 has the isolation level; 4 checks the client's leader epoch (codes 74 and 75); -3
 came with 7, -4 with 8, -5 with 9, -6 with 11: before, and for other negative timestamps,
 UNSUPPORTED_VERSION for the partition.
 
-Differs from Kafka: nothing past the last stable offset is found under read_committed, and the end
-is never told below the log's start. An isolation level other than 0 and 1 is INVALID_REQUEST.
+Differs from Kafka: under read_committed no offset past the last stable offset is found, and the end
+is never below the log's start. An isolation level other than 0 and 1 is INVALID_REQUEST.
 """
 
 from enum import IntEnum
@@ -39,11 +39,11 @@ READ_COMMITTED: Final = 1
 ISOLATION_LEVELS: Final = frozenset({0, READ_COMMITTED})
 NOT_SAID: Final = -1
 LIST_STEPS: Final = 4
-"""What one partition costs, in steps of a turn."""
+"""The cost of one partition, in steps of a turn."""
 
 
 class Place(IntEnum):
-    """What a negative timestamp asks for."""
+    """The meanings of negative timestamps."""
 
     LATEST = -1
     EARLIEST = -2
@@ -124,7 +124,7 @@ def _check_timestamp(timestamp: int, version: int) -> None:
 
 
 async def _find(partition: Partition, timestamp: int, *, read_committed: bool) -> tuple[int, int]:
-    """Timestamp and offset; -1 for what there is none of."""
+    """Return timestamp and offset; each is -1 if there is none."""
     end = partition.last_stable_offset if read_committed else partition.high_watermark
     start = partition.log_start_offset
     if timestamp == Place.LATEST:
@@ -141,7 +141,11 @@ async def _find(partition: Partition, timestamp: int, *, read_committed: bool) -
 
 
 def check_leader_epoch(partition: Partition, believed: int) -> None:
-    """FENCED_LEADER_EPOCH for a client that is behind, UNKNOWN_LEADER_EPOCH for one ahead of us."""
+    """Compare the client's leader epoch with the partition's.
+
+    Raises KafkaError: FENCED_LEADER_EPOCH if the client's is older, UNKNOWN_LEADER_EPOCH if it is
+    newer.
+    """
     if believed == NOT_SAID:
         return
     if believed < partition.leader_epoch:

@@ -1,4 +1,4 @@
-"""Waiting for several disks at once: one flush after the other would add up."""
+"""Wait for several flushes at once, because one after the other would add up."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
@@ -10,12 +10,12 @@ from odradek.broker.turns import Turns
 T = TypeVar("T")
 
 TASKS_MAX: Final = 64
-"""Items that are worked on at the same time: a client chose how many there are, and trio runs all
-tasks that can go on before it looks at the network again."""
+"""The number of items that are worked on at the same time. A client chooses how many there are, and
+trio runs all tasks that can run before it looks at the network again."""
 
 
 async def for_each(items: Sequence[T], work: Callable[[T], Awaitable[None]]) -> None:
-    """Do `work` for every item, many at the same time. The usual single one costs no task."""
+    """Do `work` for every item, many at the same time. A single item costs no task."""
     if len(items) == 1:
         await work(items[0])
         return

@@ -1,17 +1,17 @@
 """DescribeProducers, key 61, version 0.
 
-Behaviour: says of each partition which producers it knows: epoch, last sequence and timestamp, the
+Behaviour: returns the producers that each partition knows: epoch, last sequence and timestamp, the
 epoch of the coordinator that sent the last marker, and where an open transaction begins (KIP-664).
-With it Kafka's tools find transactions that nobody is going to end. A name that no topic can have
-is INVALID_TOPIC_EXCEPTION, a partition that is not here UNKNOWN_TOPIC_OR_PARTITION.
+Kafka's tools use it to find hanging transactions. A name that no topic can have is
+INVALID_TOPIC_EXCEPTION, a partition that this broker does not have is UNKNOWN_TOPIC_OR_PARTITION.
 
 Versions: there is one.
 
 Differs from Kafka: a partition that is asked for twice is described once, so that no small request
-has a huge answer. Our tagged fields say who holds a partition's last stable offset back: which
-transactional id, which client from where, since when, until when, and how much waits behind it.
-What the partition itself remembers of who began a transaction is told first, as its leader need
-not be the transaction's coordinator; after a restart, what the coordinator says, if it is here.
+has a huge answer. Our tagged fields name the transaction that holds a partition's last stable
+offset: its transactional id, its client and the client's address, its start, its deadline, and the
+number of bytes behind it. They come from the partition's own memory first, because its leader need
+not be the transaction's coordinator; after a restart from the coordinator, if it is this broker.
 """
 
 from contextlib import suppress
@@ -35,7 +35,7 @@ from odradek.protocol.apis.transactions import (
 from odradek.protocol.errors import ErrorCode, KafkaError, with_phrase
 
 DESCRIBE_STEPS: Final = 3
-"""What one partition or producer costs, in steps of a turn."""
+"""The cost of one partition or producer, in steps of a turn."""
 NONE: Final = -1
 
 
@@ -61,7 +61,7 @@ async def describe_producers(
 
 
 async def _expect(context: RequestContext, request: DescribeProducersRequest, turns: Turns) -> None:
-    """Ask for room for the producers of the partitions, each of them once."""
+    """Reserve memory for the producers of the partitions, each partition once."""
     seen: set[TopicPartition] = set()
     item_count = 0
     for topic in request.topics:
@@ -107,10 +107,10 @@ async def _describe(
 
 
 def _pinning(partition: Partition) -> int:
-    """Whose open transaction read_committed readers wait for.
+    """Return the producer id whose open transaction read_committed readers wait for.
 
-    None if the last stable offset is at the high watermark, or waits only for a marker that is
-    there and not replicated yet.
+    It is -1 if the last stable offset is at the high watermark, or if only the replication of a
+    marker is missing.
     """
     oldest = next(iter(partition.open_transactions()), None)
     stable = partition.last_stable_offset
@@ -155,7 +155,7 @@ def _transactional_id(opener: Opener | None, view: TransactionView | None) -> st
 
 
 def _coordinated(context: RequestContext, producer_id: int) -> TransactionView | None:
-    """What the coordinator says of a producer, if it is this broker."""
+    """Return the coordinator's view of a producer, if this broker is its coordinator."""
     transactional_id = context.core.transactions.owner_of(producer_id)
     if not transactional_id:
         return None

@@ -1,15 +1,15 @@
 """CreateTopics, key 19, versions 2-7; DeleteTopics, key 20, versions 1-6; CreatePartitions, key 37,
 versions 0-3.
 
-Behaviour: every topic of a request succeeds or fails for itself, with a sentence that says why. A
-topic that is named several times fails once (INVALID_REQUEST). `validate_only` checks
-everything and changes nothing. An answer is sent when the change is on disk, so the time-out of the
-request plays no part.
+Behaviour: every topic of a request succeeds or fails on its own, with a sentence that says why. A
+topic that is named several times fails once (INVALID_REQUEST). `validate_only` checks everything
+and changes nothing. The answer is sent when the change is on disk, so the time-out of the request
+has no effect.
 
 Versions: CreateTopics 5 answers with the settings, 7 with the topic's id; -1 partitions or replicas
 ask for the broker's defaults. DeleteTopics 5 has a sentence for errors, 6 takes ids.
 
-Differs from Kafka: settings that are not honoured are INVALID_CONFIG (`topic_config.py` lists the
+Differs from Kafka: settings that are not honoured are INVALID_CONFIG (`config/topic.py` lists the
 others); a topic has at most 10,000 partitions; "a.b" and "a_b" may live side by side; internal
 topics can be neither deleted nor grown. Records of a deleted topic are gone at once.
 """
@@ -49,7 +49,7 @@ ID_GIVEN_TWICE: Final = "Duplicate topic id. The request has this topic's id mor
 
 CREATE_STEPS: Final = 50
 DELETE_STEPS: Final = 20
-"""What one topic costs, in steps of a turn."""
+"""The cost of one topic, in steps of a turn."""
 
 
 async def create_topics(
@@ -141,7 +141,8 @@ async def _delete_topic(context: RequestContext, asked: DeleteTopicState) -> Del
     name = asked.name
     try:
         name = _name_of(context, asked)
-        with trio.CancelScope(shield=True):  # offsets go with their topic, if the client goes too
+        # The offsets are deleted with their topic, also if the client is gone by now.
+        with trio.CancelScope(shield=True):
             deleted = await context.core.cluster.delete_topic(name)
             await _forget_offsets(context, name)
     except KafkaError as error:
@@ -157,7 +158,7 @@ async def _delete_topic(context: RequestContext, asked: DeleteTopicState) -> Del
 
 
 async def _forget_offsets(context: RequestContext, topic: str) -> None:
-    """The topic is gone whatever becomes of the offsets that groups have stored for it."""
+    """Delete the offsets that groups stored for a deleted topic. A failure is only logged."""
     try:
         await context.core.groups.forget_topic(topic)
     except KafkaError as error:
@@ -186,7 +187,7 @@ def _name_of(context: RequestContext, asked: DeleteTopicState) -> str:
 
 
 def _deletion_error(context: RequestContext, error: KafkaError) -> ErrorCode:
-    """TOPIC_DELETION_DISABLED came with version 3; older clients do not know it."""
+    """Return the code of a refused deletion. TOPIC_DELETION_DISABLED came with version 3."""
     if error.code is ErrorCode.TOPIC_DELETION_DISABLED and context.api_version < 3:
         return ErrorCode.INVALID_REQUEST
     return error.code

@@ -23,7 +23,7 @@ COORDINATOR_TROUBLE: Final = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-"""What a coordinator answers while it cannot decide."""
+"""The codes that a coordinator answers while it cannot decide."""
 
 REFUSED_FOR_GOOD: Final = frozenset(
     {

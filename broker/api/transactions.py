@@ -1,17 +1,18 @@
 """DescribeTransactions, key 65, version 0; ListTransactions, key 66, versions 0-2.
 
-Behaviour: says what the transactional ids that this broker coordinates are doing (KIP-664). While
-a transaction is open its partitions are told, and while it is being completed those that still wait
-for their marker; `__consumer_offsets` is one of them. A filter's state that there is not is
-returned as unknown; if a filter has no other state, nothing is found. A duration filter leaves out
-what began later; an id that never began anything counts as old. A pattern must match the whole id.
+Behaviour: returns the state of the transactional ids that this broker coordinates (KIP-664). An
+open transaction is listed with its partitions, a transaction that is being completed with those
+that still wait for their marker; `__consumer_offsets` is one of them. A state that does not exist
+is returned as unknown; if a filter has no other state, nothing is found. A duration filter leaves
+out transactions that began later; an id without a transaction counts as old. A pattern must match
+the whole id.
 
 Versions: ListTransactions 1 filters by duration (KIP-994), 2 by pattern (KIP-1152).
 
 Differs from Kafka: an id that is asked for twice is described once, so that no small request has a
 huge answer. Patterns are matched by RE2 itself, Kafka's by its translation to Java: each knows some
 syntax that the other does not, and one whose program is too large is INVALID_REGULAR_EXPRESSION.
-Our tagged fields say who the client is, why an epoch was changed and what is going to happen.
+Our tagged fields name the client, the cause of the last change of epoch and the next deadline.
 """
 
 import logging
@@ -38,11 +39,11 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 LOGGER: Final = logging.getLogger(__name__)
 DESCRIBE_STEPS: Final = 4
 LIST_STEPS: Final = 2
-"""What one transaction costs, in steps of a turn."""
+"""The cost of one transaction, in steps of a turn."""
 LONG: Final = 1_000
-"""An id with more characters than this counts as all of them: matching takes time by length."""
+"""An id with more characters than this costs a whole turn: matching takes time by length."""
 PATTERN_MAX_BYTES: Final = 64 * 1024
-"""What a pattern's program may take. Within it the longest id is matched in some 20 ms at worst."""
+"""The bound of a pattern's program. Within it the longest id is matched in 20 ms at worst."""
 NO_TIME: Final = -1
 SHOWN_MAX: Final = 80
 
@@ -65,7 +66,7 @@ async def describe_transactions(
 
 
 async def _expect(context: RequestContext, transactional_ids: Iterable[str], turns: Turns) -> None:
-    """Ask for room for the partitions of all these transactions."""
+    """Reserve memory for the partitions of all these transactions."""
     item_count = 0
     for transactional_id in transactional_ids:
         await turns.take(DESCRIBE_STEPS)
@@ -153,7 +154,7 @@ async def list_transactions(
 
 
 class _Filter:
-    """Raises ValueError for what is no pattern, or no text."""
+    """The filters of a ListTransactions request. Raises ValueError for an invalid pattern."""
 
     def __init__(self, request: ListTransactionsRequest, states: Collection[str]) -> None:
         self.states = states
@@ -173,8 +174,8 @@ class _Filter:
 
 
 def _compiled(pattern: str) -> Any:
-    """The pattern, compiled. Raises ValueError."""
-    import re2  # here, as it takes a hundredth of a start and few ask for patterns
+    """Compile the pattern. Raises ValueError."""
+    import re2  # here, because it takes a hundredth of a start and few requests have patterns
 
     options = re2.Options()
     options.log_errors = False

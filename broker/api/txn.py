@@ -2,21 +2,21 @@
 AddPartitionsToTxn, key 24, versions 0-5; AddOffsetsToTxn, key 25, versions 0-4; EndTxn, key 26,
 versions 0-5.
 
-Behaviour: asks the transaction coordinator and answers its refusals in the codes of the version.
-EndTxn is answered when the decision is on disk; the markers follow.
+Behaviour: calls the transaction coordinator and translates its refusals to the codes of the
+version. EndTxn is answered when the decision is on disk; the markers follow.
 
-Versions: PRODUCER_FENCED is known from InitProducerId 4 and from 2 of the others, before it was
-INVALID_PRODUCER_EPOCH; TRANSACTION_ABORTABLE from InitProducerId 5, AddPartitionsToTxn 5,
-AddOffsetsToTxn 4, EndTxn 4. InitProducerId 3 says who the client believes to be (KIP-360); 6 may
-ask for transactions without time-out, and for an open one to be kept (KIP-939).
-AddPartitionsToTxn 4 has many transactions and may only ask (VerifyOnly). EndTxn 5 means transaction
-version 2 and answers with the next producer id and epoch.
+Versions: PRODUCER_FENCED is known from InitProducerId 4 and from 2 of the others; older versions
+get INVALID_PRODUCER_EPOCH. TRANSACTION_ABORTABLE is known from InitProducerId 5, AddPartitionsToTxn
+5, AddOffsetsToTxn 4, EndTxn 4. InitProducerId 3 carries the producer id and epoch that the client
+has (KIP-360); 6 may ask for transactions without time-out, and for an open transaction to be kept
+(KIP-939). AddPartitionsToTxn 4 has many transactions and may only verify (VerifyOnly). EndTxn 5
+means transaction version 2 and answers with the next producer id and epoch.
 
 Differs from Kafka: InitProducerId makes the state topic itself. KeepPreparedTxn is served, where
 Kafka 4.3 answers UNSUPPORTED_VERSION, and may claim a timed transaction, too. Our own tag
-`by_administrator` lets the cause of a fence be told: Kafka's forceTerminateTransaction is a plain
-InitProducerId, which nobody can tell from that of a new instance. AddPartitionsToTxn 4 and 5, which
-brokers send, are open to everybody, as there is no authoriser yet.
+`by_administrator` records the cause of a fence: Kafka's forceTerminateTransaction is a plain
+InitProducerId, which looks like that of a new instance. AddPartitionsToTxn 4 and 5, which brokers
+send, are accepted from every client, because there is no authoriser yet.
 """
 
 from collections.abc import Iterable, Mapping
@@ -52,7 +52,7 @@ from odradek.protocol.state_topics import (
 
 NO_PRODUCER: Final = -1
 ADD_STEPS: Final = 5
-"""What one transaction costs, in steps of a turn, besides its partitions."""
+"""The cost of one transaction, in steps of a turn, besides its partitions."""
 BATCHED_FROM: Final = 4
 """AddPartitionsToTxn from this version on comes from brokers."""
 VERSION_2_FROM: Final = 5
@@ -90,7 +90,7 @@ async def init_producer_id(
 
 
 def _expected(request: InitProducerIdRequest) -> ProducerIdAndEpoch | None:
-    """Which producer the client believes to be (KIP-360)."""
+    """Return the producer id and epoch that the client has (KIP-360); None if it has none."""
     has_id = request.producer_id != NO_PRODUCER
     if has_id != (request.producer_epoch != NO_PRODUCER):
         raise KafkaError(
@@ -177,7 +177,7 @@ async def _add_partitions(
 
 
 def _refusal(context: RequestContext, partition: TopicPartition) -> ErrorCode | None:
-    """Internal topics take part in transactions only through AddOffsetsToTxn."""
+    """Return why a partition cannot be added. Internal topics are added by AddOffsetsToTxn only."""
     if partition.topic in INTERNAL_TOPICS and context.api_version < BATCHED_FROM:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if not context.core.cluster.image.has_partition(partition.topic, partition.partition):

@@ -3,14 +3,15 @@
 Behaviour: lists every API that is served with its versions, and the features. A version of the
 request that is not known is answered in the format of version 0 with UNSUPPORTED_VERSION and the
 versions of ApiVersions alone, so that a newer client tries again (KIP-511); the connection stays.
-With the whole list franz-go is content: it never asks for the features and takes us for an old one.
+With the whole list franz-go would not ask again, and would take this broker for an old one, as it
+never gets the features.
 
 Versions: 3 adds the client's software name and version, whose form is checked (INVALID_REQUEST),
-and features. 4 may tell of a feature whose lowest version is 0; 3 must leave it out, because older
-Java clients fail on it (KAFKA-17492), but may say that it is finalised.
+and features. 4 may list a feature whose lowest version is 0; 3 must leave it out, because older
+Java clients fail on it (KAFKA-17492), but may list it as finalised.
 
 Differs from Kafka: the only features are `transaction.version` 2 (KIP-890) and `metadata.version`,
-which says whose rules are followed, not that a quorum of Kafka's keeps the metadata.
+which names the rules that are followed. It does not mean that a Kafka quorum keeps the metadata.
 """
 
 import re
@@ -72,12 +73,12 @@ def _served(context: RequestContext) -> Iterable[Api[Any, Any]]:
 
 
 def apis_of(config: BrokerConfig) -> Mapping[int, Api[Any, Any]]:
-    """What is served, by key: an unstable version only where its setting is on."""
+    """Return the APIs that are served, by key; an unstable version only where its setting is on."""
     return APIS_WITH_2PC if config.transaction_two_phase_commit_enable else APIS
 
 
 def listed(apis: Iterable[Api[Any, Any]]) -> tuple[ApiVersion, ...]:
-    """What is said about each API: sorted by key."""
+    """Return the versions of each API, sorted by key."""
     return tuple(
         ApiVersion(
             api_key=api.key,

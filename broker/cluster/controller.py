@@ -3,7 +3,7 @@
 Every change goes: check (refusals as `KafkaError`) -> logs on disk -> metadata store -> image. The
 store's transaction is the moment at which a topic exists. A crash before it leaves directories that
 are empty and belong to no topic. They are removed when a topic of that name is made. Directories
-with records are never removed for it, but set aside (`partition_directories.py`).
+with records are never removed for it, but set aside (`partitions/directories.py`).
 
 A deletion goes the other way: store -> image -> logs. The transaction that removes a topic also
 notes its id (`/deletions/ID`). The note stays until no directory of that id is left. So a crash at

@@ -1,13 +1,13 @@
 """The broker's settings: Kafka's property names, Kafka's defaults, and a few of our own.
 
-A setting stands here only if something reads it. What Kafka has and we do not (thread counts,
-say) is refused like a misspelling: a setting that is silently without effect is a lie.
+A setting is declared here only if the broker reads it. A setting that only Kafka has (a number of
+threads, say) is refused like a misspelling: a setting that is silently without effect would mislead.
 
 Differs from Kafka: `num.partitions` is 4; state topics have one replica, as there is one broker;
 `group.initial.rebalance.delay.ms` is 0, as in Kafka's own quick start; a group has at most 1,000
 members. The settings that only this broker has are marked `ours`.
 
-`docs/configuration.md` is made from these declarations: `scripts/fix` makes it anew.
+`scripts/fix` writes `docs/configuration.md` from these declarations.
 """
 
 import functools
@@ -40,15 +40,15 @@ HOUR_MS: Final = 60 * MINUTE_MS
 DAY_MS: Final = 24 * HOUR_MS
 CLEANUP_POLICIES: Final = ("delete", "compact", "compact,delete", "delete,compact")
 PARTITIONS_MAX: Final = 10_000
-"""The most partitions that a topic can be given by a default."""
+"""The largest default number of partitions."""
 ONE_BROKER: Final = "there is one broker"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """Every setting of `odradek serve`, already checked. `settle` makes one."""
+    """All settings of `odradek serve`, checked. `settle` makes an instance."""
 
-    # who and where
+    # identity and addresses
     node_id: int = int32(1, low=0, about="The id of this broker in answers to clients.")
     listeners: str = string(
         "",
@@ -357,8 +357,8 @@ COARSER: Final[dict[str, tuple[str, int]]] = {
     "log.retention.hours": ("log.retention.ms", HOUR_MS),
     "log.roll.hours": ("log.roll.ms", HOUR_MS),
 }
-# Kafka looks for overdue things every so often. Here each has its own deadline and is dealt with
-# when it is due, so whatever these say is kept.
+# Kafka looks for overdue groups and transactions at an interval. Here each has its own deadline and
+# is handled when it is due, so these settings are accepted and always honoured.
 KEPT_ANYWAY: Final = frozenset(
     {
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
@@ -371,13 +371,13 @@ RENAMED: Final[dict[str, str]] = {"log.dir": "log.dirs", "broker.id": "node.id"}
 
 @functools.cache
 def broker_settings() -> dict[str, Setting]:
-    """The broker's settings by Kafka's name."""
+    """Return the broker's settings, by Kafka's name."""
     return settings_of(BrokerConfig)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """A configuration, and the settings that were left out of it because we have none such."""
+    """A configuration, and the unknown settings that were left out of it."""
 
     config: BrokerConfig
     ignored: tuple[str, ...] = ()
@@ -404,8 +404,10 @@ def settle(*sources: Sequence[Given], ignore_unknown: bool = False) -> Settled:
 
 
 def _layer(source: Sequence[Given], unknown: list[Given], wrong: list[str]) -> dict[str, Value]:
-    """The values of one source by field. Where it spells a setting in two units, the finer counts,
-    as in Kafka."""
+    """Return the values of one source, by field.
+
+    Where a source has a setting in two units, the finer one counts, as in Kafka.
+    """
     settings = broker_settings()
     values: dict[str, Value] = {}
     units: dict[str, int] = {}
@@ -427,7 +429,7 @@ def _layer(source: Sequence[Given], unknown: list[Given], wrong: list[str]) -> d
 
 
 def _unknown(unknown: Sequence[Given]) -> str:
-    """What to say of settings that there are none of: one sentence, or one and a list."""
+    """Return the error for unknown settings: one sentence, or a sentence and a list."""
     known = [*broker_settings(), *COARSER, *RENAMED, *KEPT_ANYWAY]
     if len(unknown) == 1:
         one = unknown[0]

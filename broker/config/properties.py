@@ -1,4 +1,4 @@
-"""A file of settings as Java reads it (`java.util.Properties`), for this is what users bring.
+"""Files of settings in Java's format (`java.util.Properties`), which Kafka's users have.
 
 A name ends at the first `=`, `:` or white space that no backslash protects. A line whose last
 backslash is not protected goes on in the next line. `\\t`, `\\n`, `\\r`, `\\f` and `\\uXXXX` are
@@ -23,7 +23,7 @@ _BLANK: Final = " \t\f"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """One setting as a user gave it, and the place where."""
+    """One setting as a user gave it, with its place."""
 
     name: str
     text: str
@@ -32,7 +32,7 @@ class Given:
     line: int | None = None
 
     def blamed(self, sentence: str) -> str:
-        """`sentence`, which is about this setting, after the place where it stands."""
+        """Return `sentence`, which is about this setting, with the place of the setting first."""
         return sentence if self.line is None else f"{self.source}, line {self.line}: {sentence}"
 
 

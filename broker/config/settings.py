@@ -1,8 +1,8 @@
-"""What a setting is: its type, its bounds, and one sentence for whoever got it wrong.
+"""Settings: their types, their bounds, and the sentence for a wrong value.
 
 Names are Kafka's property names. A dataclass field `num_partitions` is the property
-`num.partitions`, so that no name is written twice. `config.py` has the broker's settings,
-`topic_config.py` those of a topic.
+`num.partitions`, so that no name is written twice. `broker.py` has the broker's settings,
+`topic.py` those of a topic.
 """
 
 import difflib
@@ -16,7 +16,7 @@ from typing import Any, Final
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 SHOWN_MAX: Final = 60
-"""Characters of a wrong value that a message repeats."""
+"""The number of characters of a wrong value that an error repeats."""
 
 # Only what Java reads as well. Python's int() and float() also take 1_000, other scripts' digits,
 # nan and infinity.
@@ -27,7 +27,7 @@ Value = bool | int | float | str
 
 
 class ConfigError(Exception):
-    """A setting that cannot be: one sentence that says what to do."""
+    """A wrong setting: one sentence that says what to do."""
 
 
 class ConfigType(IntEnum):
@@ -46,17 +46,17 @@ class Setting:
     type: ConfigType
     default: Value
     about: str = ""
-    """What it does, in a sentence for docs/configuration.md."""
+    """The effect of the setting, in a sentence for docs/configuration.md."""
     ours: bool = False
     """Kafka has no such setting."""
     low: float | None = None
     high: float | None = None
     choices: tuple[str, ...] = ()
     why: str = ""
-    """Why nothing outside the bounds or choices is possible, where that needs saying."""
+    """The reason of the bounds or choices, where it is not obvious."""
 
     def parse(self, name: str, text: str, *, unit: int = 1) -> Value:
-        """The value that `text` says, which counts in `unit`s. Raises `ConfigError`."""
+        """Return the value of `text`, a number of `unit`s if it is one. Raises `ConfigError`."""
         text = text.strip()
         if self.type is ConfigType.BOOLEAN:
             value = {"true": True, "false": False}.get(text.lower())
@@ -117,7 +117,7 @@ class Setting:
 
 
 def shortened(text: str) -> str:
-    """What a message repeats of a name or value that somebody gave."""
+    """Shorten a name or value that a user gave, for an error."""
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
 
 
@@ -135,21 +135,21 @@ def _nearest_bool(text: str) -> str:
 
 
 def text_of(value: Value) -> str:
-    """A value as Kafka writes it."""
+    """Return a value as Kafka writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
 
 
 def unknown_name(name: str, known: Iterable[str], *, of: str) -> str:
-    """The sentence about a setting that nobody knows, with the nearest that there is."""
+    """Return the error for an unknown setting, with the nearest known name."""
     near = nearest_name(name, known)
     meant = f" Did you mean {near}?" if near else ""
     return f"{shortened(name)} is not a setting of {of}.{meant}"
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str | None:
-    """The name that is almost `name`: a slip of the hand, and not another name of Kafka's."""
+    """Return the known name that differs from `name` by a typing error only; None without one."""
     near = difflib.get_close_matches(name[:SHOWN_MAX], list(known), 1, 0.85)
     return near[0] if near else None
 
@@ -176,7 +176,7 @@ def double(default: float, *, about: str, **options: Any) -> Any:
 
 
 def words(default: str, *, about: str, **options: Any) -> Any:
-    """A list, with commas between."""
+    """Declare a list, separated by commas."""
     return _setting(default, about, ConfigType.LIST, options)
 
 
@@ -185,5 +185,5 @@ def string(default: str, *, about: str, **options: Any) -> Any:
 
 
 def settings_of(cls: type[Any]) -> dict[str, Setting]:
-    """The settings of a dataclass made of them, by Kafka's name."""
+    """Return the settings that a dataclass declares, by Kafka's name."""
     return {f.name.replace("_", "."): f.metadata["setting"] for f in fields(cls)}

@@ -1,8 +1,8 @@
 """The settings of a topic: Kafka's names, what each falls back to, and what is refused.
 
-A setting is here if it is honoured, or if its one possible value is what happens anyway; tools
-send such values (`preallocate=false`). Everything else is refused in words, so that nobody believes
-in a setting that does nothing.
+A setting is here if it is honoured, or if its only possible value is what happens anyway; tools
+send such values (`preallocate=false`). Every other setting is refused with a sentence: a setting
+that is silently without effect would mislead.
 """
 
 from collections.abc import Iterable, Mapping
@@ -122,7 +122,7 @@ TOPIC_SETTINGS: Final[dict[str, TopicSetting]] = {
 
 
 def check_topic_configs(configs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
-    """The settings of a new topic, checked.
+    """Check the settings of a new topic and return them.
 
     Raises `KafkaError` INVALID_CONFIG with a sentence.
     """
@@ -155,7 +155,7 @@ def check_topic_configs(configs: Iterable[tuple[str, str | None]]) -> dict[str, 
 
 
 def topic_value(name: str, configs: Mapping[str, str], broker: BrokerConfig) -> Value:
-    """What a topic's setting is: its own, or what it falls back to."""
+    """Return the value of a topic's setting: its own, or the broker's."""
     setting = TOPIC_SETTINGS[name]
     if name in configs:
         return setting.setting.parse(name, configs[name])
@@ -166,7 +166,7 @@ def topic_value(name: str, configs: Mapping[str, str], broker: BrokerConfig) -> 
 
 
 def has_broker_value(name: str, broker: BrokerConfig) -> bool:
-    """Whether the broker was told something other than the default for this topic setting."""
+    """Return True if the broker's setting behind this one differs from its default."""
     broker_name = TOPIC_SETTINGS[name].broker_name
     if broker_name is None:
         return False
@@ -175,11 +175,11 @@ def has_broker_value(name: str, broker: BrokerConfig) -> bool:
 
 
 def state_topic_configs(topic: str, broker: BrokerConfig) -> dict[str, str]:
-    """The settings of an internal topic: nothing of it is ever too old, but replaced.
+    """Return the settings of an internal topic, which is compacted and has no retention.
 
-    Deletions and markers are kept for ten minutes, and not for a day as elsewhere: every commit of
-    offsets in a transaction leaves a marker, a day of them would be gigabytes for a coordinator to
-    read at its start, and it is the only one who reads them.
+    Tombstones and markers are kept for ten minutes, and not for a day as elsewhere. Every commit of
+    offsets in a transaction leaves a marker; a day of them would be gigabytes that a coordinator
+    reads at its start. No other reader needs them.
     """
     if topic == TRANSACTION_STATE_TOPIC:
         segment_bytes = broker.transaction_state_log_segment_bytes

@@ -1,4 +1,4 @@
-"""`odradek storage rebuild DIR`: makes the metadata of a data directory anew (`rebuild.py`)."""
+"""The command `odradek storage rebuild DIR`: rebuild the metadata of a data directory."""
 
 import contextlib
 import os.path

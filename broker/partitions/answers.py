@@ -1,4 +1,4 @@
-"""What a partition answers: where something was appended, what was read."""
+"""The results of an append to a partition and of a read from one."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from odradek.broker.storage.aborted import AbortedTransaction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Appended:
-    """Where a batch is, both ends included.
+    """The offsets of an appended batch, both ends included.
 
     `log_append_time_ms` is -1 unless the broker's time is what counts (LogAppendTime), or the batch
     repeats an earlier one: then it is that one's timestamp, as Kafka answers.
@@ -23,11 +23,11 @@ class Appended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadResult:
-    """One reading of a partition; everything in it belongs together."""
+    """The result of one read. Its offsets, records and aborted transactions belong together."""
 
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
     records: Buffer
     aborted: tuple[AbortedTransaction, ...]
-    """What of `records` a read_committed reader must leave out, sorted by first offset."""
+    """The transactions in `records` that a read_committed reader leaves out, by first offset."""

@@ -1,12 +1,12 @@
-"""The directories of partitions in the data directory: whose they are, and how they make way.
+"""The directories of partitions in the data directory: their owners, and how they are removed.
 
-A log is never made over a directory that is there. One in which nothing was ever appended is what
-an interrupted creation has left, and is removed. Any other is set aside: it gets a name that ends
-in `.set-aside`, and the broker does not touch it again. A directory that says it holds another
-topic's log is not opened (`ForeignDirectory`).
+A log is never created over an existing directory. A directory in which nothing was ever appended
+was left by an interrupted creation, and is removed. Any other is set aside: it gets a name that
+ends in `.set-aside`, and the broker does not touch it again. A directory whose `topic.meta` names
+another topic is not opened (`ForeignDirectory`).
 
-Only what belongs to a deleted topic is thrown away. It is renamed to a name that ends in `.deleted`
-first: then its name is free, and a crash does not leave half a log behind.
+Only directories of deleted topics are removed. Such a directory is first renamed to a name that
+ends in `.deleted`: then its old name is free, and a crash does not leave half a log behind.
 """
 
 import errno
@@ -25,7 +25,7 @@ from odradek.broker.turns import Turns
 LOGGER: Final = logging.getLogger(__name__)
 DELETED: Final = ".deleted"
 _THROWN_AWAY: Final = re.compile(r"[0-9a-f]{32}-[0-9]+(\.[0-9]+)?\.deleted")
-"""A person may end a name with `.deleted`, too, and that is not ours to remove."""
+"""A user may end a name with `.deleted`, too. The broker does not remove such a directory."""
 SET_ASIDE: Final = ".set-aside"
 ASIDE_MAX_CHARACTERS: Final = 200
 """Characters of a directory's name that are kept when it is set aside: a name has at most 255."""
@@ -84,10 +84,10 @@ class PartitionDirectories:
         return self._disk.exists(f"{self._directory}/{where}")
 
     async def make_way(self, where: TopicPartition) -> None:
-        """Have no directory where a new log is made: remove an empty one, set aside any other.
+        """Free the name for a new log: remove an empty directory, set any other aside.
 
-        Durable on return, as a crash must not bring it back to where another log is. Raises
-        OSError.
+        It is durable on return, because a crash must not bring the directory back to where another
+        log is by then. Raises OSError.
         """
         directory = f"{self._directory}/{where}"
         if not self._disk.exists(directory):
@@ -108,7 +108,7 @@ class PartitionDirectories:
         await self._disk.fsync_dir(self._directory)
 
     async def remove_deleted(self, topic: str, topic_id: UUID) -> None:
-        """Throw away every directory that is still there of a deleted topic. Raises OSError.
+        """Remove every directory that is left of a deleted topic. Raises OSError.
 
         A directory that does not say that it is of this topic id stays.
         """
@@ -140,11 +140,11 @@ class PartitionDirectories:
         return f"{self._directory}/{topic_id.hex}-{where.partition}{repeated}{DELETED}"
 
     async def sync(self) -> None:
-        """Have the names in the data directory on disk. Raises OSError."""
+        """Wait until the names in the data directory are on disk. Raises OSError."""
         await self._disk.fsync_dir(self._directory)
 
     def find_thrown_away(self) -> None:
-        """Have removed what an earlier run threw away and did not remove. Raises OSError."""
+        """Find the `.deleted` directories of earlier runs, for `run` to remove. Raises OSError."""
         for name in self._disk.listdir(self._directory):
             if _THROWN_AWAY.fullmatch(name):
                 self._to_remove(f"{self._directory}/{name}")
@@ -166,7 +166,7 @@ class PartitionDirectories:
                     LOGGER.warning("%s cannot be removed: %s", path, error)
 
     def warn_of_strangers(self, known: set[str]) -> None:
-        """Log which directories no topic names: they may be missed. Raises OSError."""
+        """Log the directories that belong to no topic: a user may miss them. Raises OSError."""
         strangers = [
             name
             for name in self._disk.listdir(self._directory)

@@ -33,7 +33,7 @@ class CleanerConfig:
 
 @dataclass(slots=True)
 class LogCleaner:
-    """`run` it. Each pass takes the partitions that there are then."""
+    """Compacts logs while `run` runs. Each pass takes the partitions that exist at its start."""
 
     partitions: Iterable[Partition]
     config: CleanerConfig = field(default_factory=CleanerConfig)

@@ -1,4 +1,4 @@
-"""What is done to a partition's log besides appending and reading: one thing at a time.
+"""The upkeep of a partition's log, besides appending and reading: one operation at a time.
 
 Checkpoints, retention, compaction's replacing of segments and the end of a log change what is on
 disk besides its newest segment, so they wait for each other. A pass of compaction runs beside them,
@@ -30,12 +30,12 @@ MAP_BYTES: Final = 128 * 1024 * 1024
 
 
 async def inline(function: Callable[[], object]) -> object:
-    """Call a function that computes, without a thread."""
+    """Call a function in the loop, without a thread."""
     return function()
 
 
 class Maintenance:
-    """Of one partition's log."""
+    """The upkeep of one partition's log."""
 
     def __init__(self, partition: Partition, commit: GroupCommit, clock: Clock) -> None:
         self._partition = partition
@@ -49,7 +49,7 @@ class Maintenance:
     # checkpoints
 
     async def checkpoint(self) -> None:
-        """Let recovery start at what is the log's end now. Raises KafkaError, OSError."""
+        """Write a checkpoint: recovery starts at the current log end. Raises KafkaError, OSError."""
         async with self._one_at_a_time:
             await self._checkpoint()
 
@@ -77,10 +77,9 @@ class Maintenance:
                 await self._checkpoint()
 
     async def enforce_retention(self, stable_offset: int) -> None:
-        """Roll a segment whose time has come; remove those that are too old or too many.
+        """Roll a segment that is due, and remove segments by age and size.
 
-        Raises KafkaError, OSError. State topics are never touched: their records count however old
-        they are.
+        State topics are never touched: their records count at any age. Raises KafkaError, OSError.
         """
         if self._is_state:
             return
@@ -107,7 +106,7 @@ class Maintenance:
     # compaction
 
     def plan(self, stable_offset: int) -> Plan | None:
-        """Return what is to be compacted, after rolling; None if the log is not compacted.
+        """Roll the log and plan its compaction. Return None if the topic is not compacted.
 
         Raises KafkaError, OSError.
         """
@@ -136,7 +135,7 @@ class Maintenance:
     async def compact(
         self, plan: Plan, *, map_bytes: int = MAP_BYTES, offload: Offload = inline
     ) -> Result | None:
-        """Carry out a plan. Return None if the log has changed so that it cannot be.
+        """Carry out a plan. Return None if the log has changed and the plan no longer holds.
 
         Raises DamagedSegment, KafkaError, OSError.
         """

@@ -1,8 +1,9 @@
-"""Who opened the transactions of a partition, as its leader saw it when their first batch came.
+"""The clients that opened the transactions of a partition, as its leader saw them.
 
-The transaction coordinator knows all of this, but in a cluster it is another broker than the
-partition's leader, which is the one that is asked why readers wait. So the leader remembers it, in
-memory alone: after a restart only the coordinator knows.
+The transaction coordinator knows them, too. But in a cluster the coordinator may be another broker,
+and DescribeProducers asks the partition's leader why readers wait. So the leader remembers each
+client when the first batch of its transaction is appended. It keeps that in memory only: after a
+restart only the coordinator knows.
 """
 
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from odradek.broker.client_identity import ClientIdentity
 from odradek.broker.storage.producers import ProducerEntry, Producers
 
 LEFT_OVER_MAX: Final = 32
-"""Ended transactions that may be remembered beside as many again as are open."""
+"""Ended transactions that may be remembered, besides as many as are open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +26,7 @@ class Opener:
 
 
 class Openers:
-    """Those of one partition, by producer id: at most about twice as many as are open."""
+    """The openers of one partition, by producer id: at most about twice as many as are open."""
 
     __slots__ = ("_known", "_producers")
 
@@ -37,14 +38,14 @@ class Openers:
         return len(self._known)
 
     def are_known(self, producer_id: int) -> bool:
-        """Whether there is nothing to `note`: no transaction is open, or it is not new."""
+        """Return True if there is nothing to `note`: no transaction is open, or it is not new."""
         entry = self._producers.entries.get(producer_id)
         return entry is None or not entry.has_open_transaction or self.of(entry) is not None
 
     def note(
         self, producer_id: int, *, transactional_id: str | None, client: ClientIdentity, now_ms: int
     ) -> None:
-        """The first batch of a transaction was just appended."""
+        """Note the client whose first batch of a transaction was just appended."""
         self._known[producer_id] = Opener(
             transactional_id=transactional_id,
             client=client,
@@ -55,7 +56,7 @@ class Openers:
             self._forget_ended()
 
     def of(self, entry: ProducerEntry) -> Opener | None:
-        """Who opened the producer's open transaction; None without one, or if nobody knows."""
+        """Return the client of the producer's open transaction; None without one, or if unknown."""
         found = self._known.get(entry.producer_id)
         if found is None or found.first_offset != entry.first_offset:
             return None

@@ -1,11 +1,11 @@
-"""One partition as this broker leads it: what is accepted, what counts, what readers may see.
+"""One partition that this broker leads: it accepts batches, makes them durable, and serves readers.
 
 Offsets, in this order:
 
     log start <= last stable offset <= high watermark <= log end
 
-- *high watermark*: below it records are as durable as was asked for. With `log.flush=ack` that is
-  what is on disk, with `os` what was appended.
+- *high watermark*: below it records are as durable as `log.flush` demands: on disk with `ack`,
+  appended with `os`.
 - *last stable offset*: below it every transaction is decided, and its marker is below the high
   watermark. It is computed whenever one of its causes changes, so that a reader takes both numbers
   in one step and reads within them (KAFKA-9807).

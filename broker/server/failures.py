@@ -1,4 +1,4 @@
-"""What an exception says about itself: where it was raised, and what it holds."""
+"""Questions about an exception: where it was raised, and what it keeps in memory."""
 
 from traceback import clear_frames, walk_tb
 
@@ -6,7 +6,7 @@ from odradek.protocol.errors import ProtocolError
 
 
 def failed_in(error: BaseException) -> str:
-    """The module in which an exception was raised."""
+    """Return the name of the module that raised an exception."""
     module = ""
     for frame, _ in walk_tb(error.__traceback__):
         module = frame.f_globals["__name__"]
@@ -14,9 +14,9 @@ def failed_in(error: BaseException) -> str:
 
 
 def let_go(error: BaseException) -> None:
-    """Forget what the functions had in hand that it went through: an answer, say.
+    """Clear the local variables of the frames of an exception, an answer for example.
 
-    A nursery leaves an error in a cycle, which may stay until long after.
+    A nursery leaves the exception in a reference cycle, which may stay in memory for long.
     """
     if isinstance(error, BaseExceptionGroup):
         for each in error.exceptions:
@@ -32,7 +32,7 @@ def first(group: BaseExceptionGroup[ProtocolError]) -> BaseException:
 
 
 def raised_at(error: BaseException) -> str:
-    """The place in the program where an exception was raised: one cause, whatever it names."""
+    """Return the line that raised an exception: log lines are counted by it, not by their text."""
     where = ""
     for frame, line in walk_tb(error.__traceback__):
         where = f"{frame.f_code.co_filename}:{line}"

@@ -3,7 +3,7 @@
 - The first `OWN_BYTES` that a connection holds are its own: it takes them without asking, whatever
   others hold. So a small request is always read and answered.
 - What it holds beyond that comes from a pool that all connections share. While the pool is used up,
-  whoever wants more of it waits: a large request is not read on, a large answer is not made.
+  a connection that needs more waits: a large request is not read on, a large answer is not made.
 - An answer that may be smaller than what was asked for (Fetch) gets at most a quarter of what is
   left of the pool. Each one leaves three quarters to the others, so that readers alone, however
   many and however slow, do not use it up. What a connection waits for is not given to readers: so
@@ -11,8 +11,8 @@
 - The objects of a request with many items have an account of their own, as large as the pool.
 - While a connection waits, the server ends long polls of large requests and closes connections that
   make no use of what they hold (`server.py`), first those that have cost most: bytes times seconds.
-  A connection that itself waits for more is one of those: otherwise two that hold half of the pool
-  each, and want more than half, would wait for each other for ever.
+  A connection that itself waits for more is a candidate, too: otherwise two that hold half of the
+  pool each, and want more than half, would wait for each other for ever.
 
 The bound is therefore twice the pool, `OWN_BYTES` for each connection, and what the last request
 that was given room takes beyond it.
@@ -27,7 +27,7 @@ import trio
 
 OWN_BYTES: Final = 64 * 1024
 ANSWERS_PER_POOL: Final = 4
-"""An answer that may be smaller gets at most this part of what is left."""
+"""The part of what is left that an answer gets at most if it may be smaller than asked for."""
 
 
 class Account:
@@ -82,12 +82,12 @@ class Memory:
 
     @property
     def wanted_bytes(self) -> int:
-        """The most that a connection waits for."""
+        """Return the largest number of bytes that a connection waits for."""
         return max(wait.bytes for wait in self._waiting.values()) if self._waiting else 0
 
     @property
     def missing_bytes(self) -> int:
-        """How much must be given back until the largest wait is over; 0 if no connection waits."""
+        """Return the bytes to give back until the largest wait ends; 0 if no connection waits."""
         return max(0, self.wanted_bytes - self.left_bytes)
 
     def take(self, count: int) -> None:
@@ -136,12 +136,12 @@ class Share:
 
     @property
     def own_bytes(self) -> int:
-        """How much more it may hold without asking."""
+        """Return how many more bytes it may hold without asking."""
         return max(0, OWN_BYTES - self.held_bytes)
 
     @property
     def pool_bytes(self) -> int:
-        """How much of the pool it has."""
+        """Return how many bytes of the pool it holds."""
         return max(0, self.held_bytes - OWN_BYTES)
 
     @property
@@ -181,7 +181,7 @@ class Share:
 
     @asynccontextmanager
     async def reading(self, max_bytes: int, least_bytes: int = 0) -> AsyncIterator[int]:
-        """Hold room inside for an answer that may be smaller; how many bytes it may have.
+        """Hold room inside for an answer that may be smaller; enter with its largest size in bytes.
 
         Waits until there is room for `least_bytes`.
         """

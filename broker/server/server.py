@@ -1,4 +1,4 @@
-"""The broker's door: listens, gives every connection its task, watches their time limits."""
+"""The listener: start a task for each connection, and watch their time limits."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -21,11 +21,11 @@ LOGGER: Final = logging.getLogger(__name__)
 
 WATCH_SECONDS: Final = 1.0
 OFFLOADED_AT_ONCE: Final = 1
-"""Large messages that are parsed or built at the same time: the loop shares the interpreter with
-each of them."""
+"""The number of large messages that are parsed or built at the same time. The loop shares the
+interpreter with each of them."""
 
 GRACE_SECONDS: Final = 1.0
-"""How long a stopping broker waits for answers that are under way."""
+"""The seconds that a stopping broker waits for answers that are under way."""
 
 
 class Server:
@@ -72,13 +72,13 @@ class Server:
         return sum(connection.held_bytes for connection in self._connections.values())
 
     async def serve(self, host: str, port: int, *, started: Callable[[str, int], None]) -> None:
-        """Serve until cancelled. Raises OSError if the address cannot be had."""
+        """Serve until cancelled. Raises OSError if the broker cannot listen on the address."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._watch)
             await self._network.listen(host, port, self._serve_one, started=started)
 
     async def drain(self) -> None:
-        """Take nothing new, let what is under way be answered, then end every connection."""
+        """Take no new requests, answer those that are under way, then close every connection."""
         self._is_stopping = True
         for connection in list(self._connections.values()):
             connection.stop()
@@ -120,12 +120,12 @@ class Server:
                 self._last_gone.set()
 
     async def _offload_one(self, function: Callable[[], T], /) -> T:
-        """Run a function elsewhere, after those that are waiting."""
+        """Run a function outside the loop, after the functions that already wait."""
         async with self._offloading:
             return await self._offload(function)
 
     async def _watch(self) -> None:
-        """End the connections that are over a time limit or without a client, a tick late."""
+        """Close connections that are over a time limit or whose client is gone, once a tick."""
         shortest = min(self._limits.frame_seconds, self._limits.idle_seconds)
         tick = min(WATCH_SECONDS, shortest / 4)
         while True:
@@ -144,9 +144,9 @@ class Server:
                 self._close_costliest(now)
 
     def _close_costliest(self, now: float) -> None:
-        """Get the memory that others wait for from the connections that make no use of it.
+        """Close connections that hold memory which others wait for and do not use it.
 
-        For a request of many items one is closed: that leaves room for its objects.
+        If a request of many items waits, one connection is closed: that frees room for its objects.
         """
         missing_bytes = max(self._memory.missing_bytes, int(self._memory.parsed.is_wanted))
         costs = [(each.cost(now), each) for each in self._connections.values()]
