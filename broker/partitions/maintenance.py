@@ -49,7 +49,7 @@ class Maintenance:
     # checkpoints
 
     async def checkpoint(self) -> None:
-        """Write a checkpoint: recovery starts at the current log end. Raises KafkaError, OSError."""
+        """Write a checkpoint: recovery begins at the current end. Raises KafkaError, OSError."""
         async with self._one_at_a_time:
             await self._checkpoint()
 
