@@ -1,7 +1,7 @@
 """The broker's settings: Kafka's property names, Kafka's defaults, and a few of our own.
 
 A setting is declared here only if the broker reads it. A setting that only Kafka has (a number of
-threads, say) is refused like a misspelling: a setting that is silently without effect would mislead.
+threads, say) is refused like a misspelling: a setting without effect would mislead.
 
 Differs from Kafka: `num.partitions` is 4; state topics have one replica, as there is one broker;
 `group.initial.rebalance.delay.ms` is 0, as in Kafka's own quick start; a group has at most 1,000
