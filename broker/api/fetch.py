@@ -7,8 +7,8 @@ limit, so that a reader always makes progress. The answer waits for `min_bytes`,
 `max_wait_ms`. It does not wait if a partition has an error, or if the client has closed its side of
 the connection.
 
-The handler takes high watermark, last stable offset, records and aborted transactions of a partition
-in one step: a second look could belong to a later state (KAFKA-9807).
+High watermark, last stable offset, records and aborted transactions of a partition are taken in one
+step: a second look could belong to a later state (KAFKA-9807).
 
 Versions: 7 has sessions, of which none are kept: the answer's session id is 0, and to go on with a
 session is FETCH_SESSION_ID_NOT_FOUND. 9 checks the leader epoch. 12 gives the epoch of the last
