@@ -1,4 +1,4 @@
-"""What an API is: its key, its versions and its two messages."""
+"""An API of the protocol: its key, its versions and its two messages."""
 
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
@@ -13,10 +13,11 @@ API_VERSIONS_KEY: Final = 18
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api(Generic[Request, Response]):
-    """One API. Versions `min_version`..`max_version` are understood, both included.
+    """An API in versions `min_version`..`max_version`, both included.
 
-    `advertised_min` is what ApiVersions says where that differs: Produce is listed from 0 although
-    0-2 are refused, because librdkafka up to 2.8 turns compression off otherwise (KAFKA-18659).
+    `advertised_min` is the first version in the response of ApiVersions, where it differs: Produce
+    is listed from 0 although 0-2 are refused, because librdkafka up to 2.8 turns compression off
+    otherwise (KAFKA-18659).
     """
 
     key: int

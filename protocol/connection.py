@@ -1,13 +1,14 @@
-"""Bytes in, requests or responses out: the two ends of a connection, without the connection.
+"""The two ends of a connection, without I/O: bytes in, requests or responses out.
 
-`FrameReader` cuts a stream into frames; `ServerConnection` and `ClientConnection` know what is in
-them. None of them does I/O: the caller receives into `FrameReader.buffer()` and sends the buffers
-that `build_response` and `request` return.
+`FrameReader` cuts a stream into frames. `ServerConnection` and `ClientConnection` read and write
+the frames. The caller receives into `FrameReader.buffer()` and sends the buffers that
+`build_response` and `request` return.
 
 Memory: a frame is received where it stays. Small frames share a chunk of 64 KiB, each a view of its
-own part; a larger one gets a buffer of its own, at most twice as large as what has arrived of it or
-as the largest frame this connection has completed. So whoever announces 100 MiB must send them to
-make us allocate them, and whoever sends 1 MiB again and again has it copied once, by the kernel.
+own part. A larger frame gets a buffer of its own, at most twice as large as what has arrived of it
+or as the largest frame that this connection has completed. So a peer that announces 100 MiB must
+send them before they are allocated, and frames of 1 MiB, one after the other, are copied once, by
+the kernel.
 """
 
 import struct
@@ -31,14 +32,14 @@ FRAME_MAX_BYTES: Final = 100 * 1024 * 1024
 
 REQUEST_ITEMS_MAX: Final = 200_000
 """The most items that all arrays of a request, and its tagged fields, may have together. Kafka
-knows no such limit."""
+has no such limit."""
 
 FRAME_MIN_BYTES: Final = 4
 """A correlation id, the least that a response has."""
 
 CHUNK_BYTES: Final = 64 * 1024
 ROOM_MIN_BYTES: Final = 4 * 1024
-"""A chunk with less room than this is given up: a system call should bring something."""
+"""A chunk with less room than this is given up: a system call should receive a useful amount."""
 
 CORRELATION_ID_COUNT: Final = 1 << 31
 
@@ -50,7 +51,7 @@ _RESPONSE_HEADER: Final = struct.Struct(">ii")  # length, correlation id
 
 
 class FrameReader:
-    """Cuts a stream into frames.
+    """A reader that cuts a stream into frames.
 
     while (frame := reader.next_frame()) is None:
         count = await socket.recv_into(reader.buffer())
@@ -63,32 +64,35 @@ class FrameReader:
         self.max_frame_bytes = max_frame_bytes
         self._largest_bytes = 0
         self._view = memoryview(bytearray(CHUNK_BYTES))
-        self._start = 0  # what lies before belongs to those who got the frames
-        self._end = 0  # what lies behind has not been received
+        self._start = 0  # the bytes before it belong to the frames that were returned
+        self._end = 0  # the bytes behind it have not been received
 
     @property
     def is_inside_frame(self) -> bool:
-        """Whether bytes of a frame are here that is not complete, once `next_frame` gave None."""
+        """Return True if a part of a frame is here. Ask when `next_frame` has returned None."""
         return self._end > self._start
 
     @property
     def missing_bytes(self) -> int:
-        """How much has not been received of the next frame, or of its length."""
+        """Return how many bytes of the next frame, or of its length, have not been received."""
         here = self._end - self._start
         return max(LENGTH_BYTES, self._size_bytes() or 0) - here
 
     def buffer(self) -> memoryview:
-        """Where to receive into: never empty. Only between `next_frame` -> None and `received`."""
+        """Return where to receive into; it is never empty.
+
+        Call it between `next_frame`, which returned None, and `received`.
+        """
         self._make_room()
         return self._view[self._end :]
 
     def received(self, count: int) -> None:
-        """`count` bytes have been written to the beginning of the last `buffer()`."""
+        """Note that `count` bytes were written to the beginning of the last `buffer()`."""
         assert 0 <= count <= len(self._view) - self._end, (count, self._end, len(self._view))
         self._end += count
 
     def next_frame(self) -> memoryview | None:
-        """The next frame without its length, or None until more has been received.
+        """Return the next frame without its length, or None if more must be received first.
 
         The frame is writable and the reader does not touch it again. Raises `ProtocolError` for a
         length below 4 or above `max_frame_bytes`, as soon as it is seen.
@@ -102,7 +106,7 @@ class FrameReader:
         return frame
 
     def _size_bytes(self) -> int | None:
-        """Size of the frame that begins at `_start`, with its length; None if that is not here."""
+        """Return the size of the frame at `_start` with its length, or None if that is missing."""
         if self._end - self._start < LENGTH_BYTES:
             return None
         length: int = _LENGTH.unpack_from(self._view, self._start)[0]
@@ -129,7 +133,7 @@ class FrameReader:
                 self._move(earned)
 
     def _move(self, size_bytes: int) -> None:
-        """Go on in a new buffer: frames that were handed out keep the old one alive, or nothing."""
+        """Continue in a new buffer. Frames that were returned keep the old one alive."""
         here = self._end - self._start
         view = memoryview(bytearray(size_bytes))
         view[:here] = self._view[self._start : self._end]
@@ -137,11 +141,11 @@ class FrameReader:
 
 
 class Request(NamedTuple):
-    """A request as a server sees it.
+    """A request that a server has received.
 
-    `unsupported_version` is set for an ApiVersions request of a version that is not known, the one
-    request that is answered nevertheless: `version` is then 0, the body empty, and the answer is
-    UNSUPPORTED_VERSION with the list of what is.
+    `unsupported_version` is set for an ApiVersions request of an unknown version. It is the only
+    request that is answered nevertheless: `version` is 0, the body is empty, and the response is
+    UNSUPPORTED_VERSION with the list of the versions that are served.
     """
 
     api: Api[Any, Any]
@@ -153,7 +157,7 @@ class Request(NamedTuple):
 
 
 class ServerConnection:
-    """What requests say and how responses look. `apis` are those that are served."""
+    """The server's end: reads requests and writes responses. `apis` are those that it serves."""
 
     __slots__ = ("_apis",)
 
@@ -163,8 +167,8 @@ class ServerConnection:
     def parse(self, frame: Buffer | wire.Cursor) -> Request:
         """Return the request in a frame.
 
-        Raises `ProtocolError` for whatever is none that is served, `TooManyItemsError` for one with
-        more items than the cursor allows.
+        Raises `ProtocolError` for anything else than a request that is served, `TooManyItemsError`
+        for a request with more items than the cursor allows.
         """
         if isinstance(frame, wire.Cursor):
             cursor = frame
@@ -202,7 +206,7 @@ class ServerConnection:
 
 
 class ClientConnection:
-    """Builds requests and knows, of every response, which request it answers."""
+    """The client's end: writes requests and matches responses with them."""
 
     __slots__ = ("_client_id", "_in_flight", "_next_correlation_id")
 
@@ -219,7 +223,7 @@ class ClientConnection:
         *,
         is_answered: bool = True,
     ) -> tuple[int, list[Buffer]]:
-        """A correlation id and the frame to send. A Produce with acks=0 is not answered."""
+        """Return a correlation id and the frame to send. A Produce with acks=0 is not answered."""
         assert api.has(version), (api.name, version)
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) % CORRELATION_ID_COUNT
@@ -239,10 +243,10 @@ class ClientConnection:
         return correlation_id, buffers
 
     def response(self, frame: Buffer) -> tuple[int, Any]:
-        """Which request a frame answers, and the message in it.
+        """Return the correlation id of a response and its message.
 
         A broker that does not know the version of an ApiVersions request answers in version 0.
-        Raises `ProtocolError` for what is no response, or one that nobody waits for.
+        Raises `ProtocolError` for a frame that is no response, or answers no request in flight.
         """
         cursor = wire.Cursor(frame)
         if cursor.remaining < _CORRELATION_ID.size:
@@ -261,8 +265,11 @@ class ClientConnection:
 
 
 def _has_response_tags(api: Api[Any, Any], version: int) -> bool:
-    """Response headers are flexible where the body is, but for ApiVersions: its reader cannot know
-    yet what the other side speaks (KIP-511)."""
+    """Return True if the header of a response has tagged fields: where its body is flexible.
+
+    ApiVersions is the exception: its client does not know yet which versions the broker serves
+    (KIP-511).
+    """
     return api.is_flexible(version) and api.key != API_VERSIONS_KEY
 
 

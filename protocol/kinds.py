@@ -15,15 +15,14 @@ from odradek.protocol.function_text import FunctionText
 from odradek.protocol.streams import STRING_MAX_BYTES
 
 packer: Final[Callable[[str], struct.Struct]] = cache(struct.Struct)
-"""The struct of a format, made once."""
+"""Return the struct of a format. It is made once."""
 
 
 class Wire(c.Construct):
     """A construct that emits the statements that read and write it.
 
-    construct's own compiler makes an expression of each field, and calls a function for it: its
-    `_emitparse` and `_emitbuild` are not used. A value takes at least `min_bytes`, which is what
-    bounds a count.
+    construct's own compiler (`_emitparse`, `_emitbuild`) is not used: it makes one expression of a
+    field, with a call or more for each. A value takes at least `min_bytes`, which bounds a count.
     """
 
     min_bytes: int = 1
@@ -31,9 +30,9 @@ class Wire(c.Construct):
     def emit_parse(self, code: FunctionText) -> None:
         """Append the statements that read a value into the local `value`.
 
-        The end is not checked before each step. Beyond it `data[at]` raises IndexError and
-        `unpack_from` raises struct.error, which become a ProtocolError. A slice would silently be
-        shorter: compare with `end` first.
+        The statements need not check the end before they read: `data[at]` raises IndexError beyond
+        it, and `unpack_from` raises struct.error, and both become a ProtocolError. But a slice is
+        shortened silently. Compare with `end` before a slice.
         """
         raise NotImplementedError
 
@@ -69,7 +68,7 @@ class Uuid(Wire):
 
 
 Fixed = Number | Uuid
-"""What always takes the same bytes. Those that follow one another are read and written at once."""
+"""The kinds of fixed width. Fields of these kinds in sequence are read and written at once."""
 
 
 def emit_unpack(code: FunctionText, run: Sequence[Fixed], targets: Sequence[str]) -> None:
@@ -96,7 +95,7 @@ def _packer(code: FunctionText, run: Sequence[Fixed]) -> str:
 
 
 class Lengthed(Wire):
-    """What follows its length: -1 is null. The compact form is a varint that is one larger."""
+    """A value behind its length. -1 is null. The compact form is a varint that is one larger."""
 
     def __init__(self, number: Number | None, *, nullable: bool) -> None:
         """`number` is how the length is written; None stands for the compact form."""
@@ -105,11 +104,11 @@ class Lengthed(Wire):
         self.min_bytes = 1 if number is None else number.min_bytes
 
     def emit_content(self, code: FunctionText) -> None:
-        """Append what reads `size` bytes or items into `value`; `size` may be absurd."""
+        """Append the statements that check `size` and read so many bytes or items into `value`."""
         raise NotImplementedError
 
     def emit_build_content(self, code: FunctionText, value: str) -> None:
-        """Append what writes `value`, which is not null, behind its length."""
+        """Append the statements that write the expression `value`, which is not null."""
         raise NotImplementedError
 
     def emit_parse(self, code: FunctionText) -> None:
@@ -143,7 +142,7 @@ class Lengthed(Wire):
             self.emit_build_content(code, "value")
 
     def emit_size(self, code: FunctionText, counted: str) -> None:
-        """Append what writes the length of `counted`."""
+        """Append the statements that write the length of the expression `counted`."""
         code.line(f"size = len({counted})")
         if self.number is not None:
             emit_pack(code, [self.number], ["size"])
@@ -169,7 +168,7 @@ class Text(Lengthed):
 
 
 class Records(Lengthed):
-    """Bytes that stay where they are, on the way in and on the way out."""
+    """Bytes that are not copied, neither parsed nor built."""
 
     value = "data[at:stop]"
 
@@ -187,7 +186,7 @@ class Records(Lengthed):
 
 
 class Blob(Records):
-    """Bytes that are copied out of the frame, which may then go."""
+    """Bytes that are copied out of the frame, which may then be freed."""
 
     value = "bytes(data[at:stop])"
 
@@ -225,7 +224,7 @@ class Array(Lengthed):
 
 
 class NumberArray(Array):
-    """Numbers after their count, all at once: partitions come by the thousand."""
+    """Numbers after their count, read at once: a request may have thousands of partitions."""
 
     item: Number
 
@@ -238,14 +237,14 @@ class NumberArray(Array):
 
 
 def emit_take(code: FunctionText, count: str, items_max: str) -> None:
-    """Append what takes `count` items from the budget."""
+    """Append the statements that take `count` items from the budget."""
     code.line(f"left -= {count}")
     with code.block("if left < 0:"):
         code.line(f"raise TooManyItemsError({items_max})")
 
 
 class Optional(Wire):
-    """A struct that may be null: a byte says so, -1 or 1."""
+    """A struct that may be null. A byte comes before it: -1 for null, otherwise 1."""
 
     def __init__(self, item: Wire) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""How a message is declared: a dataclass whose fields say their wire type and versions.
+"""Declarations of messages: dataclasses whose fields give their wire types and versions.
 
     @message
     class EndTxnResponse:
@@ -11,7 +11,7 @@ Every specifier takes the same options:
 - `since`, `until`: the first and last version that has the field on the wire (both included).
 - `nullable`: the first version in which null may be sent; without it null is an error.
 - `tag`: the number of a tagged field (KIP-482); it is sent only when it differs from its default.
-- `default`: what the field is when it is not sent. A field without one must be given.
+- `default`: the value of a field that is not sent. A field without a default must be given.
 
 The names, types, versions and defaults are those of Kafka's published schemas, in snake case;
 `tests/protocol/test_schemas.py` compares them mechanically.
@@ -24,7 +24,7 @@ from typing import Any, Final, Literal, TypeVar, dataclass_transform
 T = TypeVar("T")
 
 LATEST: Final = 32767
-"""`until` of a field that has not been taken away."""
+"""`until` of a field that has not been removed."""
 
 Kind = Literal[
     "bool",
@@ -46,15 +46,15 @@ Kind = Literal[
 ZERO_UUID: Final = uuid_module.UUID(int=0)
 
 Buffer = bytes | bytearray | memoryview
-"""Bytes, wherever they are."""
+"""Bytes: a copy, a buffer or a view."""
 
 Records = Buffer
-"""Record batches as they are on the wire: a view of the frame when parsed, any buffer to send."""
+"""Record batches in the form of the wire: a view of the frame when parsed, any buffer to send."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldType:
-    """One field's wire type. `item` is what an array holds or which message a struct is."""
+    """The wire type of a field. `item` is the type of an array's items, or a struct's message."""
 
     kind: Kind
     item: "FieldType | type[Any] | None" = None
@@ -117,22 +117,22 @@ def string(*, default: Any = MISSING, **options: Any) -> Any:
 
 
 def blob(*, default: Any = MISSING, **options: Any) -> Any:
-    """Kafka's `bytes`: short ones, copied out of the frame."""
+    """Declare a field of Kafka's `bytes`: short, and copied out of the frame."""
     return _field(default, "bytes", None, options)
 
 
 def records(*, default: Any = MISSING, **options: Any) -> Any:
-    """Record batches: a view of the frame on parsing, passed on uncopied on building."""
+    """Declare record batches: a view of the frame when parsed, not copied when built."""
     return _field(default, "records", None, options)
 
 
 def struct(item: type[Any], *, default: Any = MISSING, **options: Any) -> Any:
-    """One nested message. `default=Cls` means an instance of it with all its defaults."""
+    """Declare a nested message. `default=Cls` means an instance of it with all its defaults."""
     return _field(default, "struct", item, options)
 
 
 def array(item: type[Any] | Kind, *, default: Any = MISSING, **options: Any) -> Any:
-    """A tuple of nested messages, or of a primitive named by its kind."""
+    """Declare a tuple of nested messages, or of a primitive that is named by its kind."""
     of = FieldType(kind=item) if isinstance(item, str) else item
     return _field(default, "array", of, options)
 
@@ -176,11 +176,11 @@ _METHODS: Final = {"__eq__": _equals, "__hash__": _hash, "__repr__": _repr}
     ),
 )
 def message(cls: type[T]) -> type[T]:
-    """Make a class a message: slotted, keyword-only, and frozen as far as mypy sees.
+    """Make a class a message: slotted, keyword-only, and frozen for mypy.
 
-    Not at run time: it makes a message three times as slow to make, and some are made for every
-    request. All share their methods because a dataclass compiles each of its own, which for a
-    hundred messages was 55 ms of a broker's start.
+    It is not frozen at run time: that would make the constructor three times as slow, and some
+    messages are made for every request. All messages share their methods: `dataclass` would
+    compile them for each, which for a hundred messages was 55 ms of a broker's start.
     """
     if cls.__doc__ is None:
         cls.__doc__ = cls.__name__  # or dataclass would put the signature there, slowly

@@ -1,16 +1,16 @@
 """Messages as Python functions: one that reads and one that writes each message at each version.
 
-`parse` and `build` are the whole of its surface. The text of a function is generated from the
+Other modules call `parse` and `build`. The text of a function is generated from the
 message's declaration, nested messages included, and compiled when it is first used. To see it:
 `print(message_wire(ProduceRequest, 9, True).text_to_parse().source)`.
 
 A message is read from a `Cursor` over a memoryview, so that record batches stay views of the frame
 they came in. It is built into `Parts`, so that record batches go to the socket from where they are.
 
-Bounds (a peer's lengths are never believed): a length is at most the bytes that remain, a count at
-most the items that could be in them, a varint has at most five bytes, a tagged field at most
-128 KiB, tags ascend. Items of arrays and tagged fields, also those inside tagged fields, are taken
-from the one budget of the cursor.
+Bounds (a peer's lengths are never trusted): a length is at most the bytes that remain, a count at
+most the items that they can hold, a varint has at most five bytes, a tagged field at most 128 KiB,
+tags ascend. Items of arrays and tagged fields, also inside tagged fields, are taken from the one
+budget of the cursor.
 """
 
 import re
@@ -77,7 +77,7 @@ OBJECTS: Final[dict[str, Any]] = {
 
 
 class Message(Wire):
-    """The fields of a dataclass that `version` has, then the tagged fields if it is flexible."""
+    """A message class at a version: its fields, then its tagged fields if it is flexible."""
 
     def __init__(self, cls: type[Any], version: int, flexible: bool) -> None:
         super().__init__()
@@ -98,14 +98,14 @@ class Message(Wire):
         self.defaults = {name: default for name, _, default in declared if name not in read}
 
     def runs(self) -> Iterator[tuple[list[str], list[Wire]]]:
-        """The names and types of the untagged fields; those of fixed width that follow together."""
+        """Yield the names and kinds of untagged fields: runs of fixed width, the others alone."""
         for is_fixed, group in groupby(self.parts, key=lambda part: isinstance(part[1], Fixed)):
             run = list(group)
             for some in [run] if is_fixed else [[part] for part in run]:
                 yield [name for name, _ in some], [part for _, part in some]
 
     def emit_parse(self, code: FunctionText) -> None:
-        # Without __init__, whose keywords take three times as long as the stores.
+        # Without __init__: its keyword arguments take three times as long as setting the fields.
         made = code.local(_snake_case(self.cls.__name__))
         code.line(f"{made} = new({code.object(self.cls.__name__, self.cls)})")
         for name, default in self.defaults.items():
@@ -137,6 +137,7 @@ class Message(Wire):
             code.line(f"{tag}, at, {after} = read_tag(data, at, {tag})")
             for number, name, part in self.tagged:
                 with code.block(f"if {tag} == {number}:"):
+                    # The view ends with the field. Positions, and the budget of items, go on.
                     code.line(f"data, end = data[:{after}], {after}")
                     part.emit_parse(code)
                     code.line(f"{made}.{name} = value")
@@ -156,6 +157,7 @@ class Message(Wire):
             code.line("out.append(0)")
 
     def emit_build_tags(self, code: FunctionText, value: str) -> None:
+        # The length of a tagged field stands before its content, which is therefore built apart.
         tags, outer = code.local("tags"), code.local("outer")
         code.line(f"{tags} = []")
         for number, name, part in self.tagged:
@@ -233,7 +235,7 @@ def _differs(code: FunctionText, field: str, default: object) -> str:
 
 
 message_wire: Final[Callable[..., Message]] = cache(Message)
-"""The wire format of a class at a version, flexible or not, made once."""
+"""Return the wire format of a class at a version, flexible or not. It is made once."""
 
 
 def field_wire(kind: FieldType, version: int, flexible: bool) -> Wire:
@@ -260,7 +262,7 @@ def field_wire(kind: FieldType, version: int, flexible: bool) -> Wire:
 
 
 def parse(cls: type[T], version: int, flexible: bool, data: Buffer | Cursor) -> T:
-    """Read one message; bytes after it are left alone, as Kafka does.
+    """Read a message. Bytes behind it are ignored, as Kafka does.
 
     Raises `ProtocolError` for anything that is not such a message.
     """
@@ -270,9 +272,9 @@ def parse(cls: type[T], version: int, flexible: bool, data: Buffer | Cursor) -> 
 
 
 def build(obj: object, version: int, flexible: bool, parts: Parts | None = None) -> Parts:
-    """Write one message behind what `parts` already has.
+    """Write a message behind what `parts` already has.
 
-    Raises `TypeError`, `struct.error` or `AttributeError` for values that do not fit: our mistake.
+    Raises `TypeError`, `struct.error` or `AttributeError` for values that do not fit: our bug.
     """
     parts = Parts() if parts is None else parts
     message_wire(type(obj), version, flexible)._build(obj, parts, None, None)
