@@ -13,7 +13,7 @@ from tests.compat.agents import Agent, Client, Refused, RemoteProducer, python_c
 
 CONFLUENT = Client("confluent-kafka", python_command("confluent"), 1)
 PLACE = TopicPartition("ledger", 0)
-IDLE_MS = 1_500
+IDLE_MS = 5_000
 TIMEOUT_MS = 900_000
 DEADLINE_SECONDS = 60.0
 """What a test waits for; the time-out of the transactions comes long after it."""

@@ -4,6 +4,8 @@ import socket
 import struct
 from typing import Final
 
+from tests.compat.conftest import DEADLINE_SECONDS
+
 FETCH, VERSION = 1, 4
 BATCH_ATTRIBUTES_AT: Final = 21  # in a record batch v2
 CODEC_MASK: Final = 0x07
@@ -31,7 +33,7 @@ def _fetch(bootstrap: str, topic: str) -> bytes:
         + struct.pack(">iqi", 0, 0, 1 << 20)  # partition 0 from offset 0
     )
     host, _, port = bootstrap.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with socket.create_connection((host, int(port)), timeout=DEADLINE_SECONDS) as connection:
         connection.sendall(struct.pack(">i", len(request)) + request)
         with connection.makefile("rb") as answer:
             (length,) = struct.unpack(">i", answer.read(4))

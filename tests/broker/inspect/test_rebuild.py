@@ -98,12 +98,14 @@ def seen(address: str) -> dict[str, Any]:
 
 
 def records(address: str) -> list[tuple[int, int, bytes | None]]:
+    places = [TopicPartition("orders", partition) for partition in range(3)]
     with Consumer(address) as consumer:
-        consumer.assign([("orders", partition) for partition in range(3)])
+        consumer.assign(places)
         consumer.seek_to_beginning()
+        ends = consumer.end_offsets(places)
         found = []
-        while more := consumer.poll(timeout_ms=1500):
-            found += [(one.partition, one.offset, one.value) for one in more]
+        while any(consumer.position(place) < end for place, end in ends.items()):
+            found += [(one.partition, one.offset, one.value) for one in consumer.poll(500)]
     return sorted(found)
 
 
