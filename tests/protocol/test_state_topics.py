@@ -203,5 +203,5 @@ def test_every_key_is_read_back(kind: Any) -> None:
 @pytest.mark.parametrize(("kind", "last"), VALUES)
 def test_a_value_from_the_future_is_refused_in_words(kind: Any, last: int) -> None:
     for version in (last + 1, -1):
-        with pytest.raises(ProtocolError, match=f"up to version {last}, this is {version}"):
+        with pytest.raises(ProtocolError, match=f"versions up to {last}, but this is {version}"):
             decode_value(kind, struct.pack(">h", version) + bytes(100))
