@@ -1,6 +1,6 @@
-"""Administration: creating, changing and describing topics, and reading offsets and settings.
+"""Administration of topics, settings and offsets.
 
-What there is to do about transactions is in `transactions.py`.
+The calls about transactions are in `transactions.py`.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -69,14 +69,14 @@ NO_CONFIGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Admin(TransactionAdmin):
-    """Creates and describes topics, describes transactions and ends them.
+    """An administrator's client: it creates and describes topics, describes and ends transactions.
 
     async with Admin("127.0.0.1:9092") as admin:
         await admin.create_topic("flights", partitions=4)
     """
 
     def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ClientOptions]) -> None:
-        """Make a client of the brokers at `bootstrap`; entering it connects.
+        """Make a client for the brokers at `bootstrap`; entering it connects.
 
         `bootstrap` is `"host:port"`, several of them separated by commas, or a sequence of them.
         Raises ValueError for a wrong option. The options and their defaults, times in milliseconds:
@@ -86,12 +86,12 @@ class Admin(TransactionAdmin):
           connection is closed.
         - `retry_backoff_ms` (20): the wait before the first retry. It doubles with each retry.
         - `retry_backoff_max_ms` (1_000): the longest wait before a retry.
-        - `metadata_max_age_ms` (300_000): the age at which the client asks again where
-          partitions are.
+        - `metadata_max_age_ms` (300_000): the age at which the client asks again which broker
+          leads a partition.
         - `max_block_ms` (60_000): how long a call may take before it raises `TimedOut`, unless it
           has a limit of its own.
-        - `first_connect_ms` (None): how long a client that has not reached any broker yet tries
-          before a call raises `Disconnected`; None: as long as the call may take.
+        - `first_connect_ms` (None): how long a client tries to reach its first broker before a call
+          raises `Disconnected`; None: as long as the call may take.
         - `connect`, `wall_ms`, `rng`: the network, the clock and the random numbers, for
           simulations.
         """
@@ -125,10 +125,10 @@ class Admin(TransactionAdmin):
         configs: Mapping[str, str] = NO_CONFIGS,
         if_not_exists: bool = False,
     ) -> None:
-        """Create a topic; -1 leaves a number to the broker.
+        """Create a topic. With -1 the broker chooses the number.
 
-        Raises `Refused` (a wrong name, a setting that does not exist, a topic that exists already
-        unless `if_not_exists`), `TimedOut`.
+        Raises `Refused` (a wrong name, a setting that does not exist, or, unless `if_not_exists`, a
+        topic that exists already), `TimedOut`.
         """
         topic = NewTopic(name, partitions, replication_factor, tuple(configs.items()))
         try:
@@ -141,11 +141,10 @@ class Admin(TransactionAdmin):
     async def create_topics(
         self, topics: Iterable[NewTopic], *, validate_only: bool = False
     ) -> None:
-        """Create topics, or with `validate_only` check whether that is possible.
+        """Create topics. With `validate_only`, only check that it is possible.
 
-        Raises the first refusal.
-
-        Returns when every topic is to be seen, so that it can be used at once.
+        Returns when each partition has a leader, so the topics can be used at once. Raises the
+        error of the first topic that was refused, after trying all; `TimedOut`.
         """
         rest = {topic.name: topic for topic in topics}
 
@@ -171,20 +170,23 @@ class Admin(TransactionAdmin):
             await self._wait_until_led(names)
 
     async def _wait_until_led(self, names: list[str]) -> None:
-        """Brokers learn of a topic one after the other, and a moment later than it is made."""
+        """Wait until a broker returns a leader for each partition of the topics.
+
+        The brokers learn of a new topic one after another, a moment after it was created.
+        """
 
         async def attempt() -> None:
             await self._cluster.refresh(names)
             for name in names:
                 topic = self._cluster.metadata.topics.get(name)
                 if topic is None or any(leader.node_id < 0 for leader in topic.partitions.values()):
-                    raise Retriable(f"the topic {name!r} is made and not to be seen yet")
+                    raise Retriable(f"the topic {name!r} was created and has no leaders yet")
 
         if names:
             await self._cluster.retrying("waiting for new topics", attempt)
 
     async def delete_topics(self, *names: str) -> None:
-        """Delete topics and all their records. Raises the first refusal, after trying all."""
+        """Delete topics and all their records. Raises the first error, after trying all."""
         rest = dict.fromkeys(names)
 
         async def attempt() -> None:
@@ -235,7 +237,7 @@ class Admin(TransactionAdmin):
         await self._cluster.retrying(doing, attempt)
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
-        """Return the names of all topics, sorted; with `internal` also the brokers' own."""
+        """Return the names of all topics, sorted; with `internal`, also those of the brokers."""
         found = await self._metadata(None)
         return sorted(
             topic.name
@@ -258,7 +260,7 @@ class Admin(TransactionAdmin):
         async def attempt() -> tuple[MetadataResponseTopic, ...]:
             answer = await self._cluster.refresh(names)
             if answer is None:
-                raise Retriable("the metadata was asked for by somebody else")
+                raise Retriable("another call has requested the metadata")
             for topic in answer.topics:
                 if topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     self._check(
@@ -278,7 +280,11 @@ class Admin(TransactionAdmin):
         *,
         isolation_level: Isolation = "read_committed",
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
-        """Return offsets by place or by timestamp in milliseconds; -1 if no record is so new."""
+        """Return an offset for each partition: the earliest, the latest, or that of a timestamp.
+
+        A timestamp is milliseconds since 1970. It returns the first record at or after it, with the
+        offset -1 if all records are older. Raises `Refused`, `TimedOut`.
+        """
         places = {
             TopicPartition(*partition): PLACES[place] if isinstance(place, str) else place
             for partition, place in spec.items()
@@ -304,12 +310,12 @@ class Admin(TransactionAdmin):
     # Settings
 
     async def describe_topic_configs(self, *names: str) -> dict[str, dict[str, ConfigEntry]]:
-        """Return every setting of topics, by topic and name. Raises `Refused`."""
+        """Return the settings of topics, by topic and name. Raises `Refused`."""
         return await self._describe_configs(None, TOPIC, names)
 
     @bounded("reading the settings of brokers")
     async def describe_broker_configs(self, *node_ids: int) -> dict[int, dict[str, ConfigEntry]]:
-        """Return every setting of brokers, by node id and name."""
+        """Return the settings of brokers, by node id and name."""
         found: dict[int, dict[str, ConfigEntry]] = {}
         for node_id in node_ids:
             configs = await self._describe_configs(node_id, BROKER, (str(node_id),))
@@ -375,7 +381,10 @@ class Admin(TransactionAdmin):
         return await self._cluster.retrying("describing the cluster", attempt)
 
     async def _controller(self) -> int | None:
-        """Who changes topics. Any broker passes it on, where there is no controller to talk to."""
+        """Return the node id of the controller, which changes topics; None if it is not known.
+
+        Without a controller in the metadata, any broker forwards the request (KIP-590).
+        """
         if self._cluster.metadata.controller_id not in self._cluster.metadata.nodes:
             await self._cluster.refresh()
         controller_id = self._cluster.metadata.controller_id
@@ -389,7 +398,7 @@ class Admin(TransactionAdmin):
 
 
 def _check_complete(asked: Iterable[str], answered: Container[str], doing: str) -> None:
-    """Raise `Retriable` if an answer leaves out something: nothing is known of it then."""
+    """Raise `Retriable` if an answer leaves out a name that was asked for."""
     for name in asked:
         if name not in answered:
             raise Retriable(f"{doing}: the broker's answer leaves out {name!r}")

@@ -1,8 +1,8 @@
-"""What a broker returns to an administrator about transactions and their producers.
+"""The values that describe transactions and their producers to an administrator.
 
-What only Odradek tells (who the client is, why an epoch changed, when the broker will abort) comes
-in tagged fields of Kafka's own answers; other brokers leave them out, and here they are None then.
-Times are milliseconds since 1970 and end in `_ms`; so do durations, whose names say what they last.
+Some fields only Odradek has: the client, the cause of a new epoch, the time until the broker
+aborts. They come in tagged fields of Kafka's responses. Other brokers leave them out, and the
+values are None. Names of times and durations end in `_ms`; times are milliseconds since 1970.
 """
 
 from dataclasses import dataclass
@@ -11,11 +11,13 @@ from typing import Final
 from odradek.client.types import TopicPartition
 
 OPEN_STATES: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
-"""The states in which a transactional id has a transaction that is not at its end."""
+"""The states in which a transactional id has a transaction that has not ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerIdAndEpoch:
+    """The identity of a producer after it was fenced."""
+
     producer_id: int
     producer_epoch: int
 
@@ -27,14 +29,14 @@ class TransactionListing:
     transactional_id: str
     producer_id: int
     state: str
-    """Kafka's name for it: Empty, Ongoing, PrepareCommit, CompleteAbort..."""
+    """Kafka's name of the state: Empty, Ongoing, PrepareCommit, CompleteAbort..."""
     coordinator_id: int
     """The node that coordinates it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionDescription:
-    """A transactional id and its transaction, at the time `described_at_ms` of this machine."""
+    """A transactional id and its transaction, at `described_at_ms` by the clock of this machine."""
 
     transactional_id: str
     coordinator_id: int
@@ -46,17 +48,17 @@ class TransactionDescription:
     started_ms: int | None
     """When the open transaction began; None if none is open."""
     partitions: tuple[TopicPartition, ...]
-    """Those of the open transaction; when it is decided, those that wait for their marker."""
+    """The partitions of the open transaction; once it is decided, those without their marker."""
     described_at_ms: int
     client_id: str | None = None
     client_host: str | None = None
     epoch_bump_cause: str | None = None
-    """Why an older epoch is refused: new instance, timeout, administrator..."""
+    """The cause of the latest epoch: new instance, timeout, administrator..."""
     epoch_bump_ms: int | None = None
     times_out_in_ms: int | None = None
     """The time until the broker aborts; None if it will not, or if it is not known."""
     explanation: str | None = None
-    """A sentence about the last change of epoch that fenced a producer."""
+    """A sentence about the latest change of epoch that fenced a producer."""
     updated_ms: int | None = None
     pending_state: str | None = None
     """The state that is being made durable."""
@@ -68,7 +70,7 @@ class TransactionDescription:
 
     @property
     def age_ms(self) -> int | None:
-        """How long the transaction has been open, by the broker's clock if that is known."""
+        """The time that the transaction has been open, by the broker's clock if that is known."""
         if not self.is_open:
             return None
         if self.times_out_in_ms is not None and self.state == "Ongoing":
@@ -77,14 +79,14 @@ class TransactionDescription:
 
     @property
     def remaining_ms(self) -> int | None:
-        """The time until it times out; by the clock of this machine if the broker sends none."""
+        """The time until it times out, by the clock of this machine if the broker sends none."""
         if self.times_out_in_ms is not None:
             return self.times_out_in_ms
         age_ms = self.age_ms if self.state == "Ongoing" else None
-        return None if age_ms is None or self.tells_more else self.timeout_ms - age_ms
+        return None if age_ms is None or self.has_odradek_fields else self.timeout_ms - age_ms
 
     @property
-    def tells_more(self) -> bool:
+    def has_odradek_fields(self) -> bool:
         """True if the broker sent the fields that only Odradek has."""
         return self.updated_ms is not None
 
@@ -97,11 +99,11 @@ class ProducerDescription:
     producer_epoch: int
     last_sequence: int
     last_timestamp_ms: int
-    """Of its last batch."""
+    """The timestamp of its last batch."""
     coordinator_epoch: int
-    """Of its last marker; -1 before the first."""
+    """The coordinator epoch of its last marker; -1 before the first."""
     transaction_start_offset: int | None
-    """Where its open transaction begins in this partition."""
+    """The first offset of its open transaction in this partition; None without one."""
     transactional_id: str | None = None
     client_id: str | None = None
     client_host: str | None = None
@@ -113,7 +115,7 @@ class ProducerDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionProducers:
-    """The producers of a partition, and the offsets of its leader's log if they are known."""
+    """The producers of a partition, and the offsets of its log if the broker returns them."""
 
     partition: TopicPartition
     producers: tuple[ProducerDescription, ...]
@@ -149,21 +151,21 @@ class Pin:
     """Consumers stop before this offset."""
     end_offset: int
     records_behind: int
-    """How many offsets wait: from `start_offset` to the end, markers included."""
+    """The number of offsets from `start_offset` to the end, with markers."""
     transactional_id: str | None
-    """None: no coordinator knows the producer, nobody is going to end its transaction."""
+    """None if no coordinator has the producer. Then nothing will end its transaction."""
     state: str | None
     client_id: str | None
     client_host: str | None
     age_ms: int | None
     remaining_ms: int | None
-    """How long until the broker aborts it; None if it will not, or does not say."""
+    """The time until the broker aborts it; None if it will not, or if it is not known."""
     timeout_ms: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HangingTransaction:
-    """Open in a partition, and no coordinator is going to end it there."""
+    """A transaction that is open in a partition and that no coordinator will end there."""
 
     partition: TopicPartition
     producer_id: int
@@ -172,7 +174,7 @@ class HangingTransaction:
     start_offset: int
     last_timestamp_ms: int
     idle_ms: int
-    """Since its last batch."""
+    """The time since its last batch."""
     transactional_id: str | None
-    """Whose producer id it is, if anybody knows."""
+    """The transactional id with this producer id; None if it is not known."""
     reason: str

@@ -1,9 +1,9 @@
-"""What administrators ask about transactions (KIP-664), each of the broker that knows.
+"""An administrator's requests about transactions (KIP-664), each to the broker that can answer.
 
-ListTransactions goes to every broker, as each knows the ids that it coordinates;
-DescribeTransactions and InitProducerId go to the coordinator of an id; DescribeProducers and
-WriteTxnMarkers to the leader of a partition. What is asked of several comes back with an answer for
-each: a value, or the error.
+ListTransactions goes to every broker, because each returns the ids that it coordinates.
+DescribeTransactions and InitProducerId go to the coordinator of an id, DescribeProducers and
+WriteTxnMarkers to the leader of a partition. A question about several keys returns, for each key,
+a value or the error.
 """
 
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
@@ -55,9 +55,9 @@ PARTITIONS_PER_REQUEST: Final = 500
 DURATION_SINCE: Final = 1
 PATTERN_SINCE: Final = 2
 FENCING_TIMEOUT_MS: Final = 10_000
-"""For transactions that an administrator will not begin; a tenth of it where the broker's
-transaction.max.timeout.ms is less, and so on."""
-UNANSWERED: Final = Retriable("the broker did not answer about it")
+"""The transaction time-out in the fencing request, which begins no transaction. It is divided by 10
+until it is not above the broker's transaction.max.timeout.ms."""
+UNANSWERED: Final = Retriable("the broker's answer leaves it out")
 
 
 # every broker
@@ -210,7 +210,7 @@ def _described(
 async def fence_producers(
     cluster: Cluster, transactional_ids: Iterable[str]
 ) -> dict[str, ProducerIdAndEpoch | OdradekError]:
-    """InitProducerId without a producer id: whoever had the id is locked out."""
+    """Fence the producer of each id, with an InitProducerId without producer id."""
 
     async def fence(transactional_id: str) -> ProducerIdAndEpoch:
         doing = f"fencing the producer of {transactional_id!r}"
@@ -355,7 +355,7 @@ async def write_abort_marker(
         ),
         coordinator_epoch=coordinator_epoch,
     )
-    # A producer would be told here what to do about itself.
+    # These codes have messages of their own, because the usual advice is for a producer.
     newer: dict[int, str] = {
         ErrorCode.INVALID_PRODUCER_EPOCH: f"producer epoch than {producer_epoch}",
         ErrorCode.TRANSACTION_COORDINATOR_FENCED: f"coordinator epoch than {coordinator_epoch}",
@@ -372,7 +372,7 @@ async def write_abort_marker(
                         cluster.metadata.forget_age()
                     if result.error_code in newer:
                         raise Refused(
-                            f"{doing}: the partition knows a newer {newer[result.error_code]}",
+                            f"{doing}: the partition has a newer {newer[result.error_code]}",
                             code=code_of(result.error_code),
                         )
                     cluster.check(result.error_code, doing)
@@ -391,7 +391,11 @@ async def _gather(
     per_request: int,
     doing: str,
 ) -> dict[Key, Value | OdradekError]:
-    """An answer for each of `wanted`, from the node that `places` says, retried while retriable."""
+    """Return a value or an error for each of `wanted`.
+
+    `places` returns the node of each key, and `ask` sends a request with many keys to a node. Keys
+    with a retriable error are retried until `max_block_ms` is over.
+    """
     found: dict[Key, Value | OdradekError] = {}
 
     async def attempt() -> None:
@@ -420,7 +424,7 @@ async def _gather(
     try:
         if wanted:
             await cluster.retrying(doing, attempt)
-    except OdradekError as error:  # out of time: that is the answer for what has none
+    except OdradekError as error:  # out of time: it is the error of each key without an answer
         found = {
             key: error if isinstance(answer, Retriable) else answer
             for key, answer in {**dict.fromkeys(wanted, UNANSWERED), **found}.items()
@@ -431,7 +435,7 @@ async def _gather(
 async def _all_of(
     calls: Mapping[Key, Callable[[], Awaitable[Value]]],
 ) -> dict[Key, Value | OdradekError]:
-    """Every call's result or error, made at once and in the order given."""
+    """Run the calls at the same time. Return the result or the error of each, in their order."""
     results: dict[Key, Value | OdradekError] = {}
 
     async def run(key: Key, call: Callable[[], Awaitable[Value]]) -> None:
@@ -447,5 +451,5 @@ async def _all_of(
 
 
 def _known(number: int) -> int | None:
-    """-1 stands for what there is not, or what the broker does not tell."""
+    """Return None for a negative number, which stands for a missing value."""
     return None if number < 0 else number

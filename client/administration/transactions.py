@@ -1,7 +1,6 @@
-"""Administration of transactions: which are open, what they hold back, and how to end them.
+"""Administration of transactions: the part of `Admin` that lists, describes and ends them.
 
-This is the part of `Admin` about transactions. `who_pins` and `find_hanging` combine the answers of
-several brokers.
+`who_pins` and `find_hanging` combine the answers of several brokers.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,7 +24,7 @@ from odradek.client.types import LATEST, TopicPartition
 from odradek.protocol.errors import ErrorCode
 
 MAX_TIMEOUT_MS: Final = 15 * 60 * 1000
-"""Kafka's default of transaction.max.timeout.ms: nothing healthy is open for longer."""
+"""Kafka's default of transaction.max.timeout.ms. A healthy transaction is not open for longer."""
 
 Described = dict[str, TransactionDescription | OdradekError]
 Producers = dict[TopicPartition, PartitionProducers | OdradekError]
@@ -49,8 +48,8 @@ class TransactionAdmin:
         `pattern` is a regular expression that the whole id must match (the broker's dialect);
         `older_than_ms` keeps ids without an open transaction, as Kafka does.
 
-        Raises `Refused` for a state that is none, a bad pattern, or a filter that a broker is too
-        old for; `TimedOut`.
+        Raises `Refused` for an unknown state, an invalid pattern, or a filter that a broker does
+        not have; `TimedOut`.
         """
         return await requests.list_transactions(
             self._cluster,
@@ -61,7 +60,10 @@ class TransactionAdmin:
         )
 
     async def describe_transactions(self, *transactional_ids: str) -> Described:
-        """Return the state and the transaction of each id, or its error (`Refused`: no such id)."""
+        """Return the state and the transaction of each id, or its error (`Refused`: no such id).
+
+        An error is returned as a value and not raised.
+        """
         return await requests.describe_transactions(self._cluster, transactional_ids)
 
     async def describe_transaction(self, transactional_id: str) -> TransactionDescription:
@@ -112,7 +114,7 @@ class TransactionAdmin:
             raise outcome
         return outcome
 
-    # Put together
+    # Answers of several brokers
 
     @bounded("looking for transactions that hold readers back")
     async def who_pins(
@@ -173,7 +175,7 @@ class TransactionAdmin:
             for name, producer in candidates
             if (reason := _why_hanging(name, producer, ids, described)) is not None
         ]
-        # What ended or was deleted while we asked one after the other does not hang.
+        # A transaction that has ended since the first answers does not hang.
         found = await self.describe_producers(transaction.partition for transaction in hanging)
         after = _values(_without_deleted(found))
         return [
@@ -184,7 +186,7 @@ class TransactionAdmin:
         ]
 
     async def _transactional_ids(self, producers: Iterable[ProducerDescription]) -> dict[int, str]:
-        """By producer id, whose it is, as far as a coordinator or the partition knows."""
+        """Return the transactional ids by producer id, from the leaders and the coordinators."""
         wanted = {producer.producer_id: producer.transactional_id for producer in producers}
         known = {number: name for number, name in wanted.items() if name is not None}
         unknown = sorted(wanted.keys() - known.keys())
@@ -196,7 +198,7 @@ class TransactionAdmin:
         return known
 
     async def _ends(self, found: Sequence[PartitionProducers]) -> dict[TopicPartition, int]:
-        """Where the logs end; asked for where DescribeProducers did not tell."""
+        """Return the end of each log. If DescribeProducers has not returned it, use ListOffsets."""
         ends = {answer.partition: answer.log_end_offset for answer in found}
         missing = {name: LATEST for name, end in ends.items() if end is None}
         asked = await list_offsets(self._cluster, missing, "read_uncommitted")
@@ -237,7 +239,7 @@ def _values(found: Producers) -> dict[TopicPartition, PartitionProducers]:
 
 
 def _without_deleted(found: Producers) -> Producers:
-    """Nothing can hang in a topic that was deleted after it was listed."""
+    """Leave out the topics that were deleted after they were listed."""
     return {
         name: answer
         for name, answer in found.items()
@@ -287,7 +289,7 @@ def _why_hanging(
     if isinstance(found, OdradekError):
         if found.code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             raise found.copy()
-        return f"the transactional id {transactional_id!r} is not known any more"
+        return f"the transactional id {transactional_id!r} does not exist any more"
     if partition in found.partitions:
         return None
     return f"{transactional_id!r} is {found.state} and does not have {partition} in its transaction"

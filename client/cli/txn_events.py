@@ -164,7 +164,7 @@ def _ended(old: TransactionDescription, new: TransactionDescription) -> tuple[st
     age = "" if old.age_ms is None else f", open for {words.span(old.age_ms)} at least"
     if new.state == "CompleteCommit" or old.state == "PrepareCommit":
         return "committed", f"committed{where}{age}"
-    if not new.tells_more and _is_overdue(old, new):
+    if not new.has_odradek_fields and _is_overdue(old, new):
         return "timed out", f"aborted{where}: it timed out after {words.span(old.timeout_ms)}"
     return "aborted", f"aborted{where}{age}"
 
@@ -187,7 +187,7 @@ def _unseen(old: TransactionDescription, new: TransactionDescription) -> int:
         return 0
     epochs = new.producer_epoch - old.producer_epoch
     is_ended = new.state in ("CompleteCommit", "CompleteAbort")
-    if not new.tells_more:  # an epoch may also be a new instance's
+    if not new.has_odradek_fields:  # an epoch may also be a new instance's
         return int(is_ended and not old.is_open and (epochs > 0 or old.state != new.state))
     if epochs > 0:
         return max(epochs - old.is_open, 0) if new.state != "Empty" else 0

@@ -1,1 +1,1 @@
-"""The consumer: what is fetched, and what of it a program may see."""
+"""The consumer: the fetching of records, and the choice of those that a program may see."""

@@ -1,8 +1,8 @@
-"""The consumer: records of assigned partitions, in order.
+"""The consumer: it returns the records of assigned partitions, in order.
 
-It joins no group: the program assigns the partitions (`assign`). With a `group_id` it starts at the
-stored offsets of that group, and can store them; a transactional program stores them with
-`Transaction.send_offsets` instead.
+It does not join a group: the program assigns the partitions (`assign`). With a `group_id` it starts
+at the stored offsets of that group, and can store offsets. A transactional program stores offsets
+with `Transaction.send_offsets` instead.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,7 +21,8 @@ from odradek.client.cluster.offsets import (
 )
 from odradek.client.config import ConsumerConfig, ConsumerOptions
 from odradek.client.consuming.fetcher import AssignedPartition, Fetcher
-from odradek.client.errors import OdradekError, Refused
+from odradek.client.consuming.reader import Reader
+from odradek.client.errors import Refused
 from odradek.client.types import (
     EARLIEST,
     LATEST,
@@ -38,7 +39,7 @@ T = TypeVar("T")
 
 
 class Consumer:
-    """Reads committed records (or, with `isolation_level="read_uncommitted"`, all of them).
+    """A consumer of committed records (with `isolation_level="read_uncommitted"`, of all records).
 
     async with Consumer("127.0.0.1:9092") as consumer:
         consumer.assign([("flights", 0)])
@@ -56,31 +57,28 @@ class Consumer:
           member of the group.
         - `isolation_level` ("read_committed"): or "read_uncommitted", which also returns records of
           open and aborted transactions.
-        - `auto_offset_reset` ("earliest"): where to start without a stored offset, and where to go
-          on when an offset is not there any more; or "latest", or "error", which raises.
+        - `auto_offset_reset` ("earliest"): where to start without a stored offset, and where to
+          continue if a partition does not have an offset any more; or "latest", or "error", which
+          raises.
         - `fetch_max_bytes` (16_777_216): the largest size of an answer with records.
         - `partition_fetch_bytes` (1_048_576): the same for each partition in it.
         - `fetch_max_wait_ms` (500): how long a broker may wait for `fetch_min_bytes`.
         - `fetch_min_bytes` (1): the size at which a broker answers at once.
         - `max_poll_records` (5_000): the most records that `poll` returns.
-        - `prefetch_bytes` (33_554_432): what may lie fetched and unread. A fetch that is under way
-          may add `fetch_max_bytes` for each broker.
+        - `prefetch_bytes` (33_554_432): the size of fetched and unread records above which no new
+          fetch is sent. A fetch under way may add `fetch_max_bytes` for each broker.
         - `check_crcs` (True): check the CRC of each batch.
-        - `offload`: runs what takes long, such as decompressing a batch of more than 1 MiB; by
-          default in a thread.
+        - `offload`: an async function that runs slow functions, such as decompressing a batch of
+          more than 1 MiB; by default in a thread.
 
-        The options of every client are there, too (`Admin` describes them): `client_id`,
+        These options of every client are described by `Admin`: `client_id`,
         `request_timeout_ms`, `retry_backoff_ms`, `retry_backoff_max_ms`, `metadata_max_age_ms`,
         `max_block_ms`, `first_connect_ms`, `connect`, `wall_ms`, `rng`.
         """
         self._config = config = ConsumerConfig(**options)
         self._cluster = Cluster(bootstrap, config)
         self._fetcher = Fetcher(self._cluster, config)
-        self._turns: list[AssignedPartition] = []
-        """The assigned partitions in the order in which they are read from next."""
-        self._run: list[ConsumerRecord] = []
-        self._run_index = 0
-        self._run_of: AssignedPartition | None = None
+        self._reader = Reader(self._fetcher, config)
 
     def __repr__(self) -> str:
         assigned = list(self._assigned.values())
@@ -109,8 +107,8 @@ class Consumer:
     # What is read
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Read these partitions and no others. Those that were read before keep their position."""
-        self._drop_run()
+        """Read these partitions and no others. A partition that was assigned keeps its position."""
+        self._reader.drop_run()
         before = self._assigned
         self._fetcher.assigned = {}
         for topic, partition in partitions:
@@ -118,7 +116,7 @@ class Consumer:
             self._fetcher.assigned[name] = before.get(name) or AssignedPartition(
                 name, self._config.partition_fetch_bytes
             )
-        self._turns = list(self._assigned.values())
+        self._reader.assigned()
         self._fetcher.take_back()
 
     def assignment(self) -> list[TopicPartition]:
@@ -126,16 +124,15 @@ class Consumer:
         return list(self._assigned)
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Hand out nothing of these (none given: of all) until they are resumed."""
+        """Return no records of these partitions (none given: of all) until they are resumed."""
         for partition in self._some(partitions):
             partition.is_paused = True
             if partition.fetched:
                 partition.fetched[0].suspend()
-        if self._run_of is not None and self._run_of.is_paused:
-            self._drop_run()
+        self._reader.drop_run(only_paused=True)
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Hand out records of these partitions (none given: of all) again."""
+        """Return records of these partitions (none given: of all) again."""
         paused = [partition for partition in self._some(partitions) if partition.is_paused]
         for partition in paused:
             partition.is_paused = False
@@ -143,21 +140,24 @@ class Consumer:
             self._fetcher.take_back()
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on reading a partition from an offset."""
+        """Set the offset at which reading a partition continues. Raises `Refused`."""
         if offset < 0:
             raise Refused(f"an offset is at least 0, and {offset} was given; see seek_to_beginning")
         assigned = self._get(partition)
-        self._drop_run()
+        self._reader.drop_run()
         if assigned.position != offset or assigned.error is not None:
             assigned.move(offset)
             self._fetcher.take_back()
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Go to the first offset of these partitions, or of all. Raises `TimedOut`, `Refused`."""
+        """Seek to the first offset of these partitions, or of all. Raises `TimedOut`, `Refused`."""
         await self._seek_to(EARLIEST, partitions)
 
     async def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Go to where the next record will be: under read_committed, the last stable offset."""
+        """Seek to the end of these partitions, or of all.
+
+        With read_committed the end is the last stable offset. Raises `TimedOut`, `Refused`.
+        """
         await self._seek_to(LATEST, partitions)
 
     async def _seek_to(self, place: int, partitions: Iterable[TopicPartition]) -> None:
@@ -197,7 +197,7 @@ class Consumer:
 
     # Reading
 
-    # Ctrl-C comes before records are taken, or afterwards: none is skipped.
+    # With protection, Ctrl-C is raised before records are taken, or afterwards: it skips none.
 
     @trio.lowlevel.enable_ki_protection
     async def poll(
@@ -209,9 +209,9 @@ class Consumer:
         `OffsetOutOfRange`, `Refused` for a damaged batch or a partition that does not exist.
         """
         count = self._config.max_poll_records if max_records is None else max_records
-        if self._run_index < len(self._run):
-            return self._rest_of_run(count)
-        return await self._wait_for(timeout_ms, lambda: self._take(count), lambda _: False)
+        if self._reader.has_run:
+            return self._reader.rest_of_run(count)
+        return await self._wait_for(timeout_ms, lambda: self._reader.take(count), lambda _: False)
 
     @trio.lowlevel.enable_ki_protection
     async def fetch_batches(
@@ -223,8 +223,8 @@ class Consumer:
         position moved past records that are not visible. Raises the errors of `poll`.
         """
         limit = self._config.fetch_max_bytes if max_bytes is None else max_bytes
-        self._drop_run()
-        return await self._wait_for(timeout_ms, lambda: self._take_batches(limit), bool)
+        self._reader.drop_run()
+        return await self._wait_for(timeout_ms, lambda: self._reader.take_batches(limit), bool)
 
     def __aiter__(self) -> Self:
         """Yield records without end. `position` and `commit` follow the records that were yielded.
@@ -236,14 +236,10 @@ class Consumer:
 
     @trio.lowlevel.enable_ki_protection
     async def __anext__(self) -> ConsumerRecord:
-        index = self._run_index
-        if index >= len(self._run):
-            await self.wait_for_records(self._take_run)
-            index = 0
-        record = self._run[index]
-        self._run_index = index + 1
-        if self._run_of is not None:
-            self._run_of.position = record.offset + 1
+        record = self._reader.next_of_run()
+        while record is None:
+            await self.wait_for_records(self._reader.take_run)
+            record = self._reader.next_of_run()
         return record
 
     async def wait_for_records(
@@ -258,7 +254,7 @@ class Consumer:
         since = trio.current_time()
         self._cluster.last_trouble = None
         while True:
-            if not self._readers():  # paused: the program itself lets it wait
+            if not self._reader.unpaused():  # the program has paused all partitions
                 since = trio.current_time()
             answered_at = max(since, self._fetcher.answered_at)
             left_ms = limit_ms - (trio.current_time() - answered_at) * 1000
@@ -278,151 +274,30 @@ class Consumer:
         take: Callable[[], list[T]],
         returns_empty: Callable[[bool], bool],
     ) -> list[T]:
-        """What `take` gives, as soon as it gives something or the time is over."""
+        """Return what `take` returns, as soon as that is not empty; [] after `timeout_ms`."""
         self._cluster.check_open()
         if not self._assigned:
             raise Refused("no partition is assigned: call assign first")
         self._fetcher.start()
-        # Others get their turn also where there is always something to read.
+        # Other tasks must run even if there is always something to read.
         await trio.lowlevel.checkpoint()
         limit = float("inf") if timeout_ms is None else timeout_ms / 1000
         with trio.move_on_after(limit):
             while True:
                 self._fetcher.expect()
-                moved = self._skip_read()
-                await self._open_large()
+                moved = self._reader.skip_read()
+                await self._reader.open_large()
                 taken = take()
                 if taken or returns_empty(moved):
                     self._fetcher.start()
                     return taken
-                self._raise_error()
-                self._fetcher.start()  # what was read to its end left room
-                if any(partition.fetched for partition in self._readers()):
-                    await trio.lowlevel.checkpoint()  # much of it is not to be seen
+                self._reader.raise_error()
+                self._fetcher.start()  # skipped batches have left room for another fetch
+                if any(partition.fetched for partition in self._reader.unpaused()):
+                    await trio.lowlevel.checkpoint()  # many batches in a row are not visible
                 else:
                     await self._fetcher.arrived()
         return []
-
-    async def _open_large(self) -> None:
-        """Open a batch that takes much memory, unless another of them is being read."""
-        reading = [partition for partition in self._readers() if partition.fetched]
-        if any(partition.fetched[0].is_large for partition in reading):
-            return
-        for partition in reading:
-            if partition.fetched[0].must_be_opened and partition.position is not None:
-                await partition.fetched[0].open_large(
-                    partition.position, self._config.check_crcs, self._config.offload
-                )
-                return
-
-    def _skip_read(self) -> bool:
-        return any([partition.skip_read() for partition in self._readers()])
-
-    def _readers(self) -> list[AssignedPartition]:
-        return [partition for partition in self._turns if not partition.is_paused]
-
-    def _raise_error(self) -> None:
-        for partition in self._readers():
-            if partition.error is not None:
-                error, partition.error = partition.error, None
-                raise error
-
-    def _take(self, count: int) -> list[ConsumerRecord]:
-        taken: list[ConsumerRecord] = []
-        for partition in self._readers():
-            try:
-                while partition.fetched and len(taken) < count:
-                    records = self._take_from(partition, count - len(taken))
-                    if not records:
-                        break
-                    taken += records
-            except OdradekError:
-                if not taken:
-                    raise
-                self._put_first(partition)
-                break
-            if len(taken) >= count:
-                self._put_last(partition)
-                break
-        return taken
-
-    def _take_from(self, partition: AssignedPartition, count: int) -> list[ConsumerRecord]:
-        """Some records of a partition; its position is behind them."""
-        assert partition.position is not None, partition.name
-        records = partition.fetched[0].take(partition.position, count, self._config.check_crcs)
-        if records:
-            partition.position = max(partition.position, records[-1].offset + 1)
-        partition.skip_read()
-        return records
-
-    def _put_last(self, partition: AssignedPartition) -> None:
-        """The others come first the next time, but for a large batch: its memory is to go soon."""
-        self._turns.remove(partition)
-        is_large = bool(partition.fetched) and partition.fetched[0].is_large
-        self._turns.insert(0 if is_large else len(self._turns), partition)
-
-    def _put_first(self, partition: AssignedPartition) -> None:
-        """What cannot be read of it is told the next time, once what was taken is handed out."""
-        self._turns.remove(partition)
-        self._turns.insert(0, partition)
-
-    def _take_batches(self, max_bytes: int) -> list[FetchedBatch]:
-        taken: list[FetchedBatch] = []
-        size_bytes = 0
-        for partition in self._readers():
-            while partition.fetched and partition.position is not None:
-                try:
-                    batch = partition.fetched[0].take_batch(
-                        partition.position, self._config.check_crcs
-                    )
-                except OdradekError:
-                    if not taken:
-                        raise
-                    self._put_first(partition)
-                    return taken
-                if batch is not None:
-                    partition.position = batch.header.next_offset
-                    taken.append(batch)
-                    size_bytes += len(batch.data)
-                partition.skip_read()
-                if batch is None:
-                    break
-                if size_bytes >= max_bytes:
-                    self._put_last(partition)
-                    return taken
-        return taken
-
-    def _take_run(self) -> list[ConsumerRecord]:
-        """Records of one partition for the iteration, whose position is moved one by one."""
-        self._drop_run()
-        for partition in self._readers():
-            if partition.fetched and partition.position is not None:
-                self._run = partition.fetched[0].take(
-                    partition.position, self._config.max_poll_records, self._config.check_crcs
-                )
-                if self._run:
-                    self._run_of = partition
-                    self._put_last(partition)
-                    return self._run
-                partition.skip_read()  # compaction leaves batches without records
-        return []
-
-    def _rest_of_run(self, count: int) -> list[ConsumerRecord]:
-        rest = self._run[self._run_index : self._run_index + count]
-        self._run_index += len(rest)
-        if self._run_of is not None:
-            self._run_of.position = rest[-1].offset + 1
-            if self._run_index >= len(self._run):
-                self._run_of.skip_read()
-        return rest
-
-    def _drop_run(self) -> None:
-        """Forget records that were taken for an iteration and not handed out: fetch them again."""
-        partition, is_left = self._run_of, self._run_index < len(self._run)
-        self._run, self._run_index, self._run_of = [], 0, None
-        if partition is not None and is_left and partition.position is not None:
-            partition.move(partition.position)
-            self._fetcher.take_back()
 
     # Offsets
 
@@ -442,8 +317,8 @@ class Consumer:
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the stored offsets of the group; a partition without one is left out.
 
-        With `require_stable` (default: under read_committed) waits for open transactions that
-        store offsets of the group. Raises `TimedOut`, `Refused`.
+        With `require_stable` (default: with read_committed) it waits for open transactions that
+        store offsets of the group (KIP-447). Raises `TimedOut`, `Refused`.
         """
         if require_stable is None:
             require_stable = self._config.isolation_level == "read_committed"
@@ -460,7 +335,10 @@ class Consumer:
     async def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the first record of each partition at or after a time; None without one."""
+        """Return the offset of the first record at or after a time, by partition; None without one.
+
+        Times are milliseconds since 1970.
+        """
         found = await self._list_offsets(timestamps_ms)
         return {name: place if place.offset >= 0 else None for name, place in found.items()}
 

@@ -1,15 +1,16 @@
-"""What one fetch brought of one partition, and which of it a reader may see.
+"""The records of one fetch of one partition, and the choice of those that a reader may see.
 
-Under read_committed the broker sends whole batches up to the last stable offset, also those of
-aborted transactions, and with them the list of those transactions: producer id and first offset,
-sorted by first offset. A producer's aborted transaction begins at its first offset and ends with
-its abort marker; within, its transactional batches are left out. The list is kept as a queue and
-opened as offsets pass, so a producer that aborted twice in one fetch is judged rightly both
-times. Control batches are never shown, and take an offset: that is why positions are not counts.
+With read_committed the broker sends whole batches up to the last stable offset, including those of
+aborted transactions, and a list of these transactions: producer id and first offset. An aborted
+transaction begins at its first offset and ends with its abort marker. The transactional batches of
+its producer in between are left out. The list is used as a queue, in the order of the first
+offsets, so several aborted transactions of one producer in one fetch are all recognised. Control
+batches are never visible, and each takes an offset: a position is not a count of records.
 
-A batch of 6 KB may have 9 million records, and a fetch a million batches. So both are looked at as
-they are taken, a bounded number at a time: `take` returns [] where others should run before it goes
-on. A batch that is large once decompressed is opened by `open_large`, in a thread.
+A batch of 6 KB may have 9 million records, and a fetch may have a million batches. So records and
+batches are decoded as they are taken, a bounded number at a time. `take` returns [] if other tasks
+should run before it continues. `open_large` opens a batch that is large once decompressed, in a
+thread.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,9 +38,9 @@ from odradek.protocol.record import RecordReader
 from odradek.protocol.schema import Buffer
 
 PIECE_RECORDS: Final = 500
-"""So many records are decoded at once, or as many as were asked for, if that is more."""
+"""The records that are decoded at once, or as many as the call asks for, if that is more."""
 BATCHES_PER_TURN: Final = 100
-"""Batches without a record to be shown that are passed before others run."""
+"""The invisible batches that are skipped before other tasks run."""
 
 Batch = tuple[BatchHeader, memoryview]
 
@@ -47,9 +48,9 @@ Batch = tuple[BatchHeader, memoryview]
 def visible_batches(
     batches: Iterable[Batch], aborted: Sequence[AbortedTransaction]
 ) -> Iterator[Batch | None]:
-    """The batches without control batches and without those of `aborted` transactions.
+    """Yield the batches that are neither control batches nor of `aborted` transactions.
 
-    None stands for each that is left out. Raises `KafkaError` for a damaged control batch.
+    For each batch that is left out, yield None. Raises `KafkaError` for a damaged control batch.
     """
     waiting = sorted(aborted, key=lambda transaction: transaction.first_offset)
     following = 0
@@ -72,7 +73,7 @@ def visible_batches(
 
 
 class Fetched:
-    """A partition's part of an answer. It is read from front to back, once."""
+    """The part of a Fetch response for one partition. It is read once, from front to back."""
 
     __slots__ = (
         "_batches",
@@ -98,25 +99,26 @@ class Fetched:
         records: Buffer,
         aborted: Sequence[AbortedTransaction],
     ) -> None:
-        """`offset` is what was asked for: earlier records of the first batch are not shown.
+        """Read the headers of `records`, which were fetched from `offset` on.
 
-        Raises `ProtocolError` for what are no record batches.
+        Earlier records of the first batch are left out. Raises `ProtocolError` if `records` are not
+        record batches.
         """
         last = last_whole_header(records)
         self.name = name
         self.size_bytes = len(records)
         self.has_batch = last is not None
         self.next_offset = offset if last is None else max(offset, last.next_offset)
-        """Where to go on when all of it was read."""
+        """The offset behind these records, where the next fetch continues."""
         self._batches = visible_batches(iter_batches(records), aborted)
         self._next: Batch | None = None
-        """The batch that is being read, or is read next."""
+        """The batch that is open, or is opened next."""
         self._reader: RecordReader | None = None
         self._waits_for_room = False
         self._is_read = False
-        """Whether all of `_next` was decoded."""
+        """All of `_next` was decoded."""
         self._begin = offset
-        """From where on records are shown of the batch that is open."""
+        """The offset from which records of the open batch are returned."""
         self._decoded: list[ConsumerRecord] = []
         self._index = 0
         self._failure: OdradekError | None = None
@@ -124,23 +126,26 @@ class Fetched:
 
     @property
     def is_empty(self) -> bool:
-        """Return True if nothing is left to be seen."""
+        """Return True if no visible record is left."""
         if self._index < len(self._decoded) or self._reader is not None:
             return False
         return not self._advance() and not self._unseen
 
     @property
     def is_large(self) -> bool:
-        """Return True if the batch that is being read takes much memory while it is."""
+        """Return True if the open batch takes much memory."""
         return self._reader is not None and self._reader.size_bytes > SMALL_MAX_BYTES
 
     @property
     def must_be_opened(self) -> bool:
-        """Return True if `take` gives nothing until `open_large` was called."""
+        """Return True if `take` returns nothing until `open_large` was called."""
         return self._waits_for_room
 
     def _advance(self) -> bool:
-        """Find the next batch that may be seen, unless that takes long; True if there is one."""
+        """Find the next visible batch. Return True if there is one, or an error to raise.
+
+        Stop after `BATCHES_PER_TURN` invisible batches.
+        """
         if self._is_read:
             self._next, self._is_read = None, False
         if self._next is not None:
@@ -158,17 +163,17 @@ class Fetched:
         return self._failure is not None
 
     def suspend(self) -> None:
-        """Give back the memory of the batch that is being read; it is opened anew when needed."""
+        """Free the memory of the open batch. It is opened again when it is needed."""
         if self._reader is not None:
             self._reader.close()
         self._reader, self._decoded, self._index = None, [], 0
         self._is_read = False
 
     def take(self, position: int, count: int, check_crcs: bool) -> list[ConsumerRecord]:
-        """Up to `count` records from `position` on; maybe none though it is not empty.
+        """Return up to `count` records from `position` on, or [] although some are left.
 
-        Then let others run, and `open_large` what `must_be_opened`, before the next call. Raises
-        `Refused` for a batch that is damaged; it is not taken off.
+        Before the next call let other tasks run, and call `open_large` if `must_be_opened`. Raises
+        `Refused` for a damaged batch, again on every call.
         """
         if self._index >= len(self._decoded):
             self._index = 0
@@ -181,18 +186,21 @@ class Fetched:
         return taken
 
     def _decode(self, position: int, count: int, check_crcs: bool) -> list[ConsumerRecord]:
-        """Some records of the next batch that has any to be shown, unless that takes long."""
+        """Return some visible records of the next batch that has any; [] after many without."""
         self._decoded = []
         for _ in range(BATCHES_PER_TURN):
             if self._reader is None and not self._open(position, check_crcs):
                 break
             found = self._piece(count)
-            if found or self._reader is not None:  # there is much to be skipped
+            if found or self._reader is not None:  # a large batch, whose first records are skipped
                 return found
         return []
 
     async def open_large(self, position: int, check_crcs: bool, offload: Offload) -> None:
-        """Open the batch that `must_be_opened`. It cannot be cancelled, so it always gets on."""
+        """Open the large batch in a thread.
+
+        It is shielded from cancellation: a short `timeout_ms` would cancel every attempt.
+        """
         opened = self._next
         assert opened is not None
         header, data = opened
@@ -208,7 +216,7 @@ class Fetched:
             self._begin = position
 
     def _open(self, position: int, check_crcs: bool) -> bool:
-        """Open the next batch; False if there is none, or it is large. Raises `Refused`."""
+        """Open the next batch. Return False if there is none or it is large. Raises `Refused`."""
         if not self._advance() or self._waits_for_room:
             return False
         if self._failure is not None:
@@ -227,7 +235,7 @@ class Fetched:
         return True
 
     def _piece(self, count: int) -> list[ConsumerRecord]:
-        """Decode up to `count` records, and return those that were not read before."""
+        """Decode up to `count` records, and return those from `_begin` on. Raises `Refused`."""
         assert self._next is not None
         assert self._reader is not None
         header, reader = self._next[0], self._reader
@@ -241,7 +249,7 @@ class Fetched:
         if not reader.left:
             self._reader, self._is_read = None, True
         first, last = header.base_offset, header.last_offset
-        new = tuple.__new__  # as `_make`, without counting the fields again
+        new = tuple.__new__  # what `_make` does, without counting the fields of each record
         found = [
             new(
                 ConsumerRecord,
@@ -251,7 +259,7 @@ class Fetched:
             if first <= offset <= last
         ]
         if len(found) < len(records):
-            why = f"it has an offset that is not in {first} to {last}, as it announces"
+            why = f"it has a record whose offset is not in {first} to {last}, as its header says"
             self._reader, self._failure = None, damaged(self.name, header, why)
             raise self._failure.copy()
         if first < self._begin:
@@ -259,10 +267,10 @@ class Fetched:
         return found
 
     def take_batch(self, position: int, check_crcs: bool) -> FetchedBatch | None:
-        """The next whole batch; None at the end, or where others should run before it goes on.
+        """Return the next visible batch; None at the end, or if other tasks should run first.
 
-        A batch of which `take` left a part is given once more, to be read from `position` on.
-        Raises `Refused` for a damaged one.
+        A batch that `take` has read in part is returned as a whole, to be read from `position` on.
+        Raises `Refused` for a damaged batch.
         """
         is_part = self._index < len(self._decoded) or self._reader is not None
         if not is_part and not self._advance():

@@ -1,14 +1,14 @@
-"""Fetching ahead: one request under way per broker, for all its partitions together.
+"""The fetcher: it fetches ahead, with one request under way to each broker.
 
-A broker is asked again as soon as less than `prefetch_bytes` lie unread, and always for all of its
-partitions: if it were asked only for the idle ones while another's records wait to be read, that
-other one would later wait behind their long poll.
+The next request to a broker is sent as soon as less than `prefetch_bytes` are unread, and always
+for all of the broker's partitions. If a request left out a partition with unread records, that
+partition would later wait behind the long poll of the others.
 
-A seek or a new assignment takes back the request under way (its connection is closed; another is
-made in a millisecond), so that nobody waits for a long poll that is of no use any more. An answer
-is believed only for partitions that still stand where they stood when it was asked for.
+A seek or a new assignment takes back the request under way, so that the program does not wait for
+an outdated long poll: its connection is closed, and a new one is made within a millisecond. The
+answer is used only for partitions whose fetch offset has not changed since the request.
 
-Fetch 12 is the newest version used: from 13 on topics are said by id.
+Fetch 12 is the newest version used: version 13 has topic ids instead of names.
 """
 
 from collections import deque
@@ -48,7 +48,7 @@ PARTITION_BYTES_MAX: Final = 1 << 30
 
 
 class AssignedPartition:
-    """One assigned partition: where its reader stands, and what was fetched ahead."""
+    """One assigned partition: its position, and the records that were fetched ahead."""
 
     __slots__ = (
         "error",
@@ -67,11 +67,11 @@ class AssignedPartition:
     def __init__(self, name: TopicPartition, max_bytes: int) -> None:
         self.name = name
         self.position: int | None = None
-        """The next offset that is handed out; None until it is known where to begin."""
+        """The next offset that is returned; None until it is looked up."""
         self.fetch_offset = -1
         self.fetched: deque[Fetched] = deque()
         self.reset_to: int | None = None
-        """EARLIEST or LATEST where an offset out of range is the reason to begin anew."""
+        """EARLIEST or LATEST if the position was out of range and must be looked up again."""
         self.is_paused = False
         self.error: OdradekError | None = None
         self.max_bytes = max_bytes
@@ -84,7 +84,7 @@ class AssignedPartition:
         return sum(fetched.size_bytes for fetched in self.fetched)
 
     def move(self, offset: int | None) -> None:
-        """Stand somewhere else; forget what was fetched."""
+        """Set the position, and forget what was fetched."""
         self.position = offset
         self.fetch_offset = -1 if offset is None else offset
         self.fetched.clear()
@@ -92,7 +92,7 @@ class AssignedPartition:
         self.reset_to = None
 
     def skip_read(self) -> bool:
-        """Drop what is read to its end; whether the position moved by it."""
+        """Drop the fetches that are read to their end. Return True if the position moved."""
         moved = False
         while self.fetched and self.fetched[0].is_empty:
             following = self.fetched.popleft().next_offset
@@ -102,7 +102,7 @@ class AssignedPartition:
 
 
 class Fetcher:
-    """Fetches for the partitions of one consumer until its cluster is closed."""
+    """The fetches of one consumer, until its cluster is closed."""
 
     def __init__(self, cluster: Cluster, config: ConsumerConfig) -> None:
         self.assigned: dict[TopicPartition, AssignedPartition] = {}
@@ -115,10 +115,10 @@ class Fetcher:
         self._resolving = trio.Lock()
         self._backoff = Backoff(config)
         self.answered_at = float("-inf")
-        """When a fetch was last answered with something else than a retriable error."""
+        """The time of the last answer to a fetch that was not a retriable error."""
 
     def start(self) -> None:
-        """Begin to fetch, at the first poll: before it, partitions may still be sought."""
+        """Start the fetching task at the first poll. Before it the program may still seek."""
         if not self._is_started:
             self._is_started = True
             self._cluster.spawn(self._run)
@@ -126,24 +126,24 @@ class Fetcher:
             self._wake.set()
 
     def take_back(self) -> None:
-        """The assignment or a position has changed: requests under way are of no use."""
+        """Take back the requests under way, because the assignment or a position has changed."""
         for scope in self._under_way.values():
             scope.cancel()
         self._wake.set()
 
     async def arrived(self) -> None:
-        """Until there is something to hand out, a position moved or an error is to be told."""
+        """Wait until records arrived, a position moved, or there is an error to raise."""
         await self._arrived.wait()
 
     def expect(self) -> None:
-        """From now on `arrived` waits for something new."""
+        """Make the next `arrived` wait for something new."""
         if self._arrived.is_set():
             self._arrived = trio.Event()
 
     # Where to begin
 
     async def resolve(self, wanted: Iterable[AssignedPartition]) -> None:
-        """Give each its first position: what its group stored, or `auto_offset_reset`.
+        """Set the first position of each partition: the stored offset, or `auto_offset_reset`.
 
         Raises `OffsetOutOfRange`, `Refused`, `TimedOut`.
         """
@@ -178,7 +178,7 @@ class Fetcher:
         names = ", ".join(str(partition.name) for partition in lost)
         if policy == "error":
             raise OffsetOutOfRange(
-                f"there is no offset to begin with for {names}; seek to one, or set "
+                f"there is no stored offset for {names}; seek to an offset, or set "
                 f'auto_offset_reset to "earliest" or "latest"',
                 code=ErrorCode.OFFSET_OUT_OF_RANGE,
             )
@@ -207,12 +207,12 @@ class Fetcher:
                 if partition.position is None and not self._is_leaderless(partition)
             ]
             if lost:
-                await self._resolve_or_tell(lost)
+                await self._resolve_or_fail(lost)
             waiting = self._start_requests()
             with trio.move_on_at(waiting):
                 await self._wake.wait()
 
-    async def _resolve_or_tell(self, lost: list[AssignedPartition]) -> None:
+    async def _resolve_or_fail(self, lost: list[AssignedPartition]) -> None:
         try:
             await self.resolve(lost)
         except OdradekError as error:
@@ -229,13 +229,13 @@ class Fetcher:
         ]
 
     def _is_leaderless(self, partition: AssignedPartition) -> bool:
-        """Return True if a partition is there and has no leader, so that the others go first."""
+        """Return True if a partition exists and has no leader. Others are looked up without it."""
         topic = self._cluster.metadata.topics.get(partition.name.topic)
         leader = None if topic is None else topic.partitions.get(partition.name.partition)
         return leader is not None and leader.node_id < 0
 
     def _start_requests(self) -> float:
-        """Ask every broker that can be asked; when to look again at the latest."""
+        """Send a request to every broker that may be asked. Return the time of the next look."""
         now = trio.current_time()
         look_again = now + self._config.metadata_max_age_ms / 1000
         by_node: dict[int, list[AssignedPartition]] = {}
@@ -271,7 +271,7 @@ class Fetcher:
             with scope:
                 topics = {partition.name.topic for partition in self._readers()}
                 await self._cluster.refresh(topics)
-                self._tell_missing()
+                self._fail_missing()
                 if any(
                     self._cluster.metadata.leader(*partition.name) is None
                     for partition in self._readers()
@@ -281,28 +281,28 @@ class Fetcher:
             self._cluster.last_trouble = error
             await trio.sleep(self._backoff.next_seconds())
         except OdradekError as error:
-            self._tell_all(self._readers(), error)
+            self._fail_all(self._readers(), error)
         finally:
             del self._under_way[-1]
             self._wake.set()
 
-    def _tell_missing(self) -> None:
-        """A partition that its topic does not have, or a topic that may not be named so."""
+    def _fail_missing(self) -> None:
+        """Fail the partitions that do not exist in their topic, and topics with a wrong name."""
         for partition in self._readers():
             code = self._cluster.metadata.topic_errors.get(partition.name.topic)
             if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 self._cluster.journal.topic_awaited(partition.name.topic)
             if code is not None and not is_retriable(code):
-                self._tell_all([partition], error_for(code, f"reading {partition.name}"))
+                self._fail_all([partition], error_for(code, f"reading {partition.name}"))
             elif (
                 partition.name.topic in self._cluster.metadata.topics
                 and not self._cluster.metadata.leader(*partition.name)
             ):
                 error = self._cluster.metadata.no_leader(partition.name)
                 if isinstance(error, Refused):
-                    self._tell_all([partition], error)
+                    self._fail_all([partition], error)
 
-    def _tell_all(self, readers: list[AssignedPartition], error: OdradekError) -> None:
+    def _fail_all(self, readers: list[AssignedPartition], error: OdradekError) -> None:
         for partition in readers:
             partition.error = error.copy()
         self._arrived.set()
@@ -310,7 +310,7 @@ class Fetcher:
     async def _fetch(
         self, node_id: int, readers: list[AssignedPartition], scope: trio.CancelScope
     ) -> None:
-        """One request to one broker, and what it brought."""
+        """Send one request to one broker, and handle its answer."""
         try:
             with scope:
                 asked = {
@@ -321,7 +321,7 @@ class Fetcher:
                 self._take(answer, asked)
                 if any(partition.fetch_offset != offset for partition, offset in asked.values()):
                     self._backoff.count = 0
-                elif trio.current_time() < soon:  # it did not wait for something to send
+                elif trio.current_time() < soon:  # the broker did not wait for records
                     await trio.sleep(self._backoff.next_seconds())
             if scope.cancelled_caught:
                 self._cluster.drop_connection(node_id, PURPOSE)
@@ -330,7 +330,7 @@ class Fetcher:
             self._cluster.metadata.forget_age()
             await trio.sleep(self._backoff.next_seconds())
         except OdradekError as error:
-            self._tell_all(readers, error)
+            self._fail_all(readers, error)
         finally:
             del self._under_way[node_id]
             self._wake.set()
@@ -391,7 +391,7 @@ class Fetcher:
         try:
             fetched = Fetched(partition.name, partition.fetch_offset, records, aborted)
         except (ProtocolError, KafkaError) as error:
-            self._tell_all(
+            self._fail_all(
                 [partition],
                 Refused(
                     f"what the broker sent of {partition.name} at offset "
@@ -402,7 +402,7 @@ class Fetcher:
             return
         if fetched.next_offset == partition.fetch_offset:
             if not fetched.has_batch:
-                # Not one whole batch: only old brokers cut the first one off. Ask for more.
+                # There is no whole batch: only old brokers cut the first batch off. Ask for more.
                 partition.max_bytes = min(
                     2 * max(partition.max_bytes, len(records)), PARTITION_BYTES_MAX
                 )
@@ -420,21 +420,20 @@ class Fetcher:
                 self._cluster.metadata.forget_age()
             partition.not_before = trio.current_time() + self._backoff.next_seconds()
         else:
-            self._tell_all([partition], error_for(code, doing))
+            self._fail_all([partition], error_for(code, doing))
 
     def _out_of_range(self, partition: AssignedPartition, doing: str) -> None:
-        if (
-            partition.fetched
-        ):  # read to the end of what there is first: it is asked again from there
+        if partition.fetched:
+            # The program reads the fetched records first. The fetch is then sent again.
             partition.not_before = trio.current_time() + self._backoff.next_seconds()
             return
         if self._config.auto_offset_reset == "error":
-            self._tell_all([partition], error_for(ErrorCode.OFFSET_OUT_OF_RANGE, doing))
+            self._fail_all([partition], error_for(ErrorCode.OFFSET_OUT_OF_RANGE, doing))
             return
         self._cluster.journal.offset_reset(
             str(partition.name),
-            f"{partition.name} does not have offset {partition.fetch_offset}: it is read on from "
-            f"the {self._config.auto_offset_reset} one; records in between may have been missed",
+            f"{partition.name} does not have offset {partition.fetch_offset}: reading continues at "
+            f"the {self._config.auto_offset_reset} offset; records in between may be missed",
         )
         partition.move(None)
         partition.reset_to = EARLIEST if self._config.auto_offset_reset == "earliest" else LATEST

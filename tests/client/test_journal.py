@@ -105,8 +105,8 @@ async def test_an_offset_that_is_out_of_range_is_logged_before_another_is_read(
         with pytest.raises(Refused, match="ListOffsets"):  # which this broker does not serve
             await consumer.poll(1_000)
     assert lines(caplog)[0] == (
-        "WARNING t-0 does not have offset 77: it is read on from the earliest one; records in "
-        "between may have been missed"
+        "WARNING t-0 does not have offset 77: reading continues at the earliest offset; records in "
+        "between may be missed"
     )
 
 

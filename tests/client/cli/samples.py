@@ -70,7 +70,7 @@ def _producers(
                 last_timestamp_ms=NOW_MS,
                 coordinator_epoch=-1,
                 transaction_start_offset=5,
-                records_behind=3 if transaction.tells_more else None,
+                records_behind=3 if transaction.has_odradek_fields else None,
             )
             for transaction in transactions
             if place in transaction.partitions

@@ -1,0 +1,177 @@
+"""The reader: it takes fetched records from the assigned partitions in turn.
+
+An iteration takes a *run*: records of one partition, of which it yields one after the other. A seek
+or a new assignment drops the rest of the run, which is then fetched again.
+"""
+
+from odradek.client.config import ConsumerConfig
+from odradek.client.consuming.fetcher import AssignedPartition, Fetcher
+from odradek.client.errors import OdradekError
+from odradek.client.types import ConsumerRecord, FetchedBatch
+
+
+class Reader:
+    """The turns of a consumer's partitions, and the run of its iteration. Only `open_large` waits.
+
+    If records were taken before an error, they are returned first, and the next call raises it.
+    """
+
+    def __init__(self, fetcher: Fetcher, config: ConsumerConfig) -> None:
+        self._fetcher = fetcher
+        self._config = config
+        self._turns: list[AssignedPartition] = []
+        """The assigned partitions, in the order in which they are read next."""
+        self._run: list[ConsumerRecord] = []
+        self._run_index = 0
+        self._run_of: AssignedPartition | None = None
+
+    def assigned(self) -> None:
+        """Take over the fetcher's new assignment."""
+        self._turns = list(self._fetcher.assigned.values())
+
+    @property
+    def has_run(self) -> bool:
+        """Return True if records of a run are left."""
+        return self._run_index < len(self._run)
+
+    async def open_large(self) -> None:
+        """Open a large batch, unless another one is open: each takes much memory."""
+        reading = [partition for partition in self.unpaused() if partition.fetched]
+        if any(partition.fetched[0].is_large for partition in reading):
+            return
+        for partition in reading:
+            if partition.fetched[0].must_be_opened and partition.position is not None:
+                await partition.fetched[0].open_large(
+                    partition.position, self._config.check_crcs, self._config.offload
+                )
+                return
+
+    def skip_read(self) -> bool:
+        """Drop the fetches that are read to their end. Return True if a position moved."""
+        return any([partition.skip_read() for partition in self.unpaused()])
+
+    def unpaused(self) -> list[AssignedPartition]:
+        """Return the partitions that are not paused, in the order of their turns."""
+        return [partition for partition in self._turns if not partition.is_paused]
+
+    def raise_error(self) -> None:
+        """Raise the error of the first partition that has one, once."""
+        for partition in self.unpaused():
+            if partition.error is not None:
+                error, partition.error = partition.error, None
+                raise error
+
+    def take(self, count: int) -> list[ConsumerRecord]:
+        """Take up to `count` records, and move the positions behind them."""
+        taken: list[ConsumerRecord] = []
+        for partition in self.unpaused():
+            try:
+                while partition.fetched and len(taken) < count:
+                    records = self._take_from(partition, count - len(taken))
+                    if not records:
+                        break
+                    taken += records
+            except OdradekError:
+                if not taken:
+                    raise
+                self._put_first(partition)
+                break
+            if len(taken) >= count:
+                self._put_last(partition)
+                break
+        return taken
+
+    def _take_from(self, partition: AssignedPartition, count: int) -> list[ConsumerRecord]:
+        """Return some records of a partition, and move its position behind them."""
+        assert partition.position is not None, partition.name
+        records = partition.fetched[0].take(partition.position, count, self._config.check_crcs)
+        if records:
+            partition.position = max(partition.position, records[-1].offset + 1)
+        partition.skip_read()
+        return records
+
+    def _put_last(self, partition: AssignedPartition) -> None:
+        """Let other partitions be read first the next time.
+
+        A partition with a large open batch stays first, to free the memory of the batch soon.
+        """
+        self._turns.remove(partition)
+        is_large = bool(partition.fetched) and partition.fetched[0].is_large
+        self._turns.insert(0 if is_large else len(self._turns), partition)
+
+    def _put_first(self, partition: AssignedPartition) -> None:
+        """Read this partition first the next time: the call then raises its error."""
+        self._turns.remove(partition)
+        self._turns.insert(0, partition)
+
+    def take_batches(self, max_bytes: int) -> list[FetchedBatch]:
+        """Take whole batches until they have `max_bytes`, and move the positions behind them."""
+        taken: list[FetchedBatch] = []
+        size_bytes = 0
+        for partition in self.unpaused():
+            while partition.fetched and partition.position is not None:
+                try:
+                    batch = partition.fetched[0].take_batch(
+                        partition.position, self._config.check_crcs
+                    )
+                except OdradekError:
+                    if not taken:
+                        raise
+                    self._put_first(partition)
+                    return taken
+                if batch is not None:
+                    partition.position = batch.header.next_offset
+                    taken.append(batch)
+                    size_bytes += len(batch.data)
+                partition.skip_read()
+                if batch is None:
+                    break
+                if size_bytes >= max_bytes:
+                    self._put_last(partition)
+                    return taken
+        return taken
+
+    def take_run(self) -> list[ConsumerRecord]:
+        """Take records of one partition for the iteration, which moves the position itself."""
+        self.drop_run()
+        for partition in self.unpaused():
+            if partition.fetched and partition.position is not None:
+                self._run = partition.fetched[0].take(
+                    partition.position, self._config.max_poll_records, self._config.check_crcs
+                )
+                if self._run:
+                    self._run_of = partition
+                    self._put_last(partition)
+                    return self._run
+                partition.skip_read()  # compaction leaves batches without records
+        return []
+
+    def rest_of_run(self, count: int) -> list[ConsumerRecord]:
+        """Return up to `count` records of the run, and move the position behind them."""
+        rest = self._run[self._run_index : self._run_index + count]
+        self._run_index += len(rest)
+        if self._run_of is not None:
+            self._run_of.position = rest[-1].offset + 1
+            if self._run_index >= len(self._run):
+                self._run_of.skip_read()
+        return rest
+
+    def next_of_run(self) -> ConsumerRecord | None:
+        """Return the next record of the run, and move the position behind it; None at its end."""
+        if self._run_index >= len(self._run):
+            return None
+        record = self._run[self._run_index]
+        self._run_index += 1
+        if self._run_of is not None:
+            self._run_of.position = record.offset + 1
+        return record
+
+    def drop_run(self, *, only_paused: bool = False) -> None:
+        """Forget the rest of the run (or only that of a paused partition). It is fetched again."""
+        partition, is_left = self._run_of, self.has_run
+        if only_paused and (partition is None or not partition.is_paused):
+            return
+        self._run, self._run_index, self._run_of = [], 0, None
+        if partition is not None and is_left and partition.position is not None:
+            partition.move(partition.position)
+            self._fetcher.take_back()
