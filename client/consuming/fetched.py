@@ -259,7 +259,7 @@ class Fetched:
             if first <= offset <= last
         ]
         if len(found) < len(records):
-            why = f"it has a record whose offset is not in {first} to {last}, as its header says"
+            why = f"it has an offset that is not in {first} to {last}, as its header announces"
             self._reader, self._failure = None, damaged(self.name, header, why)
             raise self._failure.copy()
         if first < self._begin:
