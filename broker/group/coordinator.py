@@ -1,8 +1,9 @@
-"""All groups of this broker: requests go to the right group, and what a group keeps is bounded.
+"""The group coordinator: it passes each request to its group, and limits what groups take.
 
-A group belongs to the partition of `__consumer_offsets` that its id hashes to, and so to the broker
-that leads it. Every operation is: check, step, append, apply once durable, answer. The checks raise
-`KafkaError` with the codes of the newest request versions; `broker/api` maps them for older ones.
+A group belongs to the partition of `__consumer_offsets` that its id hashes to. The broker that
+leads the partition coordinates the group. Every operation is: check, step, append, apply once
+durable, return. The checks raise `KafkaError` with the codes of the newest request versions;
+`broker/api` maps them for older ones.
 
 Differs from Kafka: an offset may only be stored for a partition that exists; fetching all offsets
 with require_stable also names partitions that have only a pending offset.
@@ -31,7 +32,7 @@ from odradek.broker.group.limits import (
     GroupConfig,
 )
 from odradek.broker.group.live import LiveGroup
-from odradek.broker.group.members import Group
+from odradek.broker.group.members import GroupMetadata
 from odradek.broker.group.offsets import Offsets
 from odradek.broker.group.rebalance import Surroundings
 from odradek.broker.group.requests import (
@@ -60,7 +61,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC
 
 DELETE_STEPS: Final = 4
-"""What deleting one group costs, in steps of a turn."""
+"""The cost of deleting one group, in steps of a turn."""
 
 log: Final = logging.getLogger(__name__)
 
@@ -88,11 +89,11 @@ class GroupCoordinator:
     # the life of a coordinator
 
     async def load(self, partition_index: int) -> None:
-        """Take over the groups of a partition of `__consumer_offsets`: see `Tenures.load`."""
+        """Begin to coordinate the groups of a partition, as `Tenures.load` describes."""
         await self._tenures.load(partition_index, GroupTenure.read)
 
     def unload(self, partition_index: int) -> None:
-        """Answer every waiting request with NOT_COORDINATOR: another broker leads the partition."""
+        """Stop coordinating a partition: waiting requests get NOT_COORDINATOR."""
         self._tenures.unload(partition_index)
 
     async def run(
@@ -111,13 +112,17 @@ class GroupCoordinator:
         raise AssertionError("the loop above ends only by cancellation")
 
     def partition_for(self, group_id: str) -> int:
-        """The partition of `__consumer_offsets` that keeps `group_id`."""
+        """Return the partition of `__consumer_offsets` that keeps `group_id`."""
         return self._tenures.index_of(group_id)
 
     # membership
 
     async def join_group(self, joining: Joining) -> Joined:
-        """Raises what `LiveGroup.join` does, INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, ..."""
+        """Join a group, which is made if it is not there.
+
+        Raises KafkaError: as `LiveGroup.join`, and INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT,
+        INVALID_REQUEST, UNKNOWN_MEMBER_ID, GROUP_MAX_SIZE_REACHED, POLICY_VIOLATION.
+        """
         _check_named(joining.group_id)
         config = self._config
         low, high = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
@@ -146,7 +151,9 @@ class GroupCoordinator:
         return await self._live_group(syncing.group_id).sync(syncing)
 
     def heartbeat(self, group_id: str, claim: Claim) -> None:
-        """Succeed while the group is being loaded, so that its members go on."""
+        """Check a member and extend its session. Raises KafkaError, as `LiveGroup.heartbeat`."""
+        # While the partition is being read, a heartbeat succeeds: an error would make the members
+        # look for another coordinator, although their sessions are safe here.
         _check_named(group_id)
         tenure = self._tenures.get(self.partition_for(group_id))
         if tenure is None or tenure.is_loaded:
@@ -168,14 +175,14 @@ class GroupCoordinator:
 
     # administration
 
-    def describe_group(self, group_id: str) -> Group:
+    def describe_group(self, group_id: str) -> GroupMetadata:
         """Raises KafkaError: GROUP_ID_NOT_FOUND, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS."""
         live = self._tenure_of(group_id).groups.get(group_id)
         if live is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         return live.group
 
-    def list_groups(self) -> list[Group]:
+    def list_groups(self) -> list[GroupMetadata]:
         """Raises COORDINATOR_LOAD_IN_PROGRESS while any partition is being read."""
         if self._tenures.is_loading:
             raise KafkaError(
@@ -185,7 +192,7 @@ class GroupCoordinator:
         return [live.group for tenure in self._tenures for live in tenure.groups.values()]
 
     async def delete_groups(self, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
-        """Remove groups that have no members, with their offsets; what became of each."""
+        """Remove groups without members, with their offsets. Return an error code for each."""
         results: dict[str, ErrorCode] = {}
         turns = Turns()
         for group_id in group_ids:
@@ -219,11 +226,10 @@ class GroupCoordinator:
     # offsets
 
     async def commit_offsets(self, committing: Committing) -> dict[TopicPartition, ErrorCode]:
-        """Store offsets durably; what became of each.
+        """Store offsets. Return an error code for each when they are durable.
 
-        Raises KafkaError for all of them: GROUP_ID_NOT_FOUND if a generation of a group that is not
-        there is named, UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_INSTANCE_ID,
-        REBALANCE_IN_PROGRESS.
+        Raises KafkaError for all of them: GROUP_ID_NOT_FOUND for a generation of an unknown group,
+        UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS.
         """
         tenure = self._check_commit(committing, in_transaction=False)
         results, entries = self._entries_of(committing)
@@ -240,11 +246,10 @@ class GroupCoordinator:
         producer_epoch: int,
         verified_after: int,
     ) -> dict[TopicPartition, ErrorCode]:
-        """Keep offsets until the producer's transaction ends, which decides on them.
+        """Keep offsets pending until the end of the producer's transaction (KIP-447).
 
-        The caller has had the producer admitted to the group's partition, and `verified_after` is
-        from the verdict. Raises as `commit_offsets` does, and INVALID_PRODUCER_EPOCH and
-        INVALID_TXN_STATE.
+        `verified_after` is from the verdict of `Admission` on the group's partition. Raises as
+        `commit_offsets`, and INVALID_PRODUCER_EPOCH and INVALID_TXN_STATE.
         """
         _check_named(committing.group_id)
         tenure = self._check_commit(committing, in_transaction=True)
@@ -263,15 +268,17 @@ class GroupCoordinator:
     def marker_written(
         self, partition_index: int, *, producer_id: int, committed: bool, marker_offset: int
     ) -> None:
-        """A marker was just appended to the partition: in the same step, so that markers and
-        offsets take effect in log order. A partition that is not here finds it in its log.
-        """
+        """Record a marker that was just appended to a partition of `__consumer_offsets`."""
+        # Called in the same synchronous step as the append, so that markers and offsets take effect
+        # in log order. A partition that is not loaded finds the marker in its log.
         tenure = self._tenures.get(partition_index)
         if tenure is not None:
             tenure.marker_written(producer_id, committed=committed, marker_offset=marker_offset)
 
     def markers_durable(self, partition_index: int, next_offset: int) -> None:
-        """The markers below `next_offset` are durable, and not yet acknowledged (KAFKA-17507)."""
+        """Apply the markers below `next_offset`, which are durable."""
+        # Called before the markers are acknowledged. A consumer that fetches its offsets right
+        # after the commit must find them (KAFKA-17507).
         tenure = self._tenures.get(partition_index)
         if tenure is not None:
             tenure.durable_below(next_offset)
@@ -283,7 +290,7 @@ class GroupCoordinator:
         *,
         require_stable: bool,
     ) -> dict[TopicPartition, FetchedOffset]:
-        """The stored offsets of `partitions`, or of all that the group has.
+        """Return the stored offsets of `partitions`, or of all partitions that the group has.
 
         With `require_stable` a partition whose offset an open transaction may change has the error
         UNSTABLE_OFFSET_COMMIT (KIP-447). Raises NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
@@ -304,7 +311,7 @@ class GroupCoordinator:
         require_stable: bool,
         turns: Turns,
     ) -> dict[TopicPartition, FetchedOffset]:
-        """Return what `fetch_offsets` does, as of one moment, and let others run meanwhile."""
+        """Return what `fetch_offsets` returns, as of one moment, with checkpoints on the way."""
         offsets = self._tenure_of(group_id).offsets.of_group(group_id)
         if partitions is None:
             partitions = _known(offsets, group_id, require_stable=require_stable)
@@ -317,11 +324,11 @@ class GroupCoordinator:
         return fetched
 
     def offset_count(self, group_id: str) -> int:
-        """Return how many offsets `fetch_offsets` of the whole group would find, at most."""
+        """Return the largest number of offsets that `fetch_offsets` of the whole group can find."""
         return self._tenure_of(group_id).offsets.count(group_id)
 
     async def expire_offsets(self) -> None:
-        """Remove expired offsets, and groups of which nothing is left."""
+        """Remove expired offsets, and groups without members and offsets."""
         for tenure in self._tenures:
             await trio.lowlevel.checkpoint()
             if not tenure.is_loaded:
@@ -341,7 +348,9 @@ class GroupCoordinator:
                 if entries:
                     await tenure.flushed(tenure.append(entries))
             except KafkaError as error:
-                log.warning("expired offsets were not removed, which is tried again: %s", error)
+                log.warning(
+                    "expired offsets were not removed, and the next check retries: %s", error
+                )
 
     def _check_commit(self, committing: Committing, *, in_transaction: bool) -> GroupTenure:
         tenure = self._tenure_of(committing.group_id)
@@ -353,6 +362,7 @@ class GroupCoordinator:
                 ErrorCode.GROUP_ID_NOT_FOUND, f"Group {committing.group_id} not found."
             )
         else:
+            # A commit without a generation makes a simple group: its consumer assigns by hand.
             self._check_one_more_group()
         return tenure
 
@@ -364,7 +374,7 @@ class GroupCoordinator:
         results: dict[TopicPartition, ErrorCode] = {}
         entries = []
         for partition, asked in committing.offsets.items():
-            if len(asked.metadata.encode("utf-16-le")) // 2 > limit:  # as Java counts
+            if len(asked.metadata.encode("utf-16-le")) // 2 > limit:  # in Java's characters
                 results[partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 continue
             results[partition] = ErrorCode.NONE
@@ -383,27 +393,34 @@ class GroupCoordinator:
 
     def _check_one_more_group(self) -> None:
         if sum(len(tenure.groups) for tenure in self._tenures) >= GROUPS_MAX:
-            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"there are {GROUPS_MAX} groups already")
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"this broker has {GROUPS_MAX} groups, the most it may have; delete unused ones",
+            )
 
     def _check_membership(self, joining: Joining) -> None:
         taken = sum(tenure.membership_bytes for tenure in self._tenures)
         if not joining.member_id and taken > MEMBERSHIP_MAX_BYTES:
             raise KafkaError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"the members of all groups take {taken} bytes, the most there may be",
+                f"the members of all groups take {taken} of {MEMBERSHIP_MAX_BYTES} bytes",
             )
 
     def _check_offsets_fit(
         self, tenure: GroupTenure, entries: Sequence[OffsetEntry], *, in_transaction: bool
     ) -> None:
-        """What replaces a stored offset is let through, so that consumers in their stride go on."""
+        """Raise KafkaError if new offsets would exceed the limit of this broker."""
+        # An offset that replaces a stored one is let through: consumers at work must not stop
+        # because other groups have filled the memory.
         taken = sum(each.offsets.size_bytes for each in self._tenures)
         takes_more = in_transaction or any(
             tenure.offsets.stored(entry.group_id, entry.partition) is None for entry in entries
         )
         if taken > OFFSETS_MAX_BYTES and takes_more:
             raise KafkaError(
-                ErrorCode.POLICY_VIOLATION, f"offsets take {taken} bytes, the most there may be"
+                ErrorCode.POLICY_VIOLATION,
+                f"the offsets of all groups take {taken} of {OFFSETS_MAX_BYTES} bytes; "
+                f"delete unused groups",
             )
 
 
@@ -442,7 +459,7 @@ def _stored_of(asked: OffsetToStore, now_ms: int) -> StoredOffset:
 
 
 def _expiry_of(retention_ms: int, now_ms: int) -> int:
-    """Of very long ones the sum does not fit into 64 bits."""
+    """Return the time when an offset expires, at most the largest of 64 bits."""
     return NO_EXPIRY if retention_ms < 0 else min(now_ms + retention_ms, INT64_MAX)
 
 
@@ -456,7 +473,7 @@ def _check_named(group_id: str) -> None:
 
 
 def _check_joining(joining: Joining) -> None:
-    """What is kept in memory and on disk for each member has a limit."""
+    """Raise KafkaError if a member would take too much memory or disk."""
     some = joining.protocols[:PROTOCOLS_MAX]
     names = [joining.protocol_type, joining.group_instance_id or ""]
     names += [each.name for each in some]

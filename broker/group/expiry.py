@@ -1,6 +1,6 @@
-"""What nobody wants any more: offsets that are too old, groups of which nothing is left."""
+"""Expiry of offsets, and of groups without members and offsets (KIP-211)."""
 
-from odradek.broker.group.members import Group
+from odradek.broker.group.members import GroupMetadata
 from odradek.broker.group.offsets import Offsets
 from odradek.broker.group.state import GroupState
 from odradek.broker.group.store import (
@@ -14,13 +14,13 @@ from odradek.broker.group.store import (
 
 
 def expired_entries(
-    group: Group, offsets: Offsets, *, now_ms: int, retention_ms: int
+    group: GroupMetadata, offsets: Offsets, *, now_ms: int, retention_ms: int
 ) -> list[OffsetEntry | GroupEntry]:
-    """Tombstones for what is over in one group, by Kafka's rules (KIP-211).
+    """Return tombstones for what has expired in one group, by Kafka's rules (KIP-211).
 
     Offsets live for `offsets.retention.minutes` after the group became empty, or after they were
-    stored if it never had members. A consumer group that is at work loses only offsets of topics
-    that it does not read any more.
+    stored if the group never had members. A consumer group with members loses only offsets of
+    topics that it does not read any more.
     """
     is_empty = group.state is GroupState.EMPTY
     topics = frozenset[str]()
@@ -29,6 +29,8 @@ def expired_entries(
         if is_empty:
             since_ms = group.state_since_ms
         else:
+            # During a rebalance the subscriptions are not known, and other protocols do not show
+            # which topics they read. Nothing expires then.
             read = subscribed_topics(group) if group.protocol_type == CONSUMER else None
             if group.state is not GroupState.STABLE or read is None:
                 return []
@@ -49,7 +51,7 @@ def expired_entries(
 
 
 def _is_expired(stored: StoredOffset, *, since_ms: int, now_ms: int, retention_ms: int) -> bool:
-    """Whether the offset's own expiry time, or the group's retention since `since_ms`, is over."""
+    """Return True if the offset's own expiry time or the retention since `since_ms` is over."""
     if stored.expire_timestamp_ms != NO_EXPIRY:
         return now_ms >= stored.expire_timestamp_ms
     return now_ms - since_ms >= retention_ms

@@ -1,4 +1,4 @@
-"""How much groups may ask of this broker: what a client can make grow has its limit here."""
+"""The limits of everything that clients can make groups store."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -8,30 +8,30 @@ MIB: Final = 1024 * KIB
 
 GROUP_ID_MAX_BYTES: Final = 1 * KIB
 NAME_MAX_CHARACTERS: Final = 249
-"""Of a group instance id, a protocol type, a protocol's name: as long as a topic's may be."""
+"""The limit for group instance ids, protocol types and names of protocols, as for topics."""
 CLIENT_ID_MAX_CHARACTERS: Final = 249
-"""What is kept of a client id; the rest is cut off."""
+"""A longer client id is cut off."""
 PROTOCOLS_MAX: Final = 64
 MEMBER_MAX_BYTES: Final = 1 * MIB
-"""The metadata of all protocols of one member; also the assignment of one member."""
+"""The limit for the metadata of all protocols of one member, and for its assignment."""
 GROUP_MAX_BYTES: Final = 16 * MIB
-"""All members of one group."""
+"""The limit for all members of one group."""
 MEMBERSHIP_MAX_BYTES: Final = 256 * MIB
-"""All members of all groups of this broker."""
+"""The limit for all members of all groups of this broker."""
 GROUPS_MAX: Final = 100_000
 BATCH_MAX_BYTES: Final = 512 * KIB
-"""Of keys and values in one batch of records; a single record may be larger."""
+"""The limit for keys and values in one batch of records. A single record may be larger."""
 OFFSETS_MAX_BYTES: Final = 256 * MIB
-"""All offsets of this broker, stored and pending."""
+"""The limit for all offsets of this broker, stored and pending."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
-    """Kafka's properties and Kafka's defaults, but for two.
+    """Kafka's properties with Kafka's defaults, except for two.
 
-    Differs from Kafka: `group.initial.rebalance.delay.ms` is 0 (Kafka: 3000), as people who start a
-    small broker start their consumers one by one and do not want to wait; `group.max.size` is 1000
-    (Kafka: no limit).
+    Differs from Kafka: `group.initial.rebalance.delay.ms` is 0 (Kafka: 3000), because the users of
+    a small broker start their consumers one by one and do not want to wait. `group.max.size` is
+    1000 (Kafka: no limit).
     """
 
     group_initial_rebalance_delay_ms: int = 0

@@ -1,13 +1,13 @@
-"""What the members of one group ask: join, sync, heartbeat, leave, store offsets.
+"""The requests of the members of one group: join, sync, heartbeat, leave, store offsets.
 
-A request is decided in one synchronous piece: check the member, ask the table (`state.step`), make
-the new value, do what the table says (`rebalance.py`). A JoinGroup or SyncGroup then waits for its
-answer, which another member's request or a deadline brings. Membership is soft until the leader's
-assignment is stored: only that record, and the one that says that a group is empty, are worth a
-restart.
+A request is decided in one synchronous piece: check the member, look up the event (`state.step`),
+make the new value, do what the table says (`rebalance.py`). A JoinGroup or SyncGroup then waits for
+its answer, until another member's request or a deadline settles it. A group's record is written
+when the leader has sent its assignment, when the last member has gone, and when a static member
+gets a new id. After a restart in the middle of a rebalance the group is in the generation before.
 
-A member whose connection is lost stays; its session times out, or it comes back. A member whose
-JoinGroup or SyncGroup waits needs no heartbeat, but only as long as its connection is there.
+A member whose connection is lost stays in the group until its session times out or it reconnects. A
+member needs no heartbeat while its JoinGroup or SyncGroup waits on an open connection.
 """
 
 import logging
@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Final
 
 from odradek.broker.group.limits import CLIENT_ID_MAX_CHARACTERS, GROUP_MAX_BYTES
-from odradek.broker.group.members import Group, Member
+from odradek.broker.group.members import GroupMetadata, Member
 from odradek.broker.group.rebalance import Journal, Rebalance, Surroundings, refusal
 from odradek.broker.group.requests import (
     Claim,
@@ -33,38 +33,38 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 log: Final = logging.getLogger(__name__)
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60_000
-"""The first session of a new member, which cannot send heartbeats before it knows its id."""
+"""The first session of a new member. Before it knows its id it cannot send heartbeats."""
 
 
 class LiveGroup:
-    def __init__(self, group: Group, journal: Journal, around: Surroundings) -> None:
+    def __init__(self, group: GroupMetadata, journal: Journal, around: Surroundings) -> None:
         self._rebalance: Final = Rebalance(group, journal, around)
         self._journal: Final = journal
         self._around: Final = around
         self._storing = -1
-        """The generation whose assignment is on its way to the disk."""
+        """The generation whose assignment is being made durable; -1 for none."""
 
     @property
-    def group(self) -> Group:
+    def group(self) -> GroupMetadata:
         return self._rebalance.group
 
     @property
     def written(self) -> int:
-        """The offset after the group's newest record, 0 if it has none yet."""
+        """The offset after the group's newest record; 0 if it has none yet."""
         return self._rebalance.written
 
     def resume(self, written: int) -> None:
-        """Go on with a group that was loaded; its newest record ends at offset `written`."""
+        """Resume a group that was loaded. `written` is the offset after its newest record."""
         self._rebalance.resume(written)
 
     def close(self, event: Event) -> None:
-        """End a group that was deleted, expired or handed over."""
+        """End a group that was deleted, has expired, or has another coordinator."""
         self._rebalance.close(event)
 
     # JoinGroup
 
     async def join(self, joining: Joining) -> Joined:
-        """Wait for the generation that `joining` takes part in.
+        """Add the member and return its next generation, when all members have joined.
 
         Raises MemberIdRequiredError, or KafkaError: GROUP_MAX_SIZE_REACHED,
         INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS.
@@ -93,6 +93,8 @@ class LiveGroup:
             if old_id is not None:
                 return await self._replace(joining, old_id, member_id)
         elif joining.requires_known_member_id:
+            # A client whose first JoinGroup timed out would join again as another member each time,
+            # and fill the group with members that never come back (KIP-394).
             self._rebalance.group = self.group.with_promised(member_id)
             self._rebalance.expect_heartbeat(member_id, joining.session_timeout_ms)
             raise MemberIdRequiredError(member_id)
@@ -117,6 +119,8 @@ class LiveGroup:
             event = Event.REJOIN
         go = step(group.state, event)
         assert go is not None
+        # The answer to the member's JoinGroup was lost. It gets the same generation again: a new
+        # rebalance for each lost answer would never let the group become stable.
         if go.do is Do.ANSWER_GENERATION:
             return self._rebalance.joined(member_id)
         member = replace(_member_of(joining, member_id), assignment=known.assignment)
@@ -124,7 +128,7 @@ class LiveGroup:
         return await self._rebalance.do_and_wait(member_id, go)
 
     async def _replace(self, joining: Joining, old_id: str, member_id: str) -> Joined:
-        """A static member comes back: its new self takes over, the old one is fenced (KIP-345)."""
+        """Replace a static member by its new instance, and fence the old one (KIP-345)."""
         group = self.group
         old = group.members[old_id]
         member = replace(_member_of(joining, member_id), assignment=old.assignment)
@@ -148,12 +152,14 @@ class LiveGroup:
         if joining.can_skip_assignment:
             is_leader = self.group.leader_id == member_id
             return self._rebalance.joined(member_id, skip_assignment=is_leader)
-        # An older client must not believe that it leads, or it would assign once more.
+        # A client before JoinGroup 9 that is named as the leader would make a new assignment,
+        # although the group keeps the old one. The former member id is named as the leader
+        # (KIP-814).
         joined = self._rebalance.joined(member_id)
         return replace(joined, leader_id=group.leader_id or "", members=())
 
     def _check_room(self, joining: Joining) -> None:
-        """Let known members in always, and new ones up to `group.max.size`. Raises KafkaError."""
+        """Raise KafkaError if a member would exceed `group.max.size` or the memory of a group."""
         group, member_id = self.group, joining.member_id
         limit = self._around.config.group_max_size
         known = group.members.get(member_id)
@@ -186,7 +192,7 @@ class LiveGroup:
     # SyncGroup
 
     async def sync(self, syncing: Syncing) -> Synced:
-        """Wait for this generation's assignment; the leader brings it.
+        """Return the member's assignment, when the leader has sent it and it is durable.
 
         Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
         INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS.
@@ -213,6 +219,10 @@ class LiveGroup:
         return await self._rebalance.answer_to(member_id, reply)
 
     async def _store_assignment(self, assignments: Mapping[str, bytes]) -> None:
+        """Make the leader's assignment durable, then answer every SyncGroup."""
+        # No member may work with an assignment that a restart would lose: after it, two members
+        # could own the same partition. While the record is on its way, a rebalance may begin; the
+        # generation shows it, and the assignment then has no effect.
         generation_id = self.group.generation_id
         assigned = self.group.with_assignment(assignments)
         self._storing = generation_id
@@ -250,7 +260,11 @@ class LiveGroup:
     # Heartbeat, LeaveGroup, offsets
 
     def heartbeat(self, claim: Claim) -> None:
-        """Raises KafkaError; REBALANCE_IN_PROGRESS tells the member to join again."""
+        """Extend a member's session.
+
+        Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, or
+        REBALANCE_IN_PROGRESS, after which the member joins again.
+        """
         self._check_claim(claim, Event.HEARTBEAT)
         self._rebalance.extend_session(claim.member_id)
         step(self.group.state, Event.HEARTBEAT)
@@ -282,13 +296,11 @@ class LiveGroup:
         return ErrorCode.NONE
 
     def check_commit(self, claim: Claim, *, in_transaction: bool) -> None:
-        """Check that offsets may be stored now, and extend the member's session. Raises KafkaError.
-
-        A claim without a generation comes from an administrator or from a consumer that assigns by
-        hand. It is allowed while the group is empty, and always in a transaction, as older
-        producers do not name their member (KIP-447).
-        """
+        """Raise KafkaError unless offsets may be stored now. Extend the member's session."""
         group = self.group
+        # A claim without a generation comes from an administrator or from a consumer that assigns
+        # by hand. It is allowed while the group is empty. In a transaction it is always allowed,
+        # because producers before KIP-447 do not send their member.
         names_member = bool(claim.member_id) or claim.group_instance_id is not None
         if claim.generation_id < 0 and (group.state is GroupState.EMPTY or not names_member):
             strange = Event.COMMIT_IN_TRANSACTION_AS_STRANGER
@@ -301,6 +313,7 @@ class LiveGroup:
             self._rebalance.extend_session(claim.member_id)
 
     def _check_claim(self, claim: Claim, event: Event) -> None:
+        """Raise KafkaError unless the claim names a member of the current generation."""
         group = self.group
         if group.state in (GroupState.EMPTY, GroupState.DEAD):
             step(group.state, event)

@@ -1,10 +1,10 @@
 """Reading a partition of `__consumer_offsets` when a broker begins to coordinate its groups.
 
-Records are applied in log order, as they took effect when they were written. Only one kind need not
-be: plain offsets, which are nearly all there is. The later of two in the log wins, whenever it is
-applied, so of those in a row for one partition of one group only the last is decoded, at the end
-or before the tombstone that removes it. Its decoder is for exactly what is written today; at
-anything else it leaves the record to `read_entry`.
+Records are applied in log order, as they took effect when they were written. Plain offsets, which
+are nearly all records, are an exception. Of two of them the later one in the log wins, whenever it
+is applied. So only the last of those in a row for one partition of one group is decoded, at the end
+or before the tombstone that removes it. Its decoder decodes exactly what this version writes; any
+other record goes to `read_entry`.
 """
 
 import logging
@@ -15,7 +15,7 @@ from uuid import UUID
 
 import trio
 
-from odradek.broker.group.members import Group
+from odradek.broker.group.members import GroupMetadata
 from odradek.broker.group.offsets import Offsets
 from odradek.broker.group.store import (
     Entry,
@@ -33,11 +33,11 @@ from odradek.protocol.schema import ZERO_UUID, Buffer
 from odradek.protocol.state_records import iter_state_records
 
 APPLIED_PER_CHECKPOINT: Final = 500
-"""How many offsets are decoded and applied between two chances for others, about 5 ms."""
+"""The number of offsets that are decoded and applied between two checkpoints, about 5 ms."""
 
 OFFSET_KEY: Final = b"\0\1"
 OLD_OFFSET_KEY: Final = b"\0\0"
-"""Version 0 of a key says the same of the same partition of the same group."""
+"""A key of version 0, which stands for the same offset as one of version 1."""
 
 _OFFSET_AND_EPOCH: Final = struct.Struct(">hqi")
 """Version, offset, leader epoch; the metadata follows, and then the time."""
@@ -50,12 +50,12 @@ _PARTITION: Final = struct.Struct(">i")
 
 log: Final = logging.getLogger(__name__)
 
-Found = dict[str, tuple[Group | None, int]]
-"""By id: the newest record of a group, and the offset after it."""
+Found = dict[str, tuple[GroupMetadata | None, int]]
+"""The newest record of each group by its id, and the offset after the record."""
 
 
 class Replay:
-    """One partition being read: `offsets` is filled, `groups` has what the log says of groups."""
+    """The reading of one partition: it fills `offsets`, and `groups` with the groups' records."""
 
     def __init__(self, offsets: Offsets, name: str) -> None:
         self.groups: Found = {}
@@ -66,7 +66,10 @@ class Replay:
         self._topic_ids: dict[bytes, UUID] = {}
 
     async def read(self, runs: AsyncIterator[Buffer]) -> None:
-        """Raises KafkaError for a batch that cannot be read; a record that cannot is logged."""
+        """Apply all records. A record that cannot be decoded is logged and left out.
+
+        Raises KafkaError for a batch that cannot be read.
+        """
         async for run in runs:
             self._read_run(bytes(run))
             await trio.lowlevel.checkpoint()
@@ -78,6 +81,8 @@ class Replay:
     def _read_run(self, run: bytes) -> None:
         newest = self._newest
         for offset, attributes, producer_id, key, value in iter_state_records(run):
+            # A marker decides what is pending before it in the log, so it is applied in its place.
+            # Plain offsets may wait: `Offsets` compares the places of their records.
             if attributes & CONTROL_BIT:
                 committed = read_marker(Record(key=key, value=value)).committed
                 self._offsets.end_transaction(
@@ -94,6 +99,7 @@ class Replay:
                 self._apply(key, value, offset)
 
     def _apply_what_waits_for(self, key: bytes | None) -> None:
+        """Apply the offset that waits for its turn under the same key as this record."""
         if key is not None and key[:2] in (OFFSET_KEY, OLD_OFFSET_KEY):
             waiting = OFFSET_KEY + key[2:]
             if waiting in self._newest:
@@ -119,7 +125,7 @@ class Replay:
             return None
 
     def _place_of(self, key: bytes) -> tuple[str, TopicPartition] | None:
-        """Group and partition; None if the key is not as it should be."""
+        """Return the group and the partition of a key; None if the key is not in the usual form."""
         group_end = 4 + int.from_bytes(key[2:4])
         topic_end = group_end + 2 + int.from_bytes(key[group_end : group_end + 2])
         if len(key) != topic_end + _PARTITION.size:
@@ -138,7 +144,7 @@ class Replay:
         return name
 
     def _stored_of(self, value: bytes) -> StoredOffset:
-        """What a value says that `is_usual`."""
+        """Decode a value for which `is_usual` is True."""
         version, offset, leader_epoch = _OFFSET_AND_EPOCH.unpack_from(value)
         start, end = _metadata_of(value)
         topic_id = ZERO_UUID
@@ -156,7 +162,7 @@ class Replay:
 
 
 def is_usual(value: bytes | None) -> TypeGuard[bytes]:
-    """Whether it is an offset as it is written today, and nothing can go wrong in decoding it."""
+    """Return True if the value has the form that this version writes, so that it can be decoded."""
     if value is None or len(value) < _OFFSET_AND_EPOCH.size + 2 + _TIME.size or value[0]:
         return False
     start, end = _metadata_of(value)
@@ -173,7 +179,7 @@ def is_usual(value: bytes | None) -> TypeGuard[bytes]:
 
 
 def _metadata_of(value: bytes) -> tuple[int, int]:
-    """Where the metadata begins and ends, if it is a value of version 3 or 4."""
+    """Return the start and the end of the metadata in a value of version 3 or 4."""
     at = _OFFSET_AND_EPOCH.size
     if value[1] == _STATIC:
         return at + 2, at + 2 + (value[at] << 8) + value[at + 1]

@@ -1,8 +1,7 @@
-"""One group as a value: its members, their votes, its leader, its generation.
+"""One group as an immutable value: its members, their votes, its leader, its generation.
 
-Immutable. Every method that changes something returns a new value, so that whoever looks at a group
-sees all of a change or nothing. A member that comes late in `members` joined late; nothing here
-depends on the order of a set.
+Every change returns a new value, so that a reader sees all of a change or nothing of it. `members`
+is in the order in which the members joined. Nothing here depends on the order of a set.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,12 +14,12 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 
 NO_MEMBERS: Final[Mapping[str, "Member"]] = MappingProxyType({})
 MEMBER_BASE_BYTES: Final = 512
-"""What a member is counted as, besides its metadata and assignment, where memory is bounded."""
+"""The size that a member counts for, without its metadata and assignment, in memory limits."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberProtocol:
-    """A way to assign partitions that a member supports, with its subscription in it."""
+    """A way to assign partitions that a member supports, with the member's subscription."""
 
     name: str
     metadata: bytes
@@ -38,7 +37,7 @@ class Member:
     """In the member's order of preference."""
     assignment: bytes = b""
     size_bytes: int = field(init=False, compare=False, default=0)
-    """What it is counted as where memory is bounded."""
+    """The size that it counts for in memory limits."""
 
     def __post_init__(self) -> None:
         metadata = sum(len(each.metadata) for each in self.protocols)
@@ -50,16 +49,16 @@ class Member:
         return self.group_instance_id is not None
 
     def metadata(self, protocol: str | None) -> bytes:
-        """Its subscription under `protocol`, empty if it does not know that one."""
+        """Return its subscription under `protocol`; empty if it does not support that one."""
         return next((each.metadata for each in self.protocols if each.name == protocol), b"")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class GroupMetadata:
     group_id: str
     state: GroupState = GroupState.EMPTY
     state_since_ms: int = -1
-    """Wall clock. The offsets of a group without members expire from here on."""
+    """Wall-clock milliseconds. The retention of an empty group's offsets begins here."""
     generation_id: int = 0
     protocol_type: str | None = None
     protocol_name: str | None = None
@@ -83,7 +82,7 @@ class Group:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that any member asked for."""
+        """The longest rebalance timeout of its members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def member_id_of(self, group_instance_id: str) -> str | None:
@@ -97,7 +96,10 @@ class Group:
         )
 
     def check_member(self, member_id: str, group_instance_id: str | None) -> None:
-        """Raises FENCED_INSTANCE_ID if another has that instance id now, or UNKNOWN_MEMBER_ID."""
+        """Raise KafkaError unless the group has this member.
+
+        UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if another member has the instance id (KIP-345).
+        """
         member = self.members.get(member_id)
         if group_instance_id is not None and (
             member is None or member.group_instance_id != group_instance_id
@@ -116,7 +118,7 @@ class Group:
             )
 
     def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
-        """Whether somebody with these protocols may join: one must be common to all members."""
+        """Return True if a member with these protocols may join: all must have one in common."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and any(True for _ in names)
         return protocol_type == self.protocol_type and any(
@@ -125,10 +127,10 @@ class Group:
         )
 
     def selected_protocol(self) -> str:
-        """The protocol with the most votes among those that every member supports.
+        """Return the protocol with the most votes among those that every member supports.
 
-        A member votes for the first of its own that is a candidate. Between equals the one that got
-        its first vote from the oldest member wins.
+        A member votes for the first of its protocols that is a candidate. Of two protocols with as
+        many votes, the one with the vote of the oldest member wins.
         """
         assert self.members, self
         votes: dict[str, int] = {}
@@ -144,14 +146,14 @@ class Group:
 
     # what a change makes of it
 
-    def in_state(self, state: GroupState, now_ms: int) -> "Group":
+    def in_state(self, state: GroupState, now_ms: int) -> "GroupMetadata":
         return replace(self, state=state, state_since_ms=now_ms)
 
-    def with_promised(self, member_id: str) -> "Group":
+    def with_promised(self, member_id: str) -> "GroupMetadata":
         return replace(self, promised=self.promised | {member_id})
 
-    def with_joined(self, member: Member, protocol_type: str) -> "Group":
-        """A new member, or what a known one says now; either waits for the next generation."""
+    def with_joined(self, member: Member, protocol_type: str) -> "GroupMetadata":
+        """Return the group with a new or updated member, which waits for the next generation."""
         return replace(
             self,
             protocol_type=self.protocol_type if self.members else protocol_type,
@@ -161,8 +163,8 @@ class Group:
             promised=self.promised - {member.member_id},
         )
 
-    def with_replaced(self, old_id: str, member: Member) -> "Group":
-        """A static member's new self in the place of the old one. It is not waited for yet."""
+    def with_replaced(self, old_id: str, member: Member) -> "GroupMetadata":
+        """Return the group with a static member replaced. The new one has not joined yet."""
         members = {
             member.member_id if member_id == old_id else member_id: (
                 member if member_id == old_id else each
@@ -178,11 +180,11 @@ class Group:
             unsynced=(self.unsynced - {old_id}) | unsynced,
         )
 
-    def with_joining(self, member_id: str) -> "Group":
+    def with_joining(self, member_id: str) -> "GroupMetadata":
         return replace(self, joined=self.joined | {member_id})
 
-    def without(self, gone: Iterable[str]) -> "Group":
-        """Without these members and promised ids. If the leader goes, the oldest member leads."""
+    def without(self, gone: Iterable[str]) -> "GroupMetadata":
+        """Return the group without these members. If the leader goes, the oldest member leads."""
         leaving = frozenset(gone)
         members = {key: member for key, member in self.members.items() if key not in leaving}
         leader_id = self.leader_id if self.leader_id in members else next(iter(members), None)
@@ -195,15 +197,15 @@ class Group:
             promised=self.promised - leaving,
         )
 
-    def with_leader_that_joined(self) -> "Group":
-        """With a leader that has joined again, if any member has."""
+    def with_leader_that_joined(self) -> "GroupMetadata":
+        """Return the group with a leader that has joined again, if any member has."""
         if self.leader_id in self.joined:
             return self
         leader_id = next((each for each in self.members if each in self.joined), self.leader_id)
         return replace(self, leader_id=leader_id)
 
-    def with_next_generation(self, state: GroupState, now_ms: int) -> "Group":
-        """The generation that begins with the members there are, none of whom has synced."""
+    def with_next_generation(self, state: GroupState, now_ms: int) -> "GroupMetadata":
+        """Return the group in its next generation, in which no member has synced yet."""
         return replace(
             self,
             state=state,
@@ -214,11 +216,11 @@ class Group:
             unsynced=frozenset(self.members),
         )
 
-    def with_synced(self, member_id: str) -> "Group":
+    def with_synced(self, member_id: str) -> "GroupMetadata":
         return replace(self, unsynced=self.unsynced - {member_id})
 
-    def with_assignment(self, assignment: Mapping[str, bytes]) -> "Group":
-        """With what each member got; one that `assignment` does not name got nothing."""
+    def with_assignment(self, assignment: Mapping[str, bytes]) -> "GroupMetadata":
+        """Return the group with this assignment; a member that it does not name gets nothing."""
         members = {
             member_id: replace(member, assignment=assignment.get(member_id, b""))
             for member_id, member in self.members.items()

@@ -1,13 +1,13 @@
 """The offsets of the groups of one partition of `__consumer_offsets`, in memory.
 
 An offset is *stored* once its record is durable. An offset that was sent in a transaction is
-*pending* from the moment it is in the log, and nobody sees it; the transaction's marker makes it
-stored or makes it vanish (KIP-447). Where two writers meet, the later record in the log wins, not
-the later marker: 70 in a transaction, then a plain 80, then the commit leaves 80. That is why every
-offset here knows the place of its record. The same functions, called in log order, rebuild all this
-after a restart.
+*pending* from the moment it is in the log, and invisible. The transaction's marker makes it stored
+or removes it (KIP-447). If two requests store an offset for the same partition, the later record in
+the log wins, not the later marker, as in Kafka: 70 in a transaction, then a plain 80, then the
+commit leaves 80. Therefore every offset here has the place of its record. After a restart the same
+functions, called in log order, rebuild the same offsets.
 
-Everything is synchronous; who calls it decides when something is durable.
+Everything is synchronous. The caller decides what is durable.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -18,7 +18,7 @@ from odradek.broker.group.store import OffsetEntry, StoredOffset
 from odradek.broker.topic_partition import TopicPartition
 
 OFFSET_BASE_BYTES: Final = 256
-"""What an offset is counted as, besides its metadata, where memory is bounded."""
+"""The size that an offset counts for, without its metadata, in memory limits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """An offset of a transaction whose end is not known."""
+    """An offset of a transaction without a marker yet."""
 
     group_id: str
     partition: TopicPartition
@@ -42,7 +42,7 @@ GroupOffsets = dict[TopicPartition, Placed]
 
 
 def cost(stored: StoredOffset) -> int:
-    """What an offset takes of the memory that offsets may take, in bytes, roughly."""
+    """Return roughly the memory that an offset takes, in bytes."""
     return OFFSET_BASE_BYTES + len(stored.metadata)
 
 
@@ -51,10 +51,10 @@ class Offsets:
     size_bytes: int = 0
     _stored: dict[str, GroupOffsets] = field(default_factory=dict)
     _pending: dict[int, list[Pending]] = field(default_factory=dict)
-    """By producer id, in log order. All are kept: between two there may be a marker that is in the
-    log already and has not been heard of."""
+    """By producer id, in log order. A later one does not replace an earlier one: there may be a
+    marker between them that is in the log and has not been applied yet."""
     _unstable: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
-    """By group: how many pending offsets there are for a partition."""
+    """The number of pending offsets of each partition, by group."""
 
     # what is there
 
@@ -67,18 +67,18 @@ class Offsets:
             yield partition, placed.stored
 
     def is_unstable(self, group_id: str, partition: TopicPartition) -> bool:
-        """Whether an open transaction may change it."""
+        """Return True if an open transaction may change the offset."""
         return partition in self._unstable.get(group_id, {})
 
     def all_unstable(self, group_id: str) -> Iterable[TopicPartition]:
         return self._unstable.get(group_id, {}).keys()
 
     def count(self, group_id: str) -> int:
-        """Return how many offsets a group has, stored or pending, at most."""
+        """Return an upper limit of the number of offsets of a group, stored or pending."""
         return len(self._stored.get(group_id, {})) + len(self._unstable.get(group_id, {}))
 
     def of_group(self, group_id: str) -> "Offsets":
-        """Return one group's offsets as they are now, which do not change any more."""
+        """Return a copy of one group's offsets."""
         stored, unstable = self._stored.get(group_id), self._unstable.get(group_id)
         return Offsets(
             _stored={} if stored is None else {group_id: stored.copy()},
@@ -86,15 +86,15 @@ class Offsets:
         )
 
     def has_any(self, group_id: str) -> bool:
-        """Whether the group has an offset, stored or pending."""
+        """Return True if the group has an offset, stored or pending."""
         return group_id in self._stored or group_id in self._unstable
 
     def group_ids(self) -> list[str]:
-        """Every group with an offset, stored or pending."""
+        """Return all groups with an offset, stored or pending."""
         return list({**self._stored, **self._unstable})
 
     def partitions_of_topic(self, topic: str) -> list[tuple[str, TopicPartition]]:
-        """Every group and partition with an offset, stored or pending, of `topic`."""
+        """Return all groups and partitions with an offset, stored or pending, of `topic`."""
         found = {
             (group_id, partition): None
             for groups in (self._stored, self._unstable)
@@ -107,14 +107,14 @@ class Offsets:
     # what happens
 
     def apply(self, entry: OffsetEntry, log_offset: int) -> None:
-        """A record outside a transaction. Later than others in the log, it is later here."""
+        """Apply a record outside a transaction, unless a later one was applied."""
         if entry.stored is None:
             self._remove(entry.group_id, entry.partition, log_offset)
         else:
             self._store(entry.group_id, entry.partition, Placed(entry.stored, log_offset))
 
     def add_pending(self, producer_id: int, entry: OffsetEntry, log_offset: int) -> None:
-        """A record in a transaction that is open."""
+        """Add a record of an open transaction."""
         if entry.stored is None:
             return
         unstable = self._unstable.setdefault(entry.group_id, {})
@@ -124,7 +124,9 @@ class Offsets:
         self._pending.setdefault(producer_id, []).append(pending)
 
     def end_transaction(self, producer_id: int, *, committed: bool, marker_offset: int) -> None:
-        """A marker at `marker_offset` decides what the producer has pending before it."""
+        """Apply a marker: store or remove what the producer has pending."""
+        # Only what stands before the marker in the log: offsets of the producer's next transaction
+        # may be pending already, while the marker is being made durable (KAFKA-15784).
 
         def is_decided(pending: Pending) -> bool:
             return pending.placed.log_offset < marker_offset
@@ -144,7 +146,9 @@ class Offsets:
         self.size_bytes += cost(placed.stored)
 
     def _remove(self, group_id: str, partition: TopicPartition, log_offset: int) -> None:
-        """A tombstone also takes what is pending before it: a later commit does not revive it."""
+        """Apply a tombstone."""
+        # It also removes what is pending before it. Otherwise the commit of an open transaction
+        # would bring back an offset of a group or topic that was deleted.
         group = self._stored.get(group_id, {})
         placed = group.get(partition)
         if placed is not None:
@@ -163,7 +167,7 @@ class Offsets:
                 )
 
     def _take_pending(self, producer_id: int, is_taken: Callable[[Pending], bool]) -> list[Pending]:
-        """Remove those of a producer's pending offsets that are chosen."""
+        """Remove and return the pending offsets of a producer for which `is_taken` is True."""
         pending = self._pending.get(producer_id, [])
         taken = [each for each in pending if is_taken(each)]
         kept = [each for each in pending if not is_taken(each)]

@@ -1,8 +1,8 @@
 """The two phases of a rebalance: which requests wait for an answer, and until when.
 
-`Rebalance` holds one group's value, the requests that wait, and its timers, and does what the table
-(`state.py`) says must be done. A change and the answers that follow from it are one synchronous
-piece. What members ask is decided in `live.py`.
+`Rebalance` holds one group's metadata, the requests that wait, and the timers. It does what the
+table (`state.py`) requires. A change and the answers that follow from it are one synchronous piece.
+`live.py` decides on the requests of members.
 """
 
 import logging
@@ -16,7 +16,7 @@ import trio
 from odradek.broker.coordination.deadlines import Deadlines
 from odradek.broker.env import Clock
 from odradek.broker.group.limits import GroupConfig
-from odradek.broker.group.members import Group
+from odradek.broker.group.members import GroupMetadata
 from odradek.broker.group.requests import Joined, JoinedMember, Synced
 from odradek.broker.group.state import Do, Event, Go, GroupState, step
 from odradek.broker.group.timers import Timer
@@ -27,7 +27,7 @@ log: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 
 REBALANCE_TIMEOUT_MIN_MS: Final = 1_000
-"""Members may ask for less, but without a wait a group would start one rebalance after another."""
+"""The shortest wait for members. With less a group would start one rebalance after another."""
 
 
 @dataclass(slots=True)
@@ -55,20 +55,23 @@ class Reply(Generic[T]):
 
 
 class Journal(Protocol):
-    """Where a group is stored."""
+    """The log in which groups are stored."""
 
     membership_bytes: int
-    """What all its groups take in memory."""
+    """The size of all its groups in memory."""
 
-    def write_group(self, group: Group) -> int:
-        """Append its record; the offset after it. Raises KafkaError, then nothing was written."""
+    def write_group(self, group: GroupMetadata) -> int:
+        """Append a group's record. Return the offset after it.
+
+        Raises KafkaError; then nothing was written.
+        """
 
     async def flushed(self, next_offset: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What all groups of a broker share."""
+    """The parts that all groups of a broker share."""
 
     timers: Deadlines[Timer]
     clock: Clock
@@ -77,7 +80,7 @@ class Surroundings:
 
 
 class Rebalance:
-    def __init__(self, group: Group, journal: Journal, around: Surroundings) -> None:
+    def __init__(self, group: GroupMetadata, journal: Journal, around: Surroundings) -> None:
         self._group = group
         self._size_bytes = group.size_bytes
         journal.membership_bytes += self._size_bytes
@@ -90,24 +93,24 @@ class Rebalance:
         self._joins: dict[str, Reply[Joined]] = {}
         self._syncs: dict[str, Reply[Synced]] = {}
         self._newcomers: set[str] = set()
-        """Members that wait for their first generation: these may time out while they wait."""
+        """Members that wait for their first generation. Their sessions may end during the wait."""
         self._is_first_rebalance = False
         self._has_newcomer = False
         """True if a member joined while the first rebalance was being delayed."""
 
     @property
-    def group(self) -> Group:
+    def group(self) -> GroupMetadata:
         return self._group
 
     @group.setter
-    def group(self, group: Group) -> None:
+    def group(self, group: GroupMetadata) -> None:
         before, self._group = self._group, group
         if group.members is not before.members or group.promised != before.promised:
             size_bytes = group.size_bytes
             self._journal.membership_bytes += size_bytes - self._size_bytes
             self._size_bytes = size_bytes
 
-    def write(self, group: Group) -> int:
+    def write(self, group: GroupMetadata) -> int:
         """Append a record of `group`. Return the offset after it. Raises KafkaError."""
         self.written = self._journal.write_group(group)
         return self.written
@@ -115,7 +118,7 @@ class Rebalance:
     # the two phases
 
     async def do_and_wait(self, member_id: str, go: Go | None) -> Joined:
-        """Do what the table says, and wait for the generation that the member takes part in."""
+        """Do what the table says, and wait for the member's next generation."""
         reply = self._replaced(self._joins, member_id)
         self.do(go)
         return await self.answer_to(member_id, reply)
@@ -125,12 +128,13 @@ class Rebalance:
         self._newcomers.add(member_id)
 
     def add_synced(self, member_id: str) -> None:
-        """Take note that a member has asked for its assignment; the last one ends the wait."""
+        """Record that a member has sent SyncGroup. The last one stops the timer of the phase."""
         self.group = self.group.with_synced(member_id)
         if not self.group.unsynced:
             self._sync_timer.stop()
 
     def do(self, go: Go | None) -> None:
+        """Do what a step of the table requires: nothing for None, an event that came too late."""
         if go is None:
             return
         match go.do:
@@ -166,7 +170,9 @@ class Rebalance:
             self._end_join_phase()
 
     def _wait_for_newcomers(self, delay_ms: int, remaining_ms: int) -> None:
-        """While members keep coming the delay is repeated, up to the rebalance timeout."""
+        """Wait for more members, and repeat the wait while they come, up to `remaining_ms`."""
+        # The consumers of an application start one after another. Without this wait each of them
+        # would cause a rebalance (KIP-134).
 
         def waited() -> None:
             if self._has_newcomer and remaining_ms:
@@ -180,6 +186,8 @@ class Rebalance:
 
     def _rebalance(self) -> None:
         if self.group.state is GroupState.COMPLETING_REBALANCE:
+            # The assignment that these members wait for belongs to a generation that is over. They
+            # must not keep it either: a member that skips the next generation would go on with it.
             self.send_syncs_back(refusal(ErrorCode.REBALANCE_IN_PROGRESS, self.group))
             self.group = self.group.with_assignment({})
         self._sync_timer.stop()
@@ -194,9 +202,11 @@ class Rebalance:
         self._join_timer.start(timeout_ms, self._end_join_phase)
 
     def _end_join_phase(self) -> None:
-        """Give up dynamic members that have not joined again; static ones may take their time."""
+        """Remove dynamic members that have not joined again, and begin the next generation."""
         self._join_timer.stop()
         group = self.group
+        # A static member may restart without a rebalance, so it stays until its session ends
+        # (KIP-345).
         late = [
             member.member_id
             for member in group.members.values()
@@ -205,7 +215,9 @@ class Rebalance:
         self.remove(late)
         self.group = self.group.with_leader_that_joined()
         if self.group.members and not self.group.joined:
-            self._wait_for_joins()  # until the sessions of the static members that are left end
+            # Only static members are left, and none has joined. There is no leader to assign: wait
+            # until one joins or their sessions end.
+            self._wait_for_joins()
             return
         self._is_first_rebalance = False
         event = Event.JOIN_PHASE_OVER if self.group.members else Event.NOBODY_LEFT
@@ -232,7 +244,7 @@ class Rebalance:
         self._sync_timer.start(timeout_ms, self._end_sync_phase)
 
     def _end_sync_phase(self) -> None:
-        """Give up members that got a generation and did not ask for their assignment."""
+        """Remove members that got a generation and did not send SyncGroup."""
         late = [member_id for member_id in self.group.members if member_id in self.group.unsynced]
         if late:
             self.remove(late)
@@ -244,10 +256,11 @@ class Rebalance:
             reply = self._syncs.pop(member_id, None)
             if reply is not None:
                 reply.settle(self.synced(member_id))
-                # a session that ended while the answer was being waited for was let pass
+                # A waiting member may have missed its deadline, which `_session_ended` has ignored.
                 self.expect_heartbeat(member_id, member.session_timeout_ms)
 
     def send_syncs_back(self, error: KafkaError) -> None:
+        """Answer every waiting SyncGroup with `error`, and expect a heartbeat of its member."""
         for member_id, reply in list(self._syncs.items()):
             reply.fail(error)
             self.expect_heartbeat(member_id, self.group.members[member_id].session_timeout_ms)
@@ -258,12 +271,14 @@ class Rebalance:
         try:
             self.write(self.group)
         except KafkaError as error:
-            # After a restart the members would be back, until their sessions end.
-            log.warning("group %r: empty, which was not stored: %s", self.group.group_id, error)
+            # Not retried: after a restart the members are back in the group until their sessions
+            # end.
+            log.warning("group %r: that it is empty was not stored: %s", self.group.group_id, error)
 
     # sessions
 
     def expect_heartbeat(self, member_id: str, within_ms: int) -> None:
+        """Begin the session of a member anew: it ends in `within_ms`."""
         session = self._sessions.get(member_id)
         if session is None:
             session = self._sessions[member_id] = Timer(self._around.timers)
@@ -275,6 +290,8 @@ class Rebalance:
 
     def _session_ended(self, member_id: str) -> None:
         group = self.group
+        # The answer of a waiting request is due from this broker, so the member cannot be expected
+        # to send heartbeats. A newcomer may have gone: its client does not know its member id yet.
         is_waiting = member_id in self._joins or member_id in self._syncs
         if member_id in group.members and is_waiting and member_id not in self._newcomers:
             return
@@ -291,7 +308,7 @@ class Rebalance:
         self.group = self.group.without(member_ids)
 
     def give_up(self, member_id: str, code: ErrorCode) -> None:
-        """Answer whatever waits under this id with `code`, and end its session."""
+        """Answer the waiting requests of a member with `code`, and end its session."""
         session = self._sessions.pop(member_id, None)
         if session is not None:
             session.stop()
@@ -303,10 +320,11 @@ class Rebalance:
     # answers
 
     async def answer_to(self, member_id: str, reply: Reply[T]) -> T:
-        """Wait for an answer. A member whose client goes meanwhile stays until its session ends."""
+        """Wait for an answer."""
         try:
             return await reply.wait()
         except trio.Cancelled:
+            # The connection was lost. The member may reconnect, so it stays until its session ends.
             for waiting in (self._joins, self._syncs):
                 if waiting.get(member_id) is reply:
                     del waiting[member_id]
@@ -317,7 +335,8 @@ class Rebalance:
         return self._replaced(self._syncs, member_id)
 
     def _replaced(self, waiting: dict[str, Reply[T]], member_id: str) -> Reply[T]:
-        """A new reply for a member. Its client has given up the request that waits already."""
+        """Return a new reply for a member, and refuse its request that waits already."""
+        # A client sends a request again after it has given up the first one.
         previous = waiting.pop(member_id, None)
         if previous is not None:
             previous.fail(refusal(ErrorCode.REBALANCE_IN_PROGRESS, self.group))
@@ -356,7 +375,7 @@ class Rebalance:
     # beginning and end
 
     def resume(self, written: int) -> None:
-        """Give the members of a loaded group the time of a session for their next heartbeat."""
+        """Resume a loaded group: its members have one session to send their next heartbeat."""
         self.written = written
         for member_id, member in self.group.members.items():
             self.expect_heartbeat(member_id, member.session_timeout_ms)
@@ -371,5 +390,5 @@ class Rebalance:
         self._enter(GroupState.DEAD)
 
 
-def refusal(code: ErrorCode, group: Group) -> KafkaError:
+def refusal(code: ErrorCode, group: GroupMetadata) -> KafkaError:
     return KafkaError(code, f"group {group.group_id!r} is {group.state.value}")

@@ -1,4 +1,4 @@
-"""What group members ask and are told, without the wire's versions."""
+"""The requests of group members and their answers, independent of the wire's versions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from odradek.protocol.schema import ZERO_UUID
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """Who somebody says to be: checked against the group before anything else is done."""
+    """The member, instance and generation in a request, which the group checks first."""
 
     member_id: str = ""
     group_instance_id: str | None = None
@@ -21,7 +21,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joining:
-    """JoinGroup. `member_id` is empty for somebody who has none yet."""
+    """JoinGroup. `member_id` is empty for a member that has none yet."""
 
     group_id: str
     member_id: str
@@ -33,13 +33,13 @@ class Joining:
     session_timeout_ms: int
     rebalance_timeout_ms: int
     requires_known_member_id: bool
-    """Whether a new member gets only an id at first and must come back with it (KIP-394)."""
+    """True if a new member gets only an id at first, and must join again with it (KIP-394)."""
     can_skip_assignment: bool
-    """Whether a leader understands that it shall not assign (KIP-814)."""
+    """True if the client understands `skip_assignment` in the answer (KIP-814)."""
 
 
 class MemberIdRequiredError(KafkaError):
-    """MEMBER_ID_REQUIRED, with the id to come back with."""
+    """MEMBER_ID_REQUIRED, with the id for the next JoinGroup."""
 
     def __init__(self, member_id: str) -> None:
         super().__init__(ErrorCode.MEMBER_ID_REQUIRED, f"join again as {member_id!r}")
@@ -55,7 +55,7 @@ class JoinedMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joined:
-    """The answer to JoinGroup. Only the leader is told who the `members` are."""
+    """The answer to JoinGroup. Only the leader's answer has `members`."""
 
     generation_id: int
     protocol_type: str | None
@@ -68,7 +68,7 @@ class Joined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Syncing:
-    """SyncGroup. `assignments` is empty but for the leader's."""
+    """SyncGroup. Only the leader's request has `assignments`."""
 
     group_id: str
     claim: Claim
@@ -90,7 +90,7 @@ class OffsetToStore:
     leader_epoch: int = -1
     metadata: str = ""
     retention_ms: int = -1
-    """How long to keep it; -1 for the broker's `offsets.retention.minutes`."""
+    """The time until it expires; -1 for the broker's `offsets.retention.minutes`."""
     topic_id: UUID = ZERO_UUID
 
 
@@ -107,7 +107,7 @@ class FetchedOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committing:
-    """Offsets to store for a group, and who says so."""
+    """Offsets to store for a group, and the claim of the sender."""
 
     group_id: str
     claim: Claim

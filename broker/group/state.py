@@ -1,24 +1,23 @@
 """The states of a classic consumer group and what each event does in each of them.
 
-A group goes round in a circle. Each change of its membership opens the *join phase*: every member
-has to send JoinGroup again, and gets no answer until all have. Then the generation is raised by
-one, the answers are sent, and the *sync phase* begins. The leader, which got the subscriptions of
-all members, sends the assignment in its SyncGroup. When that is on disk, every waiting SyncGroup is
-answered.
+Each change of a group's membership begins the *join phase*: every member must send JoinGroup again,
+and gets no answer until all have. Then the generation is raised by one, the answers are sent, and
+the *sync phase* begins. The leader, which got the subscriptions of all members, sends the
+assignment in its SyncGroup. When the assignment is on disk, every waiting SyncGroup is answered.
 
              first member joins            all have joined, or the time is over
     Empty ----------------------> PreparingRebalance ---------------------> CompletingRebalance
       ^                                ^  |  ^  ^                                    |   |
-      |      nobody is left            |  |  |  +---- a member joins or goes --------+   |
+      |      no member is left         |  |  |  +---- a member joins or goes --------+   |
       +--------------------------------+--+  |                                           |
       |                                      +---- a member joins or goes ---- Stable <--+
-      v  deleted, expired, handed over                            the leader's assignment is stored
+      v  deleted, expired, unloaded                               the leader's assignment is stored
     Dead
 
-`TABLE` is the whole of it, in the form of the table of transactions: a row for each event, a column
-for each state. Every cell either refuses the event with an error code, or leads to a state together
-with one thing that must now be done (`Do`), or is an `Answer`. The members and their votes are in
-`members.py`, what members ask in `live.py`, waiting and time in `rebalance.py`.
+`TABLE` is the whole specification, in the form of the table of transactions: a row for each event,
+a column for each state. A cell refuses the event with an error code, or has the next state and one
+thing to do (`Do`), or is an `Answer`. The members and their votes are in `members.py`, their
+requests in `live.py`, waiting and time in `rebalance.py`.
 
 Kafka's names of the states, as DescribeGroups and ListGroups show them, are the enum's values.
 """
@@ -39,39 +38,39 @@ class GroupState(Enum):
 
 
 class Event(Enum):
-    """What can happen to a group."""
+    """The events of a group."""
 
     ADD = auto()
-    """A member that was not there joins."""
+    """A new member joins."""
     REJOIN = auto()
-    """A follower joins again and nothing about it has changed."""
+    """A follower joins again, unchanged."""
     REJOIN_AS_LEADER = auto()
-    """The leader joins again: it wants to hand out a new assignment."""
+    """The leader joins again: it is going to make a new assignment."""
     UPDATE = auto()
     """A member joins again with other protocols, or with other metadata in them."""
     REPLACE = auto()
-    """A static member comes back under a new member id; the selected protocol stays (KIP-345)."""
+    """A static member restarts with a new member id; the selected protocol stays (KIP-345)."""
     REPLACE_AND_RESELECT = auto()
-    """A static member comes back and another protocol would now be selected."""
+    """A static member restarts, and another protocol would now be selected."""
     REMOVE = auto()
     """A member left, or its session timed out."""
     JOIN_PHASE_OVER = auto()
-    """All members have joined again, or those that have not were given up."""
+    """All members have joined again; those that have not were removed."""
     NOBODY_LEFT = auto()
     """The join phase is over and there is no member."""
     SYNC = auto()
     """A follower asks for its assignment."""
     SYNC_AS_LEADER = auto()
-    """The leader brings the assignment of every member."""
+    """The leader sends the assignment of every member."""
     ASSIGNMENT_STORED = auto()
     ASSIGNMENT_NOT_STORED = auto()
     SYNC_PHASE_TIMEOUT = auto()
-    """Members have got their generation and did not ask for an assignment in time."""
+    """Members have got their generation and have not sent SyncGroup in time."""
     HEARTBEAT = auto()
     COMMIT = auto()
     """A member stores offsets."""
     COMMIT_AS_STRANGER = auto()
-    """A request that names neither member nor generation stores offsets."""
+    """A request without a member and a generation stores offsets."""
     COMMIT_IN_TRANSACTION = auto()
     COMMIT_IN_TRANSACTION_AS_STRANGER = auto()
     DELETE = auto()
@@ -83,16 +82,16 @@ class Event(Enum):
 
 
 class Do(Enum):
-    """What must be done after a step, apart from being in the new state."""
+    """The thing to do after a step, besides the change of the state."""
 
     NOTHING = auto()
     DELAY_FIRST_REBALANCE = auto()
     """Wait `group.initial.rebalance.delay.ms` for more members before the first generation."""
     REBALANCE = auto()
-    """Send waiting SyncGroups back, then wait until every member joins again."""
+    """Refuse the waiting SyncGroups, then wait until every member has joined again."""
     END_JOIN_PHASE_IF_ALL_JOINED = auto()
     ANSWER_GENERATION = auto()
-    """Answer JoinGroup at once with the generation that there is."""
+    """Answer JoinGroup at once with the current generation."""
     STORE_MEMBER = auto()
     """Store the group with the static member's new id, then answer with the same generation."""
     ANSWER_JOINS = auto()
@@ -109,7 +108,7 @@ class Do(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Go:
-    """The event is allowed: the state that follows, and what to do."""
+    """The next state, and the thing to do."""
 
     state: GroupState
     do: Do = Do.NOTHING
@@ -121,10 +120,10 @@ class Refuse:
 
 
 class Answer(Enum):
-    """Why nothing changes, as in the table of transactions."""
+    """The reasons why nothing changes, as in the table of transactions."""
 
     LATE = auto()
-    """An event of the broker's own came too late to matter."""
+    """An event of the broker came too late to matter."""
     NEVER = auto()
     """The event cannot come in this state: reaching the cell is a bug of the broker."""
 
@@ -198,7 +197,7 @@ TABLE: Final = {
 
 
 def step(state: GroupState, event: Event) -> Go | None:
-    """Return what follows from `event` in `state`; None if it came too late to matter.
+    """Return the cell for `event` in `state`; None if the event came too late to matter.
 
     Raises KafkaError with the cell's code if it is refused. Pure: nothing is changed.
     """

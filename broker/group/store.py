@@ -1,9 +1,9 @@
-"""What `__consumer_offsets` keeps: Kafka's records of offsets and of groups, and back.
+"""The records of `__consumer_offsets`: offsets and groups in Kafka's format.
 
-An offset is a record of its own: value version 4, or 1 if the client asked for an expiry time
-(OffsetCommit 2-4). A classic group is one record with all its members: value version 3. These are
-the versions that Kafka 4.3 writes; all older ones are read. A value of null removes what was there.
-Records of other kinds (Kafka's other group protocols) are passed over.
+Each offset is one record: value version 4, or 1 if the client sent an expiry time (OffsetCommit
+2-4). A classic group is one record with all its members: value version 3. Kafka 4.3 writes these
+versions; all older ones can be read too. A record without a value removes the offset or the group.
+Records of Kafka's other group protocols are skipped.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Final
 from uuid import UUID
 
-from odradek.broker.group.members import Group, Member, MemberProtocol
+from odradek.broker.group.members import GroupMetadata, Member, MemberProtocol
 from odradek.broker.group.state import GroupState
 from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol import wire
@@ -37,12 +37,12 @@ GROUP_VERSION: Final = 3
 NO_EXPIRY: Final = -1
 
 CONSUMER: Final = "consumer"
-"""The protocol type of groups whose members' metadata says which topics they read."""
+"""The protocol type of groups whose members have their topics in their metadata."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredOffset:
-    """An offset as a group has stored it. Times are wall-clock milliseconds."""
+    """A stored offset. Times are wall-clock milliseconds."""
 
     offset: int
     leader_epoch: int = -1
@@ -66,14 +66,14 @@ class GroupEntry:
     """A group with its members; None removes it."""
 
     group_id: str
-    group: Group | None
+    group: GroupMetadata | None
 
 
 Entry = OffsetEntry | GroupEntry
 
 
 def write_entry(entry: Entry, now_ms: int) -> Record:
-    """The record that keeps `entry`."""
+    """Return the record of `entry`."""
     value: bytes | None
     if isinstance(entry, OffsetEntry):
         topic, partition = entry.partition
@@ -86,9 +86,9 @@ def write_entry(entry: Entry, now_ms: int) -> Record:
 
 
 def read_entry(record: Record) -> Entry | None:
-    """What `record` keeps, or None if it is of a kind that is not served here.
+    """Return the entry in `record`; None for a kind of record that this broker does not serve.
 
-    Raises ProtocolError for a record that is damaged or from the future.
+    Raises ProtocolError for a damaged record, or for a newer version.
     """
     key = decode_consumer_offsets_key(record.key)
     if isinstance(key, UnknownKey):
@@ -127,7 +127,7 @@ def _read_offset(data: bytes) -> StoredOffset:
     )
 
 
-def _write_group(group: Group) -> bytes:
+def _write_group(group: GroupMetadata) -> bytes:
     members = tuple(
         MemberMetadata(
             member_id=member.member_id,
@@ -154,11 +154,11 @@ def _write_group(group: Group) -> bytes:
     )
 
 
-def _read_group(group_id: str, data: bytes) -> Group:
-    """Only the protocol that was selected is stored, so that is all that is known of a member."""
+def _read_group(group_id: str, data: bytes) -> GroupMetadata:
+    """Decode a group. Its members have only the selected protocol, because no other is stored."""
     value = decode_value(GroupMetadataValue, data)
     members = {each.member_id: _read_member(each, value.protocol) for each in value.members}
-    return Group(
+    return GroupMetadata(
         group_id=group_id,
         state=GroupState.STABLE if members else GroupState.EMPTY,
         state_since_ms=value.current_state_timestamp,
@@ -176,7 +176,7 @@ def _read_member(value: MemberMetadata, protocol: str | None) -> Member:
         group_instance_id=value.group_instance_id,
         client_id=value.client_id,
         client_host=value.client_host,
-        # version 0 had no rebalance timeout of its own
+        # Version 0 has no rebalance timeout.
         rebalance_timeout_ms=value.session_timeout
         if value.rebalance_timeout < 0
         else value.rebalance_timeout,
@@ -188,14 +188,14 @@ def _read_member(value: MemberMetadata, protocol: str | None) -> Member:
 
 @message
 class ConsumerSubscription:
-    """The beginning of a consumer's metadata, the same in all its versions."""
+    """The first fields of a consumer's metadata, which are the same in all versions."""
 
     version: int = int16()
     topics: tuple[str, ...] = array("string")
 
 
-def subscribed_topics(group: Group) -> frozenset[str] | None:
-    """The topics that the members read; None if that cannot be known."""
+def subscribed_topics(group: GroupMetadata) -> frozenset[str] | None:
+    """Return the topics that the members read; None if their metadata cannot be read."""
     if group.protocol_type != CONSUMER:
         return None
     try:

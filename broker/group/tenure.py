@@ -1,11 +1,11 @@
-"""The groups of one tenure, and the way their records are written: see `coordination/tenure.py`.
+"""The groups of one tenure (`coordination/tenure.py`), and how their records are written.
 
 Records are appended in the order in which they were decided, and take effect in that order when
-they are durable. Until then they are in `_unapplied`, markers of transactions included, so that the
-waiters of the disk may wake in any order. Only offsets inside a transaction are noted at once, as
-pending: they are not visible before their marker, and a marker that overtook them would leave them
-pending for ever. Loading reads the log from its start and applies the same records in the same
-order, so a restart finds what was there.
+they are durable. Until then they are in `_unapplied`, markers of transactions included, because the
+tasks that wait for the disk may wake in any order. Only offsets inside a transaction are added at
+once, as pending. They are not visible before their marker, and a marker that was applied before
+them would leave them pending for ever. Loading applies the same records in the same order, so a
+restart leads to the same groups and offsets.
 """
 
 import logging
@@ -21,7 +21,7 @@ from odradek.broker.coordination.tenure import LOG_ERRORS, Tenure
 from odradek.broker.group.limits import BATCH_MAX_BYTES
 from odradek.broker.group.live import LiveGroup
 from odradek.broker.group.loading import Replay
-from odradek.broker.group.members import Group
+from odradek.broker.group.members import GroupMetadata
 from odradek.broker.group.offsets import Offsets
 from odradek.broker.group.rebalance import Surroundings
 from odradek.broker.group.state import Event, GroupState
@@ -34,14 +34,14 @@ log: Final = logging.getLogger(__name__)
 E = TypeVar("E", Entry, OffsetEntry)
 
 GROUPS_AT_A_TIME: Final = 500
-"""Groups that are made between two chances for other tasks to run."""
+"""The number of groups that are made between two checkpoints."""
 
 APPEND_FAILED: Final = {
     **LOG_ERRORS,
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
 }
-"""What a member gets when the log did not take a record; other codes stay as they are."""
+"""The error of a request whose record the log refused; other codes stay as they are."""
 
 
 class Marker(NamedTuple):
@@ -59,35 +59,35 @@ class GroupTenure(Tenure):
         self.membership_bytes = 0
         self._around = around
         self._unapplied: deque[tuple[int, Entry | Marker]] = deque()
-        """Records that wait for the disk, by log offset. While the log is being read, also those
-        that are durable already."""
+        """Records that are not durable yet, with their offsets. While the log is being read, also
+        durable ones."""
         self._durable_below = 0
 
     def group(self, group_id: str) -> LiveGroup:
-        """The group, made without members if it is not there."""
+        """Return a group. Make it, without members, if it is not there."""
         group = self.groups.get(group_id)
         if group is None:
             now_ms = self._around.clock.wall_ms()
-            group = self._revive(Group(group_id=group_id, state_since_ms=now_ms))
+            group = self._revive(GroupMetadata(group_id=group_id, state_since_ms=now_ms))
         return group
 
-    def _revive(self, group: Group) -> LiveGroup:
+    def _revive(self, group: GroupMetadata) -> LiveGroup:
         live = self.groups[group.group_id] = LiveGroup(group, self, self._around)
         return live
 
     # writing
 
-    def write_group(self, group: Group) -> int:
+    def write_group(self, group: GroupMetadata) -> int:
         return self.append([GroupEntry(group.group_id, group)])
 
     def append(self, entries: Iterable[Entry]) -> int:
-        """Append records that take effect once they are durable; the offset after the last.
+        """Append records, which take effect once they are durable. Return the offset after them.
 
-        Raises KafkaError; then the entries from some point on were not written.
+        Raises KafkaError; then only some of the entries, from the first on, may be written.
         """
         next_offset = 0
         for chunk, records in self._batches(entries):
-            with _as_the_coordinator_says():
+            with _coordinator_errors():
                 appended = self.partition.append_records(records)
             for place, entry in enumerate(chunk):
                 self._unapplied.append((appended.base_offset + place, entry))
@@ -102,15 +102,15 @@ class GroupTenure(Tenure):
         producer_epoch: int,
         verified_after: int,
     ) -> int:
-        """Append offsets on which a marker decides. Raises KafkaError, as `append_records`."""
+        """Append offsets that stay pending until a marker. Raises as `append_records`."""
         next_offset = 0
         for chunk, records in self._batches(entries):
-            with _as_the_coordinator_says():
+            with _coordinator_errors():
                 appended = self.partition.append_records(
                     records,
                     producer_id=producer_id,
                     producer_epoch=producer_epoch,
-                    base_sequence=0,  # as Kafka's coordinator, in every batch; no leader checks it
+                    base_sequence=0,  # in every batch, as in Kafka; no leader checks it here
                     is_transactional=True,
                     verified_after=verified_after,
                 )
@@ -121,7 +121,8 @@ class GroupTenure(Tenure):
         return next_offset
 
     def _batches(self, entries: Iterable[E]) -> Iterator[tuple[list[E], list[Record]]]:
-        """Batches of a bounded size: an expiry may remove any number of offsets (KAFKA-13099)."""
+        """Cut entries into batches of a limited size, with their records."""
+        # One expiry may remove any number of offsets, more than fit into a batch (KAFKA-13099).
         now_ms = self._around.clock.wall_ms()
         chunk: list[E] = []
         records: list[Record] = []
@@ -138,18 +139,19 @@ class GroupTenure(Tenure):
             yield chunk, records
 
     async def flushed(self, next_offset: int) -> None:
-        """Wait until what is below `next_offset` is durable, and make it visible."""
-        with _as_the_coordinator_says():
+        """Wait until everything below `next_offset` is durable, and make it visible."""
+        with _coordinator_errors():
             await super().flushed(next_offset)
         self.durable_below(next_offset)
 
     def marker_written(self, producer_id: int, *, committed: bool, marker_offset: int) -> None:
-        """A marker was appended: once it is durable, what the producer has pending before it is
-        stored or vanishes."""
+        """Record an appended marker, which is applied once it is durable."""
         self._unapplied.append((marker_offset, Marker(producer_id, committed)))
 
     def durable_below(self, next_offset: int) -> None:
-        """What is below `next_offset` is durable, and takes effect."""
+        """Apply the records below `next_offset`, which are durable."""
+        # While the log is being read, `Replay` may not have reached these records. `read` applies
+        # them.
         self._durable_below = max(self._durable_below, next_offset)
         if self.is_loaded:
             self._apply_below(next_offset)
@@ -172,7 +174,7 @@ class GroupTenure(Tenure):
         self.offsets.apply(entry, log_offset)
 
     def discard_if_blank(self, live: LiveGroup) -> None:
-        """Forget a group that was made for a request that was then refused."""
+        """Remove a group that was made for a request which was then refused."""
         group = live.group
         has_members = bool(group.members or group.promised)
         is_blank = group.state is GroupState.EMPTY and not has_members and not live.written
@@ -181,7 +183,7 @@ class GroupTenure(Tenure):
             del self.groups[group.group_id]
 
     def _bury(self, group_id: str, log_offset: int) -> None:
-        """Forget a group, unless a member has joined it since its tombstone was written."""
+        """Remove a group, unless a member has joined it since its tombstone was written."""
         group = self.groups.get(group_id)
         if group is None or group.group.state is not GroupState.EMPTY:
             return
@@ -197,7 +199,9 @@ class GroupTenure(Tenure):
         replay = Replay(self.offsets, self.name)
         async with aclosing(self.partition.runs()) as runs:
             await replay.read(runs)
-        if self.is_over:  # it ended when the last read was done, too late to interrupt that
+        # Cancelling takes effect at a checkpoint only. A tenure that ended after the last read must
+        # not start the timers of its groups.
+        if self.is_over:
             return
         for group, next_offset in replay.groups.values():
             if group is not None:
@@ -219,8 +223,8 @@ class GroupTenure(Tenure):
 
 
 @contextmanager
-def _as_the_coordinator_says() -> Iterator[None]:
-    """Raise what goes wrong with the log with the codes that a group's members understand."""
+def _coordinator_errors() -> Iterator[None]:
+    """Raise errors of the log with the codes that group members expect."""
     try:
         yield
     except KafkaError as error:

@@ -1,7 +1,7 @@
-"""Timers of groups: function calls that are due at a time, and that are put off again and again.
+"""Timers of groups: function calls at a time that is postponed again and again.
 
-A group has a timer for its join phase, one for its sync phase and one for each member's session. A
-heartbeat restarts the last. One task makes the calls of all groups.
+A group has a timer for its join phase, one for its sync phase and one for each member's session,
+which each heartbeat restarts. One task makes the calls of all groups.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ class Timer:
         self._deadlines = deadlines
 
     def start(self, after_ms: float, call: Callable[[], None]) -> None:
-        """Call `call` in `after_ms`, in place of whatever this timer was started for before."""
+        """Call `call` in `after_ms`. This replaces an earlier call of this timer."""
         self.due_at = trio.current_time() + after_ms / 1000
         self._call = call
         self._deadlines.watch(self)

@@ -1,4 +1,4 @@
-"""Admission: may a producer write to a partition in its transaction now (KIP-890)?
+"""Admission: the check that a producer may write to a partition in its transaction (KIP-890).
 
 The leader of a partition asks before it appends a transactional batch or transactional offsets:
 
@@ -28,7 +28,7 @@ RETRY_SECONDS: Final = 0.02
 
 
 class Leader(Protocol):
-    """What a leader knows of a producer in one partition: `broker.partition.Partition` is one."""
+    """A leader's knowledge of producers in one partition, which `Partition` implements."""
 
     def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool: ...
 
@@ -82,7 +82,7 @@ class Admission:
             for partition, leader in leaders.items()
         }
         # A transaction that was open in one partition may have ended while the request waited to
-        # add another one. Therefore all partitions are looked at again.
+        # add another one. Therefore all partitions are checked again.
         codes = _decided_here(leaders, producer) | refused
         if (adds or self._verifies) and (new := _undecided(leaders, codes)):
             codes |= self._transactions.verify(
