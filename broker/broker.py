@@ -1,11 +1,11 @@
-"""One broker, put together: which parts there are, in which order they start and stop.
+"""One broker: its parts, and the order in which they start and stop.
 
 Start: metadata store -> image -> logs (recovered) -> lead of every partition -> coordinators ->
-listener. Coordinators load their state partitions while clients are already served; whose state is
-not there yet is told so and tries again.
+listener. Coordinators load their state partitions while clients are already served; a request whose
+state is not loaded yet is answered with COORDINATOR_LOAD_IN_PROGRESS, and the client retries.
 
-Stop, in the reverse order: nobody new is served, what is under way is answered, coordinators end,
-logs are flushed and marked as closed cleanly.
+Stop, in the reverse order: no new client is served, requests under way are answered, coordinators
+end, logs are flushed and marked as closed cleanly.
 """
 
 import logging
@@ -52,7 +52,7 @@ class CannotServe(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """What a broker has to say when it serves."""
+    """The facts that a broker reports when it serves."""
 
     host: str
     port: int
@@ -64,7 +64,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where to listen, and what to tell clients if that is not it."""
+    """The address to listen on, and the one to advertise to clients if it is another."""
 
     host: str
     port: int
@@ -230,7 +230,7 @@ def _core(env: Env, config: BrokerConfig, cluster: Controller, partitions: Parti
 
 
 async def _load_coordinators(core: Core, loaded: Callable[[], None]) -> None:
-    """Begin to load all at once: whoever asks meanwhile hears that it is under way."""
+    """Start to load all coordinators at once. Their requests get COORDINATOR_LOAD_IN_PROGRESS."""
     async with trio.open_nursery() as nursery:
         for name in sorted(INTERNAL_TOPICS):
             topic = core.cluster.image.topics.get(name)
@@ -256,7 +256,7 @@ async def _load_coordinator(core: Core, topic: str, index: int) -> None:
 
 
 def _partition_count(cluster: Controller, topic: str, configured: int) -> int:
-    """A state topic that is there keeps the number it was made with: ids are hashed over it."""
+    """Return the partition count of a state topic. It never changes, as ids are hashed over it."""
     found = cluster.image.topics.get(topic)
     return configured if found is None else len(found.partitions)
 

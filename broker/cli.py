@@ -1,7 +1,7 @@
 """The command `odradek`: `serve` runs a broker; the others are clients, or look at files.
 
-Whatever a person can get wrong ends in one sentence and a status other than 0, never in a
-traceback. Modules are imported by the command that needs them, so that `serve` starts quickly.
+A user's mistake ends in one sentence and a status other than 0, never in a traceback. Modules are
+imported by the command that needs them, so that `serve` starts quickly.
 """
 
 import gc
@@ -41,7 +41,7 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:  # click would say "Aborted!", of all words
+        except KeyboardInterrupt:  # click would print "Aborted!", as if a transaction were meant
             ctx.exit(INTERRUPTED)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -67,7 +67,7 @@ def main() -> None:
     """A small broker that speaks the Kafka protocol, with exactly-once at its heart."""
     if sys.stdout is None:  # it was closed (>&-)
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
-    # What a terminal has no characters for is shown escaped: ids are anybody's text.
+    # A transactional id may hold any text; what the terminal cannot show is printed escaped.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
@@ -158,7 +158,7 @@ def serve(
 
 
 def _sources(config_file: Path | None, assignments: tuple[str, ...]) -> list[list[Given]]:
-    """The settings of the file and those of the command line, which overrule them."""
+    """Return the settings of the file, then those of the command line, which override them."""
     sources: list[list[Given]] = []
     if config_file is not None:
         try:
@@ -180,7 +180,7 @@ def _named(settled: Settled) -> str:
 
 
 def _data_directory(data_dir: str | None, config: BrokerConfig) -> Path:
-    if data_dir == "":  # to Path it would be the directory that we stand in
+    if data_dir == "":  # Path would take it for the current directory
         raise ConfigError("--data-dir is empty; name a directory, or leave the option out.")
     if data_dir is None and "," in config.log_dirs:
         raise ConfigError(f"log.dirs has one directory here, not {config.log_dirs!r}.")
@@ -188,17 +188,22 @@ def _data_directory(data_dir: str | None, config: BrokerConfig) -> Path:
 
 
 def _listeners_of_the_controller(sources: list[list[Given]]) -> frozenset[str]:
-    """The listeners that a file for Kafka has for its controller. Here is none."""
-    names = [one.text for given in sources for one in given if one.name == CONTROLLER_LISTENERS]
+    """Return the listeners that a Kafka configuration has for its controller; Odradek has none."""
+    names = [
+        setting.text
+        for given in sources
+        for setting in given
+        if setting.name == CONTROLLER_LISTENERS
+    ]
     return frozenset(name.strip() for text in names for name in text.split(","))
 
 
 def _listener(listeners: str, setting: str, strange: frozenset[str]) -> str:
     """Return the `host:port` of `PLAINTEXT://host:port`, the one listener that is not `strange`."""
     wanted = [
-        one.strip()
-        for one in listeners.split(",")
-        if one.partition("://")[0].strip() not in strange
+        listener.strip()
+        for listener in listeners.split(",")
+        if listener.partition("://")[0].strip() not in strange
     ]
     if not listeners or not wanted:
         return ""
@@ -213,7 +218,7 @@ def _listener(listeners: str, setting: str, strange: frozenset[str]) -> str:
 
 
 def parse_address(text: str, option: str) -> tuple[str, int]:
-    """`HOST:PORT`, with an IPv6 address in brackets. Raises `ConfigError`."""
+    """Split `HOST:PORT`, with an IPv6 address in brackets. Raises `ConfigError`."""
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:

@@ -1,6 +1,6 @@
-"""What a broker needs from outside: clock, network, disk, randomness, metadata store.
+"""The environment of a broker: clock, network, disk, randomness, metadata store.
 
-Everything else in the broker is ordinary code over these few calls, so that a whole cluster can run
+The rest of the broker reaches the machine through these calls only, so that a whole cluster can run
 in one process on a simulated network, disk and clock. Structure (nurseries, events, sleeping,
 timeouts) is plain trio: its clock is replaced under simulation.
 """
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 class Clock(Protocol):
     def wall_ms(self) -> int:
-        """Milliseconds since 1970: for timestamps of records and retention, never for timeouts."""
+        """Return milliseconds since 1970: for timestamps and retention, never for time-outs."""
 
 
 class File(Protocol):
@@ -41,10 +41,10 @@ class File(Protocol):
         """
 
     async def pread(self, offset: int, size: int) -> bytes | bytearray:
-        """Up to `size` bytes, fewer only at the end of the file; the caller's alone."""
+        """Read up to `size` bytes, fewer only at the end of the file, into memory of their own."""
 
     async def pread_once(self, offset: int, size: int) -> bytes | bytearray:
-        """As `pread`, but what was not in memory before does not stay there."""
+        """Read as `pread` does, without leaving the file in the page cache."""
 
     async def truncate(self, size: int) -> None: ...
 
@@ -62,21 +62,21 @@ class Disk(Protocol):
     """A directory tree. A path is absolute or relative to the process, with `/`."""
 
     def open(self, path: str) -> File:
-        """Open for reading and writing, made if it is not there."""
+        """Open a file for reading and writing; create it if it does not exist."""
 
     def exists(self, path: str) -> bool: ...
 
     def size(self, path: str) -> int:
-        """Bytes in a file, without opening it."""
+        """Return the size of a file in bytes, without opening it."""
 
     def listdir(self, path: str) -> list[str]:
-        """Names, sorted."""
+        """Return the names in a directory, sorted."""
 
     def mkdir(self, path: str) -> None:
-        """Parents too; no error if it is there."""
+        """Create a directory and its parents; no error if it exists."""
 
     def rename(self, source: str, target: str) -> None:
-        """Give `source` the name `target`; what had that name before is gone."""
+        """Rename `source` to `target`, and replace a file of that name."""
 
     def remove(self, path: str) -> None: ...
 
@@ -84,7 +84,7 @@ class Disk(Protocol):
         """Remove a directory and all in it, or a file so large that removing it takes long."""
 
     async def fsync_dir(self, path: str) -> None:
-        """Return when the names in a directory are on disk: what was made, renamed, removed."""
+        """Return when creations, renamings and removals in a directory are on disk."""
 
     def lock(self, path: str) -> Lock:
         """Take an exclusive lock that the operating system ends with the process.
@@ -95,14 +95,14 @@ class Disk(Protocol):
     def free_bytes(self, path: str) -> int: ...
 
     def boot_id(self) -> str | None:
-        """What names the time since the system was started; None if it does not say.
+        """Return the id of the time since the system was started; None if the system has none.
 
         As long as it is the same, everything that was ever written is still in the files.
         """
 
 
 class OtherEnd(Enum):
-    """What is known of the other side of a connection."""
+    """The state of the other side of a connection, as far as it is known."""
 
     IS_THERE = "is there"
     HAS_ENDED = "has ended"
@@ -123,10 +123,13 @@ class Connection(Protocol):
         """Seen without reading: bytes that have arrived stay where they are."""
 
     async def receive_into(self, buffer: memoryview) -> int:
-        """Up to len(buffer) bytes; 0 at the end. Raises trio.BrokenResourceError on a reset."""
+        """Receive up to len(buffer) bytes and return their number; 0 at the end.
+
+        Raises trio.BrokenResourceError on a reset.
+        """
 
     async def send_all(self, parts: Sequence[Buffer]) -> None:
-        """All of them, gathered, without joining them first."""
+        """Send all parts in order, without joining them first."""
 
     async def aclose(self) -> None: ...
 
@@ -150,7 +153,7 @@ class Network(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Versioned:
-    """A value of the metadata store: when the key was made and last changed."""
+    """A value of the metadata store, with the revisions that created and last changed its key."""
 
     value: bytes
     create_revision: int
@@ -173,14 +176,14 @@ class MetaStore(Protocol):
     """
 
     async def range(self, prefix: str) -> tuple[dict[str, Versioned], int]:
-        """Every key that starts with `prefix`, in order, and the store's revision."""
+        """Return every key that starts with `prefix`, in order, and the store's revision."""
 
     async def txn(
         self, compares: Sequence[Compare], puts: dict[str, bytes | None]
     ) -> tuple[bool, int]:
-        """Apply `puts` if all `compares` hold; whether they did, and the revision afterwards.
+        """Apply `puts` if all `compares` hold. Return True if so, and the revision afterwards.
 
-        Durable when it returns.
+        It is durable on return.
         """
 
 
@@ -196,7 +199,7 @@ async def inline(function: Callable[[], T]) -> T:
 
 
 def _went_on(_point: str) -> None:
-    """Nothing happens at a fault point unless somebody asked for it."""
+    """Do nothing at a fault point: the default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,4 +211,4 @@ class Env:
     rng: random.Random
     offload: Offload
     reached: Callable[[str], None] = _went_on
-    """Called with the name of a fault point: a place where a test may want the broker to die."""
+    """Called with the name of a fault point: a place where a test may kill the broker."""

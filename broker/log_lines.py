@@ -1,13 +1,13 @@
-"""The broker's log, which no cause can fill.
+"""The broker's log, bounded for each cause of lines.
 
 The cause of a line is the text of the call that logs it (`"connection of %s closed: %s"`), with its
 logger and level: neither names nor numbers that a client chose make a cause of their own. Therefore
 every call in the broker has a constant text. A call that logs ready-made lines of several causes
 names the cause: `extra={"cause": ...}`.
 
-The first `LINES` lines of a cause are written as they are, with their tracebacks. The rest of
-`SECONDS` is told in one line: "... (and 4,211 more like this in the last 10 s)". What is critical
-is always written.
+The first `LINES` lines of a cause are written as they are, with their tracebacks. Those that follow
+within `SECONDS` are counted in one line: "... (and 4,211 more like this in the last 10 s)".
+Critical lines are always written.
 """
 
 import logging
@@ -58,10 +58,10 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
             await trio.sleep(TICK_SECONDS)
             self.acquire()
             try:
-                self._repeats.tell_due(self._now())
+                self._repeats.write_due(self._now())
             finally:
                 self.release()
 
     def close(self) -> None:
-        self._repeats.tell_all()
+        self._repeats.write_all()
         super().close()

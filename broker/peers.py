@@ -1,7 +1,7 @@
-"""How a broker reaches brokers: today itself, without a socket.
+"""The peers of a broker: today only itself, without a socket.
 
-Whatever one broker asks of another goes as a request to that broker's handler. To itself it hands
-the very same request object, so that nothing above knows whether a cluster is one process or many.
+A broker asks another by a request to its handler. It hands itself the same request object, so that
+the code above does not depend on the number of brokers.
 """
 
 from typing import Final
@@ -27,7 +27,7 @@ class InProcessPeer:
         self._core = core
 
     def leader_of(self, partition: TopicPartition) -> int | None:
-        """The broker that leads a partition, None if it does not exist."""
+        """Return the node id of a partition's leader; None if the partition does not exist."""
         topic = self._core.cluster.image.topics.get(partition.topic)
         if topic is None or not 0 <= partition.partition < len(topic.partitions):
             return None
@@ -36,7 +36,7 @@ class InProcessPeer:
     async def send(
         self, broker_id: int, request: WriteTxnMarkersRequest
     ) -> WriteTxnMarkersResponse:
-        """Let the leader write markers."""
+        """Send markers to their leader."""
         assert broker_id == self._core.config.node_id, broker_id
         context = RequestContext(
             core=self._core,
@@ -48,7 +48,7 @@ class InProcessPeer:
         return await write_txn_markers(context, request)
 
     async def coordinator_epoch_of(self, partition: TopicPartition, producer_id: int) -> int:
-        """The highest coordinator epoch that a partition has had a marker of a producer from."""
+        """Return the highest coordinator epoch of the producer's markers in a partition."""
         try:
             producers = self._core.partitions.get(*partition).producers()
         except KafkaError:

@@ -34,7 +34,7 @@ E = TypeVar("E", bound=BaseException)
 
 LOCK_FILE: Final = ".lock"
 FILES_OF_A_CONNECTION: Final = 2
-"""Of the open files that a process may have, every second may be a connection."""
+"""The part of the open files of a process that may be connections: a half."""
 OBJECTS_PER_COLLECTION: Final = 20_000
 """Objects that are made and not freed before Python looks for unreachable cycles among them. Its
 default of 700 is less than the requests under way of 100 connections, which are no garbage: they
@@ -63,7 +63,7 @@ def run(
     listen: tuple[str, int],
     advertise: tuple[str, int] | None,
 ) -> None:
-    """Run a broker until a signal stops it. No directory: one that goes away.
+    """Run a broker until a signal stops it. Without a directory it uses a temporary one.
 
     Raises `CannotServe`.
     """
@@ -82,7 +82,7 @@ def run(
 
 
 def _reachable(host: str) -> str | None:
-    """What to tell clients instead of an address that they cannot connect to."""
+    """Return a host to advertise in place of an address that clients cannot connect to."""
     if is_wildcard(host):
         return host_name()
     return None if is_address(host) else host
@@ -180,7 +180,7 @@ async def _wait_for_signal(
 
 
 def _collect_from_here_on() -> None:
-    """What the program is made of, and what it has loaded, no collection need look at again."""
+    """Freeze the objects of the start, which live as long as the process, and start collecting."""
     gc.freeze()
     gc.set_threshold(OBJECTS_PER_COLLECTION, *gc.get_threshold()[1:])
     gc.enable()

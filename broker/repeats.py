@@ -1,13 +1,13 @@
-"""Lines that repeat: the first ones are written, the others are counted.
+"""Repeated lines: the first ones are written, the others are counted.
 
 A client, a full disk or a lack of file descriptors can cause the same line a thousand times a
-second, and no log may fill a disk for that. So lines are counted by their cause. The first lines of
-a cause are written at once. Those that follow within `seconds` are withheld, and when that time is
-over the last of them is written with the number of the others, again and again while more come. A
-cause that had nothing withheld for so long starts anew.
+second. So lines are counted by their cause. The first lines of a cause are written at once. Those
+that follow within `seconds` are withheld; at the end of that time the last of them is written with
+the number of the others. That repeats while more lines come. A cause without withheld lines for
+`seconds` starts anew.
 
-What is remembered is bounded: of very many causes the one that was quiet for longest is forgotten,
-after what it withheld was told.
+The number of causes is bounded: beyond it the one that was quiet for longest is forgotten, after
+its withheld lines are reported.
 """
 
 from collections.abc import Callable, Hashable
@@ -30,10 +30,10 @@ class _Cause(Generic[Line]):
 
 
 class Repeats(Generic[Line]):
-    """`tell` is called with the last line that was withheld, and how many were."""
+    """Calls `write` with the last withheld line of a cause and the number of withheld lines."""
 
-    def __init__(self, tell: Callable[[Line, int], None], *, first: int, seconds: float) -> None:
-        self._tell = tell
+    def __init__(self, write: Callable[[Line, int], None], *, first: int, seconds: float) -> None:
+        self._write = write
         self._first = first
         self._seconds = seconds
         self._causes: dict[Hashable, _Cause[Line]] = {}
@@ -43,7 +43,7 @@ class Repeats(Generic[Line]):
 
     @property
     def next_due(self) -> float:
-        """When `tell_due` will have something to tell; infinity if nothing is withheld."""
+        """Return when `write_due` has a line to write; infinity if nothing is withheld."""
         return min((each.until for each in self._causes.values() if each.withheld), default=inf)
 
     def admits(self, cause: Hashable, line: Line, now: float) -> bool:
@@ -63,8 +63,8 @@ class Repeats(Generic[Line]):
         known.last = line
         return False
 
-    def tell_due(self, now: float) -> None:
-        """Tell what was withheld and whose time is over."""
+    def write_due(self, now: float) -> None:
+        """Write the withheld lines whose time is over."""
         for cause, known in list(self._causes.items()):
             if now >= known.until:
                 renewed = self._renewed(known, now)
@@ -73,14 +73,14 @@ class Repeats(Generic[Line]):
                 else:
                     self._causes[cause] = renewed
 
-    def tell_all(self) -> None:
-        """Tell what was withheld, due or not, and forget every cause."""
-        self.tell_due(inf)
+    def write_all(self) -> None:
+        """Write the withheld lines, due or not, and forget every cause."""
+        self.write_due(inf)
         self._causes.clear()
 
     def _renewed(self, known: _Cause[Line], now: float) -> _Cause[Line] | None:
-        """Tell what a cause withheld. It stays quiet if that was anything, and is over if not."""
+        """Write the withheld line of a cause and start its next interval; None without a line."""
         if known.last is None:
             return None
-        self._tell(known.last, known.withheld)
+        self._write(known.last, known.withheld)
         return _Cause(now + self._seconds, left=0)

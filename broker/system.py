@@ -1,9 +1,9 @@
 """The real Env: the operating system's clock, sockets, files and randomness.
 
 A connection is a bare non-blocking socket. It is tried first and waited for only when it would
-block, so that a request that is already there costs one system call and no turn of trio's loop; who
-calls in a loop yields now and then (`connection.py` does). Reading goes into the caller's buffer,
-writing gathers the caller's parts: the bytes of a record batch are not copied here.
+block, so that a request that has arrived costs one system call and no turn of trio's loop. A caller
+in a loop must execute a checkpoint now and then (`connection.py` does). Reading goes into the
+caller's buffer, writing gathers the caller's parts: the bytes of a record batch are not copied.
 """
 
 import contextlib
@@ -30,14 +30,14 @@ T = TypeVar("T")
 LOGGER: Final = logging.getLogger(__name__)
 BACKLOG: Final = 1024
 PARTS_MAX: Final = 512
-"""Buffers in one sendmsg; the system's own limit is 1,024."""
+"""The number of buffers in one sendmsg; the system's own limit is 1,024."""
 ACCEPT_PAUSE_SECONDS: Final = 0.1
 NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE})
 OPEN_FILES_MAX: Final = 65_536
 KILL_AT: Final = "ODRADEK_KILL_AT"
 CONNECT_TIMEOUT_SECONDS: Final = 10.0
 KEEPALIVE_SECONDS: Final = 300
-"""Of silence, after which the system asks whether the other machine is still there."""
+"""The seconds of silence after which the system probes the other machine."""
 RESET: Final = select.POLLERR
 ENDED: Final = select.POLLHUP | getattr(select, "POLLRDHUP", 0)
 
@@ -97,7 +97,7 @@ class SocketConnection:
 
 
 def _without_first(parts: list[memoryview], count: int) -> list[memoryview]:
-    """What is left of `parts` after their first `count` bytes."""
+    """Return `parts` without their first `count` bytes."""
     for index, part in enumerate(parts):
         if count < len(part):
             return [part[count:], *parts[index + 1 :]]
@@ -131,7 +131,7 @@ class SystemNetwork:
 
 
 async def _open_listeners(host: str, port: int) -> list[socket.socket]:
-    """A listening socket for every address of `host`. Raises OSError."""
+    """Open a listening socket for every address of `host`. Raises OSError."""
     found = await trio.socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
@@ -185,7 +185,7 @@ async def _accept(
 
 
 class _Spare:
-    """A file descriptor that is kept for when there is no other."""
+    """A file descriptor that is kept until no other is left."""
 
     def __init__(self) -> None:
         self._descriptor = -1
@@ -252,7 +252,7 @@ def _connection(sock: socket.socket) -> SocketConnection:
 
 
 def is_address(host: str) -> bool:
-    """Whether it is an IP address and not a name."""
+    """Return True if `host` is an IP address and not a name."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -261,22 +261,22 @@ def is_address(host: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address. A name counts if it is `localhost`."""
+    """Return True if only this machine can reach an address; so is the name `localhost`."""
     return ipaddress.ip_address(host).is_loopback if is_address(host) else host == "localhost"
 
 
 def is_wildcard(host: str) -> bool:
-    """Whether an address stands for all of this machine's; nobody can connect to such a one."""
+    """Return True if an address stands for all of this machine's: clients cannot connect to it."""
     return is_address(host) and ipaddress.ip_address(host).is_unspecified
 
 
 def host_name() -> str:
-    """What this machine is called."""
+    """Return the name of this machine."""
     return socket.gethostname()
 
 
 def raise_file_limit() -> int:
-    """Let this process open as many files and sockets as it may; how many that are."""
+    """Raise the limit of open files and sockets as far as allowed, and return it."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -291,9 +291,9 @@ def raise_file_limit() -> int:
 
 
 def fault_points(wish: str) -> Callable[[str], None]:
-    """What `Env.reached` does for `ODRADEK_KILL_AT=name:N`: die when it is there the Nth time.
+    """Return `Env.reached` for `ODRADEK_KILL_AT=name:N`: SIGKILL when the point is reached N times.
 
-    For tests of what a sudden death leaves behind: SIGKILL, so nothing is tidied up.
+    Tests of crashes use it: nothing is tidied up.
     """
     name, _, count = wish.partition(":")
     left = {name: int(count or 1)}
@@ -312,7 +312,7 @@ async def _in_thread(function: Callable[[], T]) -> T:
 
 
 def system_env(disk: Disk, meta: MetaStore) -> Env:
-    """The Env of a broker that runs for real."""
+    """Return the Env of a broker process."""
     make = functools.partial(
         Env,
         clock=SystemClock(),

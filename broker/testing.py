@@ -30,12 +30,12 @@ except ImportError:  # the context manager works without pytest
 
 START_SECONDS: Final = 120.0
 STOP_SECONDS: Final = 60.0
-"""It takes a second, but disks may stall, and machines may be busy with other things."""
+"""A start takes a second, but a disk may stall and a machine may be busy."""
 ADDRESS: Final = re.compile(r"serves \[?([^\s\]]+)\]?:(\d+),")
 
 
 class BrokerDidNotStart(Exception):
-    """The process ended or said nothing; the message has what it wrote."""
+    """The process ended, or printed no start-up line in time; the message has its output."""
 
 
 class RunningBroker:
@@ -60,7 +60,7 @@ class RunningBroker:
 
     @property
     def log(self) -> str:
-        """What the process has written to its standard error since it was started."""
+        """Return what the process has written to its standard error since it was started."""
         return Path(self._written.name).read_text()
 
     def start(self) -> None:
@@ -88,7 +88,7 @@ class RunningBroker:
         return self.process.stdout.readline().decode() if readable else ""
 
     def stop(self) -> int:
-        """Ask the process to stop and wait for it; its exit status."""
+        """Stop the process with SIGTERM, wait for its end, and return its exit status."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
@@ -103,7 +103,7 @@ class RunningBroker:
         self._reap()
 
     def wait(self, seconds: float = STOP_SECONDS) -> int:
-        """Wait for a process that ends by itself; its exit status."""
+        """Wait for a process that ends by itself, and return its exit status."""
         self.process.wait(seconds)
         return self._reap()
 
@@ -113,7 +113,7 @@ class RunningBroker:
         self.start()
 
     def close(self) -> None:
-        """Stop, and forget what was logged."""
+        """Stop the process and delete its log."""
         self.stop()
         self._written.close()
 
@@ -135,8 +135,8 @@ def run_broker(
 ) -> Iterator[RunningBroker]:
     """Run a broker process while the block runs.
 
-    Without a `data_dir` its directory goes away afterwards; `config` has Kafka's property names;
-    port 0 picks a free one; a `kind` of your own may start another command. Raises
+    Without a `data_dir` its directory is temporary. `config` has Kafka's property names. Port 0
+    picks a free one. A subclass given as `kind` may start another command. Raises
     `BrokerDidNotStart`.
     """
     directory = data_dir or Path(tempfile.mkdtemp(prefix="odradek-test-"))

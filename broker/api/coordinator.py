@@ -44,13 +44,13 @@ async def find_coordinator(
             await turns.take(1 + len(key) // HASHED_A_STEP)
             found.append(await _coordinator(context, key, request.key_type))
         return FindCoordinatorResponse(coordinators=tuple(found))
-    one = await _coordinator(context, request.key, request.key_type)
+    coordinator = await _coordinator(context, request.key, request.key_type)
     return FindCoordinatorResponse(
-        error_code=one.error_code,
-        error_message=one.error_message,
-        node_id=one.node_id,
-        host=one.host,
-        port=one.port,
+        error_code=coordinator.error_code,
+        error_message=coordinator.error_message,
+        node_id=coordinator.node_id,
+        host=coordinator.host,
+        port=coordinator.port,
     )
 
 

@@ -432,14 +432,14 @@ def _unknown(unknown: Sequence[Given]) -> str:
     """Return the error for unknown settings: one sentence, or a sentence and a list."""
     known = [*broker_settings(), *COARSER, *RENAMED, *KEPT_ANYWAY]
     if len(unknown) == 1:
-        one = unknown[0]
-        remedy = " Remove it, or go on without it by --ignore-unknown." if one.line else ""
-        return one.blamed(unknown_name(one.name, known, of="the broker") + remedy)
+        setting = unknown[0]
+        remedy = " Remove it, or go on without it by --ignore-unknown." if setting.line else ""
+        return setting.blamed(unknown_name(setting.name, known, of="the broker") + remedy)
     lines = [f"{len(unknown)} settings are none of the broker's:"]
-    for one in unknown:
-        near = nearest_name(one.name, known)
+    for setting in unknown:
+        near = nearest_name(setting.name, known)
         meant = f" (did you mean {near}?)" if near else ""
-        lines.append(f"  {one.blamed(one.name)}{meant}")
+        lines.append(f"  {setting.blamed(setting.name)}{meant}")
     return "\n".join([*lines, "Remove them, or go on without them by --ignore-unknown."])
 
 

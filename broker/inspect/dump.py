@@ -176,7 +176,7 @@ def _vouched_bytes(path: str) -> int:
     checkpoint = decode_checkpoint(bytes(read_only(beside)))
     base = file_offset(name, LOG)
     known = checkpoint.segments if checkpoint is not None else ()
-    return next((one.size_bytes for one in known if one.base_offset == base), 0)
+    return next((segment.size_bytes for segment in known if segment.base_offset == base), 0)
 
 
 def _batch(found: FoundBatch) -> Facts:

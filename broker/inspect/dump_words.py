@@ -143,7 +143,7 @@ def group_words(facts: Facts) -> str:
     said = [f"{name} generation {facts['generation']}"]
     if facts["protocol"]:
         said.append(f"{facts['protocol_type']} by {facts['protocol']!r}")
-    said += [_member(one, facts["leader"]) for one in members]
+    said += [_member(member, facts["leader"]) for member in members]
     return ", ".join(said if members else [*said, "nobody in it"])
 
 

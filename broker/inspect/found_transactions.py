@@ -109,8 +109,8 @@ class Transactions:
     def pinning(self) -> FoundTransaction | None:
         """The open one that begins first: consumers with read_committed stop before it."""
         return min(
-            (one for one in self.all() if one.outcome == OPEN),
-            key=lambda one: one.first_offset or 0,
+            (found for found in self.all() if found.outcome == OPEN),
+            key=lambda found: found.first_offset or 0,
             default=None,
         )
 
@@ -189,7 +189,7 @@ def _is_by_others(began: TransactionLogValue | None, aborted: TransactionLogValu
 
 def _last(values: list[TransactionLogValue], *states: int) -> TransactionLogValue | None:
     """The newest in one of these states."""
-    return next((one for one in reversed(values) if one.transaction_status in states), None)
+    return next((value for value in reversed(values) if value.transaction_status in states), None)
 
 
 def _partitions(value: TransactionLogValue) -> Iterator[str]:

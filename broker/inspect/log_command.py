@@ -66,10 +66,10 @@ def _partitions(path: str) -> tuple[str, list[str]]:
     if offsets_in(names, LOG) or "checkpoint" in names:
         return os.path.dirname(os.path.abspath(path)), [path]
     found = [f"{path}/{name}" for name in names if os.path.isdir(f"{path}/{name}")]
-    found = [one for one in found if offsets_in(disk.listdir(one), LOG)]
+    found = [name for name in found if offsets_in(disk.listdir(name), LOG)]
     if not found:
         raise click.ClickException(f"There is no log in {path}.")
-    return path, [one for one in found if not one.endswith(".deleted")]
+    return path, [name for name in found if not name.endswith(".deleted")]
 
 
 @contextlib.contextmanager
@@ -164,12 +164,12 @@ def _show(found: Survey, choice: str | None, history: History) -> None:
         count = len(found.damages)
         what = "the damaged place goes" if count == 1 else f"the {count} damaged places go"
         click.echo(f"  --leave-out: {what}; all good batches stay.")
-    torn = {id(one): one for damage in found.damages for one in damage.torn}
-    cut_ids = {id(one) for one in first.torn}
-    for key, one in torn.items():
+    torn = {id(transaction): transaction for damage in found.damages for transaction in damage.torn}
+    cut_ids = {id(transaction) for transaction in first.torn}
+    for key, transaction in torn.items():
         if choice == "cut" and key not in cut_ids:
             continue
-        click.echo(f"  {_transaction(one, history)} would be torn.")
+        click.echo(f"  {_transaction(transaction, history)} would be torn.")
     if found.is_internal:
         click.echo(
             f"  {found.topic} is internal: the damaged bytes may hold the newest state of an id."
@@ -200,11 +200,14 @@ def _show_owners(found: Survey) -> None:
     click.echo(f"    The last that is known of these {what} goes: {', '.join(names)}{others}.")
 
 
-def _transaction(one: FoundTransaction, history: History) -> str:
-    owner = history.owner_of(one)
+def _transaction(transaction: FoundTransaction, history: History) -> str:
+    owner = history.owner_of(transaction)
     whose = f"'{printable(owner.transactional_id)}', " if owner is not None else ""
-    end = one.last_offset if one.marker_offset is None else one.marker_offset
+    end = (
+        transaction.last_offset if transaction.marker_offset is None else transaction.marker_offset
+    )
     return (
-        f"The transaction of {whose}producer {one.producer_id} epoch {one.producer_epoch} "
-        f"(offsets {one.first_offset} to {end}, {one.outcome})"
+        f"The transaction of {whose}producer {transaction.producer_id} "
+        f"epoch {transaction.producer_epoch} (offsets {transaction.first_offset} to {end}, "
+        f"{transaction.outcome})"
     )

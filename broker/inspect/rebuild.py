@@ -87,7 +87,8 @@ class Salvaged:
             deletions=read_deletions(under(DELETIONS)),
             next_producer_id=int(values.get(PRODUCER_IDS_KEY, b"0")),
             max_epoch=max(
-                (one.leader_epoch for topic in topics for one in topic.partitions), default=-1
+                (partition.leader_epoch for topic in topics for partition in topic.partitions),
+                default=-1,
             ),
         )
 
@@ -141,18 +142,18 @@ class Wishes:
 
 def plan(found: Iterable[Surveyed], salvaged: Salvaged, wishes: Wishes, rng: random.Random) -> Plan:
     """Decide what the new store says. Raises `CannotRebuild`."""
-    kept = [one for one in found if one.topic_id not in salvaged.deletions]
+    kept = [directory for directory in found if directory.topic_id not in salvaged.deletions]
     problems: list[str] = []
     by_topic: dict[str, list[Surveyed]] = {}
-    for one in kept:
-        by_topic.setdefault(one.where.topic, []).append(one)
-        whose = one.identity
-        if whose is not None and whose.where != one.where:
+    for directory in kept:
+        by_topic.setdefault(directory.where.topic, []).append(directory)
+        whose = directory.identity
+        if whose is not None and whose.where != directory.where:
             problems.append(
-                f"The directory {one.where} says that it is {whose.where}: move it away, or give "
-                "it its name back."
+                f"The directory {directory.where} says that it is {whose.where}: "
+                "move it away, or give it its name back."
             )
-    epoch = max([salvaged.max_epoch, *(one.max_epoch for one in kept)]) + EPOCH_GAP
+    epoch = max([salvaged.max_epoch, *(directory.max_epoch for directory in kept)]) + EPOCH_GAP
     topics = [
         _topic(name, partitions, salvaged, wishes, epoch, rng, problems)
         for name, partitions in by_topic.items()
@@ -163,7 +164,7 @@ def plan(found: Iterable[Surveyed], salvaged: Salvaged, wishes: Wishes, rng: ran
     cluster_id = _cluster_id(kept, salvaged, problems)
     if problems:
         raise CannotRebuild(problems)
-    largest = max((one.max_producer_id for one in kept), default=-1)
+    largest = max((directory.max_producer_id for directory in kept), default=-1)
     return Plan(
         cluster_id=cluster_id or new_cluster_id(rng),
         is_cluster_id_new=cluster_id is None,
@@ -176,7 +177,11 @@ def plan(found: Iterable[Surveyed], salvaged: Salvaged, wishes: Wishes, rng: ran
 
 def _cluster_id(found: Sequence[Surveyed], salvaged: Salvaged, problems: list[str]) -> str | None:
     """Return the id that all directories name; None if there is none to be had."""
-    said = {one.identity.cluster_id: str(one.where) for one in found if one.identity is not None}
+    said = {
+        directory.identity.cluster_id: str(directory.where)
+        for directory in found
+        if directory.identity is not None
+    }
     if len(said) > 1:
         examples = ", ".join(f"{where} of {cluster}" for cluster, where in sorted(said.items()))
         problems.append(
@@ -207,7 +212,11 @@ def _topic(
     problems: list[str],
 ) -> RebuiltTopic:
     """Decide what a topic is, of which some directories were found."""
-    ids = {one.topic_id: str(one.where) for one in found if one.topic_id is not None}
+    ids = {
+        directory.topic_id: str(directory.where)
+        for directory in found
+        if directory.topic_id is not None
+    }
     if len(ids) > 1:
         examples = ", ".join(f"{where} has {topic_id}" for topic_id, where in ids.items())
         problems.append(
@@ -219,8 +228,8 @@ def _topic(
         known = [topic for topic in known if topic.topic_id in ids]
     new_id = UUID(int=rng.getrandbits(128), version=4)
     topic_id = next(iter(ids), known[0].topic_id if known else new_id)
-    identities = [one.identity for one in found if one.identity is not None]
-    indexes = {one.where.partition for one in found}
+    identities = [directory.identity for directory in found if directory.identity is not None]
+    indexes = {directory.where.partition for directory in found}
     count = max(
         [
             max(indexes) + 1,
@@ -242,7 +251,7 @@ def _topic(
         configs = known[0].configs
     elif name in INTERNAL_TOPICS:
         configs = {}  # the broker's own (`log_config`)
-    unknown = NO_COMPACTION if any(one.is_compacted for one in found) else NO_RETENTION
+    unknown = NO_COMPACTION if any(directory.is_compacted for directory in found) else NO_RETENTION
     here = (wishes.node_id,)
     partition = PartitionImage(
         leader=wishes.node_id, leader_epoch=leader_epoch, replicas=here, isr=here
@@ -254,7 +263,7 @@ def _topic(
             configs={**(unknown if configs is None else configs), **wishes.configs.get(name, {})},
             partitions=(partition,) * count,
         ),
-        size_bytes=sum(one.size_bytes for one in found),
+        size_bytes=sum(directory.size_bytes for directory in found),
         are_configs_known=configs is not None,
         missing=missing,
     )

@@ -112,12 +112,12 @@ async def survey(disk: Disk, directory: str) -> Survey:
     )
     if checkpoint is not None:
         found.checkpoint_fits = all(
-            not one.size_bytes
+            not segment.size_bytes
             or (
-                one.base_offset in bases
-                and disk.size(file_path(directory, one.base_offset, LOG)) >= one.size_bytes
+                segment.base_offset in bases
+                and disk.size(file_path(directory, segment.base_offset, LOG)) >= segment.size_bytes
             )
-            for one in checkpoint.segments
+            for segment in checkpoint.segments
         )
     files = OpenFiles(disk)
     try:
@@ -192,7 +192,9 @@ class _Walk:
                 leader_epoch=max(self._epoch, 0),
                 problem=problem,
                 torn=tuple(
-                    one for one in self._transactions.open.values() if one.first_offset is not None
+                    transaction
+                    for transaction in self._transactions.open.values()
+                    if transaction.first_offset is not None
                 ),
             )
         )
@@ -265,8 +267,8 @@ class _Walk:
                 said = [describe_record(record, found.topic) for record in records]
             except (KafkaError, ProtocolError):
                 return
-            for one in said:
-                owner = one.get("transactional_id", one.get("group"))
+            for facts in said:
+                owner = facts.get("transactional_id", facts.get("group"))
                 if owner is not None and len(found.owners_behind) < OWNERS_MAX:
                     found.owners_behind[str(owner)] = None
 
@@ -286,7 +288,7 @@ async def repair(disk: Disk, found: Survey, *, leaves_out: bool, now_ms: int) ->
     kept: list[str] = []
     if leaves_out:
         for base in found.bases:
-            damages = [one for one in found.damages if one.base_offset == base]
+            damages = [damage for damage in found.damages if damage.base_offset == base]
             if damages:
                 kept += await _leave_out(disk, found, base, damages)
     elif found.damages:
@@ -329,15 +331,17 @@ async def _leave_out(disk: Disk, found: Survey, base: int, damages: list[Damage]
     old, new = disk.open(path), disk.open(beside)
     try:
         position = 0
-        for one in damages:
-            await _copy(old, new, position, one.position)
-            if one.end > one.position:
+        for damage in damages:
+            await _copy(old, new, position, damage.position)
+            if damage.end > damage.position:
                 kept.append(
-                    await keep_bytes(disk, found.directory, old, one.position, one.end, one.offset)
+                    await keep_bytes(
+                        disk, found.directory, old, damage.position, damage.end, damage.offset
+                    )
                 )
-            if one.next_offset is not None and base <= one.offset < one.next_offset:
-                new.append(_empty(one.offset, one.next_offset, one.leader_epoch))
-            position = one.end
+            if damage.next_offset is not None and base <= damage.offset < damage.next_offset:
+                new.append(_empty(damage.offset, damage.next_offset, damage.leader_epoch))
+            position = damage.end
         await _copy(old, new, position, old.size)
         await new.fsync()
     finally:

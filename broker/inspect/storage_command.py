@@ -182,11 +182,11 @@ async def _keep(disk: SystemDisk, directory: str, name: str, data: bytes) -> str
 def _described(
     directory: str, made: Plan, found: list[Surveyed], others: list[str], record_count: int
 ) -> Iterator[str]:
-    size = sum(one.size_bytes for one in found)
+    size = sum(directory.size_bytes for directory in found)
     yield f"Found in {directory}: {len(found)} partitions, {size} bytes."
     if record_count:
         yield f"Of the damaged metadata {record_count} records could be read."
-    for problem in _first([problem for one in found for problem in one.problems]):
+    for problem in _first([problem for directory in found for problem in directory.problems]):
         yield f"  {problem}"
     yield "Topics:"
     for rebuilt in made.topics:
@@ -205,7 +205,7 @@ def _described(
             missing = ", ".join(_first([str(index) for index in rebuilt.missing]))
             yield f"    Made empty, as their directories are missing: partitions {missing}"
         if topic.name in INTERNAL_TOPICS and all(
-            one.identity is None for one in found if one.where.topic == topic.name
+            directory.identity is None for directory in found if directory.where.topic == topic.name
         ):
             yield (
                 "    How many partitions it had is not kept there; this is what the directories "

@@ -62,7 +62,7 @@ def survey_all(directory: str) -> tuple[list[Surveyed], list[str]]:
             others.append(name)
         else:
             found.append(survey(path, where))
-    return sorted(found, key=lambda one: one.where), others
+    return sorted(found, key=lambda directory: directory.where), others
 
 
 def _is_partition(path: str) -> bool:

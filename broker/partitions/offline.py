@@ -55,7 +55,7 @@ class OfflinePartitions:
 
     def damaged(self) -> frozenset[str]:
         """Return the names of the directories whose damage a restart does not mend."""
-        return frozenset(str(where) for where, one in self._known.items() if one.is_damaged)
+        return frozenset(str(where) for where, log in self._known.items() if log.is_damaged)
 
     def discard(self, where: TopicPartition) -> UUID | None:
         """Forget a partition and return the id of its topic; None if it was not offline."""

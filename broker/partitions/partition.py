@@ -52,7 +52,7 @@ NOBODY: Final = -1
 
 
 class Partition:
-    """Made by `Partitions`. Methods that append or look something up do not wait."""
+    """One partition, made by `Partitions`. Methods that append or look something up do not wait."""
 
     def __init__(
         self,
@@ -173,11 +173,11 @@ class Partition:
         is_transactional: bool = False,
         verified_after: int | None = None,
     ) -> Appended:
-        """Append the broker's own records as one batch; those without a time get the clock's.
+        """Append the broker's own records as one batch. A record without timestamp gets the time.
 
-        With a producer id it is a coordinator's write on that producer's behalf: without sequences,
-        but fenced by epoch. Raises KafkaError: INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE,
-        KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION.
+        With a producer id a coordinator writes for that producer: without sequences, but fenced by
+        epoch. Raises KafkaError: INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, KAFKA_STORAGE_ERROR,
+        UNKNOWN_TOPIC_OR_PARTITION.
         """
         self.check_available()
         now_ms = self._clock.wall_ms()
@@ -207,11 +207,11 @@ class Partition:
         committed: bool,
         transaction_version: int = 0,
     ) -> Appended | None:
-        """Append a transaction marker; None if it repeats the last one and nothing was written.
+        """Append a transaction marker. Return None if it repeats the last one; nothing is appended.
 
         Raises KafkaError, and nothing is appended: TRANSACTION_COORDINATOR_FENCED,
-        INVALID_PRODUCER_EPOCH, KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION, and for a marker
-        that says of nobody or of no generation UNKNOWN_SERVER_ERROR.
+        INVALID_PRODUCER_EPOCH, KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION, and
+        UNKNOWN_SERVER_ERROR for a marker without producer id, epoch or transaction version.
         """
         self.check_available()
         if producer_id < 0 or producer_epoch == NOBODY or transaction_version == NOBODY:
@@ -273,9 +273,9 @@ class Partition:
     # durability
 
     async def flushed(self, next_offset: int) -> None:
-        """Return when everything below `next_offset` counts: is below the high watermark.
+        """Return when everything below `next_offset` is below the high watermark.
 
-        Raises KafkaError KAFKA_STORAGE_ERROR, after which it may or may not be there, and
+        Raises KafkaError: KAFKA_STORAGE_ERROR, after which the records may or may not be stored;
         UNKNOWN_TOPIC_OR_PARTITION if the partition is deleted meanwhile.
         """
         assert next_offset <= self.log.log_end_offset, (next_offset, self)
@@ -293,18 +293,15 @@ class Partition:
         self._commit.after_next(callback)
 
     async def flush(self) -> None:
-        """Have what was appended before the call on disk. Raises as `flushed`."""
+        """Wait until what was appended before the call is on disk. Raises as `flushed`."""
         await self._commit.flush(self.log_end_offset)
 
     async def checkpoint(self) -> None:
-        """Let recovery start at what is the log's end now. Raises KafkaError, OSError."""
+        """See `Maintenance.checkpoint`."""
         await self._maintenance.checkpoint()
 
     async def delete_before(self, offset: int) -> None:
-        """Let the log begin at `offset`, which is at most the high watermark; durable on return.
-
-        Raises KafkaError, OSError.
-        """
+        """See `Maintenance.delete_before`."""
         await self._maintenance.delete_before(offset)
 
     async def enforce_retention(self) -> None:
@@ -326,7 +323,7 @@ class Partition:
         await self._maintenance.close()
 
     async def discard(self) -> None:
-        """Refuse everything from now on, as the topic is deleted, and wake those that wait.
+        """Refuse every request from now on, as the topic is deleted, and wake the waiting readers.
 
         On return the directory is not used any more.
         """
@@ -360,7 +357,7 @@ class Partition:
     async def read(
         self, offset: int, max_bytes: int, *, read_committed: bool, min_one: bool = True
     ) -> ReadResult:
-        """Whole batches from the one that has `offset` on, as far as this reader may see.
+        """Return whole batches from the one with `offset` on, as far as this reader may see.
 
         At most `max_bytes`, but with `min_one` at least one batch. Raises KafkaError:
         OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION.
@@ -393,7 +390,7 @@ class Partition:
     async def _read(
         self, offset: int, max_bytes: int, to_offset: int, *, read_committed: bool, min_one: bool
     ) -> tuple[Buffer, tuple[AbortedTransaction, ...]]:
-        """Records, and what of them was aborted, both out of the same segments."""
+        """Return records and their aborted transactions, both from the same segments."""
         log = self.log
         while True:
             removal_count = log.reader.removal_count
@@ -409,14 +406,14 @@ class Partition:
     async def batches(
         self, from_offset: int = 0
     ) -> AsyncGenerator[tuple[BatchHeader, memoryview], None]:
-        """Every batch that is there at the time of the call, in order. Raises KafkaError."""
+        """Yield every batch that exists at the time of the call, in order. Raises KafkaError."""
         self.check_available()
         async with aclosing(scan.batches(self.log, from_offset, self.log_end_offset)) as found:
             async for batch in found:
                 yield batch
 
     async def runs(self, from_offset: int = 0) -> AsyncGenerator[Buffer, None]:
-        """The same, in runs of whole batches, for who must read much soon. Raises KafkaError."""
+        """Yield the same in runs of whole batches, for loading much quickly. Raises KafkaError."""
         self.check_available()
         async with aclosing(scan.runs(self.log, from_offset, self.log_end_offset)) as found:
             async for run in found:
@@ -425,13 +422,13 @@ class Partition:
     async def offset_for_timestamp(
         self, timestamp_ms: int, *, read_committed: bool = False
     ) -> TimestampOffset | None:
-        """The first record at `timestamp_ms` or later that the reader may see (KAFKA-5522)."""
+        """Return the first visible record at `timestamp_ms` or later (KAFKA-5522)."""
         self.check_available()
         end = self._end_for(read_committed)
         return await offset_for_timestamp(self.log, timestamp_ms, end, self.decompressor)
 
     async def max_timestamp(self, *, read_committed: bool = False) -> TimestampOffset | None:
-        """The first of the newest records that the reader may see."""
+        """Return the first visible record with the largest timestamp."""
         self.check_available()
         end = self._end_for(read_committed)
         return await largest_timestamp(self.log, end, self.decompressor)
@@ -440,21 +437,21 @@ class Partition:
         return self._last_stable_offset if read_committed else self._high_watermark
 
     def offset_for_leader_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest known epoch <= `epoch` and where it ended; (-1, -1) if none is as new."""
+        """Return the largest known epoch <= `epoch` and its end offset; (-1, -1) without one."""
         return self.log.epochs.end_offset(epoch, self.log_end_offset)
 
     def leader_epoch_at(self, offset: int) -> int:
-        """The epoch in which `offset` was, or will be, appended."""
+        """Return the leader epoch in which `offset` was, or will be, appended."""
         return self.log.epochs.at(offset)
 
     # producers
 
     def has_open_transaction(self, producer_id: int, producer_epoch: int | None = None) -> bool:
-        """Whether the producer has a transaction open here (with that epoch, if one is given)."""
+        """Return True if the producer has an open transaction here (in that epoch, if given)."""
         return self.log.producers.has_open_transaction(producer_id, producer_epoch)
 
     def has_newer_epoch(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether a later epoch of the producer has been here, so that this one is fenced."""
+        """Return True if a later epoch of the producer was here, which fences this one."""
         return self.log.producers.has_newer_epoch(producer_id, producer_epoch)
 
     def last_marker_offset(self, producer_id: int) -> int:
@@ -462,14 +459,14 @@ class Partition:
         return self.log.producers.last_marker_offset(producer_id)
 
     def open_transactions(self) -> list[ProducerEntry]:
-        """The producers with an open transaction here, the one that began first in front."""
+        """Return the producers with an open transaction here, the earliest transaction first."""
         return self.log.producers.open_transactions()
 
     def producers(self) -> list[ProducerEntry]:
-        """All producers that are known here."""
+        """Return all producers that the partition knows."""
         return list(self.log.producers.entries.values())
 
     def expire_producers(self) -> list[int]:
-        """Forget producers that have been silent for producer.id.expiration.ms; their ids."""
+        """Forget producers that were silent for producer.id.expiration.ms, and return their ids."""
         before_ms = self._clock.wall_ms() - self.config.producer_id_expiration_ms
         return self.log.producers.expire(before_ms)

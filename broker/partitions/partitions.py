@@ -1,4 +1,4 @@
-"""This broker's partitions, and what goes on in the background for all of them.
+"""This broker's partitions, and the background work for all of them.
 
 - Appends are flushed, and checkpoints written (`background.py`).
 - Retention, rolling by time, expiry of producers, compaction and scrubbing run now and then.
@@ -55,7 +55,7 @@ CLOSED_AT_ONCE: Final = 8
 
 @dataclass(slots=True)
 class Opened:
-    """What opening all logs took."""
+    """The work that opening all logs took."""
 
     was_clean: bool = False
     partition_count: int = 0
@@ -76,7 +76,7 @@ class Opened:
 
 
 class Partitions:
-    """Open or create them, then `run`; in the end `close`."""
+    """All partitions: `open` or `create` them, then `run`, in the end `close`."""
 
     def __init__(
         self,
@@ -117,7 +117,10 @@ class Partitions:
         return len(self._partitions)
 
     def get(self, topic: str, index: int) -> Partition:
-        """Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR if it is offline."""
+        """Return a partition.
+
+        Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR if it is offline.
+        """
         where = TopicPartition(topic, index)
         if self.offline:
             self.offline.check(where)
@@ -132,12 +135,12 @@ class Partitions:
         return list(self._partitions.values())
 
     def watch(self, partitions: Iterable[Partition]) -> Watch:
-        """A context manager in which `wait` returns when any of them has news for readers."""
+        """Return a context manager; its `wait` returns when a partition has news for readers."""
         return Watch(partitions)
 
     @property
     def recovered(self) -> str:
-        """What was found on opening, for people."""
+        """Return a summary of the opening, for the start-up line."""
         return f"{self._opened or Opened()}{self.offline}"
 
     # opening and closing
@@ -152,7 +155,7 @@ class Partitions:
         leader_epoch: int = 0,
         identity: Identity | None = None,
     ) -> Partition:
-        """Open a partition's log, recovered; one that is not there is made.
+        """Open and recover a partition's log; create it if it does not exist.
 
         `identity` is kept in the directory. Raises OSError; `ForeignDirectory` if the directory is
         another topic's.
@@ -197,11 +200,10 @@ class Partitions:
         return Rules(same_boot=is_same or was_clean or is_suspect, read_all=is_suspect)
 
     async def all_opened(self) -> None:
-        """Note for the next start how this one began, once all logs that there are were opened.
+        """Note this run's boot id for the next start, once all logs are open.
 
-        Nothing may be appended before: until it is noted, the next start must allow for what the
-        last one did. A full disk does not matter: what is noted of an earlier boot is on the safe
-        side.
+        Nothing may be appended before: until it is noted, recovery judges the logs by the boot id
+        of the run before. A full disk is harmless: the older note makes recovery more careful.
         """
         self._is_open = True
         await self._note_this_run()
@@ -235,7 +237,7 @@ class Partitions:
         leader_epoch: int = 0,
         identity: Identity | None = None,
     ) -> Partition:
-        """Make an empty log; a directory in its place makes way for it. Raises OSError."""
+        """Create an empty log, and set aside a directory in its place. Raises OSError."""
         where = TopicPartition(topic, index)
         assert where not in self._partitions, where
         self._disk.check_room()
@@ -247,7 +249,7 @@ class Partitions:
     async def _keep_identity(
         self, log: Log, recovered: Recovered, identity: Identity, found: Identity | None
     ) -> None:
-        """Raises OSError, but not for a log with data, which can be served without it."""
+        """Write `topic.meta`. Raises OSError, unless the log has data: it is served without it."""
         checkpoint = recovered.checkpoint
         has_data = log.log_end_offset > 0
         try:
@@ -265,9 +267,9 @@ class Partitions:
             LOGGER.warning("%s: its file %s cannot be written: %s", log.name, IDENTITY, error)
 
     async def delete(self, topic: str, indexes: Iterable[int]) -> None:
-        """Take partitions away, all of them; their files go in the background.
+        """Remove all these partitions; their files are deleted in the background.
 
-        Raises OSError, the first there was, if some files cannot be moved out of the way.
+        Raises the first OSError if some directories cannot be renamed.
         """
         failures: list[OSError] = []
         for where in [TopicPartition(topic, index) for index in indexes]:
@@ -288,12 +290,12 @@ class Partitions:
             raise failures[0]
 
     async def remove_deleted(self, topic: str, topic_id: UUID) -> None:
-        """Throw away every directory that is still there of a deleted topic. Raises OSError."""
+        """Remove every directory that is left of a deleted topic. Raises OSError."""
         await self.begin()
         await self._directories.remove_deleted(topic, topic_id)
 
     async def begin(self) -> Opened:
-        """See how the broker ended last time, before anything is opened. Raises OSError.
+        """Read how the last run ended, before anything is opened. Raises OSError.
 
         Calling it again changes nothing.
         """
@@ -313,12 +315,12 @@ class Partitions:
         return self._opened
 
     def warn_of_strangers(self) -> None:
-        """Log which directories no topic names, once everything is open. Raises OSError."""
+        """Log the directories that belong to no topic, once everything is open. Raises OSError."""
         known = {str(where) for where in (*self._partitions, *self.offline)}
         self._directories.warn_of_strangers(known)
 
     async def close(self) -> None:
-        """Flush and close everything, and say so on disk if it worked."""
+        """Flush and close every log. If all succeed, write the file `clean-shutdown`."""
         opened = await self.begin()
         # The mark would say that every log ends with a checkpoint.
         is_clean = opened is not None and not self.offline
@@ -360,7 +362,7 @@ class Partitions:
             self._has_failures.set()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Do all that is to be done in the background, until cancelled."""
+        """Run the background work until cancelled."""
         if self._opened is None:
             await self.begin()
         async with trio.open_nursery() as nursery:

@@ -19,7 +19,7 @@ FULL_SECONDS: Final = 10.0
 
 
 class RetentionLoop:
-    """`run` it. Each pass takes the partitions that there are then."""
+    """Enforces retention while `run` runs. Each pass takes the partitions that exist then."""
 
     def __init__(self, partitions: Iterable[Partition], disk: ReservedDisk, seconds: float) -> None:
         self._partitions = partitions

@@ -36,7 +36,7 @@ class ScrubConfig:
 
 @dataclass(slots=True)
 class Scrubber:
-    """`run` it. Each pass takes the partitions that there are then."""
+    """Scrubs while `run` runs. Each pass takes the partitions that exist at its start."""
 
     partitions: Iterable[Partition]
     config: ScrubConfig = field(default_factory=ScrubConfig)

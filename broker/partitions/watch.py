@@ -1,4 +1,4 @@
-"""Waiting for news of many partitions at once, as a long poll does, without asking again and again.
+"""Wait for news of many partitions at once, as a long poll does, without polling them.
 
 A watch is one event, registered with every partition that the reader looks at. It is registered
 before the reader looks, so that nothing is missed between looking and waiting, and taken away again
@@ -12,7 +12,7 @@ import trio
 
 
 class Watched(Protocol):
-    """What has news: it calls `notify` of everything in `watches`."""
+    """A source of news: it calls `notify` of every watch in `watches`."""
 
     @property
     def watches(self) -> dict["Watch", None]: ...
@@ -40,6 +40,6 @@ class Watch:
         self._event.set()
 
     async def wait(self) -> None:
-        """Until something has changed since the watch began, or since the last `wait`."""
+        """Wait until something has changed since the watch began, or since the last `wait`."""
         await self._event.wait()
         self._event = trio.Event()

@@ -88,7 +88,7 @@ def _default(setting: Setting) -> str:
 def _values(setting: Setting) -> str:
     if setting.choices:
         why = f" ({setting.why})" if setting.why else ""
-        return " or ".join(f"`{one}`" for one in setting.choices) + why
+        return " or ".join(f"`{choice}`" for choice in setting.choices) + why
     if setting.type is ConfigType.BOOLEAN:
         return "`true` or `false`"
     if setting.type is ConfigType.STRING:

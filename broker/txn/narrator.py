@@ -56,7 +56,7 @@ class Narrator:
             self._withholds = trio.Event()
             while (due := self._repeats.next_due) < inf:
                 await trio.sleep_until(due)
-                self._repeats.tell_due(trio.current_time())
+                self._repeats.write_due(trio.current_time())
 
 
 def _write(line: _Line) -> None:
