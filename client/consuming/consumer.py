@@ -281,9 +281,9 @@ class Consumer:
         self._fetcher.start()
         # Other tasks must run even if there is always something to read.
         await trio.lowlevel.checkpoint()
-        limit = float("inf") if timeout_ms is None else timeout_ms / 1000
-        with trio.move_on_after(limit):
+        with trio.move_on_after(float("inf") if timeout_ms is None else timeout_ms / 1000):
             while True:
+                self._cluster.check_open()  # another task may have closed it meanwhile
                 self._fetcher.expect()
                 moved = self._reader.skip_read()
                 await self._reader.open_large()

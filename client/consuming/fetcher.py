@@ -199,18 +199,21 @@ class Fetcher:
     # Fetching
 
     async def _run(self) -> None:
-        while True:
-            self._wake = trio.Event()
-            lost = [
-                partition
-                for partition in self._readers()
-                if partition.position is None and not self._is_leaderless(partition)
-            ]
-            if lost:
-                await self._resolve_or_fail(lost)
-            waiting = self._start_requests()
-            with trio.move_on_at(waiting):
-                await self._wake.wait()
+        try:
+            while True:
+                self._wake = trio.Event()
+                lost = [
+                    partition
+                    for partition in self._readers()
+                    if partition.position is None and not self._is_leaderless(partition)
+                ]
+                if lost:
+                    await self._resolve_or_fail(lost)
+                waiting = self._start_requests()
+                with trio.move_on_at(waiting):
+                    await self._wake.wait()
+        finally:
+            self._arrived.set()  # the client is closed, which a waiting call then raises
 
     async def _resolve_or_fail(self, lost: list[AssignedPartition]) -> None:
         try:

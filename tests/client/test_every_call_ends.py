@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from odradek.client import (
     Admin,
@@ -36,6 +36,9 @@ DELIVERY: Final = 120.0
 POLL: Final = 0.5
 END: Final = DELIVERY + 2 * BLOCK
 SLACK: Final = 0.5
+CLOSED_BOUND: Final = 1.0
+"""How long a call may last after its client was closed, in seconds: a pause between retries."""
+HOUR_MS: Final = 3_600_000
 PLACE: Final = TopicPartition("t", 0)
 
 
@@ -129,6 +132,11 @@ CALLS: Final[dict[str, Call]] = {
     "Admin.who_pins": on_client("who_pins", "t"),
     "Admin.find_hanging": on_client("find_hanging"),
 }
+LONG_CALLS: Final = {
+    **CALLS,
+    "Consumer.poll": on_client("poll", HOUR_MS),
+    "Consumer.fetch_batches": on_client("fetch_batches", HOUR_MS),
+}
 OLD_TROUBLES: Final = (Trouble.SLOW, Trouble.LOADING, Trouble.NO_COORDINATOR, Trouble.DIES)
 CASES: Final = [
     *((name, trouble, 2) for name in CALLS for trouble in Trouble),
@@ -200,6 +208,36 @@ async def test_every_call_ends_in_its_time_and_so_does_leaving(
     assert not scope.cancelled_caught, "it waits for ever"
     assert 0 <= took <= call.bound + SLACK
     assert trio.current_time() - left_at <= END + SLACK
+
+
+@pytest.mark.parametrize(
+    "trouble", [Trouble.SILENT, Trouble.LOADING], ids=lambda trouble: trouble.name
+)
+@pytest.mark.parametrize("name", LONG_CALLS)
+async def test_every_call_ends_soon_when_its_client_is_closed_meanwhile(
+    autojump_clock: MockClock, nursery: trio.Nursery, name: str, trouble: Trouble
+) -> None:
+    """A consumer's call waited until its time was over, which may be hours."""
+    broker = HostileBroker(nursery)
+    ended_at: list[float] = []
+
+    async def call() -> None:
+        with suppress(OdradekError):
+            await LONG_CALLS[name].make(subject)
+        ended_at.append(trio.current_time())
+
+    async with trio.open_nursery() as callers:  # as a blocking client's, outside its cluster
+        with suppress(OdradekError):
+            async with entered(name, broker) as subject:
+                broker.turn(trouble)
+                callers.start_soon(call)
+                await wait_all_tasks_blocked()
+        closed_at = trio.current_time()
+        with trio.move_on_after(CLOSED_BOUND):
+            await trio.sleep_forever()
+        callers.cancel_scope.cancel()
+    assert ended_at
+    assert ended_at[0] - closed_at <= CLOSED_BOUND
 
 
 @pytest.mark.parametrize("trouble", Trouble, ids=lambda trouble: trouble.name)
