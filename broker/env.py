@@ -131,6 +131,9 @@ class Connection(Protocol):
     async def send_all(self, parts: Sequence[Buffer]) -> None:
         """Send all parts in order, without joining them first."""
 
+    def send_now(self, parts: Sequence[Buffer]) -> Sequence[Buffer]:
+        """Send what can be sent without waiting, and return the rest. Raises as `send_all`."""
+
     async def aclose(self) -> None: ...
 
 

@@ -79,16 +79,20 @@ class SocketConnection:
                 raise trio.BrokenResourceError(error.strerror) from error
 
     async def send_all(self, parts: Sequence[Buffer]) -> None:
+        while parts := self.send_now(parts):
+            await trio.lowlevel.wait_writable(self._socket)
+
+    def send_now(self, parts: Sequence[Buffer]) -> Sequence[Buffer]:
         waiting = [memoryview(part) for part in parts if len(part)]
-        while waiting:
-            try:
+        try:
+            while waiting:
                 sent = self._socket.sendmsg(islice(waiting, PARTS_MAX))
-            except BlockingIOError:
-                await trio.lowlevel.wait_writable(self._socket)
-                continue
-            except OSError as error:
-                raise trio.BrokenResourceError(error.strerror) from error
-            waiting = _without_first(waiting, sent)
+                waiting = _without_first(waiting, sent)
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            raise trio.BrokenResourceError(error.strerror) from error
+        return waiting
 
     async def aclose(self) -> None:
         if self._socket.fileno() >= 0:

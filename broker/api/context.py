@@ -127,12 +127,15 @@ class Deferred:
     What orders requests has happened when a handler returns this; `finish` only waits (for a
     flush, say) and makes the answer. Answers go out in the order of their requests.
 
-    `call_when_due` saves a task from waiting: it takes a callback, which is called once `finish`
-    need not wait any more. `finish` may be awaited before that, too.
+    The other two are for a small answer, and save a task from waiting. `call_when_due` takes a
+    callback, which is called once there is nothing left to wait for. `answer_now` then returns the
+    answer; it returns None if there is something to wait for after all. `finish` may be awaited at
+    any time.
     """
 
     finish: Callable[[], Awaitable[Any]]
     call_when_due: Callable[[Callable[[], None]], None] | None = None
+    answer_now: Callable[[], Any] = lambda: None
 
 
 Handler = Callable[[RequestContext, Any], Awaitable[Any]]

@@ -158,11 +158,18 @@ async def produce(
             await _wait_until_durable(flat, deadline, patience_ms)
         return await _response(request, batches)
 
-    if len(flat) == 1:
-        partition = flat[0].partition
-        assert partition is not None, "an appended batch has a partition"
-        return Deferred(finish, partition.call_when_flushed)
-    return Deferred(finish)
+    if len(flat) > 1:
+        return Deferred(finish)
+    [batch] = flat
+    assert batch.partition is not None, "an appended batch has a partition"
+
+    def answer_now() -> ProduceResponse | None:
+        if not _is_settled(batch):
+            return None
+        answers = (map(_partition_response, of_topic) for of_topic in batches)
+        return ProduceResponse(responses=tuple(map(_topic_response, request.topic_data, answers)))
+
+    return Deferred(finish, batch.partition.call_when_flushed, answer_now)
 
 
 async def _check_all(
@@ -403,12 +410,16 @@ async def _response(request: ProduceRequest, batches: Sequence[Sequence[Batch]])
     topics = []
     for topic, of_topic in zip(request.topic_data, batches, strict=True):
         partitions = await turns.map(_partition_response, of_topic)
-        topics.append(
-            TopicProduceResponse(
-                name=topic.name, topic_id=topic.topic_id, partition_responses=tuple(partitions)
-            )
-        )
+        topics.append(_topic_response(topic, partitions))
     return ProduceResponse(responses=tuple(topics))
+
+
+def _topic_response(
+    topic: TopicProduceData, partitions: Iterable[PartitionProduceResponse]
+) -> TopicProduceResponse:
+    return TopicProduceResponse(
+        name=topic.name, topic_id=topic.topic_id, partition_responses=tuple(partitions)
+    )
 
 
 def _partition_response(batch: Batch) -> PartitionProduceResponse:

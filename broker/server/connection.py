@@ -1,19 +1,18 @@
 """One client's connection: its requests in order, its answers in the same order.
 
 Two tasks. The reader takes a frame, parses it and calls the handler. It sends the answer itself if
-that is ready and no earlier answer is pending. Otherwise the answer goes to the writer, and the
-reader takes the next request (`pending.py`). Such an answer is a `Deferred`: its records are
-appended and not yet on disk. At most `ANSWERS_PENDING_MAX` are pending; then the reader stops
-reading, and TCP makes the client wait. So a client that sends and never reads costs a bounded
-amount of memory.
+that is ready and no earlier answer is pending. Otherwise the answer is pending (`pending.py`) and
+the reader takes the next request: such is a `Deferred` answer, whose records are not yet on disk.
+The writer sends it, or the task that ends the fsync if that need not wait. At most
+`ANSWERS_PENDING_MAX` are pending; then the reader stops reading, and TCP makes the client wait. So
+a client that sends and never reads costs a bounded amount of memory.
 
 Time limits are plain attributes that the server's watch looks at (`is_overdue`), because a cancel
 scope for every request costs more than parsing it:
 
 - a frame that has begun must be complete `frame_seconds` later, whatever trickles in meanwhile;
 - without a request or an answer being read by the client for `idle_seconds` the connection ends;
-- when others wait for memory, what a client holds of the pool must not wait for that client: not
-  for long (`memory.py`).
+- while others wait for memory, a client may not hold a part of the pool for long (`memory.py`).
 
 Work for a client that has gone stops. While a request is under way nothing is read, so the server's
 watch looks at the connection itself (`look_after`). After a reset no answer can arrive: whatever
@@ -131,7 +130,7 @@ class ClientConnection(Allowance):
         self._host = stream.peer.rpartition(":")[0]
         self._whole = trio.CancelScope()
         self._reading = trio.CancelScope()
-        self._pending = PendingAnswers()
+        self._pending = PendingAnswers(self._send_now)
         self._reserved_bytes = 0
         self._parsed_bytes = 0
         self._steps = 0
@@ -384,6 +383,25 @@ class ClientConnection(Allowance):
             await self._send(answer, pending.size_bytes)
             self._pending.remove_first()
 
+    def _send_now(self, pending: Pending) -> bool:
+        """Send a small answer that is due, without waiting. False if the writer has to do it."""
+        assert isinstance(pending.answer, Deferred)
+        request = pending.request
+        try:
+            if (answer := pending.answer.answer_now()) is None:
+                return False
+            parts = self._protocol.build_response(request, answer, items_max=ITEMS_AT_ONCE)
+            left = self._stream.send_now(parts)
+        except Exception:
+            return False  # the writer meets the same error and reports it
+        if left:
+            pending.answer = list(left)
+            self._share.hold(sum(map(len, left)))
+            return False
+        self._answered += 1
+        self._share.release(pending.size_bytes)
+        return True
+
     async def _blamed_on_us(self, request: Request, work: Awaitable[T]) -> T:
         """Await a part of serving a request. An error that the client did not cause is our bug."""
         try:
@@ -458,11 +476,9 @@ class ClientConnection(Allowance):
     async def _built(self, request: Request, answer: Any, reserved_bytes: int = 0) -> list[Buffer]:
         """Return the bytes of an answer, which count from here on, instead of what was reserved."""
         parts = await self._blamed_on_us(request, self._build(request, answer))
-        more_bytes = sum(map(len, parts)) - reserved_bytes
-        if more_bytes >= 0:
-            self._share.hold(more_bytes)
-        else:
-            self._share.release(-more_bytes)  # which wakes those that wait for it
+        self._share.hold(sum(map(len, parts)))
+        if reserved_bytes:
+            self._share.release(reserved_bytes)  # which wakes those that wait for it
         return parts
 
     async def _build(self, request: Request, answer: Any) -> list[Buffer]:

@@ -1,11 +1,13 @@
 """The answers of one connection that are not sent yet, in the order of their requests.
 
-The reader adds them and the writer sends them (`connection.py`). An answer that waits for the disk
-wakes the writer once, when the fsync that covers it has ended. So a small request costs no nursery,
-no channel and no time-out of its own.
+The reader adds them and the writer sends them (`connection.py`). A small answer that waits for the
+disk is sent by the task that ends the fsync, without waiting. If that cannot be (the client does
+not read, say), it wakes the writer. So a small request costs one turn of trio's loop, and no
+nursery, channel or time-out of its own.
 """
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -36,7 +38,9 @@ class Pending:
 class PendingAnswers:
     """A queue between the reader and the writer of a connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, send_now: Callable[[Pending], bool]) -> None:
+        """`send_now` sends a due answer without waiting, or returns False."""
+        self._send_now = send_now
         self._queue: deque[Pending] = deque()
         self._removed = 0
         self._is_closed = False
@@ -55,20 +59,32 @@ class PendingAnswers:
             # By its number: a slow disk must not keep the request of a client that has gone.
             answer.call_when_due(partial(self._is_due, number))
         else:
-            self._is_due(number)
+            self._wake_writer(pending)
         while len(self._queue) > ANSWERS_PENDING_MAX:
             await self._reader.park()
 
     def _is_due(self, number: int) -> None:
         index = number - self._removed
-        if 0 <= index < len(self._queue):
-            self._queue[index].is_due = True
-            if index == 0:
+        if not 0 <= index < len(self._queue):
+            return
+        pending = self._queue[index]
+        is_writing = not self._writer
+        if index or is_writing or not self._send_now(pending):
+            self._wake_writer(pending)
+        else:
+            self.remove_first()
+            if self._is_closed or (self._queue and self._queue[0].is_due):
                 self._writer.unpark()
+
+    def _wake_writer(self, pending: Pending) -> None:
+        pending.is_due = True
+        if pending is self._queue[0]:
+            self._writer.unpark()
 
     def take_first_as_due(self) -> None:
         """Let the writer wait for the first answer: only its `finish` knows its time limit."""
-        self._is_due(self._removed)
+        if self._queue:
+            self._wake_writer(self._queue[0])
 
     async def first(self) -> Pending | None:
         """Return the first answer, once it is due. None if there is none and `close` was called."""

@@ -5,12 +5,17 @@ covers them; otherwise one of them starts the next. So a log has at most one fsy
 task for it. A caller that does not wait itself is called back (`after_next`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import trio
 
 from odradek.broker.storage.log import Log
+from odradek.broker.turns import Turns
 from odradek.protocol.errors import ErrorCode, KafkaError
+
+CALLBACK_STEPS: Final = 20
+"""What a callback costs, in steps of a turn: it may build a small answer and send it."""
 
 
 class GroupCommit:
@@ -66,5 +71,12 @@ class GroupCommit:
             self._running = None
             running.set()
             self._finished()
-            for callback in covered:
-                callback()
+            # The task that is cancelled may be one client's; the callbacks are of others.
+            with trio.CancelScope(shield=True):
+                await self._call(covered)
+
+    async def _call(self, callbacks: Sequence[Callable[[], None]]) -> None:
+        turns = Turns()
+        for callback in callbacks:
+            await turns.take(CALLBACK_STEPS)
+            callback()

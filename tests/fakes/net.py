@@ -44,13 +44,18 @@ class FakeConnection:
         return count
 
     async def send_all(self, parts: Sequence[Buffer]) -> None:
-        while not self.is_read and not self.is_reset:
+        while self.send_now(parts):
             await self._changed.wait()
+
+    def send_now(self, parts: Sequence[Buffer]) -> Sequence[Buffer]:
         if self.is_reset:
             raise trio.BrokenResourceError("reset")
+        if not self.is_read:
+            return parts
         for part in parts:
             self.sent += part
         self.change()
+        return ()
 
     async def aclose(self) -> None:
         self.is_closed = True
