@@ -17,6 +17,7 @@ KEPT: Final = "broker/storage/compaction/transactions.py"
 LOGS: Final = "tests/broker/storage/test_known_bugs.py::test_"
 READ: Final = "tests/broker/storage/test_reading.py::test_"
 COMPACTION: Final = "tests/broker/storage/test_compaction.py::test_"
+COMPACTED_TRANSACTIONS: Final = "tests/broker/storage/test_compaction_of_transactions.py::test_"
 DISKS: Final = "tests/broker/partitions/test_failing_disks.py::test_"
 READERS: Final = "tests/broker/partitions/test_readers.py::test_"
 TOGETHER: Final = "tests/broker/api/test_known_bugs.py::test_"
@@ -166,7 +167,7 @@ LOG_BUGS: Final = (
         file=KEPT,
         old="            self._seen.add(header.producer_id)\n",
         new="            pass\n",
-        tests=(f"{COMPACTION}a_marker_stays_as_long_as_its_data",),
+        tests=(f"{COMPACTED_TRANSACTIONS}a_marker_stays_as_long_as_its_data",),
     ),
     Planted(
         bug="KAFKA-13727, KAFKA-8351, KAFKA-6854",

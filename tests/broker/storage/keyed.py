@@ -12,7 +12,8 @@ from odradek.broker.partitions.partition import Partition
 from odradek.broker.storage.compaction.cleaner import Result
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.testing import RunningBroker
-from odradek.protocol.batch import BatchHeader, Codec, iter_batches
+from odradek.protocol.batch import HEADER, BatchHeader, Codec, iter_batches, set_crc
+from odradek.protocol.compression import DECOMPRESSED_MAX_BYTES, compress
 from odradek.protocol.control import read_marker
 from odradek.protocol.record import Record, decode_batch, encode_batch
 from tests.broker.storage.samples import Machine
@@ -176,3 +177,21 @@ def newest(records: Iterable[Record]) -> dict[str, tuple[int, str]]:
         if record.value is not None:
             found[key] = (record.offset, record.value.decode())
     return found
+
+
+def bomb(offset: int = 0) -> memoryview:
+    content = compress(Codec.ZSTD, bytes(DECOMPRESSED_MAX_BYTES + 1))
+    made = bytearray(keyed(("a", "1")))[:61] + content
+    header = next(iter_batches(keyed(("a", "1"))))[0]
+    HEADER.pack_into(
+        made,
+        0,
+        *header._replace(
+            base_offset=offset,
+            batch_length=len(made) - 12,
+            attributes=int(Codec.ZSTD),
+            partition_leader_epoch=0,
+        ),
+    )
+    set_crc(made)
+    return memoryview(made)
