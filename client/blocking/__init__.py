@@ -4,8 +4,8 @@
         with producer.transaction() as transaction:
             transaction.send("refunds", b"...")
 
-All of it runs in one daemon thread per process (`loop.py`). Objects may be used from several
-threads, one call at a time each; they do not survive a fork, and are made anew in the child.
+All clients of a process run in one daemon thread (`loop.py`). A client may be used from several
+threads, one call at a time. It cannot be used after a fork: make a new one in the child process.
 """
 
 from odradek.client.administration.descriptions import (

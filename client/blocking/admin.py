@@ -12,7 +12,7 @@ class Admin(Blocking[AsyncAdmin]):
     """`odradek.client.Admin` with plain `with` and without `await`."""
 
     def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ClientOptions]) -> None:
-        ClientConfig(**options)  # a wrong option is told here, not at the first use
+        ClientConfig(**options)  # raises here for a wrong option, not at the first use
         parse_bootstrap(bootstrap)
         self._hosted = Hosted(lambda: AsyncAdmin(bootstrap, **options))
 

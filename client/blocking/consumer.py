@@ -1,4 +1,4 @@
-"""Consuming without an event loop: lists cross to the program's thread, not single records."""
+"""Consuming without an event loop. Lists of records cross to the program's thread, not records."""
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -21,7 +21,7 @@ class Consumer(Blocking[AsyncConsumer]):
     """`odradek.client.Consumer` with plain `with` and `for`, and without `await`."""
 
     def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ConsumerOptions]) -> None:
-        ConsumerConfig(**options)  # a wrong option is told here, not at the first use
+        ConsumerConfig(**options)  # raises here for a wrong option, not at the first use
         parse_bootstrap(bootstrap)
         self._hosted = Hosted(lambda: AsyncConsumer(bootstrap, **options))
         self._run: list[ConsumerRecord] = []
@@ -30,13 +30,13 @@ class Consumer(Blocking[AsyncConsumer]):
     __init__.__doc__ = AsyncConsumer.__init__.__doc__
 
     def _do(self, function: Callable[[], T]) -> T:
-        """A plain call, made in the loop's thread."""
+        """Call a plain function in the loop's thread."""
         return self._hosted.loop.call_nowait(function)
 
     # What is read
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Read these partitions and no others. Those that were read before keep their position."""
+        """Read these partitions and no others. A partition that was assigned keeps its position."""
         wanted = list(partitions)
         self._give_back_run()
         self._do(lambda: self._async.assign(wanted))
@@ -46,26 +46,29 @@ class Consumer(Blocking[AsyncConsumer]):
         return self._async.assignment()
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Hand out nothing of these partitions (none given: of all) until they are resumed."""
+        """Return no records of these partitions (none given: of all) until they are resumed."""
         self._give_back_run()
         self._do(lambda: self._async.pause(*partitions))
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Hand out records of these partitions (none given: of all) again."""
+        """Return records of these partitions (none given: of all) again."""
         self._do(lambda: self._async.resume(*partitions))
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Read a partition from this offset on."""
+        """Set the offset at which reading a partition continues. Raises `Refused`."""
         self._give_back_run()
         self._do(lambda: self._async.seek(partition, offset))
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Go to the first offset of these partitions, or of all. Raises `TimedOut`, `Refused`."""
+        """Seek to the first offset of these partitions, or of all. Raises `TimedOut`, `Refused`."""
         self._give_back_run()
         self._hosted.loop.call(self._async.seek_to_beginning, *partitions)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Go to where the next record will be: under read_committed, the last stable offset."""
+        """Seek to the end of these partitions, or of all (read_committed: last stable offset).
+
+        Raises `TimedOut`, `Refused`.
+        """
         self._give_back_run()
         self._hosted.loop.call(self._async.seek_to_end, *partitions)
 
@@ -78,14 +81,14 @@ class Consumer(Blocking[AsyncConsumer]):
         return self._hosted.loop.call(self._async.position, name)
 
     def _first_waiting(self) -> dict[TopicPartition, int]:
-        """Where the iteration stands in records that it has not handed out yet."""
+        """Return the first offset of each partition that the iteration has not yielded yet."""
         first: dict[TopicPartition, int] = {}
         for record in self._run[self._run_index :]:
             first.setdefault(TopicPartition(record.topic, record.partition), record.offset)
         return first
 
     def _give_back_run(self) -> None:
-        """Records that an iteration did not hand out are read again."""
+        """Give back the records that an iteration did not yield. They are read again."""
         waiting = self._first_waiting()
         self._run, self._run_index = [], 0
         if waiting:
@@ -98,7 +101,10 @@ class Consumer(Blocking[AsyncConsumer]):
     # Reading
 
     def poll(self, timeout_ms: float = 500, max_records: int | None = None) -> list[ConsumerRecord]:
-        """Return records as soon as there are some, or [] after `timeout_ms`."""
+        """Return records as soon as there are some, or [] after `timeout_ms`.
+
+        At most `max_records`; errors as in `odradek.client.Consumer`.
+        """
         if self._run_index >= len(self._run):
             self._hosted.loop.call(self._keep, partial(self._async.poll, timeout_ms, max_records))
         end = len(self._run) if max_records is None else self._run_index + max_records
@@ -107,9 +113,10 @@ class Consumer(Blocking[AsyncConsumer]):
         return rest
 
     async def _keep(self, take: Callable[[], Awaitable[list[ConsumerRecord]]]) -> None:
-        """Take records for the program's thread. If Ctrl-C ends its call, they wait for the next.
+        """Take records for the program's thread, and keep them until they are returned.
 
-        Otherwise they were lost: the position is behind them, and `commit` would store it.
+        If Ctrl-C ends the call, the next call returns them. Otherwise they would be lost: the
+        position is behind them, and `commit` would store it.
         """
         self._run, self._run_index = await take(), 0
 
@@ -123,7 +130,7 @@ class Consumer(Blocking[AsyncConsumer]):
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Yield records without end. `position` and `commit` follow the records that were yielded.
 
-        Raises `TimedOut` when no broker has answered for `max_block_ms`.
+        Raises `TimedOut` if no broker has answered for `max_block_ms`.
         """
         while True:
             while self._run_index < len(self._run):

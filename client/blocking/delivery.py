@@ -1,4 +1,4 @@
-"""A record on its way to the loop, and the answer to it."""
+"""A record in the queue of a blocking producer, and its delivery."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -10,7 +10,7 @@ from odradek.client.types import Header, OnDelivery, RecordMetadata
 
 
 class HandsOver(Protocol):
-    """What a delivery needs of its producer."""
+    """What a delivery needs from its producer."""
 
     async def _handed_over(self) -> None: ...
 
@@ -18,7 +18,7 @@ class HandsOver(Protocol):
 
 
 class Delivery:
-    """The answer to one record: `result()` waits for it."""
+    """The delivery of one record. `result()` waits for its outcome."""
 
     __slots__ = ("_inner", "_is_read", "_producer", "error")
 
@@ -39,14 +39,14 @@ class Delivery:
 
     @property
     def unread(self) -> int:
-        """1 unless a program has read `error`, or waits for it."""
+        """1, or 0 if a program has read `error` or waits for it."""
         return 0 if self._is_read else 1
 
     def result(self, timeout_ms: float | None = None) -> RecordMetadata:
         """Return where the record was stored. Raises its error, or `TimedOut` after `timeout_ms`.
 
-        Without `timeout_ms` it ends within `max_block_ms` and `delivery_timeout_ms`, one after the
-        other. An error that is raised here, `flush` and `close` do not raise again.
+        Without `timeout_ms` it ends within `max_block_ms` plus `delivery_timeout_ms`. `flush` and
+        `close` do not raise an error again that was raised here.
         """
         if not self.is_done:
             self._producer._wait_delivered(self, timeout_ms)
@@ -57,7 +57,7 @@ class Delivery:
         return self._inner.result_nowait()
 
     async def _wait(self) -> None:
-        """Wait in the loop until it is done. A program that waits to the end has read the error."""
+        """Wait in the loop until it is done. A program that waits to the end reads the error."""
         self._is_read = True
         try:
             await self._producer._handed_over()
@@ -69,6 +69,8 @@ class Delivery:
 
 
 class Queued(NamedTuple):
+    """A record that waits for the loop."""
+
     topic: str
     value: bytes | None
     key: bytes | None
@@ -80,7 +82,7 @@ class Queued(NamedTuple):
     queued_at: float
 
     def lost(self, error: BaseException) -> None:
-        """Give the record's delivery and callback the error that kept it from being sent."""
+        """Fail a record that was not sent: set its delivery's error and call its callback."""
         known = known_error(error)
         if self.on_delivery is not None:
             self.delivery._is_read = True

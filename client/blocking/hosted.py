@@ -1,4 +1,4 @@
-"""An async object that lives in the loop, and what makes a blocking one of it."""
+"""The async object behind a blocking one: entered, used and left in the loop's thread."""
 
 import os
 import threading
@@ -19,7 +19,7 @@ Resource = TypeVar("Resource", bound=AbstractAsyncContextManager[Any])
 
 
 class _Stay(Generic[Resource]):
-    """One async object from its entering to its leaving, in one task of the loop."""
+    """The task of the loop that enters one async object, and leaves it when it is closed."""
 
     def __init__(self, resource: Resource) -> None:
         self.resource = resource
@@ -29,7 +29,7 @@ class _Stay(Generic[Resource]):
         self._error: BaseException | None = None
 
     async def begin(self, loop: Loop) -> None:
-        """Raises what entering raises."""
+        """Start the task, and wait until the object is entered. Raises the error of entering."""
         loop.start_soon(self._run)
         try:
             await self._entered.wait()
@@ -50,14 +50,14 @@ class _Stay(Generic[Resource]):
                     await self.resource.__aexit__(*self._reason)
         except trio.Cancelled:  # the loop is ending
             raise
-        except BaseException as error:  # also a SystemExit of a callback: it is the user's to see
+        except BaseException as error:  # also a SystemExit of a callback: the program must get it
             self._error = error
         finally:
             self._entered.set()
             self._left.set()
 
     async def end(self, reason: tuple[Any, Any, Any]) -> None:
-        """Leave it. Raises what leaving raises."""
+        """Leave the object, and end the task. Raises the error of leaving."""
         self._reason = reason
         self._leave.set()
         await self._left.wait()
@@ -68,8 +68,8 @@ class _Stay(Generic[Resource]):
 class Hosted(Generic[Resource]):
     """An async context manager that is entered and left in one task of the loop.
 
-    It is entered at the first use, so that an object which is only made costs nothing, and may be
-    pickled-by-making-anew wherever it is needed.
+    It is entered at the first use, so an object that is never used starts no thread and opens no
+    connection.
     """
 
     def __init__(self, make: Callable[[], Resource]) -> None:
@@ -88,25 +88,28 @@ class Hosted(Generic[Resource]):
 
     @property
     def resource(self) -> Resource:
-        """The async object; use it in the loop only."""
+        """The async object. Use it in the loop's thread only."""
         self.enter()
         assert self._stay is not None
         return self._stay.resource
 
     @property
     def opened(self) -> Resource | None:
-        """The async object if it has been entered, also after it was left."""
+        """The async object if it was ever entered, also after it was left; else None."""
         return self._stay.resource if self._stay is not None else None
 
     def enter(self) -> None:
-        """Raises what entering raises; `Closed` after `close`, or in another process."""
+        """Enter the object unless it is entered.
+
+        Raises the error of entering, and `Closed` after `close` or in another process.
+        """
         if self.is_closed:
             raise Closed("it is closed: make a new one")
         if self._loop is None:
             if self._process_id != os.getpid():
-                # After a fork; a thread that this process does not have may hold the lock.
+                # After a fork: a thread of the parent process may have held the lock.
                 self._entering, self._process_id = threading.Lock(), os.getpid()
-            with self._entering:  # the first use may be by several threads at once
+            with self._entering:  # several threads may use it first at the same time
                 if self._loop is None:
                     loop = the_loop()
                     self._stay = loop.call(self._begin, loop)
@@ -125,15 +128,14 @@ class Hosted(Generic[Resource]):
         exc: BaseException | None = None,
         traceback: TracebackType | None = None,
     ) -> None:
-        """Leave it. Closing twice is nothing.
+        """Leave the object. Closing twice does nothing.
 
-        Raises what leaving raises, unless it is left because of `exc`: that goes on to the caller,
-        with a note about the leaving.
+        Raises the error of leaving. If `exc` is given, that error becomes a note on it instead.
         """
         if self.is_closed:
             return
         if self._loop is not None:
-            self._loop.check_caller()  # a callback cannot close it, and it stays open
+            self._loop.check_caller()  # a callback must not close it; raise before anything changes
         self.is_closed = True
         if self._loop is None or self._stay is None or self._loop.process_id != os.getpid():
             return
@@ -146,7 +148,7 @@ class Hosted(Generic[Resource]):
 
 
 class Blocking(Generic[Resource]):
-    """What a blocking class has around its async object: it is entered, left and closed."""
+    """The base of the blocking classes: a context manager around an async object."""
 
     _hosted: Hosted[Resource]
 
@@ -178,7 +180,7 @@ class Blocking(Generic[Resource]):
 def blocking(
     method: Callable[Concatenate[Any, P], Awaitable[T]],
 ) -> Callable[Concatenate[Blocking[Any], P], T]:
-    """A method that waits for the async one of the same name: its arguments, its docstring."""
+    """Make a blocking method of an async one, with its arguments and its docstring."""
 
     @wraps(method)
     def call(self: Blocking[Any], /, *args: P.args, **kwargs: P.kwargs) -> T:

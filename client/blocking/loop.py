@@ -1,15 +1,15 @@
 """One daemon thread that runs trio, for all blocking objects of a process.
 
-It starts when something is first used and is made anew after a fork: a child has none of its
-parent's threads, and must use none of its parent's connections (Spark's daemon forks its
-workers). A call from a program's thread becomes a task in that thread; the caller waits in a way
-that Ctrl-C interrupts, and then the task is cancelled too.
+The thread starts when the first object is used. After a fork the child process starts its own: it
+has none of its parent's threads, and must not use its parent's connections (Spark's daemon forks
+its workers). A call from a program's thread becomes a task in the loop. Ctrl-C interrupts the
+waiting caller, and then the task is cancelled too.
 
-All clients of a process share the loop, so nothing that one of them does may end it. There are
-three ways in, and an exception leaves the loop through none of them: `call` gives it to the caller,
-`start_soon` and `run_soon` log it. (trio ends the whole loop if a system task or a function given
-to `run_sync_soon` raises.) If the loop ends all the same, every waiting call raises `Closed` at
-once, and the next client starts a new loop.
+All clients of a process share the loop, so no client may end it. There are three ways in, and an
+exception leaves the loop through none of them: `call` raises it in the caller, `start_soon` and
+`run_soon` log it. (trio ends the whole loop if a system task or a function given to `run_sync_soon`
+raises.) If the loop ends all the same, every waiting call raises `Closed` at once, and the next
+client starts a new loop.
 """
 
 import atexit
@@ -31,17 +31,17 @@ Args = TypeVarTuple("Args")
 LOG: Final = logging.getLogger("odradek.client")
 
 INTERRUPTED_GRACE_S: Final = 2.0
-"""How long an interrupted call may still tidy up (abort a transaction, say)."""
+"""The time that an interrupted call has to clean up, for example to abort a transaction."""
 
 
 class Loop:
-    """A thread with a trio loop in it."""
+    """A thread that runs a trio loop."""
 
     def __init__(self, clock: trio.abc.Clock | None = None) -> None:
         """Start the thread. Raises `Closed` if the loop cannot start (no file descriptors left)."""
         self.process_id = os.getpid()
         self.at_exit: dict[object, Callable[[], None]] = {}
-        """What to call if the process ends while these objects are still open."""
+        """The functions that are called if the process ends while their objects are open."""
         self._lock = threading.Lock()
         self._waiting: dict[SimpleQueue[Any], None] = {}
         self._why_ended: str | None = None
@@ -80,7 +80,7 @@ class Loop:
             await trio.sleep_forever()
 
     def _end(self, why: str) -> None:
-        """Fail every waiting call: its task will not go on."""
+        """Fail every waiting call, because its task will not continue."""
         with self._lock:
             self._why_ended = why
             waiting, self._waiting = self._waiting, {}
@@ -94,16 +94,16 @@ class Loop:
 
     @property
     def clock(self) -> trio.abc.Clock:
-        """The loop's clock; it may be read in any thread."""
+        """The loop's clock. Every thread may read it."""
         assert self._clock is not None
         return self._clock
 
     # The three ways in
 
     def call(self, task: Callable[[*Args], Awaitable[T]], *args: *Args) -> T:
-        """Run `await task(*args)` in the loop and wait for its result.
+        """Run `await task(*args)` in the loop, and return its result.
 
-        Raises whatever the task raises, also SystemExit; `Closed` if the loop ends meanwhile.
+        Raises every exception of the task, also SystemExit, and `Closed` if the loop ends before.
         """
         self.check_caller()
         answer: SimpleQueue[Callable[[], T]] = SimpleQueue()
@@ -129,7 +129,7 @@ class Loop:
             self.run_soon(self._start, run)
             result = answer.get()
         except BaseException:
-            with contextlib.suppress(Empty, Closed):  # it goes on ending; the user wants to leave
+            with contextlib.suppress(Empty, Closed):  # late: the task goes on ending by itself
                 self.run_soon(scope.cancel)
                 answer.get(timeout=INTERRUPTED_GRACE_S)
             raise
@@ -151,7 +151,7 @@ class Loop:
         return self.call(task)
 
     def start_soon(self, task: Callable[[*Args], Awaitable[None]], *args: *Args) -> None:
-        """Start a task that goes on behind its caller; only in the loop's own thread."""
+        """Start a background task. Call it only in the loop's own thread."""
 
         async def run() -> None:
             try:
@@ -164,7 +164,7 @@ class Loop:
         self._start(run)
 
     def run_soon(self, function: Callable[[*Args], object], *args: *Args) -> None:
-        """Run a plain function in the loop soon; from any thread. Raises `Closed`."""
+        """Run a plain function in the loop soon. Every thread may call it. Raises `Closed`."""
 
         def run() -> None:
             try:
@@ -189,7 +189,7 @@ def _raise(error: BaseException) -> NoReturn:
 
 
 class _Holder:
-    """Where a process keeps its loop."""
+    """The loop of this process."""
 
     def __init__(self) -> None:
         self.loop: Loop | None = None
@@ -203,15 +203,15 @@ class _Holder:
                 warn()
 
 
-# The one piece of module state there is: "one thread per process" cannot hang from anything else.
+# The only module state of the client: no object is above "one thread for each process".
 _HOLDER: Final = _Holder()
 
 
 def the_loop() -> Loop:
-    """This process's loop, made at the first call and again after it has ended."""
+    """Return this process's loop. Start it at the first call, and again after it has ended."""
     process_id = os.getpid()
     if _HOLDER.process_id != process_id:
-        # After a fork; the lock may have been held by a thread that this process does not have.
+        # After a fork: a thread of the parent process may have held the lock.
         _HOLDER.lock = threading.Lock()
     with _HOLDER.lock:
         loop = _HOLDER.loop

@@ -1,8 +1,8 @@
 """Producing without an event loop.
 
-Records do not cross to the loop's thread one by one: `send` puts them into a queue and wakes the
-loop only if it is not awake for them already, so a program that sends many pays for a list append
-each. A full queue makes the program wait. Whatever needs an answer (flush, commit, a delivery's
+Records do not cross to the loop's thread one by one. `send` puts them into a queue, and wakes the
+loop only if it is not awake for them already. So sending many records costs a list append each. If
+the queue is full, `send` waits. Every call that needs an answer (flush, commit, a delivery's
 result) empties the queue first.
 """
 
@@ -32,24 +32,24 @@ QUEUED_MAX: Final = 10_000
 """Records that may wait for the loop before `send` waits for it."""
 NEVER: Final = float("inf")
 DRAINED_AT_ONCE: Final = 500
-"""Records taken over before the loop looks after its connections again."""
+"""The records that are taken from the queue before other tasks of the loop run."""
 
 
 class Producer(Blocking[AsyncProducer]):
     """`odradek.client.Producer` with plain `with` and without `await`."""
 
     def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ProducerOptions]) -> None:
-        config = ProducerConfig(**options)  # a wrong option is told here, not at the first use
+        config = ProducerConfig(**options)  # raises here for a wrong option, not at the first use
         parse_bootstrap(bootstrap)
         self._hosted = Hosted(lambda: AsyncProducer(bootstrap, **options))
         self._max_block = config.max_block_ms / 1000
         self._loop: Loop | None = None
         self._current_time: Callable[[], float] = float
-        """The loop's clock, as soon as there is one."""
+        """The clock of the loop, once the loop has started."""
         self._queue: deque[Queued] = deque()
         self._is_awake = False
         self._is_drained = False
-        """Nothing is handed over any more: the producer has been closed."""
+        """The producer was closed, and no record is handed over any more."""
         self._is_transactional = options.get("transactional_id") is not None
         self._transaction: Transaction | None = None
 
@@ -69,10 +69,10 @@ class Producer(Blocking[AsyncProducer]):
         self._close(exc_type, exc, traceback)
 
     def close(self) -> None:
-        """Send what is left, and end it. Raises if a record was not stored and nobody asked.
+        """Send the remaining records, and close the producer.
 
-        Ends within `max_block_ms` and `delivery_timeout_ms`, one after the other; when a block is
-        left by an exception, within seconds.
+        Raises the error of a lost record that the program has not read. Ends within `max_block_ms`
+        plus `delivery_timeout_ms`, or within seconds if a block is left by an exception.
         """
         self._close(None, None, None)
 
@@ -110,9 +110,9 @@ class Producer(Blocking[AsyncProducer]):
                 self._drain()
 
     def _drain(self) -> None:
-        """Fail what is still queued, and from now on what another thread is about to queue.
+        """Fail the queued records, and from now on those that another thread still queues.
 
-        It runs in the loop, so that nothing is being handed over meanwhile.
+        It runs in the loop's thread, so no record is being handed over at the same time.
         """
         self._is_drained = True
         lost = self._drop_queue(Closed("the producer was closed before the record was sent"))
@@ -124,7 +124,7 @@ class Producer(Blocking[AsyncProducer]):
             )
 
     def _warn_at_exit(self) -> None:
-        """The process ends, and nobody has closed the producer."""
+        """Log the records that may be lost because the process ends with an open producer."""
         inner = self._hosted.opened
         count = len(self._queue) + (inner.unacknowledged if inner is not None else 0)
         if count and not self._is_transactional:
@@ -145,11 +145,12 @@ class Producer(Blocking[AsyncProducer]):
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
-        """Give a record to the producer; `result()` of what is returned tells where it was stored.
+        """Give a record to the producer. `result()` of the returned `Delivery` has its metadata.
 
-        What is wrong with the record is told there too. `on_delivery` is called exactly once, in
-        another thread; if `send` raises, with what it raises. It waits only while the queue is
-        full, for `max_block_ms` at most.
+        `result()` also raises the error of a record that cannot be sent. `on_delivery` is called
+        exactly once, in another thread. If `send` raises, it has been called with that error.
+        `send` waits only while the queue is full, for at most `max_block_ms`. Options as in
+        `odradek.client.Producer.send`.
         """
         is_full = len(self._queue) > QUEUED_MAX
         if self._is_transactional or not self._is_awake or self._is_drained or is_full:
@@ -183,7 +184,7 @@ class Producer(Blocking[AsyncProducer]):
         return delivery
 
     def _check_ready(self) -> None:
-        """Raise why a record may not be queued now, if so."""
+        """Raise an error if a record may not be queued now."""
         if self._is_transactional:
             if self._transaction is None:
                 raise Refused("no transaction is open: send inside `with producer.transaction()`")
@@ -220,7 +221,10 @@ class Producer(Blocking[AsyncProducer]):
         return delivery
 
     def flush(self, timeout_ms: float | None = None) -> None:
-        """Wait until everything sent so far is stored. Raises the first failure, `TimedOut`."""
+        """Wait until everything sent so far is stored.
+
+        Raises the first error of a record that the program has not read, `TimedOut`.
+        """
         self._hosted.loop.call(self._flush, timeout_ms)
 
     async def _flush(self, timeout_ms: float | None) -> None:
@@ -238,12 +242,12 @@ class Producer(Blocking[AsyncProducer]):
     complete = blocking(AsyncProducer.complete)
 
     def transaction(self) -> "Transaction":
-        """A transaction, to be used with `with`. Raises `Refused` without transactional id."""
+        """Return a transaction, to use with `with`. Raises `Refused` without transactional id."""
         return Transaction(self, self._async.transaction())
 
     @property
     def transactional_id(self) -> str | None:
-        """The name under which this producer has transactions; None if it has none."""
+        """The name under which this producer has transactions; None without transactions."""
         return self._async.transactional_id
 
     @property
@@ -258,13 +262,13 @@ class Producer(Blocking[AsyncProducer]):
 
     @property
     def transaction_version(self) -> int:
-        """1 or 2: the generation of the transaction protocol that the broker uses."""
+        """1 or 2: the generation of the transaction protocol, `transaction.version` (KIP-890)."""
         return self._async.transaction_version
 
     # In the loop's thread
 
     def _hand_over(self) -> None:
-        """Take records over, as many as there is room for; the rest when there is room again."""
+        """Give queued records to the producer. If it has no room, continue in a task."""
         self._is_awake = False
         if not self._hand_over_some() and self._queue:
             self._is_awake = True
@@ -272,7 +276,7 @@ class Producer(Blocking[AsyncProducer]):
             self._loop.start_soon(self._hand_over_later)
 
     def _hand_over_some(self) -> bool:
-        """Return True if the queue could be emptied."""
+        """Give some queued records to the producer. Return True if the queue is empty."""
         queue, producer = self._queue, self._hosted.opened
         if producer is None or self._is_drained:
             return True
@@ -302,7 +306,7 @@ class Producer(Blocking[AsyncProducer]):
         return not queue
 
     def _refuse(self, queued: Queued, error: BaseException) -> None:
-        """Fail a record that cannot be sent. A transaction is then to be aborted."""
+        """Fail a record that cannot be sent. Its transaction must then be aborted."""
         queued.lost(error)
         producer = self._hosted.opened
         if producer is not None:
@@ -315,7 +319,7 @@ class Producer(Blocking[AsyncProducer]):
             self._hand_over()
 
     async def _handed_over(self) -> None:
-        """Until the queue is empty. No record is in it for longer than `max_block_ms`."""
+        """Wait until the queue is empty. No record stays in it for longer than `max_block_ms`."""
         while self._queue and not self._is_drained:
             if not self._hand_over_some() and self._queue:
                 head = self._queue[0]
@@ -332,8 +336,8 @@ class Producer(Blocking[AsyncProducer]):
     def _drop_queue(self, error: OdradekError) -> list[Queued]:
         """Fail the records that are queued now, and return them.
 
-        A callback may queue another record, whose callback does the same: so their number is
-        taken first.
+        A callback may queue another record, whose callback does the same. So only as many records
+        are taken as the queue has at the start.
         """
         lost: list[Queued] = []
         for _ in range(len(self._queue)):

@@ -14,7 +14,7 @@ from odradek.client.types import GroupMetadata, OffsetAndMetadata, RecordOptions
 
 
 class QueuesRecords(Protocol):
-    """What a transaction needs of its producer."""
+    """What a transaction needs from its producer."""
 
     _hosted: Hosted[AsyncProducer]
     _transaction: "Transaction | None"
@@ -35,7 +35,7 @@ class QueuesRecords(Protocol):
 
 
 class Transaction:
-    """What `producer.transaction()` gives: commits on a clean exit, aborts on an exception."""
+    """A transaction of a producer: it commits on a clean exit and aborts on an exception."""
 
     def __init__(self, producer: QueuesRecords, inner: AsyncTransaction) -> None:
         self._producer = producer
@@ -48,7 +48,7 @@ class Transaction:
 
     @property
     def state(self) -> str:
-        """In words: open, committing, committed, aborted, to be aborted, failed ..."""
+        """The state in words: open, committing, committed, aborted, to be aborted, failed ..."""
         return self._inner.state
 
     def __enter__(self) -> Self:
@@ -87,14 +87,14 @@ class Transaction:
         await self._inner.__aexit__(exc_type, exc, traceback)
 
     def send(self, topic: str, value: bytes | None, **options: Unpack[RecordOptions]) -> Delivery:
-        """As `Producer.send`, within this transaction."""
+        """Send a record in this transaction. Arguments and errors are those of `Producer.send`."""
         self._check_current()
         return self._producer.send(topic, value, **options)
 
     def send_batch(
         self, topic: str, partition: int, batch: bytes | bytearray | memoryview
     ) -> Delivery:
-        """As `Producer.send_batch`, within this transaction."""
+        """Send an encoded batch in this transaction; see `Producer.send_batch`."""
         self._check_current()
         return self._producer.send_batch(topic, partition, batch)
 
@@ -107,7 +107,10 @@ class Transaction:
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
         group: str | GroupMetadata,
     ) -> None:
-        """Store a group's offsets with the transaction. Raises `Aborted`, `Fatal`, `TimedOut`."""
+        """Store a group's offsets with the transaction: by partition, the next offset to read.
+
+        Raises `Aborted`, `Fatal`, `TimedOut`.
+        """
         self._producer._hosted.loop.call(self._send_offsets, offsets, group)
 
     async def _send_offsets(
@@ -119,12 +122,14 @@ class Transaction:
         await self._inner.send_offsets(offsets, group)
 
     def flush(self) -> None:
-        """Wait until everything sent so far is stored. Raises the first failure."""
+        """Wait until everything sent so far is stored. Raises the first error of a record."""
         self._producer.flush()
 
     def prepare(self) -> PreparedTransaction:
-        """Wait until all of it is stored, and leave its end to others; see
-        `odradek.client.Transaction.prepare`."""
+        """Wait until all of it is stored. Then another system decides how it ends.
+
+        See `odradek.client.Transaction.prepare`.
+        """
         return self._producer._hosted.loop.call(self._prepare)
 
     async def _prepare(self) -> PreparedTransaction:
@@ -134,7 +139,7 @@ class Transaction:
         return prepared
 
     def commit(self) -> None:
-        """Commit now; the block then ends without doing more. Raises `Aborted`, `Fatal`."""
+        """Commit now. Leaving the block does nothing more. Raises `Aborted`, `Fatal`."""
         self._producer._hosted.loop.call(self._commit)
 
     async def _commit(self) -> None:
@@ -143,7 +148,7 @@ class Transaction:
         await self._inner.commit()
 
     def abort(self) -> None:
-        """Abort now; the block then ends without doing more."""
+        """Abort now. Leaving the block does nothing more. Raises `Fatal`, `Fenced`."""
         self._producer._hosted.loop.call(self._abort)
 
     async def _abort(self) -> None:
