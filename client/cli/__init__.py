@@ -1,5 +1,5 @@
-"""The client's commands of `odradek`, a module each, imported when it is named.
+"""The client's commands of `odradek`. Each module is imported when its command is used.
 
-What a person can get wrong ends in one sentence on standard error and status 1 (2 for a wrong
-option). A reader that goes away (`odradek consume t | head`) ends the command quietly.
+A user's mistake ends in one sentence on standard error and status 1 (2 for a wrong option). If the
+reader of a pipe ends (`odradek consume t | head`), the command ends without a message.
 """

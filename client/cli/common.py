@@ -1,4 +1,4 @@
-"""What the commands have in common: their options, how they end, tables and JSON lines."""
+"""The common parts of the commands: options, error messages, tables and JSON lines."""
 
 import functools
 import json
@@ -21,19 +21,19 @@ R = TypeVar("R")
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 DEFAULT_TIMEOUT_S: Final = 10.0
 FIRST_CONNECT_S: Final = 2.0
-"""A broker that is down is told within three seconds, of which Python takes its part."""
+"""With the start of Python, a command reports a broker that is down within three seconds."""
 SECONDS_MAX: Final = 10**9
-"""Thirty years: in milliseconds there is room for it in every clock and every request."""
+"""Thirty years. In milliseconds it fits into every clock and every request."""
 INT16_MAX: Final = 2**15 - 1
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
-"""The largest numbers that there is room for in a request."""
+"""The largest number of an INT64 field of a request."""
 PADDED_MAX: Final = 60
-"""A longer cell, of some odd name, pushes its own row to the right, not every row."""
+"""The widest cell that widens its column. A longer cell only moves its own row to the right."""
 
 
 class Seconds(click.FloatRange):
-    """A span of time, at least `min`. To Python `nan` and `inf` are numbers, too; not here."""
+    """A number of seconds, at least `min`. `nan` and `inf`, which Python accepts, are refused."""
 
     def __init__(self, min: float) -> None:
         super().__init__(min=min, max=SECONDS_MAX)
@@ -43,16 +43,16 @@ class Seconds(click.FloatRange):
     ) -> float:
         seconds: float = super().convert(value, param, ctx)
         if seconds != seconds:
-            self.fail(f"{value!r} is no number of seconds", param, ctx)
+            self.fail(f"{value!r} is not a number of seconds", param, ctx)
         return seconds
 
 
 def told(command: Callable[P, R]) -> Callable[P, R]:
-    """Errors of the client become one sentence; a closed pipe ends it quietly."""
+    """Make a command print the client's errors as one sentence, and end if its pipe is closed."""
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        # What the client logs on the way to an error, the error says.
+        # The error has all that the client logs before it.
         logging.getLogger("odradek.client").addHandler(logging.NullHandler())
         try:
             return command(*args, **kwargs)
@@ -69,20 +69,22 @@ def told(command: Callable[P, R]) -> Callable[P, R]:
 
 
 def show_log() -> None:
-    """Print the client's warnings on standard error: for commands that outlive a broker."""
+    """Print the client's warnings on standard error, for commands that outlive a broker."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
 
 
 def sentence(text: str) -> str:
-    """With a capital, unless it begins with somebody's name, and a full stop."""
+    """Return the text with a full stop, and with a capital unless it begins with a name."""
     first = text.partition(" ")[0]
     head = text[:1].upper() if first.strip(",:").isalpha() else text[:1]
     return f"{head}{text[1:].rstrip('.')}."
 
 
 def check_reader() -> None:
-    """Raises BrokenPipeError if nobody reads our pipe any more: a command that waits for something
-    to tell would find out only when it tells it."""
+    """Raise BrokenPipeError if the reader of standard output has closed the pipe.
+
+    A command that waits for something to print would notice it only when it prints.
+    """
     try:
         place = sys.stdout.fileno()
     except OSError:  # it is no file
@@ -94,7 +96,7 @@ def check_reader() -> None:
 
 
 def connection_options(command: Callable[P, R]) -> Callable[P, R]:
-    """`--bootstrap` and `--timeout`."""
+    """Add the options `--bootstrap` and `--timeout`."""
     bootstrap = click.option(
         "--bootstrap",
         "-b",
@@ -118,7 +120,7 @@ def connection_options(command: Callable[P, R]) -> Callable[P, R]:
 
 
 def assignment(text: str, option: str) -> tuple[str, str]:
-    """The two halves of NAME=VALUE. Raises click.BadParameter."""
+    """Return the two halves of NAME=VALUE. Raises click.BadParameter."""
     name, separator, value = text.partition("=")
     if not separator or not name:
         raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint=option)
@@ -126,9 +128,9 @@ def assignment(text: str, option: str) -> tuple[str, str]:
 
 
 def limits(timeout_s: float) -> ClientOptions:
-    """The time limits of a command's client.
+    """Return the time limits of a command's client.
 
-    Who gives --timeout wants to wait that long, also for a broker that has yet to start.
+    With an explicit --timeout the command waits that long, also for a broker that has not started.
     """
     source = click.get_current_context().get_parameter_source("timeout_s")
     is_default = source is click.core.ParameterSource.DEFAULT
@@ -137,37 +139,37 @@ def limits(timeout_s: float) -> ClientOptions:
 
 
 def in_ms(seconds: float) -> int:
-    """As the client takes it; at least 1."""
+    """Return seconds as milliseconds, at least 1."""
     return max(1, round(seconds * 1000))
 
 
 def echo_json(facts: Mapping[str, object]) -> None:
-    """One line: a JSON object."""
+    """Print a JSON object as one line."""
     click.echo(json_line(facts))
 
 
 def json_line(facts: Mapping[str, object]) -> str:
-    """A JSON object that is one line to everybody, and as readable as it can be.
+    """Return a JSON object that is one line for every reader, with readable text.
 
-    JSON leaves U+2028, U+0085 and their like as they are, which end a line for Python's
-    `splitlines`, and others that a terminal obeys.
+    JSON does not escape U+2028, U+0085 and similar characters, which end a line for Python's
+    `splitlines`, and others that control a terminal. They are escaped here.
     """
     line = json.dumps(facts, ensure_ascii=False)
     return line if line.isprintable() else json.dumps(facts)
 
 
 def terminal_width() -> int | None:
-    """Columns of the terminal that standard output is; None if it is none."""
+    """Return the columns of the terminal; None if standard output is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def show_table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()
 ) -> None:
-    """A table without frames; `right` has numbers.
+    """Print a table without frames. The columns of `right` have numbers.
 
-    On a terminal the first column, a name, is folded where room is short. Whatever else reads it
-    gets every row in one line, and at once: rich needs a second for a few thousand rows.
+    On a narrow terminal the first column, a name, is folded. Elsewhere each row is a line, printed
+    without rich, which needs a second for a few thousand rows.
     """
     if terminal_width() is None:
         _show_plain(columns, rows, right)

@@ -127,7 +127,7 @@ def produce(
 def _records(
     source: IO[bytes], key: str | None, key_separator: str | None
 ) -> Iterator[tuple[bytes | None, bytes]]:
-    """Key and value of each line."""
+    """Yield the key and the value of each line."""
     fixed = None if key is None else key.encode()
     separator = None if key_separator is None else _unescape(key_separator).encode()
     for number, line in enumerate(source, start=1):
@@ -234,7 +234,7 @@ def consume(
 def _with_leader(
     topic_name: str, numbers: tuple[int, ...], bootstrap: str, timeout_s: float
 ) -> tuple[int, ...]:
-    """Leave out partitions that have no leader, with a line for each, unless none has one."""
+    """Leave out partitions without a leader, with a line for each, unless no partition has one."""
     with Admin(bootstrap, **limits(timeout_s)) as admin:
         (topic,) = admin.describe_topics(topic_name)
     without = {partition.partition for partition in topic.partitions if partition.leader < 0}
@@ -268,9 +268,9 @@ def _seek(
 def _lists(
     consumer: Consumer, ends: dict[TopicPartition, int] | None, timeout_s: float
 ) -> Iterator[list[ConsumerRecord]]:
-    """Records as they come; to `ends`, where there are any.
+    """Yield lists of records, without end or until `ends`.
 
-    Raises `TimedOut` if `ends` are not reached and nothing has come for `timeout_s`.
+    Raises `TimedOut` if `ends` are not reached and no record has come for `timeout_s`.
     """
     places: dict[TopicPartition, int] = {}
     moved_at = time.monotonic()
@@ -296,7 +296,7 @@ def _lists(
 
 
 def _formatter(template: str) -> Callable[[ConsumerRecord], bytes]:
-    """A function that fills in `template`, whose escapes are looked for once."""
+    """Return a function that formats a record as `template`, which is parsed once."""
     fields: dict[str, Callable[[ConsumerRecord], bytes]] = {
         "t": lambda record: record.topic.encode(),
         "p": lambda record: b"%d" % record.partition,
@@ -346,7 +346,7 @@ def _as_json(record: ConsumerRecord) -> bytes:
 
 
 def _text(value: bytes | None) -> str | dict[str, str] | None:
-    """Text where it is text; other bytes in base 64."""
+    """Return a value for JSON: text if it is UTF-8, else an object with base 64."""
     if value is None:
         return None
     try:
@@ -356,5 +356,5 @@ def _text(value: bytes | None) -> str | dict[str, str] | None:
 
 
 def _unescape(text: str) -> str:
-    """`text` with \\n, \\t and \\\\ as the characters that they stand for."""
+    """Return `text` with the escapes \\n, \\t and \\\\ replaced by their characters."""
     return re.sub(r"\\([nt\\])", lambda match: {"n": "\n", "t": "\t"}.get(match[1], "\\"), text)

@@ -1,4 +1,4 @@
-"""`odradek topic`: make, list, describe and delete topics."""
+"""`odradek topic`: create, list, describe and delete topics."""
 
 import sys
 from typing import Any

@@ -1,7 +1,7 @@
-"""`odradek txn`: what each transaction is doing, what it holds back, and how to end it.
+"""`odradek txn`: list, describe and end transactions, and show what they hold back.
 
-Works on any broker that speaks KIP-664. Who the client is and why it was fenced only ours tells;
-elsewhere these are left out.
+It works on any broker that has KIP-664. The client and the cause of a fencing are shown only for
+Odradek, which returns them.
 """
 
 import shlex
@@ -41,9 +41,9 @@ from odradek.client.cli.txn_watch import watch
 from odradek.protocol.text import printable
 
 WIDE: Final = 100
-"""From so many columns on a list says who the clients are."""
+"""The terminal width from which the list has a column for the clients."""
 FOUND: Final = 3
-"""The status of `hanging --fail`: it worked, and there is one."""
+"""The exit status of `hanging --fail` if a transaction hangs."""
 
 
 @click.group(short_help="Show transactions, and end them.")
@@ -116,7 +116,7 @@ def list_transactions(
         described = admin.describe_transactions(*(listing.transactional_id for listing in listed))
     found = [answer for answer in described.values() if isinstance(answer, TransactionDescription)]
     for answer in described.values():
-        if isinstance(answer, Retriable):  # of the rest are those that expired meanwhile
+        if isinstance(answer, Retriable):  # other errors are of ids that have expired meanwhile
             raise answer
     found.sort(
         key=lambda transaction: (
@@ -191,7 +191,7 @@ def _places(
     found: TransactionDescription,
     producers: Mapping[TopicPartition, PartitionProducers | OdradekError],
 ) -> list[dict[str, object]]:
-    """Each partition of a transaction, where it begins there, and what waits behind it."""
+    """Return each partition of a transaction, its first offset there, and the offsets behind it."""
     places: list[dict[str, object]] = []
     for name in found.partitions:
         answer = producers[name]
@@ -277,7 +277,7 @@ def who_pins(where: str, as_json: bool, bootstrap: str, timeout_s: float) -> Non
 
 
 def _place_of(text: str) -> tuple[str, int | None]:
-    """`topic` or `topic:partition`; topics have no colon."""
+    """Read `topic` or `topic:partition`. The name of a topic has no colon."""
     topic, colon, number = text.partition(":")
     if not colon:
         return topic, None
@@ -389,7 +389,7 @@ def hanging_line(found: HangingTransaction) -> str:
 
 
 def abort_command(found: HangingTransaction, bootstrap: str) -> str:
-    """What to type to end it."""
+    """Return the command that ends a hanging transaction."""
     where = [] if bootstrap == DEFAULT_BOOTSTRAP else ["--bootstrap", bootstrap]
     topic, partition = found.partition
     place = ["--topic", topic, "--partition", str(partition)]

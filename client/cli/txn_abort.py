@@ -1,8 +1,8 @@
 """`odradek txn abort`: end a transaction, by its id or in one partition.
 
-By id the coordinator is asked for the id, which fences its producer and aborts what it has open, in
-every partition. In one partition a marker is written past the coordinator, as Kafka's tool does:
-for what hangs, whose coordinator knows nothing of it.
+By id, the coordinator fences the producer and aborts its open transaction in every partition. In
+one partition, a marker is written without the coordinator, as Kafka's tool does. That is for
+hanging transactions, which no coordinator has.
 """
 
 import shlex
@@ -30,7 +30,7 @@ from odradek.client.cli.common import (
 from odradek.client.config import ClientOptions
 
 CLIENT_ID = "odradek txn abort"
-"""So that the broker's explanation says who it was."""
+"""The client id, which the broker's explanation of the fencing contains."""
 
 
 @click.command()
@@ -177,7 +177,7 @@ def abort_there(
 def _find(
     admin: Admin, place: TopicPartition, start_offset: int | None, producer_id: int | None
 ) -> ProducerDescription:
-    """The producer that is meant, as the partition knows it. Raises `Refused`."""
+    """Return the description of the chosen producer in the partition. Raises `Refused`."""
     answer = admin.describe_producers([place])[place]
     if isinstance(answer, OdradekError):
         raise answer
@@ -187,7 +187,7 @@ def _find(
         if producer.producer_id == producer_id:
             return producer
     if producer_id is not None:
-        raise Refused(f"the partition {place} knows no producer id {producer_id}")
+        raise Refused(f"the partition {place} has no producer id {producer_id}")
     starts = sorted(
         producer.transaction_start_offset
         for producer in answer.producers
@@ -198,7 +198,7 @@ def _find(
 
 
 def _warning(admin: Admin, place: TopicPartition, found: ProducerDescription) -> str | None:
-    """What to consider first, if a coordinator still cares for this transaction."""
+    """Return a warning if a coordinator can still end this transaction; else None."""
     listed = admin.list_transactions(producer_ids=[found.producer_id])
     described = admin.describe_transactions(*(listing.transactional_id for listing in listed))
     for answer in described.values():
@@ -216,6 +216,6 @@ def _stable_offset(admin: Admin, place: TopicPartition) -> int:
 
 
 def _ask(question: str, yes: bool) -> None:
-    """End the command unless it is wished."""
+    """End the command unless the user confirms."""
     if not yes and sys.stdin.isatty() and not click.confirm(question):
         raise Refused("nothing was done")

@@ -1,8 +1,9 @@
-"""What happened to transactions between two looks at them, in words. Pure.
+"""The events of transactions between two snapshots, in words. Pure.
 
-Nobody tells a watcher what happens; it is concluded from differences. Epochs help: with TV2 each
-end of a transaction takes one, so those that came and went between two looks are counted. Why an
-epoch changed only our broker says; with others a time-out is known by its time.
+A broker sends no events, so they are concluded from the differences of two snapshots. With TV2 each
+end of a transaction raises the epoch, so transactions that began and ended between two snapshots
+are counted. Only Odradek returns the cause of a new epoch. With other brokers, a time-out is
+concluded from the age of the transaction.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,12 +22,12 @@ CAUSES: Final = {
     "resumed": ("resumed", "went on with a new epoch"),
     "exhausted": ("renewed", "has used up its epochs and got a new producer id"),
 }
-"""Why our broker changes an epoch, beside a time-out: the kind of happening, and how it is told."""
+"""Odradek's causes of a new epoch, except a time-out: the kind of the event, and its text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """One look: what is described, and how many ids there are."""
+    """The described transactions and producers at one time, and the number of all ids."""
 
     at_ms: int
     transactions: Mapping[str, TransactionDescription] = field(default_factory=dict)
@@ -40,7 +41,10 @@ class Snapshot:
     def waiting(
         self, found: TransactionDescription
     ) -> list[tuple[TopicPartition, int, int | None]]:
-        """Partition, first offset and how many are held back if that is told; if it has written."""
+        """Return the partitions in which a transaction has written.
+
+        Each has its first offset there, and the number of offsets held back if it is known.
+        """
         places = []
         for name in found.partitions:
             answer = self.producers.get(name)
@@ -52,7 +56,9 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Happening:
+class Event:
+    """An event of a transactional id, found at a time."""
+
     at_ms: int
     transactional_id: str
     kind: str
@@ -62,26 +68,24 @@ class Happening:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """Since when the broker has not answered, and what it was."""
+    """The time since which the broker has not answered, and the error."""
 
     since_ms: int
     sentence: str
 
 
 class View(Protocol):
-    """Where it is shown."""
+    """A way to show snapshots and events."""
 
-    def show(
-        self, snapshot: Snapshot, happened: list[Happening], trouble: Trouble | None
-    ) -> None: ...
+    def show(self, snapshot: Snapshot, happened: list[Event], trouble: Trouble | None) -> None: ...
 
 
-def happenings(before: Snapshot, after: Snapshot) -> Iterator[Happening]:
-    """In the order of the ids, and for one id in the order in which they happened."""
+def events(before: Snapshot, after: Snapshot) -> Iterator[Event]:
+    """Yield the events between two snapshots, by id, and for one id in the order of time."""
     for name in sorted(before.transactions.keys() | after.transactions.keys()):
         old, new = before.transactions.get(name), after.transactions.get(name)
         for kind, text in _between(old, new):
-            yield Happening(at_ms=after.at_ms, transactional_id=name, kind=kind, text=text)
+            yield Event(at_ms=after.at_ms, transactional_id=name, kind=kind, text=text)
 
 
 def _between(
@@ -99,7 +103,7 @@ def _between(
 
 
 def _trace(found: TransactionDescription) -> tuple[object, ...]:
-    """What differs when something has happened."""
+    """Return the fields that differ if an event has happened."""
     return (
         found.state,
         found.producer_id,
@@ -142,7 +146,7 @@ def _where(found: TransactionDescription) -> str:
 def _fenced(
     old: TransactionDescription, new: TransactionDescription, *, was_open: bool
 ) -> tuple[str, str]:
-    """What locked a producer out, and what that did to its transaction."""
+    """Return the event of a fenced producer: the cause, and the end of its transaction."""
     where = _in_partitions(old, " in") if was_open else ""
     if new.epoch_bump_cause == TIMEOUT:
         limit = words.span(old.timeout_ms)
@@ -154,12 +158,12 @@ def _fenced(
         return kind, said
     if new.state in ("PrepareAbort", "CompleteAbort"):
         return kind, f"{said}; its transaction{where} was aborted"
-    # It may have committed just before; no later state tells that from an abort.
+    # It may have committed just before the fencing; no later state shows which.
     return kind, f"{said}; if its transaction{where} was still open, it was aborted"
 
 
 def _ended(old: TransactionDescription, new: TransactionDescription) -> tuple[str, str]:
-    """How the transaction that was open in the last look ended."""
+    """Return the event that ended the transaction which was open in the last snapshot."""
     where = _in_partitions(old)
     age = "" if old.age_ms is None else f", open for {words.span(old.age_ms)} at least"
     if new.state == "CompleteCommit" or old.state == "PrepareCommit":
@@ -170,7 +174,7 @@ def _ended(old: TransactionDescription, new: TransactionDescription) -> tuple[st
 
 
 def _in_partitions(found: TransactionDescription, preposition: str = "") -> str:
-    """How many it has, if that is told: once it is decided, only those without a marker are."""
+    """Return the number of partitions in words. A decided transaction lists only some of them."""
     if found.state != "Ongoing":
         return ""
     return f"{preposition} {words.counted(len(found.partitions), 'partition')}"
@@ -182,12 +186,12 @@ def _is_overdue(old: TransactionDescription, new: TransactionDescription) -> boo
 
 
 def _unseen(old: TransactionDescription, new: TransactionDescription) -> int:
-    """How many transactions began and ended between two looks, as far as can be told."""
+    """Return the number of transactions that began and ended unseen, as far as it is known."""
     if old.producer_id != new.producer_id:
         return 0
     epochs = new.producer_epoch - old.producer_epoch
     is_ended = new.state in ("CompleteCommit", "CompleteAbort")
-    if not new.has_odradek_fields:  # an epoch may also be a new instance's
+    if not new.has_odradek_fields:  # the epoch may also be that of a new instance
         return int(is_ended and not old.is_open and (epochs > 0 or old.state != new.state))
     if epochs > 0:
         return max(epochs - old.is_open, 0) if new.state != "Empty" else 0

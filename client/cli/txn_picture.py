@@ -1,8 +1,8 @@
-"""The picture of `odradek txn watch`: a table that stays where it is, and what happened below it.
+"""The picture of `odradek txn watch`: a table of transactions, and the latest events below it.
 
-Rows are in the order of the ids and stay for some seconds after something happened, so that a
-transaction that comes and goes does not make them jump. Everything is cut to the terminal's width,
-never wrapped, and the height is filled and not exceeded.
+Rows are in the order of the ids, and stay for some seconds after an event, so a short transaction
+does not move the other rows. Each line is cut to the terminal's width and never wrapped. The
+picture has exactly the height of the terminal.
 """
 
 from collections.abc import Iterator
@@ -17,20 +17,20 @@ from rich.text import Text
 
 from odradek.client.administration.descriptions import TransactionDescription
 from odradek.client.cli import words
-from odradek.client.cli.txn_events import Happening, Snapshot, Trouble
+from odradek.client.cli.txn_events import Event, Snapshot, Trouble
 from odradek.protocol.text import printable
 
 LINGER_MS: Final = 10_000
-"""How long a row stays after the last thing that happened to it."""
+"""The time that a row stays after the last event of its id."""
 BAR_WIDTH: Final = 8
 NARROW: Final = 70
-"""With fewer columns there is no room for what is held back."""
+"""The terminal width from which the table has a column for the records held back."""
 WIDE: Final = 100
-"""From so many columns on there is room to say who the client is."""
+"""The terminal width from which the table has a column for the client."""
 FRAME_LINES: Final = 5
 """Heading, status, two rules and the table's head."""
 EVENTS_PART: Final = 3
-"""One line in so many of the height is for what happened, and of those so much for the id."""
+"""The events have this part of the height, and an event's id this part of the width."""
 
 STATE_STYLES: Final = {
     "Ongoing": "bold",
@@ -65,7 +65,7 @@ class Picture:
         self._bootstrap = bootstrap
         self._show_all = show_all
 
-    def show(self, snapshot: Snapshot, happened: list[Happening], trouble: Trouble | None) -> None:
+    def show(self, snapshot: Snapshot, happened: list[Event], trouble: Trouble | None) -> None:
         size = self._console.size
         drawn = draw(
             snapshot,
@@ -81,7 +81,7 @@ class Picture:
 
 def draw(
     snapshot: Snapshot,
-    happened: list[Happening],
+    happened: list[Event],
     trouble: Trouble | None,
     *,
     title: str,
@@ -103,12 +103,10 @@ def draw(
 
 
 def _shown(
-    snapshot: Snapshot, happened: list[Happening], show_all: bool
+    snapshot: Snapshot, happened: list[Event], show_all: bool
 ) -> list[TransactionDescription]:
     recent = {
-        happening.transactional_id
-        for happening in happened
-        if snapshot.at_ms - happening.at_ms < LINGER_MS
+        event.transactional_id for event in happened if snapshot.at_ms - event.at_ms < LINGER_MS
     }
     shown = [
         transaction
@@ -157,7 +155,7 @@ def _table(snapshot: Snapshot, shown: list[TransactionDescription], room: int, w
 
 
 def _age(found: TransactionDescription) -> Text:
-    """A bar that is full when the transaction is aborted, and the numbers."""
+    """Return the age as numbers and as a bar, which is full when the broker aborts."""
     if found.age_ms is None:
         return Text("")
     if found.state != "Ongoing" or found.remaining_ms is None:
@@ -173,7 +171,7 @@ def _age(found: TransactionDescription) -> Text:
 
 
 def _waiting(snapshot: Snapshot, found: TransactionDescription) -> str:
-    """12: flights-0 from 5, flights-3 from 9."""
+    """Return the records held back, such as `12: flights-0 from 5, flights-3 from 9`."""
     if not found.is_open:
         return ""
     places = snapshot.waiting(found)
@@ -184,35 +182,35 @@ def _waiting(snapshot: Snapshot, found: TransactionDescription) -> str:
     return f"{sum(told):,}: {where}" if told else where
 
 
-def newest(happened: list[Happening], room: int) -> list[Happening]:
-    """The newest first; of what is routine only the last of each id, or it would hide the rest."""
-    shown: list[Happening] = []
+def newest(happened: list[Event], room: int) -> list[Event]:
+    """Return the newest events first. Of routine events, only the last one of each id."""
+    shown: list[Event] = []
     seen: set[str] = set()
-    for happening in reversed(happened):
+    for event in reversed(happened):
         if len(shown) >= room:
             break
-        if happening.kind in ROUTINE:
-            if happening.transactional_id in seen:
+        if event.kind in ROUTINE:
+            if event.transactional_id in seen:
                 continue
-            seen.add(happening.transactional_id)
-        shown.append(happening)
+            seen.add(event.transactional_id)
+        shown.append(event)
     return shown
 
 
 def _events(
-    happened: list[Happening], trouble: Trouble | None, room: int, width: int
+    happened: list[Event], trouble: Trouble | None, room: int, width: int
 ) -> Iterator[Text]:
     if trouble is not None:
         room -= 1
         yield _line(printable(trouble.sentence), "red")
     last = newest(happened, room)
-    for happening in last:
+    for event in last:
         text = Text(no_wrap=True, overflow="ellipsis")
-        text.append(f"{words.clock(happening.at_ms)} ", "dim")
-        name = Text(printable(happening.transactional_id), "bold")
+        text.append(f"{words.clock(event.at_ms)} ", "dim")
+        name = Text(printable(event.transactional_id), "bold")
         name.truncate(max(width // EVENTS_PART, 10), overflow="ellipsis")
         text.append_text(name).append(" ")
-        text.append(happening.text, KIND_STYLES.get(happening.kind, ""))
+        text.append(event.text, KIND_STYLES.get(event.kind, ""))
         yield text
     for _ in range(room - len(last)):
         yield Text("")

@@ -1,7 +1,7 @@
-"""`odradek txn watch`: transactions as they go, on a terminal as a picture and else as lines.
+"""`odradek txn watch`: live transactions, on a terminal as a picture, elsewhere as lines.
 
-A look is a list, a description of what is open or has changed, and the producers of the partitions
-in question. When the broker does not answer, the last picture stays, with the reason above it.
+A snapshot lists all ids, describes those that are open or have changed, and has the producers of
+their partitions. When the broker does not answer, the last picture stays, with the error.
 """
 
 import sys
@@ -24,17 +24,17 @@ from odradek.client.cli.common import (
     limits,
     told,
 )
-from odradek.client.cli.txn_events import Happening, Snapshot, Trouble, View, happenings
+from odradek.client.cli.txn_events import Event, Snapshot, Trouble, View, events
 from odradek.client.config import system_wall_ms
 from odradek.protocol.text import printable
 
 DESCRIBED_MAX: Final = 1_000
-"""Where there are more ids, those are described that are open or were listed differently."""
+"""With more ids, only those are described that were open or whose state has changed."""
 PARTITIONS_MAX: Final = 1_000
 REMEMBERED: Final = 500
-"""Happenings that are kept for the picture."""
+"""The events that are kept for the picture."""
 LOOKS_PER_TIMEOUT: Final = 5
-"""A look gives up after this part of --timeout, so that a broker's absence is soon said."""
+"""A snapshot gives up after this part of --timeout, so a broker that is down is shown soon."""
 
 
 @click.command()
@@ -99,7 +99,7 @@ def _view(as_json: bool, show_all: bool, bootstrap: str) -> Iterator[View]:
 
 
 class Watch:
-    """Looks again and again, and tells a view what it saw."""
+    """Take snapshots at an interval, and show them and their events in a view."""
 
     def __init__(self, admin: Admin, view: View, pattern: str | None) -> None:
         self._admin = admin
@@ -108,10 +108,10 @@ class Watch:
         self._snapshot: Snapshot | None = None
         self._listed: dict[str, object] = {}
         self._trouble: Trouble | None = None
-        self._happened: deque[Happening] = deque(maxlen=REMEMBERED)
+        self._happened: deque[Event] = deque(maxlen=REMEMBERED)
 
     def run(self, interval_s: float, patience_s: float) -> None:
-        """Until interrupted. Raises what the first look raises for `patience_s`."""
+        """Run until interrupted. Raises an error of the first snapshot after `patience_s`."""
         begin = time.monotonic()
         following = begin
         while True:
@@ -131,7 +131,7 @@ class Watch:
         after = self._look()
         self._trouble = None
         if self._snapshot is not None:
-            self._happened.extend(happenings(self._snapshot, after))
+            self._happened.extend(events(self._snapshot, after))
         self._snapshot = after
 
     def _note(self, error: OdradekError) -> None:
@@ -179,15 +179,15 @@ class Watch:
 
 
 class Lines:
-    """A line for each happening: for pipes and log files."""
+    """A line for each event, for pipes and log files."""
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
         self._begun = False
-        self._last: Happening | None = None
+        self._last: Event | None = None
         self._was_in_trouble = False
 
-    def show(self, snapshot: Snapshot, happened: list[Happening], trouble: Trouble | None) -> None:
+    def show(self, snapshot: Snapshot, happened: list[Event], trouble: Trouble | None) -> None:
         check_reader()
         if not self._begun:
             self._begun = True
@@ -206,15 +206,15 @@ class Lines:
         if trouble is None and self._was_in_trouble:
             self._say(snapshot.at_ms, None, "well", "the broker answers again")
         self._was_in_trouble = trouble is not None
-        for happening in self._new(happened):
-            self._say(happening.at_ms, happening.transactional_id, happening.kind, happening.text)
+        for event in self._new(happened):
+            self._say(event.at_ms, event.transactional_id, event.kind, event.text)
         sys.stdout.flush()
 
-    def _new(self, happened: list[Happening]) -> list[Happening]:
-        """Those after the last one that was shown."""
+    def _new(self, happened: list[Event]) -> list[Event]:
+        """Return the events after the last shown event."""
         start = 0
-        for number, happening in enumerate(happened):
-            if happening is self._last:
+        for number, event in enumerate(happened):
+            if event is self._last:
                 start = number + 1
         self._last = happened[-1] if happened else self._last
         return happened[start:]

@@ -1,6 +1,6 @@
-"""How times, producers and transactions are said: to people in words, to programs in numbers.
+"""The words for times, producers and transactions, and the same facts for programs. Pure.
 
-People read spans ("1.2 s ago", "in 58 s"); programs get ISO 8601 beside milliseconds. Pure.
+People read spans ("1.2 s ago", "in 58 s"). Programs read ISO 8601 and milliseconds.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ HOUR_MS: Final = 60 * MINUTE_MS
 DAY_MS: Final = 24 * HOUR_MS
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 NAMES_MAX: Final = 8
-"""How many partitions are named before the rest is counted."""
+"""The partitions that are named before the others are counted."""
 
 STATES: Final = {
     "Empty": "it has not begun a transaction since its producer started",
@@ -32,7 +32,7 @@ STATES: Final = {
 
 
 def span(duration_ms: int) -> str:
-    """How long, as exactly as anybody wants to know: 1.2 s, 58 s, 12 min, 3 h, 2 days."""
+    """Return a duration in one unit: 1.2 s, 58 s, 12 min, 3 h, 2 days."""
     if duration_ms < 9_950:
         return f"{max(duration_ms, 0) / SECOND_MS:.1f} s"
     for limit_ms, unit_ms, name in (
@@ -46,17 +46,17 @@ def span(duration_ms: int) -> str:
 
 
 def ago(moment_ms: int, now_ms: int) -> str:
-    """When it was. Clocks differ; nothing is younger than now."""
+    """Return the time since a moment. A moment in the future, by another clock, is now."""
     return f"{span(max(now_ms - moment_ms, 0))} ago"
 
 
 def until(remaining_ms: int) -> str:
-    """When it will be, or should have been."""
+    """Return the time until a moment, or since it should have come."""
     return f"in {span(remaining_ms)}" if remaining_ms >= 0 else f"overdue by {span(-remaining_ms)}"
 
 
 def iso(moment_ms: int | None) -> str | None:
-    """2026-11-21T12:00:00.123Z; None for none, and for what no calendar has."""
+    """Return a moment as 2026-11-21T12:00:00.123Z; None without one or beyond the calendar."""
     if moment_ms is None:
         return None
     try:
@@ -67,17 +67,17 @@ def iso(moment_ms: int | None) -> str | None:
 
 
 def clock(moment_ms: int) -> str:
-    """The time of day here, for who is looking at it now."""
+    """Return the local time of day."""
     return datetime.fromtimestamp(moment_ms / 1000, tz=UTC).astimezone().strftime("%H:%M:%S")
 
 
 def counted(number: int, noun: str) -> str:
-    """1 record, 2 records."""
+    """Return a number with its noun: 1 record, 2 records."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def client(client_id: str | None, host: str | None) -> str | None:
-    """worker-7 at 127.0.0.1; None where the broker does not say."""
+    """Return a client as `worker-7 at 127.0.0.1`; None if the broker does not return it."""
     if client_id is None and host is None:
         return None
     name = printable(client_id or "a client without a name")
@@ -85,7 +85,7 @@ def client(client_id: str | None, host: str | None) -> str | None:
 
 
 def named(partitions: Iterable[TopicPartition]) -> str:
-    """flights-0, flights-1 and 40 more."""
+    """Return the names of partitions: flights-0, flights-1 and 40 more."""
     names = [str(partition) for partition in partitions]
     if len(names) <= NAMES_MAX:
         return ", ".join(names) or "none"
@@ -93,7 +93,7 @@ def named(partitions: Iterable[TopicPartition]) -> str:
 
 
 def open_for(found: TransactionDescription) -> str:
-    """2.0 s of 60 s; without a limit where none holds, and nothing if it is not open."""
+    """Return the age of an open transaction and its limit, if it has one: 2.0 s of 60 s."""
     if found.age_ms is None:
         return ""
     limit = "" if found.remaining_ms is None else f" of {span(found.timeout_ms)}"
@@ -101,7 +101,7 @@ def open_for(found: TransactionDescription) -> str:
 
 
 def deadline(found: TransactionDescription) -> str:
-    """When the broker will abort an open transaction, as far as it is known."""
+    """Return when the broker will abort an open transaction, as far as it is known."""
     if found.state != "Ongoing":
         return "it is decided and does not time out"
     remaining_ms = found.remaining_ms
@@ -113,13 +113,13 @@ def deadline(found: TransactionDescription) -> str:
 
 
 def state(found: TransactionDescription) -> str:
-    """Ongoing: a transaction is open."""
+    """Return the state and its meaning: `Ongoing: a transaction is open`."""
     said = STATES.get(found.state)
     return f"{found.state}: {said}" if said else found.state
 
 
 def pending(found: TransactionDescription) -> str:
-    """What has been begun and is not done."""
+    """Return the steps that have begun and are not done; None without one."""
     waits = []
     if found.pending_state is not None:
         waits.append(f"{found.pending_state} is being written to disk")
@@ -129,7 +129,7 @@ def pending(found: TransactionDescription) -> str:
 
 
 def fencing(found: TransactionDescription, now_ms: int) -> str | None:
-    """Why the epoch last changed, and when; None if nobody was locked out, or it is not told."""
+    """Return the cause and the time of the last fencing; None without one, or if not known."""
     if found.explanation is not None:
         return printable(found.explanation)
     if found.epoch_bump_cause is None:
@@ -139,7 +139,7 @@ def fencing(found: TransactionDescription, now_ms: int) -> str | None:
 
 
 def facts(found: TransactionDescription) -> dict[str, object]:
-    """One transactional id for programs: every moment as ISO 8601 and in milliseconds."""
+    """Return a transactional id for programs: each moment as ISO 8601 and in milliseconds."""
     return {
         "transactional_id": found.transactional_id,
         "state": found.state,

@@ -7,7 +7,7 @@ import pytest
 from odradek.broker.inspect import dump_words
 from odradek.broker.txn.transaction import BumpCause
 from odradek.client.administration.descriptions import TransactionDescription
-from odradek.client.cli.txn_events import CAUSES, TIMEOUT, happenings
+from odradek.client.cli.txn_events import CAUSES, TIMEOUT, events
 from tests.client.cli.samples import NOW_MS, a_foreign_transaction, a_look, a_transaction
 
 BEFORE_MS = NOW_MS - 1_000
@@ -24,7 +24,7 @@ def told(
 ) -> list[tuple[str, str]]:
     before = a_look(*([old] if old else []), at_ms=BEFORE_MS)
     after = a_look(*([new] if new else []))
-    found = list(happenings(before, after))
+    found = list(events(before, after))
     assert all((event.transactional_id, event.at_ms) == ("refunds-0", NOW_MS) for event in found)
     return [(event.kind, event.text) for event in found]
 

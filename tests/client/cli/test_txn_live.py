@@ -129,7 +129,7 @@ def test_abort_by_id(run: Run, worker: Worker) -> None:
     place = ("--topic", worker.topic, "--partition", "0", "--producer-id", str(pin["producer_id"]))
     late = run("txn", "abort", *place, "--producer-epoch", str(pin["producer_epoch"]))
     assert late.exit_code == 1
-    assert f"knows a newer producer epoch than {pin['producer_epoch']}.\n" in late.stderr
+    assert f"has a newer producer epoch than {pin['producer_epoch']}.\n" in late.stderr
 
 
 def test_abort_in_one_partition(run: Run, worker: Worker) -> None:
@@ -150,7 +150,7 @@ def test_abort_in_one_partition_by_producer(run: Run, worker: Worker) -> None:
     producer = ("--producer-id", str(facts["producer_id"]), "--producer-epoch")
     stale = run("txn", "abort", *place, "--producer-id", "987654321", "--producer-epoch", "0")
     assert stale.exit_code == 1
-    assert f"The partition {worker.topic}-0 knows no producer id 987654321" in stale.stderr
+    assert f"The partition {worker.topic}-0 has no producer id 987654321" in stale.stderr
     assert "from 0 to 3" in run.said(
         "txn", "abort", *place, *producer, str(facts["producer_epoch"])
     )

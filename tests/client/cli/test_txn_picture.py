@@ -5,18 +5,18 @@ import io
 import pytest
 from rich.console import Console
 
-from odradek.client.cli.txn_events import Happening, Snapshot, Trouble
+from odradek.client.cli.txn_events import Event, Snapshot, Trouble
 from odradek.client.cli.txn_picture import draw, newest
 from tests.client.cli.samples import NOW_MS, a_foreign_transaction, a_look, a_transaction
 
 
-def happening(kind: str, text: str, name: str = "refunds-0", at_ms: int = NOW_MS) -> Happening:
-    return Happening(at_ms=at_ms, transactional_id=name, kind=kind, text=text)
+def event(kind: str, text: str, name: str = "refunds-0", at_ms: int = NOW_MS) -> Event:
+    return Event(at_ms=at_ms, transactional_id=name, kind=kind, text=text)
 
 
 def drawn(
     look: Snapshot,
-    *happened: Happening,
+    *happened: Event,
     trouble: Trouble | None = None,
     width: int = 80,
     height: int = 24,
@@ -44,7 +44,7 @@ def drawn(
 def test_it_fits_on_any_terminal(width: int, height: int, count: int) -> None:
     ids = [f"{'very-long-' * 20}{number}" for number in range(count)]
     look = a_look(*(a_transaction(transactional_id=name) for name in ids))
-    happened = [happening("fenced", "was fenced " * 30, name) for name in ids]
+    happened = [event("fenced", "was fenced " * 30, name) for name in ids]
     trouble = Trouble(since_ms=NOW_MS, sentence="no connection " * 30)
     for some in (None, trouble):
         lines = drawn(look, *happened, trouble=some, width=width, height=height)
@@ -78,8 +78,8 @@ def test_what_another_broker_does_not_say_is_left_out() -> None:
 def test_rows_stay_in_their_order_and_a_while_after_the_end() -> None:
     ended = a_transaction("CompleteCommit", "a-first")
     still = a_transaction(transactional_id="b-second")
-    recent = happening("committed", "committed", "a-first", NOW_MS - 9_000)
-    old = happening("committed", "committed", "a-first", NOW_MS - 11_000)
+    recent = event("committed", "committed", "a-first", NOW_MS - 9_000)
+    old = event("committed", "committed", "a-first", NOW_MS - 11_000)
     rows = [line.split()[0] for line in drawn(a_look(still, ended), recent)[3:5]]
     assert rows == ["a-first", "b-second"]
     assert drawn(a_look(still, ended), old)[3].startswith("b-second")
@@ -101,8 +101,8 @@ def test_a_broker_that_is_away_is_said_and_the_last_look_stays() -> None:
 
 
 def test_routine_does_not_push_out_what_matters() -> None:
-    fenced = happening("fenced", "was fenced", "slow")
-    routine = [happening("began", f"number {n}", "busy") for n in range(50)]
+    fenced = event("fenced", "was fenced", "slow")
+    routine = [event("began", f"number {n}", "busy") for n in range(50)]
     shown = newest([fenced, *routine], room=6)
     assert [event.text for event in shown] == ["number 49", "was fenced"]
     assert newest([fenced] * 9, room=6) == [fenced] * 6
@@ -110,6 +110,6 @@ def test_routine_does_not_push_out_what_matters() -> None:
 
 def test_an_id_is_no_markup_and_moves_no_cursor() -> None:
     look = a_look(a_transaction(transactional_id="[red]x\x1b[2J"))
-    text = "\n".join(drawn(look, happening("began", "began", "[red]x\x1b[2J"), width=120))
+    text = "\n".join(drawn(look, event("began", "began", "[red]x\x1b[2J"), width=120))
     assert text.count(r"[red]x\x1b[2J") == 2
     assert "\x1b" not in text

@@ -69,8 +69,8 @@ def test_who_was_fenced_by_whom_who_is_open_and_how_it_ends(odradek_address: str
             open_one.commit()
         watch.read_until(lambda: watch.saw("fenced", waiting))
 
-        told = {event["kind"]: event["text"] for event in watch.happenings}
-        by_id = [event["text"] for event in watch.happenings if event["transactional_id"] == fenced]
+        told = {event["kind"]: event["text"] for event in watch.events}
+        by_id = [event["text"] for event in watch.events if event["transactional_id"] == fenced]
         assert "appeared: worker-1 at 127.0.0.1, producer id" in by_id[0]
         assert any("a new instance, worker-2 at 127.0.0.1, started" in text for text in by_id)
         assert "was fenced by an administrator, odradek txn abort at 127.0.0.1" in told["fenced"]

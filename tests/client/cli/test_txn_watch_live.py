@@ -72,11 +72,11 @@ def test_a_broker_that_is_started_again_is_found_again() -> None:
         watch.read_until(lambda: watch.saw("trouble"))
         broker.start()
         watch.read_until(lambda: watch.saw("well"))
-        first, *others = [event["kind"] for event in watch.happenings]
+        first, *others = [event["kind"] for event in watch.events]
         assert first == "watching"
         # Each is said once in its turn; on a slow machine the broker may be away more than once.
         assert others == [("trouble", "well")[number % 2] for number in range(len(others))]
-        assert broker.address in watch.happenings[1]["text"]
+        assert broker.address in watch.events[1]["text"]
         name = name_of("id")
         with Producer(broker.address, transactional_id=name):
             watch.read_until(lambda: watch.saw("appeared", name))

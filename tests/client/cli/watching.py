@@ -38,7 +38,7 @@ class Watching:
         self._output = output
 
     @property
-    def happenings(self) -> list[dict[str, Any]]:
+    def events(self) -> list[dict[str, Any]]:
         """What `--json` has said in whole lines."""
         lines = self.written.rpartition(b"\n")[0].splitlines()
         return [json.loads(line) for line in lines]
@@ -50,7 +50,7 @@ class Watching:
 
     def saw(self, kind: str, transactional_id: str | None = None) -> bool:
         """Whether `--json` has told of it."""
-        seen = {(event["kind"], event["transactional_id"]) for event in self.happenings}
+        seen = {(event["kind"], event["transactional_id"]) for event in self.events}
         return (kind, transactional_id) in seen
 
     def read_until(self, is_there: Callable[[], object]) -> None:
