@@ -1,1 +1,1 @@
-"""What the cluster is: its brokers, topics and leaders, and where that is kept."""
+"""The metadata of the cluster: brokers, topics and leaders, and the store that keeps them."""

@@ -1,20 +1,21 @@
-"""Makes, grows and removes topics: the only writer of the cluster's image.
+"""The controller: it creates, grows and deletes topics, and is the only writer of the image.
 
-Every change goes: check (refusals as `KafkaError`) -> logs on disk -> metadata store -> image. The
-store's transaction is the moment at which a topic exists. A crash before it leaves directories that
-are empty and belong to no topic. They are removed when a topic of that name is made. Directories
-with records are never removed for it, but set aside (`partitions/directories.py`).
+Every change has this order: check (raises `KafkaError`) -> logs on disk -> metadata store -> image.
+With the store's transaction the topic exists. A crash before it leaves empty directories that
+belong to no topic. They are removed when a topic of that name is created. Directories with records
+are never removed for it, but set aside (`partitions/directories.py`).
 
-A deletion goes the other way: store -> image -> logs. The transaction that removes a topic also
-notes its id (`/deletions/ID`). The note stays until no directory of that id is left. So a crash at
-any moment neither revives a deleted topic nor has its directories set aside: they are removed at
-the next start, or before a topic of that name is made.
+A deletion has the opposite order: store -> image -> logs. The transaction that removes a topic also
+notes its id (`/deletions/ID`). The note stays until no directory of that id is left. So after a
+crash at any moment a deleted topic does not come back, and its directories are not set aside: they
+are removed at the next start, or before a topic of that name is created.
 
-State topics are made when somebody first needs them, with one replica and their own settings, and
-their coordinators are loaded before anyone hears that they exist.
+State topics are created when a request first needs them, with one replica and their own settings.
+Their coordinators are loaded before the image has them.
 
-On start this broker takes the lead of every partition in a new leader epoch, as an election would
-give it: coordinators fence with it what an earlier run of the broker may still have under way.
+At the start this broker becomes the leader of every partition in a new leader epoch, as after an
+election. With that epoch coordinators fence the requests of an earlier run that are still under
+way.
 """
 
 import logging
@@ -65,27 +66,27 @@ BASE64_URL: Final = str.maketrans("+/", "-_")
 
 
 Loader = Callable[[str, int], Awaitable[None]]
-"""Loads the coordinator of one partition of a state topic."""
+"""A function that loads the coordinator of one partition of a state topic."""
 
 
 class TopicLogs(Protocol):
-    """What keeps the records of topics on this broker."""
+    """The logs of topics on this broker."""
 
     async def create(self, topic: TopicImage, indexes: Sequence[int]) -> None:
-        """Make empty logs for some partitions; a directory in their place is set aside.
+        """Create empty logs for some partitions. A directory in their place is set aside.
 
-        Raises KafkaError KAFKA_STORAGE_ERROR; then none of them is there.
+        Raises KafkaError(KAFKA_STORAGE_ERROR); then none of them exists.
         """
 
     async def delete(self, topic: TopicImage, indexes: Sequence[int]) -> None:
         """Remove the logs of some partitions."""
 
     async def remove_deleted(self, name: str, topic_id: UUID) -> bool:
-        """Remove what is left of a deleted topic; False if that is not possible now."""
+        """Remove what is left of a deleted topic. Return False if that is not possible now."""
 
 
 class Controller:
-    """The cluster as this broker knows it (`image`) and the changes it can make to it."""
+    """The cluster's metadata (`image`), and the changes of it."""
 
     def __init__(
         self,
@@ -114,16 +115,16 @@ class Controller:
         return self.image.broker(self.node_id)
 
     def advertise(self, host: str, port: int) -> None:
-        """Say where clients reach this broker."""
+        """Set the address at which clients reach this broker."""
         here = BrokerImage(node_id=self.node_id, host=host, port=port)
         self.image = replace(self.image, brokers=(here,))
 
     def on_lead(self, load: Loader) -> None:
-        """Say what loads the coordinator of a partition of a new state topic."""
+        """Set the function that loads the coordinators of a new state topic."""
         self._load = load
 
     async def finish_deletions(self) -> None:
-        """Remove what a crash has left of topics that were deleted."""
+        """Remove what a crash has left of deleted topics."""
         async with self._one_change():
             found, _ = await self._meta.range(DELETIONS)
             self._deletions = read_deletions(found)
@@ -131,10 +132,10 @@ class Controller:
                 await self._finish_deletion(topic_id)
 
     async def _finish_deletion(self, topic_id: UUID) -> None:
-        """Forget a deletion once no directory of the topic is left.
+        """Remove the directories of a deleted topic, then the note of its deletion.
 
-        What the disk or the store does not let it do is tried again: at the next start, or when a
-        topic of that name is made.
+        If the disk or the store fails, this is retried at the next start, or when a topic of that
+        name is created.
         """
         name = self._deletions[topic_id]
         if not await self._logs.remove_deleted(name, topic_id):
@@ -142,12 +143,12 @@ class Controller:
         try:
             await self._meta.txn((), {deletion_key(topic_id): None})
         except KafkaError as error:
-            LOGGER.warning("the note that topic %s was deleted stays for now: %s", name, error)
+            LOGGER.warning("the note of the deletion of topic %s was not removed: %s", name, error)
             return
         del self._deletions[topic_id]
 
     async def elect(self) -> None:
-        """Take the lead of every partition, in a new leader epoch."""
+        """Become the leader of every partition, in a new leader epoch."""
         async with self._one_change():
             topics = [
                 replace(topic, partitions=tuple(map(_elected, topic.partitions)))
@@ -166,13 +167,17 @@ class Controller:
                 cause = error.__cause__
                 if not isinstance(cause, OSError) or cause.errno not in DISK_FULL:
                     raise
-                # The disk is that of the logs: nothing is appended in the old epochs meanwhile.
-                LOGGER.warning("leader epochs stay as they were, as the disk is full: %s", error)
+                # A broker with a full disk must still start, to serve reads and deletions. Nothing
+                # is appended in the old epochs meanwhile, because the logs are on the same disk.
+                LOGGER.warning("the disk is full, so leader epochs stay as they were: %s", error)
                 return
             self.image = self.image.with_topics(topics)
 
     async def create_topic(self, wanted: NewTopic, *, validate_only: bool = False) -> TopicImage:
-        """Make a topic. Raises KafkaError: its name, numbers or settings cannot be, or the disk."""
+        """Create a topic.
+
+        Raises KafkaError: its name, numbers or settings are invalid, it exists, or the disk failed.
+        """
         check_name(wanted.name)
         if wanted.name in INTERNAL_TOPICS:
             raise KafkaError(
@@ -192,7 +197,7 @@ class Controller:
             return topic
 
     async def ensure_topic(self, name: str) -> TopicImage:
-        """Make a topic with the defaults if it is not there: what auto-creation does."""
+        """Return a topic. Create it with the defaults if it does not exist (auto-creation)."""
         if name in INTERNAL_TOPICS:
             return await self.ensure_state_topic(name)
         found = self.image.topics.get(name)
@@ -201,12 +206,12 @@ class Controller:
         try:
             return await self.create_topic(NewTopic(name=name))
         except KafkaError as error:
-            if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:  # somebody was quicker
+            if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:  # by another request meanwhile
                 return self.image.topics[name]
             raise
 
     async def ensure_state_topic(self, name: str) -> TopicImage:
-        """Make an internal topic if it is not there; its coordinators are loaded on return."""
+        """Return an internal topic. Create it, and load its coordinators, if it does not exist."""
         found = self.image.topics.get(name)
         if found is not None:
             return found
@@ -219,7 +224,7 @@ class Controller:
                 except KafkaError as error:
                     if error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
                         raise
-                    # who looks for a coordinator tries again with this code, and with no other
+                    # A client that looks for a coordinator retries this code, and no other.
                     raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
             return found
 
@@ -238,7 +243,8 @@ class Controller:
             if name in INTERNAL_TOPICS:
                 raise KafkaError(
                     ErrorCode.INVALID_TOPIC_EXCEPTION,
-                    f"{name} is internal: its partitions are found by a hash over their number.",
+                    f"{name} is an internal topic: keys are assigned to its partitions by a hash "
+                    "over their number, which therefore never changes.",
                 )
             check_growth(name, have, total_count, None if replicas is None else len(replicas))
             for brokers in replicas or ():
@@ -262,7 +268,7 @@ class Controller:
             self.image = self.image.with_topics([grown])
 
     async def delete_topic(self, name: str) -> TopicImage:
-        """Remove a topic and its records for good; what it was. Raises KafkaError."""
+        """Delete a topic and its records. Return what it was. Raises KafkaError."""
         if not self._config.delete_topic_enable:
             raise KafkaError(
                 ErrorCode.TOPIC_DELETION_DISABLED,
@@ -271,7 +277,7 @@ class Controller:
         if name in INTERNAL_TOPICS:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"{name} is internal; without it no transaction and no group would be known.",
+                f"{name} is an internal topic: it keeps the broker's transactions or groups.",
             )
         async with self._one_change():
             topic = self._existing(name)
@@ -279,7 +285,9 @@ class Controller:
             return topic
 
     async def _delete(self, topic: TopicImage) -> None:
-        """Deleted is what the store has deleted; that all is removed may come later."""
+        """Delete a topic from the store, then from the image and the disk."""
+        # Once the store has deleted it, the deletion succeeds. Directories that cannot be removed
+        # now are removed later, because the store has noted the id.
         found, _ = await self._meta.range(topic_key(topic.name))
         stored = found[topic_key(topic.name)]
         same = Compare(key=topic_key(topic.name), mod_revision=stored.mod_revision)
@@ -292,7 +300,7 @@ class Controller:
 
     @asynccontextmanager
     async def _one_change(self) -> AsyncIterator[None]:
-        """One change after the other, each to its end even if whoever asked for it is gone."""
+        """Make one change at a time, and complete it even if its client disconnects."""
         async with self._changing:
             with trio.CancelScope(shield=True):
                 yield
@@ -331,6 +339,7 @@ class Controller:
         )
 
     async def _make(self, topic: TopicImage) -> None:
+        """Create a topic: its logs, then its entry in the store, then that in the image."""
         indexes = range(len(topic.partitions))
         for topic_id, name in list(self._deletions.items()):
             if name == topic.name:
@@ -343,6 +352,8 @@ class Controller:
             await self._logs.delete(topic, indexes)
             raise
         assert is_new, f"{topic.name} is in the store and not in the image"
+        # Coordinators are loaded before the image has the topic: a client that finds it there sends
+        # its next request to the coordinator at once.
         if topic.is_internal and self._load is not None:
             for index in indexes:
                 await self._load(topic.name, index)
@@ -361,7 +372,7 @@ class Controller:
 
 
 async def load_image(meta: MetaStore, *, here: BrokerImage, rng: random.Random) -> ClusterImage:
-    """The cluster as the store has it, with this broker in it; a new store gets a cluster id."""
+    """Return the image of the store, with this broker in it. A new store gets a cluster id."""
     found, _ = await meta.range(CLUSTER)
     if CLUSTER in found:
         cluster_id = unpack(found[CLUSTER].value)["id"]
@@ -375,7 +386,7 @@ async def load_image(meta: MetaStore, *, here: BrokerImage, rng: random.Random) 
 
 
 def new_cluster_id(rng: random.Random) -> str:
-    """22 characters of base64, as Kafka's tools expect."""
+    """Return 22 random characters of base64, the form that Kafka's tools expect."""
     import base64
 
     data = rng.getrandbits(128).to_bytes(16, "big")

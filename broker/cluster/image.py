@@ -1,4 +1,4 @@
-"""The cluster at one moment, immutable: who reads it never sees half of a change."""
+"""The cluster's metadata at one moment. It is immutable: a reader never sees half of a change."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -43,7 +43,7 @@ class ClusterImage:
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     names: Mapping[UUID, str] = field(default_factory=dict)
     partition_count: int = 0
-    """Of all topics but the internal ones."""
+    """The number of partitions of all topics except the internal ones."""
 
     def broker(self, node_id: int) -> BrokerImage:
         return next(broker for broker in self.brokers if broker.node_id == node_id)
@@ -57,7 +57,7 @@ class ClusterImage:
         return found is not None and 0 <= index < len(found.partitions)
 
     def with_topics(self, added: Iterable[TopicImage]) -> "ClusterImage":
-        """This image with topics added or replaced. The order of names is alphabetical."""
+        """Return this image with topics added or replaced, in the alphabetical order of names."""
         topics = {**self.topics, **{topic.name: topic for topic in added}}
         return self._with(topics)
 

@@ -1,4 +1,4 @@
-"""What a new topic may be: checks without effects, whose refusals are sentences."""
+"""Checks of new topics and of new partitions, without effects."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -11,23 +11,23 @@ NAME_CHARACTERS: Final = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 )
 PARTITIONS_MAX: Final = 10_000
-"""Partitions of one topic; each is a directory with open files."""
+"""The limit for one topic. Each partition is a directory with open files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTopic:
-    """A topic as asked for; -1 stands for the broker's default."""
+    """A topic as requested; -1 stands for the broker's default."""
 
     name: str
     partition_count: int = -1
     replication_factor: int = -1
     assignments: tuple[tuple[int, tuple[int, ...]], ...] = ()
-    """Partition index and broker ids, if the asker chose them."""
+    """Partition index and broker ids, if the request has them."""
     configs: tuple[tuple[str, str | None], ...] = ()
 
 
 def check_name(name: str) -> None:
-    """INVALID_TOPIC_EXCEPTION for a name that cannot be a directory's."""
+    """Raise INVALID_TOPIC_EXCEPTION for a name that cannot be the name of a directory."""
     problem = ""
     if not name:
         problem = "the empty string is not allowed. Name the topic."
@@ -48,12 +48,12 @@ def check_name(name: str) -> None:
 
 
 def shown_name(name: str) -> str:
-    """A name in a message, in quotes; of a name that cannot be a topic's only the beginning."""
+    """Return a name in quotes, for a message. A name too long for a topic is cut off."""
     return repr(name if len(name) <= NAME_MAX_CHARACTERS else f"{name[:20]}…")
 
 
 def not_hosted(name: str) -> str:
-    """Return the message for a topic that is not there."""
+    """Return the message for a topic that does not exist."""
     return (
         f"This server does not host this topic-partition. There is no topic {shown_name(name)}. "
         "Create it, or correct its name."
@@ -61,7 +61,7 @@ def not_hosted(name: str) -> str:
 
 
 def check_partition_count(count: int) -> None:
-    """INVALID_PARTITIONS for none or too many."""
+    """Raise INVALID_PARTITIONS for none or too many."""
     if 1 <= count <= PARTITIONS_MAX:
         return
     limits = f"A topic has 1 to {PARTITIONS_MAX} partitions, not {count}."
@@ -70,7 +70,7 @@ def check_partition_count(count: int) -> None:
 
 
 def check_room(have: int, added: int, limit: int) -> None:
-    """POLICY_VIOLATION if all topics together would have too many partitions."""
+    """Raise POLICY_VIOLATION if all topics together would have too many partitions."""
     if have + added > limit:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
@@ -80,7 +80,7 @@ def check_room(have: int, added: int, limit: int) -> None:
 
 
 def check_replication_factor(factor: int, broker_count: int) -> None:
-    """INVALID_REPLICATION_FACTOR unless there are as many brokers; -1 is the default."""
+    """Raise INVALID_REPLICATION_FACTOR unless there are as many brokers; -1 is the default."""
     if factor != -1 and factor < 1:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -88,8 +88,7 @@ def check_replication_factor(factor: int, broker_count: int) -> None:
             f"It was {factor}.",
         )
     if factor > broker_count:
-        # The second phrase is what Kafka said before it had controllers of its own; more scripts
-        # look for it.
+        # The second phrase is Kafka's before KRaft. More scripts search for it than for the first.
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {factor} time(s): The target replication factor of "
@@ -100,17 +99,20 @@ def check_replication_factor(factor: int, broker_count: int) -> None:
 
 
 def check_replicas(replicas: Sequence[int], brokers: Collection[int]) -> None:
-    """INVALID_REPLICA_ASSIGNMENT unless `replicas` are different brokers of the cluster."""
+    """Raise INVALID_REPLICA_ASSIGNMENT unless `replicas` are different brokers of the cluster."""
     if not replicas or len(set(replicas)) < len(replicas) or not set(replicas) <= set(brokers):
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"A partition cannot be on brokers {list(replicas)}: the cluster has "
+            f"A partition cannot be on brokers {list(replicas)}: the cluster has brokers "
             f"{sorted(brokers)}.",
         )
 
 
 def check_growth(name: str, have: int, wanted: int, new_assignments: int | None) -> None:
-    """INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT: a topic grows, and by what is assigned."""
+    """Raise KafkaError unless a topic may grow to `wanted` partitions.
+
+    INVALID_PARTITIONS, or INVALID_REPLICA_ASSIGNMENT if the number of assignments is wrong.
+    """
     if wanted <= have:
         phrase = (
             f"Topic already has {have} partition(s)."
@@ -130,7 +132,7 @@ def check_growth(name: str, have: int, wanted: int, new_assignments: int | None)
 
 
 def planned_partition_count(wanted: NewTopic, *, default: int, brokers: Collection[int]) -> int:
-    """How many partitions a new topic gets, once everything about their number is checked."""
+    """Check a new topic's partitions and replicas. Return the number of partitions."""
     if not wanted.assignments:
         count = default if wanted.partition_count == -1 else wanted.partition_count
         check_partition_count(count)

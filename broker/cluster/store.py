@@ -1,4 +1,4 @@
-"""How the cluster's facts are written in the metadata store: keys, and values in msgpack.
+"""The keys of the metadata store, and their values in msgpack.
 
     /cluster            {"id": ...}
     /topics/NAME        {"id": 16 bytes, "configs": {...}}
@@ -53,7 +53,7 @@ def pack_partition(partition: PartitionImage) -> bytes:
 
 
 def topic_puts(topic: TopicImage) -> dict[str, bytes | None]:
-    """What to write for a whole topic."""
+    """Return the writes of a whole topic."""
     puts: dict[str, bytes | None] = {
         topic_key(topic.name): pack({"id": topic.topic_id.bytes, "configs": dict(topic.configs)})
     }
@@ -67,7 +67,7 @@ def deletion_key(topic_id: UUID) -> str:
 
 
 def topic_deletes(topic: TopicImage) -> dict[str, bytes | None]:
-    """Return the writes of a deletion: the topic goes, and its id is noted."""
+    """Return the writes of a deletion: they remove the topic and note its id."""
     return {
         **dict.fromkeys(topic_puts(topic)),
         deletion_key(topic.topic_id): pack({"name": topic.name}),
@@ -75,7 +75,7 @@ def topic_deletes(topic: TopicImage) -> dict[str, bytes | None]:
 
 
 def read_deletions(found: Mapping[str, Versioned]) -> dict[UUID, str]:
-    """The ids and names of deleted topics that the range `/deletions/` describes."""
+    """Return the ids and names of deleted topics in the range `/deletions/`."""
     return {
         UUID(hex=key.removeprefix(DELETIONS)): unpack(versioned.value)["name"]
         for key, versioned in found.items()
@@ -85,7 +85,7 @@ def read_deletions(found: Mapping[str, Versioned]) -> dict[UUID, str]:
 def read_topics(
     topics: Mapping[str, Versioned], partitions: Mapping[str, Versioned]
 ) -> list[TopicImage]:
-    """The topics that the ranges `/topics/` and `/partitions/` describe."""
+    """Return the topics in the ranges `/topics/` and `/partitions/`."""
     found: dict[str, dict[int, PartitionImage]] = {}
     for key, versioned in partitions.items():
         name, _, index = key.removeprefix(PARTITIONS).rpartition("/")

@@ -1,18 +1,19 @@
 """The metadata store of a single node: two append-only files, and a dictionary in memory.
 
 `cluster.meta` and `cluster.meta.copy` hold the same records (`two_copies.py`). Each change is
-appended to the one and flushed, then to the other and flushed, and then it counts. So a crash
-leaves at most one torn record, in one of the files, and it is told from a damaged one: that is
-whole in the other file. Opening takes the record from there, says so in the log, and writes the
-damaged file anew. It refuses to guess where both are damaged, and where there are logs of topics
-and no records at all: `odradek storage rebuild` is for these.
+appended to the first file and flushed, then to the second and flushed, and only then acknowledged.
+So a crash leaves at most one torn record, in one of the files. A damaged record differs from a torn
+one: it is whole in the other file. Opening takes it from there, logs that, and writes the damaged
+file anew. Opening fails if both files are damaged, or if there are logs of topics and no records at
+all: for these cases there is `odradek storage rebuild`.
 
 An earlier version had `cluster.meta` alone, in the same format; its copy is made at the first
-start. There a torn last record cannot be told from a damaged one, so opening refuses it.
+start. Without a copy a torn last record cannot be distinguished from a damaged one, so opening
+fails.
 
-When the files have outgrown what lives in them, new ones are written beside them, flushed, and
-renamed over them. At every moment the directory has two complete files that say the same. Leftovers
-with `.new` are thrown away.
+When the files are much larger than their contents, new ones are written beside them, flushed, and
+renamed over them. At every moment the directory has two complete files with the same contents.
+Leftovers with `.new` are removed.
 """
 
 import contextlib
@@ -72,17 +73,17 @@ class EmbeddedStore:
 
     @classmethod
     async def open(cls, disk: Disk, directory: str) -> "EmbeddedStore":
-        """Read the files, made if they are not there. Raises `DamagedStore`, OSError."""
+        """Read the files, or create them. Raises `DamagedStore`, OSError."""
         disk.mkdir(directory)
         store = cls(disk, directory)
         await store._recover()
         store._files = [disk.open(path) for path in store._paths]
-        # a broker that was killed may have left bytes and names that are only in memory: were there
-        # more to come, a power cut could tear both files
+        # A broker that was killed may have left bytes and names in the page cache only. If this
+        # broker appended after them, a power cut could tear both files.
         for file in store._files:
             await file.fsync()
         await disk.fsync_dir(directory)
-        with contextlib.suppress(PermissionError):  # then it has been here before us
+        with contextlib.suppress(PermissionError):  # then it existed before
             await disk.fsync_dir(parent_of(directory))
         return store
 
@@ -114,11 +115,9 @@ class EmbeddedStore:
         return compare.mod_revision in (None, mod) and compare.create_revision in (None, create)
 
     async def _write(self, record: bytes) -> None:
-        """Append a record to both files, one after the other, each flushed.
-
-        A failed append changes nothing. After a failed flush nobody knows what is on disk, so the
-        store takes nothing more until the broker has been started anew and has read the files.
-        """
+        """Append a record to both files, one after the other, each flushed. Raises KafkaError."""
+        # A failed append changes nothing. After a failed flush it is not known what is on disk, so
+        # the store accepts nothing more until a restart has read the files (KAFKA-10778).
         for path, file in zip(self._paths, self._files, strict=True):
             if self._failure is not None:
                 raise _storage_error(path, self._failure)
@@ -135,7 +134,7 @@ class EmbeddedStore:
                 raise _storage_error(path, error) from error
 
     async def _take_back(self, record_bytes: int) -> None:
-        """Remove a record from the first file that there is no room for in the second."""
+        """Remove a record from the first file, because the append to the second failed."""
         file = self._files[0]
         try:
             await file.truncate(file.size - record_bytes)
@@ -156,6 +155,7 @@ class EmbeddedStore:
             )
 
     async def _recover(self) -> None:
+        """Read both files, apply their records, and write the files anew that differ from them."""
         await _remove_leftovers(self._disk, self._directory)
         found = [await read_file(self._disk, path) for path in self._paths]
         try:
@@ -164,8 +164,8 @@ class EmbeddedStore:
                 self._read(body)
         except DamagedStore as error:
             raise DamagedStore(
-                f"{error}. A change that was acknowledged may be lost there, so nothing is "
-                f"changed. {_how_to_go_on(self._directory)}"
+                f"{error}. A change that was acknowledged may be lost there, so the broker changes "
+                f"nothing. {_how_to_go_on(self._directory)}"
             ) from None
         if not merged.bodies:
             self._check_no_logs(found[0])
@@ -177,7 +177,9 @@ class EmbeddedStore:
         await write_files(self._disk, changed, whole)
 
     def _check_no_logs(self, found: bytes | None) -> None:
-        """Raises `DamagedStore`: logs are there, and they were made when there were records."""
+        """Raise `DamagedStore` if there are logs of topics, although the store has no records."""
+        # Logs are made together with records, so the records were lost. A new store would give the
+        # topics new ids, and the broker would set their directories aside.
         names = self._disk.listdir(self._directory)
         check_not_kafkas(self._directory, names)
         logs = [
@@ -203,6 +205,7 @@ class EmbeddedStore:
             self._values[key] = Versioned(value=value, create_revision=create, mod_revision=mod)
 
     async def _compact(self) -> None:
+        """Replace both files by a snapshot of the contents. Failures are logged."""
         puts = {key: found.value for key, found in self._values.items()}
         versions = {
             key: [found.create_revision, found.mod_revision] for key, found in self._values.items()
@@ -217,10 +220,12 @@ class EmbeddedStore:
                 self._disk.rename(f"{path}.new", path)
                 renamed += 1
         except OSError as error:
-            LOGGER.warning("%s is not rewritten, and goes on as it is: %s", self._paths[0], error)
+            LOGGER.warning("%s was not compacted, and stays in use: %s", self._paths[0], error)
             for file in fresh:
                 file.close()
-            if renamed:  # the copies begin differently now: nothing may be appended to them
+            if renamed:
+                # The copies begin differently now. `merge` can read them, but not with more
+                # records.
                 self._failure = error
             return
         self.close()
@@ -233,7 +238,7 @@ class EmbeddedStore:
 
 
 def check_not_kafkas(directory: str, names: Iterable[str]) -> None:
-    """Raises `DamagedStore` if the files in a directory are those of Apache Kafka."""
+    """Raise `DamagedStore` if the files in a directory are those of Apache Kafka."""
     found = sorted(set(OF_KAFKA).intersection(names))
     if found:
         raise DamagedStore(
@@ -245,7 +250,7 @@ def check_not_kafkas(directory: str, names: Iterable[str]) -> None:
 
 
 async def read_file(disk: Disk, path: str) -> bytes | None:
-    """Return a file's bytes, None if it is not there. Raises OSError."""
+    """Return a file's bytes; None if it does not exist. Raises OSError."""
     if not disk.exists(path):
         return None
     file = disk.open(path)
@@ -256,7 +261,7 @@ async def read_file(disk: Disk, path: str) -> bytes | None:
 
 
 async def write_files(disk: Disk, paths: Iterable[str], data: bytes) -> None:
-    """Have files with these bytes, on disk, in the place of others. Raises OSError."""
+    """Replace files by durable ones with these bytes. Raises OSError."""
     for path in paths:
         (await _write_beside(disk, path, data)).close()
     for path in paths:
@@ -289,7 +294,7 @@ def _holds_a_log(disk: Disk, directory: str, name: str) -> bool:
         names = disk.listdir(f"{directory}/{name}")
     except NotADirectoryError:
         return False
-    return any(one in (IDENTITY, CHECKPOINT) or one.endswith(LOG) for one in names)
+    return any(file in (IDENTITY, CHECKPOINT) or file.endswith(LOG) for file in names)
 
 
 def _how_to_go_on(directory: str) -> str:
@@ -301,7 +306,7 @@ def _how_to_go_on(directory: str) -> str:
 
 @contextlib.asynccontextmanager
 async def _uninterrupted() -> AsyncIterator[None]:
-    """Shield a write: after half of it the store would not know what is on disk."""
+    """Shield a write from cancellation: after half of it the contents of the disk are unknown."""
     with trio.CancelScope(shield=True):
         yield
 

@@ -1,4 +1,4 @@
-"""The bytes of the metadata store: records, and what two copies of them are worth after a crash.
+"""The bytes of the metadata store: records, and how two copies of them are merged after a crash.
 
 A record is
 
@@ -13,16 +13,19 @@ appended to the second and flushed, then it is acknowledged. So at any moment
 - only one file has bytes that are not on disk yet, and they are its last record;
 - the first file may be one record ahead, and the second is never ahead of the first.
 
-`merge` takes each record from whichever file has it whole. Let `end` be the place where neither
-has one. If the second file has bytes behind `end`, its record there was written after the first
-file's was flushed: both are damaged, and the record may have been acknowledged. If only the first
-file has bytes behind `end`, and the second ends there, the first was being written when the power
-went off: that record was never acknowledged, and is cut off. If the second is even shorter, it has
-lost something, and the record may be lost with it. So a damaged record is told from a torn one, and
-damage to one file, whatever it is, loses nothing.
+`merge` takes each record from a file that has it whole. Let `end` be the place where neither file
+has one.
+
+- If the second file has bytes behind `end`, its record there was written after the first file's was
+  flushed. Both are damaged, and the record may have been acknowledged.
+- If only the first file has bytes behind `end`, and the second ends there, the power was lost while
+  the first was being written. That record was never acknowledged, and is cut off.
+- If the second file is even shorter, it has lost records, and the one at `end` may be among them.
+
+So a damaged record is distinguished from a torn one, and damage to one file alone loses nothing.
 
 A compaction replaces both files, and nothing is appended until both are in place. A crash meanwhile
-leaves files that begin differently and are both whole; they say the same.
+leaves files that begin differently and are both whole, with the same contents.
 """
 
 import struct
@@ -37,16 +40,16 @@ _HEAD: Final = struct.Struct(">II")
 
 
 class DamagedStore(Exception):
-    """The files are broken in a way that no crash explains; the message says what is damaged."""
+    """The files are damaged in a way that no crash explains. The message names the damage."""
 
 
 @dataclass(slots=True)
 class Merged:
-    """The records of two copies; `notes` says what was wrong with them, for the log."""
+    """The records of two copies. `notes` describes repaired damage, for the log."""
 
     bodies: list[bytes] = field(default_factory=list)
     size: int = 0
-    """Of all records with their heads, in bytes."""
+    """The size of all records with their heads."""
     notes: list[str] = field(default_factory=list)
 
 
@@ -69,7 +72,7 @@ def decode_body(body: bytes) -> tuple[int, dict[str, bytes | None], dict[str, li
 
 
 def record_at(data: bytes, place: int) -> bytes | None:
-    """Return the body of the record at `place`, None if there is no whole and correct one."""
+    """Return the body of the record at `place`; None if there is no whole and correct one."""
     start = place + _HEAD.size
     if start > len(data):
         return None
@@ -81,7 +84,7 @@ def record_at(data: bytes, place: int) -> bytes | None:
 
 
 def merge(first: bytes, second: bytes, names: tuple[str, str]) -> Merged:
-    """Return the records of two copies. Raises `DamagedStore` if one that counts may be lost."""
+    """Return the records of two copies. Raises `DamagedStore` if a record may be lost."""
     begins = record_at(first, 0), record_at(second, 0)
     if None not in begins and begins[0] != begins[1]:
         return _of_two_beginnings(first, second, names)
@@ -128,7 +131,7 @@ def readable(first: bytes, second: bytes, names: tuple[str, str]) -> Merged:
         last = place
     if len(first) < merged.size:
         merged.notes.append(_repaired(names[0], len(first), names[1]))
-    # a crash may have come before the last record, and an earlier version had no copy
+    # Not damage: a crash before the last record, and a store of an earlier version without a copy.
     if len(second) < merged.size and len(second) not in (0, last):
         merged.notes.append(_repaired(names[1], len(second), names[0]))
     return merged
@@ -136,13 +139,13 @@ def readable(first: bytes, second: bytes, names: tuple[str, str]) -> Merged:
 
 def _repaired(name: str, place: int, other: str) -> str:
     return (
-        f"{name} is damaged or cut off at byte {place}; what was there is whole in {other}: "
+        f"{name} is damaged or cut off at byte {place}; {other} has these records: "
         "nothing is lost, and the file is written anew"
     )
 
 
 def _of_two_beginnings(first: bytes, second: bytes, names: tuple[str, str]) -> Merged:
-    """Return the newer of two copies that are both whole: a compaction came to half of its end."""
+    """Return the newer of two whole copies, of which a compaction has replaced only one."""
     both = [readable(data, data, names) for data in (first, second)]
     for merged, data, name in zip(both, (first, second), names, strict=True):
         if merged.size < len(data):

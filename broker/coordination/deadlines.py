@@ -1,11 +1,11 @@
-"""Finding what is due next among very many things, without looking at all of them.
+"""Deadlines of very many things, of which most move before they are due.
 
-`Deadlines` keeps a heap of the times at which it looks at a thing. A deadline that moves *later* is
-the usual case: a member sends a heartbeat, an id begins its next transaction. Its place in the heap
-then stays where it is. When the old time comes, the thing is found not to be due and is put back.
-So a thing has one place in the heap however often its deadline moves, and moving a deadline costs
-nothing here. A deadline that moves *sooner* gets a new place and leaves the old one behind. When
-most places are left behind, the heap is rebuilt.
+`Deadlines` keeps a heap of times at which it checks a thing. Usually a deadline moves *later*: a
+member sends a heartbeat, or an id begins its next transaction. Its place in the heap then stays. At
+the old time the thing turns out not to be due, and gets a new place. So a thing has one place in
+the heap however often its deadline moves, and moving a deadline later costs nothing. A deadline
+that moves *sooner* gets a new place, and the old place is left behind. When most places are left
+behind, the heap is rebuilt.
 """
 
 import heapq
@@ -19,7 +19,7 @@ import trio
 T = TypeVar("T")
 
 LEFT_BEHIND_MAX: Final = 32
-"""Places that may be left behind beside as many again as are in use."""
+"""The number of places that may be left behind, besides as many as are in use."""
 
 
 class Deadlines(Generic[T]):
@@ -40,7 +40,7 @@ class Deadlines(Generic[T]):
         return len(self._heap)
 
     def watch(self, thing: T) -> None:
-        """Take note that the deadline of `thing` has changed."""
+        """Watch `thing`, whose deadline is new or has changed."""
         due = self._due_at(thing)
         if due < self._planned.get(thing, inf):
             self._plan(thing, due)
@@ -48,7 +48,7 @@ class Deadlines(Generic[T]):
                 self._sooner.set()
 
     def forget(self, thing: T) -> None:
-        """Stop watching `thing`, and let go of it before long."""
+        """Stop watching `thing`. The heap drops it later."""
         if self._planned.pop(thing, None) is not None:
             self._drop_what_is_left_behind()
 
@@ -79,7 +79,7 @@ class Deadlines(Generic[T]):
         while self._heap and self._heap[0][0] <= now:
             look, _, thing = heapq.heappop(self._heap)
             if self._planned.get(thing) != look:
-                continue  # it was forgotten, or an earlier look was planned since
+                continue  # a place that was left behind
             del self._planned[thing]
             actual = self._due_at(thing)
             if actual <= now:

@@ -1,6 +1,6 @@
-"""What a coordinator needs of a partition of its state topic, and nothing more.
+"""The interface through which a coordinator uses a partition of its state topic.
 
-`broker.partition.Partition` is one; `tests/fakes/state_partition.py` is another. An append is
+`broker/partitions/partition.py` and `tests/fakes/state_partition.py` implement it. An append is
 synchronous, so that the records of a partition stand in the order in which they were decided;
 waiting for the disk (and, in a cluster, for the replicas) is a call of its own.
 """
@@ -13,7 +13,7 @@ from odradek.protocol.schema import Buffer
 
 
 class AppendedOffsets(Protocol):
-    """Where records went, both ends included."""
+    """The offsets of appended records, both ends included."""
 
     @property
     def base_offset(self) -> int: ...
@@ -25,7 +25,7 @@ class AppendedOffsets(Protocol):
 class StatePartition(Protocol):
     @property
     def leader_epoch(self) -> int:
-        """The epoch under which this broker leads it: the coordinator epoch of what is decided."""
+        """The leader epoch of this broker, which is the coordinator epoch of its decisions."""
 
     def append_records(
         self,
@@ -39,19 +39,19 @@ class StatePartition(Protocol):
     ) -> AppendedOffsets:
         """Append one batch. Raises KafkaError; then nothing of it was written.
 
-        `verified_after`: see `broker.partition.Partition.append_from_client`.
+        `verified_after` is as in `Partition.append_from_client`.
         """
 
     async def flushed(self, next_offset: int) -> None:
-        """Return when everything below `next_offset` is durable.
+        """Wait until everything below `next_offset` is durable.
 
-        Raises KafkaError; then it may or may not survive.
+        Raises KafkaError; then the records may or may not survive.
         """
 
     def runs(self, from_offset: int = 0) -> AsyncGenerator[Buffer, None]:
-        """Yield what is there at the time of the call, as runs of whole batches, about 0.5 MiB."""
+        """Yield what is in the log at the time of the call, in runs of whole batches of 0.5 MiB."""
 
 
 class StatePartitions(Protocol):
     def get(self, index: int) -> StatePartition:
-        """Raises KafkaError(NOT_COORDINATOR) for one that this broker does not lead."""
+        """Return a partition. Raises KafkaError(NOT_COORDINATOR) if another broker leads it."""

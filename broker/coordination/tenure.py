@@ -20,8 +20,8 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import state_partition
 
 LOADED_AT_ONCE: Final = 2
-"""Partitions: one may wait for the disk while the other is decoded, and the first ones are there
-long before the last."""
+"""Partitions: one may wait for the disk while the other is decoded. With more, the first partition
+would be loaded hardly earlier than the last."""
 
 LOG_ERRORS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -31,16 +31,16 @@ LOG_ERRORS: Final = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
 }
-"""What a coordinator answers when its log did not take a record."""
+"""The errors that a coordinator returns when its log did not take a record."""
 
 
 class Tenure:
-    """One leader epoch of one state partition; subclasses add what is remembered of it."""
+    """One leader epoch of one state partition. Subclasses add what is read from the partition."""
 
     def __init__(self, partition: StatePartition, name: str) -> None:
         self.partition: Final = partition
         self.name: Final = name
-        """As in `__transaction_state-7`."""
+        """The topic and the partition, such as `__transaction_state-7`."""
         self.coordinator_epoch: Final = partition.leader_epoch
         self.is_loaded = False
         self.is_over = False
@@ -61,10 +61,11 @@ class Tenure:
     async def flushed(self, next_offset: int) -> None:
         """Wait until everything below `next_offset` is durable.
 
-        Only the end of the tenure interrupts this, not a client that asked and went away: a record
-        that was appended is going to be there, and memory must not stay behind it. Raises
-        KafkaError: what the partition raises, or NOT_COORDINATOR if the tenure has ended.
+        Raises KafkaError: what the partition raises, or NOT_COORDINATOR if the tenure has ended.
         """
+        # Shielded from a client that disconnects: the record is in the log and may survive, and
+        # memory must follow it. After the end of the tenure memory must not follow: another
+        # coordinator may have decided otherwise meanwhile (KAFKA-9307).
         with self.bound(shield=True):
             await self.partition.flushed(next_offset)
         if self.is_over:
@@ -104,11 +105,12 @@ class Tenures(Generic[T]):
     async def load(self, index: int, read: Callable[[T], Awaitable[None]]) -> None:
         """Begin a tenure, and have `read` fill it from the partition.
 
-        Do nothing if the tenure that is there has a newer leader epoch: the news of an older one
-        may come late (KAFKA-15468). Return early if the tenure ends meanwhile. Raises KafkaError if
-        the partition cannot be read; there is no tenure then.
+        Do nothing if the current tenure has a newer leader epoch. Return early if the tenure ends
+        meanwhile. Raises KafkaError if the partition cannot be read; there is no tenure then.
         """
         tenure = self._begin(self._state_partitions.get(index), self._name(index))
+        # Loads of two elections may run in any order. The older one must not replace what the newer
+        # one has read (KAFKA-15468).
         previous = self._tenures.get(index)
         if previous is not None and previous.coordinator_epoch > tenure.coordinator_epoch:
             return
@@ -127,7 +129,7 @@ class Tenures(Generic[T]):
                 self.unload(index)
 
     def unload(self, index: int) -> None:
-        """End the tenure of a partition that this broker does not lead any more, if it has one."""
+        """End the tenure of a partition, if there is one: this broker does not lead it any more."""
         tenure = self._tenures.pop(index, None)
         if tenure is not None:
             tenure.end()
@@ -151,7 +153,7 @@ class Tenures(Generic[T]):
             message = f"this broker does not coordinate {self._name(index)}"
             raise KafkaError(ErrorCode.NOT_COORDINATOR, message)
         if not tenure.is_loaded:
-            message = f"{tenure.name} is being read"
+            message = f"{tenure.name} is being read; retry the request"
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, message)
         return tenure
 

@@ -112,8 +112,10 @@ def repeat_an_offset(history: History, rng: random.Random) -> History:
 
 def store_the_offset_of_an_aborted_transaction(history: History, rng: random.Random) -> History:
     aborted = [t for t in history.transactions if t.outcome is Outcome.FAIL]
-    one = rng.choice(aborted)
-    return replace(history, stored_offsets={**history.stored_offsets, one.process: one.stores})
+    transaction = rng.choice(aborted)
+    return replace(
+        history, stored_offsets={**history.stored_offsets, transaction.process: transaction.stores}
+    )
 
 
 def forget_the_stored_offset(history: History, rng: random.Random) -> History:

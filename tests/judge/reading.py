@@ -241,7 +241,7 @@ def describe_offsets(names: Names, header: BatchHeader, batch: memoryview) -> st
         return " ".join((*whose, "COMMIT" if marker.committed else "ABORT", f"by {by}"))
     if header.is_transactional:
         whose.append("txn")
-    records = [said for one in decode_batch(batch) if (said := _describe_offset(names, one))]
+    records = [said for record in decode_batch(batch) if (said := _describe_offset(names, record))]
     more = [f"and {len(records) - SHOWN_MAX} more"] if len(records) > SHOWN_MAX else []
     return " ".join((*whose, *records[:SHOWN_MAX], *more)) if records else None
 

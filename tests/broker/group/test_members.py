@@ -71,9 +71,9 @@ def test_an_empty_group_takes_anybody_who_names_a_protocol() -> None:
 
 
 def test_who_says_to_be_a_static_member_that_another_is_now_is_fenced() -> None:
-    one = group(member("a", instance="i"))
-    one.check_member("a", "i")
-    one.check_member("a", None)
+    static = group(member("a", instance="i"))
+    static.check_member("a", "i")
+    static.check_member("a", None)
     for member_id, instance, code in (
         ("old", "i", ErrorCode.FENCED_INSTANCE_ID),
         ("", "i", ErrorCode.FENCED_INSTANCE_ID),
@@ -81,7 +81,7 @@ def test_who_says_to_be_a_static_member_that_another_is_now_is_fenced() -> None:
         ("old", None, ErrorCode.UNKNOWN_MEMBER_ID),
     ):
         with pytest.raises(KafkaError) as refused:
-            one.check_member(member_id, instance)
+            static.check_member(member_id, instance)
         assert refused.value.code is code
 
 

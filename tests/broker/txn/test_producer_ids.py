@@ -43,12 +43,12 @@ async def test_many_who_wait_share_one_block() -> None:
     ids = ProducerIds(meta)
     found: list[int] = []
 
-    async def one() -> None:
+    async def take_one() -> None:
         found.append(await ids.next())
 
     async with trio.open_nursery() as nursery:
         for _ in range(20):
-            nursery.start_soon(one)
+            nursery.start_soon(take_one)
     assert sorted(found) == list(range(20))
     assert meta.txn_count == 1
 

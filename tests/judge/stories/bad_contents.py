@@ -115,7 +115,7 @@ def _ask_to_add(
 def story_several_transactions_in_one_request(broker: Broker, version: int) -> None:
     """AddPartitionsToTxn of brokers: each is answered for itself."""
     broker.topic("t", 2)
-    one, two = broker.init("x"), broker.init("y")
+    first, second = broker.init("x"), broker.init("y")
 
     def transaction(
         name: str, who: Identity, *indexes: int, topic: str = "t", verify_only: bool = False
@@ -142,18 +142,18 @@ def story_several_transactions_in_one_request(broker: Broker, version: int) -> N
         return " | ".join(sorted(map(result, response.results_by_transaction)))
 
     for transactions in (
-        (transaction("x", one, 0), transaction("y", two, 1)),
-        (transaction("x", two, 1), transaction("y", two, 0)),
-        (transaction("x", one, 1, verify_only=True), transaction("y", two.newer(), 1)),
-        (transaction("", one, 1), transaction("z", two, 1), transaction("x", one, 0, 1)),
-        (transaction("x", one, 0, topic="no"), transaction("y", two, 0, 1, verify_only=True)),
+        (transaction("x", first, 0), transaction("y", second, 1)),
+        (transaction("x", second, 1), transaction("y", second, 0)),
+        (transaction("x", first, 1, verify_only=True), transaction("y", second.newer(), 1)),
+        (transaction("", first, 1), transaction("z", second, 1), transaction("x", first, 0, 1)),
+        (transaction("x", first, 0, topic="no"), transaction("y", second, 0, 1, verify_only=True)),
     ):
         request = AddPartitionsToTxnRequest(transactions=transactions)
         words = f"add v{version} {len(transactions)} transactions"
         broker.ask(words, ADD_PARTITIONS_TO_TXN, version, request, answer)
     describe(broker, "x", "y")
-    broker.end("x", one, commit=True)
-    broker.end("y", two, commit=False)
+    broker.end("x", first, commit=True)
+    broker.end("y", second, commit=False)
 
 
 @variants(version=(3, 9, 12, 13))

@@ -167,10 +167,10 @@ def story_partitions_that_are_not_there(broker: Broker, version: int) -> None:
 @variants(version=(1, 2))
 def story_several_in_one_request(broker: Broker, version: int) -> None:
     broker.topic("t", 3)
-    one, two = known_producer(broker), known_producer(broker, where=T1)
-    mark(broker, Marker(one, [T0, T1]), Marker(two, [T1, ("t", 2)], False), version=version)
-    mark(broker, Marker(one.older(), [T0]), Marker(two, [T1]), version=version)
-    mark(broker, Marker(one.newer(), [T0]), Marker(one.newer(2), [T1]), version=version)
+    first, second = known_producer(broker), known_producer(broker, where=T1)
+    mark(broker, Marker(first, [T0, T1]), Marker(second, [T1, ("t", 2)], False), version=version)
+    mark(broker, Marker(first.older(), [T0]), Marker(second, [T1]), version=version)
+    mark(broker, Marker(first.newer(), [T0]), Marker(first.newer(2), [T1]), version=version)
     for partition in range(3):
         producers(broker, "t", partition)
 

@@ -124,9 +124,9 @@ def story_one_bad_partition_of_three(broker: Broker, version: int) -> None:
 @variants(version=(3, 12))
 def story_several_idempotent_producers_in_one_request(broker: Broker, version: int) -> None:
     broker.topic("t", 2)
-    one, two = broker.init(None), broker.init(None)
+    first, second = broker.init(None), broker.init(None)
     for sequence in (0, 1, 1, 4):
-        batches = (plain(one, sequence), plain(two, sequence, where=T1))
+        batches = (plain(first, sequence), plain(second, sequence, where=T1))
         send(broker, None, *batches, version=version)
 
 
@@ -244,15 +244,15 @@ def story_mixed_requests(broker: Broker, version: int) -> None:
 @variants(version=(3, 9, 11, 12, 13))
 def story_two_unknown_producers_in_one_request(broker: Broker, version: int) -> None:
     broker.topic("t", 3)
-    one, two = broker.init("x"), broker.init("y")
-    broker.add("x", one, [T0])
-    broker.add("y", two, [T1])
-    both = (txn(one, 0), txn(two, 0, where=T1))
+    first, second = broker.init("x"), broker.init("y")
+    broker.add("x", first, [T0])
+    broker.add("y", second, [T1])
+    both = (txn(first, 0), txn(second, 0, where=T1))
     send(broker, "x", *both, version=version)
-    send(broker, "x", *both, plain(one, 0, where=("t", 2)), version=version)
-    send(broker, "x", *both, plain(one, 0, where=("no", 2)), version=version)
-    broker.end("y", two, commit=True)
-    broker.end("x", one, commit=True)
+    send(broker, "x", *both, plain(first, 0, where=("t", 2)), version=version)
+    send(broker, "x", *both, plain(first, 0, where=("no", 2)), version=version)
+    broker.end("y", second, commit=True)
+    broker.end("x", first, commit=True)
 
 
 @variants(version=(3, 9, 11, 12, 13))
