@@ -1,6 +1,6 @@
 """The two ends of a connection, without I/O: bytes in, requests or responses out.
 
-`FrameReader` cuts a stream into frames. `ServerConnection` and `ClientConnection` read and write
+`FrameReader` cuts a stream into frames. `ServerProtocol` and `ClientProtocol` read and write
 the frames. The caller receives into `FrameReader.buffer()` and sends the buffers that
 `build_response` and `request` return.
 
@@ -156,7 +156,7 @@ class Request(NamedTuple):
     unsupported_version: int | None = None
 
 
-class ServerConnection:
+class ServerProtocol:
     """The server's end: reads requests and writes responses. `apis` are those that it serves."""
 
     __slots__ = ("_apis",)
@@ -205,7 +205,7 @@ class ServerConnection:
         return _finish(head, api.build_response(version, response, parts))
 
 
-class ClientConnection:
+class ClientProtocol:
     """The client's end: writes requests and matches responses with them."""
 
     __slots__ = ("_client_id", "_in_flight", "_next_correlation_id")

@@ -49,7 +49,7 @@ from odradek.protocol.connection import (
     REQUEST_ITEMS_MAX,
     FrameReader,
     Request,
-    ServerConnection,
+    ServerProtocol,
 )
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.streams import Cursor, TooManyItemsError
@@ -124,7 +124,7 @@ class ClientConnection(Allowance):
         self._memory = memory
         self._share = Share(memory)
         self._frames = FrameReader(limits.frame_max_bytes)
-        self._protocol = ServerConnection(apis)
+        self._protocol = ServerProtocol(apis)
         self._seat = seat
         self._offload = offload
         self._host = stream.peer.rpartition(":")[0]

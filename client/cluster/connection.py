@@ -26,7 +26,7 @@ from odradek.client.errors import (
 from odradek.client.network import Stream
 from odradek.protocol.api import Api
 from odradek.protocol.apis.versions import API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse
-from odradek.protocol.connection import ClientConnection, FrameReader
+from odradek.protocol.connection import ClientProtocol, FrameReader
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.schema import Buffer
 
@@ -64,7 +64,7 @@ class Connection:
         self.versions: dict[int, ApiRange] = {}
         self.features: dict[str, int] = {}
         self._stream = stream
-        self._protocol = ClientConnection(client_id)
+        self._protocol = ClientProtocol(client_id)
         self._reader = FrameReader(FRAME_MAX_BYTES)
         self._timeout = request_timeout_ms / 1000
         self._pending: dict[int, _Pending] = {}

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from odradek.protocol.api import Api
-from odradek.protocol.connection import ClientConnection
+from odradek.protocol.connection import ClientProtocol
 
 PATIENCE_SECONDS = 60.0
 """Longer than any machine takes: who waits so long waits for nothing."""
@@ -28,7 +28,7 @@ class RawClient:
 
     def __init__(self, broker: Address, client_id: str = "raw") -> None:
         self.socket = socket.create_connection((broker.host, broker.port), PATIENCE_SECONDS)
-        self._connection = ClientConnection(client_id)
+        self._connection = ClientProtocol(client_id)
 
     def __enter__(self) -> Self:
         return self

@@ -5,7 +5,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from odradek.protocol.api import Api
-from odradek.protocol.connection import ClientConnection
+from odradek.protocol.connection import ClientProtocol
 from odradek.protocol.record import Record, encode_batch
 from odradek.protocol.schema import FieldType
 
@@ -44,5 +44,5 @@ def _value(kind: FieldType, version: int) -> Any:
 def request_frame(api: Api[Any, Any], version: int, message: Any = None) -> bytes:
     """A request with its length in front; a sample if no message is given."""
     message = sample(api.request, version) if message is None else message
-    _, parts = ClientConnection("tests").request(api, version, message)
+    _, parts = ClientProtocol("tests").request(api, version, message)
     return b"".join(parts)

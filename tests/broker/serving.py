@@ -11,7 +11,7 @@ from odradek.broker.api.context import Core, Handler, RequestContext
 from odradek.broker.server.server import Server
 from odradek.protocol.apis.coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from odradek.protocol.apis.coordinator import FindCoordinatorResponse as Answer
-from odradek.protocol.connection import ClientConnection
+from odradek.protocol.connection import ClientProtocol
 from tests.broker.config.configured import from_properties
 from tests.fakes.net import FakeClient, FakeNetwork
 
@@ -23,7 +23,7 @@ class Asked:
 
     def __init__(self, client_id: str = "test") -> None:
         """A long `client_id` makes large requests."""
-        self._connection = ClientConnection(client_id)
+        self._connection = ClientProtocol(client_id)
 
     def frame(self, number: int) -> bytes:
         _, parts = self._connection.request(

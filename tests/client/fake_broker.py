@@ -56,7 +56,7 @@ from odradek.protocol.apis.versions import (
     FinalizedFeatureKey,
 )
 from odradek.protocol.batch import read_header
-from odradek.protocol.connection import FrameReader, Request, ServerConnection
+from odradek.protocol.connection import FrameReader, Request, ServerProtocol
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schema import Buffer
 from tests.client.fake_state import FakeState
@@ -211,7 +211,7 @@ class FakeBroker:
     # The connection
 
     async def _serve(self, stream: trio.StapledStream[Any, Any]) -> None:
-        reader, protocol = FrameReader(), ServerConnection(self.apis)
+        reader, protocol = FrameReader(), ServerProtocol(self.apis)
         with trio.CancelScope() as scope:
             self._connected.add(scope)
             async with stream:
@@ -229,7 +229,7 @@ class FakeBroker:
         self._connected.discard(scope)
 
     async def _serve_one(
-        self, stream: trio.StapledStream[Any, Any], protocol: ServerConnection, frame: memoryview
+        self, stream: trio.StapledStream[Any, Any], protocol: ServerProtocol, frame: memoryview
     ) -> bool:
         request = protocol.parse(frame)
         self.requests.append(request)

@@ -14,7 +14,7 @@ from odradek.protocol.apis import APIS
 from odradek.protocol.apis.coordinator import FIND_COORDINATOR
 from odradek.protocol.apis.metadata import METADATA
 from odradek.protocol.apis.versions import API_VERSIONS
-from odradek.protocol.connection import Request, ServerConnection
+from odradek.protocol.connection import Request, ServerProtocol
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schema import ZERO_UUID
 from tests.client.fake_broker import HOST, NODE, PORT, FakeBroker, MemoryStream
@@ -71,7 +71,7 @@ class HostileBroker(FakeBroker):
         return tuple(APIS.values())
 
     async def _serve_one(
-        self, stream: trio.StapledStream[Any, Any], protocol: ServerConnection, frame: memoryview
+        self, stream: trio.StapledStream[Any, Any], protocol: ServerProtocol, frame: memoryview
     ) -> bool:
         request = protocol.parse(frame)
         self.requests.append(request)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from odradek.protocol.api import Api
 from odradek.protocol.apis import APIS
-from odradek.protocol.connection import ClientConnection
+from odradek.protocol.connection import ClientProtocol
 from odradek.protocol.errors import ProtocolError
 from tests.broker.samples import request_frame, sample
 from tests.fuzz.messages import STRINGS, changed, some_message, with_every_string
@@ -172,7 +172,7 @@ def _why_no_answer(answer: bytes, request: bytes) -> str:
         return f"a request of API {key} is answered"
     if not api.has(version):
         version = api.min_version  # ApiVersions is answered in any version
-    client = ClientConnection("fuzz")
+    client = ClientProtocol("fuzz")
     correlation_id, _ = client.request(api, version, sample(api.request, version))
     try:
         client.response(correlation_id.to_bytes(4, "big") + answer[4:])

@@ -8,7 +8,7 @@ import socket
 from typing import Any, Final
 
 from odradek.protocol.api import Api
-from odradek.protocol.connection import ClientConnection
+from odradek.protocol.connection import ClientProtocol
 
 PATIENCE_SECONDS: Final = 60.0
 CHUNK_BYTES: Final = 1 << 18
@@ -29,7 +29,7 @@ class Line:
     def _connect(self) -> None:
         self._socket = socket.create_connection(self._address, PATIENCE_SECONDS)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._connection = ClientConnection(self._client_id)
+        self._connection = ClientProtocol(self._client_id)
         self._here = bytearray()
 
     def ask(

@@ -41,9 +41,9 @@ from odradek.protocol.connection import (
     CHUNK_BYTES,
     FRAME_MAX_BYTES,
     REQUEST_ITEMS_MAX,
-    ClientConnection,
+    ClientProtocol,
     FrameReader,
-    ServerConnection,
+    ServerProtocol,
 )
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.schema import array, int32, message
@@ -205,7 +205,7 @@ def end_txn(number: int) -> EndTxnRequest:
 
 
 def test_pipelined_requests_are_answered_in_order_and_matched() -> None:
-    client, server = ClientConnection("pipeline"), ServerConnection()
+    client, server = ClientProtocol("pipeline"), ServerProtocol()
     sent = b"".join(
         b"".join(client.request(END_TXN, number % 6, end_txn(number))[1]) for number in range(1000)
     )
@@ -224,22 +224,22 @@ def test_pipelined_requests_are_answered_in_order_and_matched() -> None:
 
 
 def test_a_client_id_may_be_null_empty_or_anything() -> None:
-    server = ServerConnection()
+    server = ServerProtocol()
     for client_id in (None, "", "größer", "x" * 2000):
-        _, buffers = ClientConnection(client_id).request(END_TXN, 5, end_txn(1))
+        _, buffers = ClientProtocol(client_id).request(END_TXN, 5, end_txn(1))
         assert server.parse(b"".join(buffers)[4:]).client_id == client_id
 
 
 def test_bytes_behind_the_body_are_ignored_as_kafka_does() -> None:
-    _, buffers = ClientConnection("c").request(END_TXN, 5, end_txn(1))
-    assert ServerConnection().parse(b"".join(buffers)[4:] + b"more").body == end_txn(1)
+    _, buffers = ClientProtocol("c").request(END_TXN, 5, end_txn(1))
+    assert ServerProtocol().parse(b"".join(buffers)[4:] + b"more").body == end_txn(1)
 
 
 def test_tags_in_a_request_header_are_skipped() -> None:
-    _, buffers = ClientConnection("c").request(END_TXN, 5, end_txn(1))
+    _, buffers = ClientProtocol("c").request(END_TXN, 5, end_txn(1))
     frame = b"".join(buffers)[4:]
     tags = b"\x02\x05\x03abc\x07\x00"
-    assert ServerConnection().parse(frame[:11] + tags + frame[12:]).body == end_txn(1)
+    assert ServerProtocol().parse(frame[:11] + tags + frame[12:]).body == end_txn(1)
 
 
 HEADERS: Final[dict[str, bytes]] = {
@@ -263,7 +263,7 @@ HEADERS: Final[dict[str, bytes]] = {
 @pytest.mark.parametrize("frame", HEADERS.values(), ids=HEADERS.keys())
 def test_what_is_no_request_is_refused_in_words(frame: bytes) -> None:
     with pytest.raises(ProtocolError) as refusal:
-        ServerConnection().parse(frame)
+        ServerProtocol().parse(frame)
     assert str(refusal.value)
 
 
@@ -278,13 +278,13 @@ def test_a_request_has_so_many_items_in_all_its_arrays(count: int) -> None:
         v3_and_below_producer_epoch=0,
         v3_and_below_topics=(numbers, without_partitions),
     )
-    _, buffers = ClientConnection("c").request(ADD_PARTITIONS_TO_TXN, 3, body)
+    _, buffers = ClientProtocol("c").request(ADD_PARTITIONS_TO_TXN, 3, body)
     frame = b"".join(buffers)[4:]
     if count <= REQUEST_ITEMS_MAX:
-        assert ServerConnection().parse(frame).body == body
+        assert ServerProtocol().parse(frame).body == body
         return
     with pytest.raises(ProtocolError, match="more than 200000 items"):
-        ServerConnection().parse(frame)
+        ServerProtocol().parse(frame)
 
 
 def varint(value: int) -> bytes:
@@ -302,16 +302,16 @@ def empty_tags(count: int) -> bytes:
 @pytest.mark.parametrize("where", ["header", "body"])
 def test_empty_tags_count_as_items(where: str) -> None:
     """48 MB of them in a header kept everybody waiting for 20 s."""
-    _, buffers = ClientConnection("c").request(END_TXN, 5, end_txn(1))
+    _, buffers = ClientProtocol("c").request(END_TXN, 5, end_txn(1))
     frame = b"".join(buffers)[4:]
     for count in (REQUEST_ITEMS_MAX, REQUEST_ITEMS_MAX + 1):
         tags = empty_tags(count)
         sent = frame[:11] + tags + frame[12:] if where == "header" else frame[:-1] + tags
         if count <= REQUEST_ITEMS_MAX:
-            assert ServerConnection().parse(sent).body == end_txn(1)
+            assert ServerProtocol().parse(sent).body == end_txn(1)
         else:
             with pytest.raises(ProtocolError, match="more than 200000 items"):
-                ServerConnection().parse(sent)
+                ServerProtocol().parse(sent)
 
 
 def test_a_cursor_keeps_what_a_request_has_left_of_its_items() -> None:
@@ -363,31 +363,31 @@ def test_a_tagged_field_cannot_be_read_beyond_its_end() -> None:
 def test_a_string_is_as_long_as_in_kafka_in_every_version(size: int) -> None:
     """A name of 100 MB was hashed character by character, and everybody waited."""
     wanted = MetadataRequest(topics=(MetadataRequestTopic(name="n" * size),))
-    _, buffers = ClientConnection("c").request(METADATA, 12, wanted)
+    _, buffers = ClientProtocol("c").request(METADATA, 12, wanted)
     frame = b"".join(buffers)[4:]
     if size < 2**15:
-        assert ServerConnection().parse(frame).body == wanted
+        assert ServerProtocol().parse(frame).body == wanted
         return
     with pytest.raises(ProtocolError, match="a string has 32768 bytes"):
-        ServerConnection().parse(frame)
+        ServerProtocol().parse(frame)
 
 
 def test_an_answer_of_many_items_is_not_built_at_once() -> None:
-    request = ServerConnection().parse(
-        b"".join(ClientConnection("c").request(API_VERSIONS, 0, ApiVersionsRequest())[1])[4:]
+    request = ServerProtocol().parse(
+        b"".join(ClientProtocol("c").request(API_VERSIONS, 0, ApiVersionsRequest())[1])[4:]
     )
     answer = ApiVersionsResponse(
         error_code=0, api_keys=(ApiVersion(api_key=0, min_version=0, max_version=0),) * 11
     )
     with pytest.raises(TooManyItemsError):
-        ServerConnection().build_response(request, answer, items_max=10)
-    whole = ServerConnection().build_response(request, answer)
-    assert ServerConnection().build_response(request, answer, items_max=11) == whole
+        ServerProtocol().build_response(request, answer, items_max=10)
+    whole = ServerProtocol().build_response(request, answer)
+    assert ServerProtocol().build_response(request, answer, items_max=11) == whole
 
 
 def test_an_api_that_is_not_served_is_refused() -> None:
-    server = ServerConnection({END_TXN.key: END_TXN})
-    _, buffers = ClientConnection("c").request(METADATA, 1, MetadataRequest(topics=None))
+    server = ServerProtocol({END_TXN.key: END_TXN})
+    _, buffers = ClientProtocol("c").request(METADATA, 1, MetadataRequest(topics=None))
     with pytest.raises(ProtocolError, match="key 3"):
         server.parse(b"".join(buffers)[4:])
 
@@ -395,7 +395,7 @@ def test_an_api_that_is_not_served_is_refused() -> None:
 @pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
 def test_random_bytes_behind_a_header_are_parsed_or_refused(api: Api[Any, Any]) -> None:
     generator = random.Random(api.key)
-    server = ServerConnection()
+    server = ServerProtocol()
     refused = 0
     for _ in range(300):
         version = generator.randint(api.min_version, api.max_version)
@@ -416,7 +416,7 @@ LIST: Final = ApiVersionsResponse(
 
 @pytest.mark.parametrize("version", [5, 99, -1])
 def test_api_versions_of_an_unknown_version_is_answered_in_version_0(version: int) -> None:
-    server = ServerConnection()
+    server = ServerProtocol()
     frame = struct.pack(">hhih", 18, version, 77, 1) + b"c" + b"\0 what nobody knows"
     request = server.parse(frame)
     assert request.unsupported_version == version
@@ -427,19 +427,19 @@ def test_api_versions_of_an_unknown_version_is_answered_in_version_0(version: in
 
 
 def test_a_known_version_is_not_unsupported() -> None:
-    _, buffers = ClientConnection("c").request(API_VERSIONS, 4, ApiVersionsRequest())
-    assert ServerConnection().parse(b"".join(buffers)[4:]).unsupported_version is None
+    _, buffers = ClientProtocol("c").request(API_VERSIONS, 4, ApiVersionsRequest())
+    assert ServerProtocol().parse(b"".join(buffers)[4:]).unsupported_version is None
 
 
 def test_a_client_reads_the_answer_of_a_broker_that_knows_less() -> None:
-    client = ClientConnection("c")
+    client = ClientProtocol("c")
     correlation_id, _ = client.request(API_VERSIONS, 4, ApiVersionsRequest())
     answer = struct.pack(">ihihhh", correlation_id, 35, 1, 18, 0, 4)
     assert client.response(answer) == (correlation_id, LIST)
 
 
 def test_an_answer_that_nobody_waits_for_is_refused() -> None:
-    client = ClientConnection("c")
+    client = ClientProtocol("c")
     correlation_id, _ = client.request(END_TXN, 0, end_txn(1))
     answer = struct.pack(">iih", correlation_id, 0, 0)
     assert client.response(answer) == (correlation_id, EndTxnResponse(error_code=0))
@@ -450,7 +450,7 @@ def test_an_answer_that_nobody_waits_for_is_refused() -> None:
 
 @pytest.mark.parametrize("size_bytes", range(9))
 def test_an_answer_cut_off_is_refused(size_bytes: int) -> None:
-    client = ClientConnection("c")
+    client = ClientProtocol("c")
     client.request(API_VERSIONS, 0, ApiVersionsRequest())
     with pytest.raises(ProtocolError):
         client.response(struct.pack(">ihi", 0, 0, 1)[:size_bytes])
@@ -463,7 +463,7 @@ def produce(records: bytearray) -> ProduceRequest:
 
 
 def test_a_request_that_is_not_answered_is_not_waited_for() -> None:
-    client = ClientConnection("c")
+    client = ClientProtocol("c")
     first, _ = client.request(PRODUCE, 9, produce(bytearray(100)), is_answered=False)
     assert len(client._in_flight) == 0
     second, _ = client.request(PRODUCE, 9, produce(bytearray(100)))
@@ -473,7 +473,7 @@ def test_a_request_that_is_not_answered_is_not_waited_for() -> None:
 
 
 def test_records_go_from_the_socket_to_the_core_and_back_without_a_copy() -> None:
-    client, server = ClientConnection("c"), ServerConnection()
+    client, server = ClientProtocol("c"), ServerProtocol()
     records = bytearray(b"r" * MIB)
     _, buffers = client.request(PRODUCE, 9, produce(records))
     assert any(buffer is records for buffer in buffers)
@@ -485,8 +485,8 @@ def test_records_go_from_the_socket_to_the_core_and_back_without_a_copy() -> Non
 
 
 def test_a_response_with_tags_has_them_in_its_header_too() -> None:
-    server = ServerConnection()
-    _, buffers = ClientConnection("c").request(METADATA, 9, MetadataRequest(topics=None))
+    server = ServerProtocol()
+    _, buffers = ClientProtocol("c").request(METADATA, 9, MetadataRequest(topics=None))
     request = server.parse(b"".join(buffers)[4:])
     answer = b"".join(server.build_response(request, MetadataResponse(brokers=(), topics=())))
     assert answer[4:9] == b"\0\0\0\0\0"

@@ -20,7 +20,7 @@ from hypothesis import given
 
 from odradek.protocol.api import Api
 from odradek.protocol.apis import APIS, APIS_WITH_2PC
-from odradek.protocol.connection import ClientConnection, ServerConnection
+from odradek.protocol.connection import ClientProtocol, ServerProtocol
 from odradek.protocol.schema import ZERO_UUID, FieldType
 from tests.protocol.messages import CASES, every_message, message_class, messages, quick
 
@@ -139,7 +139,7 @@ def test_our_frames_are_those_of_kafka_python(api: Api[Any, Any], version: int) 
     """Headers and lengths: a whole exchange, each side once played by kafka-python."""
     request = message_example(api, "request", version)
     response = message_example(api, "response", version)
-    client, server = ClientConnection("kafka-python"), ServerConnection(APIS_WITH_2PC)
+    client, server = ClientProtocol("kafka-python"), ServerProtocol(APIS_WITH_2PC)
     correlation_id, buffers = client.request(api, version, request)
     frame = b"".join(buffers)
 

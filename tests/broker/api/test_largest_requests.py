@@ -21,7 +21,7 @@ from odradek.protocol.apis import APIS
 from odradek.protocol.apis.metadata import METADATA
 from odradek.protocol.apis.topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
 from odradek.protocol.apis.txn import INIT_PRODUCER_ID, InitProducerIdRequest
-from odradek.protocol.connection import ClientConnection
+from odradek.protocol.connection import ClientProtocol
 from odradek.protocol.schema import ZERO_UUID
 from tests.broker.config.configured import from_properties
 from tests.broker.largest import BIG, Full, Path, array_paths, largest_request
@@ -62,7 +62,7 @@ class Asker:
 
     def __init__(self, client: FakeClient, client_id: str = "largest") -> None:
         self._client = client
-        self._connection = ClientConnection(client_id)
+        self._connection = ClientProtocol(client_id)
         self._count = 0
 
     async def ask(self, api: Api[Any, Any], version: int, message: Any) -> Any:

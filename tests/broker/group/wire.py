@@ -47,7 +47,7 @@ from odradek.protocol.apis.txn import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from odradek.protocol.connection import ClientConnection
+from odradek.protocol.connection import ClientProtocol
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schema import ZERO_UUID
 from tests.broker.raw import RawClient
@@ -77,7 +77,7 @@ class WireClient(RawClient):
     def __init__(self, bootstrap: str, client_id: str = "wire") -> None:
         host, _, port = bootstrap.rpartition(":")
         self.socket = socket.create_connection((host, int(port)), PATIENCE_SECONDS)
-        self._connection = ClientConnection(client_id)
+        self._connection = ClientProtocol(client_id)
 
     def until_ready(
         self,

@@ -19,7 +19,7 @@ from odradek.broker.txn.transaction import State, TransactionMetadata
 from odradek.protocol.apis.coordinator import FindCoordinatorRequest
 from odradek.protocol.apis.coordinator import FindCoordinatorResponse as Answer
 from odradek.protocol.apis.fetch import FETCH, FetchRequest, FetchResponse
-from odradek.protocol.connection import ClientConnection
+from odradek.protocol.connection import ClientProtocol
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from tests.broker.serving import Asked, answers, echo, handlers, serving
 
@@ -324,7 +324,7 @@ async def test_a_stopping_server_does_not_wait_for_long_polls_or_for_ever(
     async def wait(context: RequestContext, request: Any) -> Any:
         await trio.sleep_forever()
 
-    asked = ClientConnection("test")
+    asked = ClientProtocol("test")
     _, poll = asked.request(FETCH, 4, FetchRequest(max_wait_ms=1, min_bytes=1, topics=()))
     async with serving({FETCH.key: poll_news}) as (network, server):
         client = network.client()

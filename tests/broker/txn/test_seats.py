@@ -16,7 +16,7 @@ from odradek.broker.txn.presence import Presence
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
 from odradek.protocol.apis.coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from odradek.protocol.apis.coordinator import FindCoordinatorResponse as Answer
-from odradek.protocol.connection import ClientConnection
+from odradek.protocol.connection import ClientProtocol
 from tests.broker.config.configured import from_properties
 from tests.fakes.net import FakeClient, FakeNetwork
 
@@ -35,7 +35,7 @@ class Place:
     def client(self, transactional_id: str) -> FakeClient:
         client = self.network.client()
         request = FindCoordinatorRequest(key=transactional_id)
-        _, parts = ClientConnection("worker").request(FIND_COORDINATOR, 1, request)
+        _, parts = ClientProtocol("worker").request(FIND_COORDINATOR, 1, request)
         client.send(b"".join(parts))
         return client
 
@@ -101,7 +101,7 @@ async def test_an_idle_connection_that_is_closed_leaves_the_busy_one(
         for _ in range(10):
             await busy.frames(1)
             await trio.sleep(0.3)
-            _, parts = ClientConnection("worker").request(
+            _, parts = ClientProtocol("worker").request(
                 FIND_COORDINATOR, 1, FindCoordinatorRequest(key="a")
             )
             busy.send(b"".join(parts))

@@ -19,7 +19,7 @@ from odradek.protocol.apis.metadata import (
     MetadataResponse,
 )
 from odradek.protocol.apis.versions import API_VERSIONS, ApiVersion, ApiVersionsResponse
-from odradek.protocol.connection import ServerConnection
+from odradek.protocol.connection import ServerProtocol
 from odradek.protocol.errors import ErrorCode
 from tests.client.fake_broker import MemoryStream
 
@@ -59,7 +59,7 @@ async def test_an_answer_finds_its_request(autojump_clock: MockClock) -> None:
             answer = await connection.request(METADATA, 12, EVERYTHING)
             answers.append(answer.cluster_id)
 
-        protocol = ServerConnection()
+        protocol = ServerProtocol()
         nursery.start_soon(ask)
         nursery.start_soon(ask)
         requests = [protocol.parse(await frame_from(peer)) for _ in range(2)]
@@ -78,7 +78,7 @@ async def test_an_answer_may_close_the_connection_that_the_next_one_came_on(
     """Both arrive with one read; the second belongs to a request that was given up."""
     async with connected() as (connection, peer):
         told: list[OdradekError | None] = []
-        protocol = ServerConnection()
+        protocol = ServerProtocol()
         connection.post(METADATA, 12, EVERYTHING, lambda answer, error: connection.close())
         connection.post(METADATA, 12, EVERYTHING, lambda answer, error: told.append(error))
         requests = [protocol.parse(await frame_from(peer)) for _ in range(2)]
@@ -94,7 +94,7 @@ async def test_an_answer_that_arrives_while_the_connection_is_closed_is_dropped(
 ) -> None:
     async with connected() as (connection, peer):
         told: list[OdradekError | None] = []
-        protocol = ServerConnection()
+        protocol = ServerProtocol()
         connection.post(METADATA, 12, EVERYTHING, lambda answer, error: told.append(error))
         request = protocol.parse(await frame_from(peer))
         response = MetadataResponse(brokers=(), topics=(), cluster_id="a")
@@ -149,7 +149,7 @@ async def test_an_answer_that_is_late_ends_the_connection(autojump_clock: MockCl
 
 
 async def test_time_runs_for_the_oldest_request_only(autojump_clock: MockClock) -> None:
-    protocol = ServerConnection()
+    protocol = ServerProtocol()
     async with connected(request_timeout_ms=1_000) as (connection, peer):
         errors: list[OdradekError | None] = []
         for _ in range(2):
@@ -166,7 +166,7 @@ async def test_time_runs_for_the_oldest_request_only(autojump_clock: MockClock) 
 async def test_a_request_that_nobody_waits_for_leaves_the_connection_usable(
     autojump_clock: MockClock,
 ) -> None:
-    protocol = ServerConnection()
+    protocol = ServerProtocol()
     async with connected(request_timeout_ms=60_000) as (connection, peer):
         with trio.move_on_after(1):
             await connection.request(METADATA, 12, EVERYTHING)
