@@ -21,9 +21,9 @@ from odradek.broker.inspect.dump_words import line_of
 from odradek.broker.inspect.found_transactions import (
     OPEN,
     FoundTransaction,
+    FoundTransactions,
     History,
-    Owner,
-    Transactions,
+    TransactionOwner,
 )
 from odradek.broker.inspect.inspection import (
     FoundBatch,
@@ -134,7 +134,7 @@ def _log(
     """Some segments of a partition, and what its transactions became."""
     data_dir, name = os.path.split(os.path.abspath(directory))
     history = history or History.read(data_dir)
-    transactions = Transactions()
+    transactions = FoundTransactions()
     for segment in segments:
         yield from _segment(segment, name.rpartition("-")[0], records, transactions)
     if transactions.ended or transactions.open:
@@ -148,7 +148,9 @@ def _is_empty(directory: str) -> bool:
 # log files
 
 
-def _segment(path: str, topic: str, records: bool, transactions: Transactions) -> Iterator[Facts]:
+def _segment(
+    path: str, topic: str, records: bool, transactions: FoundTransactions
+) -> Iterator[Facts]:
     yield {"type": "file", "path": path}
     vouched_bytes = _vouched_bytes(path)  # read first: a living log only grows after it
     with_records = records or topic in INTERNAL_TOPICS
@@ -224,7 +226,7 @@ def _records(found: FoundBatch, topic: str) -> Iterator[Facts]:
 
 
 def _transactions(
-    transactions: Transactions, history: History, data_dir: str, partition: str
+    transactions: FoundTransactions, history: History, data_dir: str, partition: str
 ) -> Iterator[Facts]:
     yield {"type": "heading", "text": "What the transactions became:"}
     for found in transactions.all():
@@ -271,7 +273,7 @@ def _transaction(found: FoundTransaction) -> Facts:
     return facts
 
 
-def _owner(owner: Owner) -> Facts:
+def _owner(owner: TransactionOwner) -> Facts:
     """Whose a transaction was, and why it was aborted if that was not its producer's wish."""
     facts: Facts = {"transactional_id": owner.transactional_id}
     for name, value in (

@@ -58,7 +58,7 @@ class FoundTransaction:
 
 
 @dataclass(slots=True)
-class Transactions:
+class FoundTransactions:
     """Follows the batches of one partition and tells what their transactions became."""
 
     open: dict[int, FoundTransaction] = field(default_factory=dict)
@@ -116,7 +116,7 @@ class Transactions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
+class TransactionOwner:
     """Whose a producer id is, as far as the history of its transactional id says."""
 
     transactional_id: str
@@ -158,7 +158,7 @@ class History:
         newest = self._newest.get(self._ids.get(found.producer_id, ""))
         return bool(self._ids) and (newest is None or partition not in _partitions(newest))
 
-    def owner_of(self, found: FoundTransaction) -> Owner | None:
+    def owner_of(self, found: FoundTransaction) -> TransactionOwner | None:
         transactional_id = self._ids.get(found.producer_id)
         if transactional_id is None:
             return None
@@ -169,7 +169,7 @@ class History:
         aborted = _last(of_marker, *ABORTING) if found.outcome == "aborted" else None
         if aborted is not None and not _is_by_others(began, aborted):
             aborted = None
-        return Owner(
+        return TransactionOwner(
             transactional_id=transactional_id,
             state="forgotten" if newest is None else state_name(newest.transaction_status),
             client_id=began.client_id if began else None,

@@ -104,7 +104,7 @@ class RebuiltTopic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RebuildPlan:
     """The contents of the new store.
 
     `deletions` are topics whose directories are still to be removed.
@@ -140,7 +140,9 @@ class Wishes:
     """Settings by topic; they are checked."""
 
 
-def plan(found: Iterable[Surveyed], salvaged: Salvaged, wishes: Wishes, rng: random.Random) -> Plan:
+def plan(
+    found: Iterable[Surveyed], salvaged: Salvaged, wishes: Wishes, rng: random.Random
+) -> RebuildPlan:
     """Decide what the new store says. Raises `CannotRebuild`."""
     kept = [directory for directory in found if directory.topic_id not in salvaged.deletions]
     problems: list[str] = []
@@ -165,7 +167,7 @@ def plan(found: Iterable[Surveyed], salvaged: Salvaged, wishes: Wishes, rng: ran
     if problems:
         raise CannotRebuild(problems)
     largest = max((directory.max_producer_id for directory in kept), default=-1)
-    return Plan(
+    return RebuildPlan(
         cluster_id=cluster_id or new_cluster_id(rng),
         is_cluster_id_new=cluster_id is None,
         topics=topics,

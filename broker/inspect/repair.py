@@ -18,7 +18,7 @@ from typing import Final
 from uuid import UUID
 
 from odradek.broker.env import Disk, File
-from odradek.broker.inspect.found_transactions import FoundTransaction, Transactions
+from odradek.broker.inspect.found_transactions import FoundTransaction, FoundTransactions
 from odradek.broker.inspect.inspection import FoundBatch, describe_record
 from odradek.broker.storage.checkpoint import Checkpoint, read_checkpoint
 from odradek.broker.storage.compaction.batches import emptied
@@ -133,7 +133,7 @@ class _Walk:
     def __init__(self, files: OpenFiles, found: Survey) -> None:
         self._files = files
         self._found = found
-        self._transactions = Transactions()
+        self._transactions = FoundTransactions()
         self._epoch = NONE
         self._next_offset = NONE
         self._good: list[tuple[int, BatchHeader]] = []

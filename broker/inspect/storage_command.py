@@ -19,7 +19,7 @@ from odradek.broker.cluster.store_embedded import (
 )
 from odradek.broker.cluster.two_copies import Merged, decode_body, merge, readable
 from odradek.broker.config.topic import check_topic_configs
-from odradek.broker.inspect.rebuild import CannotRebuild, Plan, Salvaged, Wishes, plan
+from odradek.broker.inspect.rebuild import CannotRebuild, RebuildPlan, Salvaged, Wishes, plan
 from odradek.broker.inspect.survey import Surveyed, survey_all
 from odradek.broker.process import LOCK_FILE
 from odradek.broker.storage.disk import SystemDisk
@@ -180,7 +180,7 @@ async def _keep(disk: SystemDisk, directory: str, name: str, data: bytes) -> str
 
 
 def _described(
-    directory: str, made: Plan, found: list[Surveyed], others: list[str], record_count: int
+    directory: str, made: RebuildPlan, found: list[Surveyed], others: list[str], record_count: int
 ) -> Iterator[str]:
     size = sum(directory.size_bytes for directory in found)
     yield f"Found in {directory}: {len(found)} partitions, {size} bytes."
