@@ -317,7 +317,7 @@ def test_empty_tags_count_as_items(where: str) -> None:
 def test_a_cursor_keeps_what_a_request_has_left_of_its_items() -> None:
     """The broker gives back memory for the items that a request does not have."""
     wanted = MetadataRequest(topics=tuple(MetadataRequestTopic(name=name) for name in "abc"))
-    _, buffers = ClientConnection("c").request(METADATA, 12, wanted)
+    _, buffers = ClientProtocol("c").request(METADATA, 12, wanted)
     frame = b"".join(buffers)[4:]
     header_end = 4 + 4 + 2 + 1
     for data, left in (
@@ -325,7 +325,7 @@ def test_a_cursor_keeps_what_a_request_has_left_of_its_items() -> None:
         (frame[:header_end] + empty_tags(2) + frame[header_end + 1 :], 5),
     ):
         cursor = Cursor(data, items_max=10)
-        assert ServerConnection().parse(cursor).body == wanted
+        assert ServerProtocol().parse(cursor).body == wanted
         assert (cursor.items_left, cursor.remaining) == (left, 0)
 
 

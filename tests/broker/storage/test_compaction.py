@@ -3,16 +3,23 @@
 import pytest
 import trio
 
+from odradek.broker.partitions.maintenance import inline
 from odradek.broker.storage.compaction.batches import delete_horizon
+from odradek.broker.storage.decompressor import Decompressor
 from odradek.broker.storage.timestamps import TimestampOffset
+from odradek.broker.storage.validation import check_keys
+from odradek.broker.turns import Turns
 from odradek.protocol.batch import (
     Codec,
     TimestampType,
     iter_batches,
+    read_header,
 )
+from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.record import Record, decode_batch
 from tests.broker.storage.keyed import (
     KeyedClient,
+    bomb,
     compact,
     compact_again_and_again,
     compacted_machine,
@@ -21,6 +28,7 @@ from tests.broker.storage.keyed import (
     newest,
     stored,
 )
+from tests.broker.storage.samples import batch
 from tests.fakes.clock import START_MS
 
 
@@ -215,3 +223,17 @@ async def test_a_compacted_topic_has_no_retention() -> None:
     machine.clock.advance(10_000)
     await partition.enforce_retention()
     assert len(await consume(partition)) == 30
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+async def test_a_record_without_a_key_is_refused(codec: Codec) -> None:
+    async def check(data: memoryview) -> None:
+        await check_keys(read_header(data), data, Decompressor(inline), Turns())
+
+    with pytest.raises(KafkaError, match="record 0 has no key") as refused:
+        await check(batch("x", codec=codec))
+    assert refused.value.code is ErrorCode.INVALID_RECORD
+    await check(keyed(("", "an empty key is a key"), codec=codec))
+    with pytest.raises(KafkaError, match=r"cannot be read: .*more than") as refused:
+        await check(bomb())
+    assert refused.value.code is ErrorCode.INVALID_RECORD
