@@ -1,4 +1,4 @@
-"""What a handler is given: who asks, in which version, and the parts of the broker it may ask."""
+"""What a handler is given: the client, the version, and the parts of the broker."""
 
 from __future__ import annotations
 
@@ -39,22 +39,25 @@ class Core:
 
 
 ANSWER_ITEM_BYTES: Final = 200
-"""What an item of an answer takes, as an object and on the wire."""
+"""The size of an item of an answer, as an object and on the wire."""
 
 SMALL_ANSWER_BYTES: Final = 64 * 1024
-"""An answer of this size is built without asking for room: it counts when it is built."""
+"""An answer of at most this size is built without waiting for room. It counts when it is built."""
 
 
 def text_bytes(text: str | None) -> int:
-    """Return how many bytes a text takes in an answer, at most, without encoding it."""
+    """Return the most bytes that a text takes in an answer, without encoding it."""
     if not text:
         return 0
     return len(text) if text.isascii() else 3 * len(text)
 
 
 class Allowance:
-    """The memory and the time that an answer may take: here without limits, for a request that has
-    no connection. `ClientConnection` limits both."""
+    """The memory and the time that an answer may take.
+
+    This class sets no limits; it serves requests without a connection. `ClientConnection` limits
+    both.
+    """
 
     def reading(self, max_bytes: int, least_bytes: int = 0) -> AbstractAsyncContextManager[int]:
         """Hold room inside for an answer of at most `max_bytes`; enter with how many it may have.
@@ -64,16 +67,16 @@ class Allowance:
         return nullcontext(max_bytes)
 
     async def reserve(self, size_bytes: int) -> None:
-        """Wait for room for an answer of about so many bytes. See `RequestContext.expect`."""
+        """Wait for room for an answer of about `size_bytes`. See `RequestContext.expect`."""
 
     def keep(self, size_bytes: int) -> None:
-        """Count so many bytes of the answer, without waiting: they are there already."""
+        """Count `size_bytes` of an answer that are already in memory, without waiting."""
 
     def polling(self, deadline: float) -> trio.CancelScope:
         """Return a scope for what only waits for news until `deadline`, a time of trio's clock.
 
-        It is cancelled before, if the client sends no more or the broker stops: the answer is then
-        what there is.
+        It is cancelled earlier if the client sends no more, or the broker stops. The answer then
+        has what is there.
         """
         return trio.move_on_at(deadline)
 
@@ -92,13 +95,13 @@ class RequestContext:
     is_in_process: bool = False
     """True for a request that this broker sends to itself (`peers.py`)."""
     seat: Seat | None = None
-    """The place of the connection, where transactional producers are watched."""
+    """Counts the transactional producers of the connection."""
     is_version_known: bool = True
     """False for an ApiVersions request of an unknown version; `api_version` is then 0."""
     allowance: Allowance = UNLIMITED
 
     async def expect(self, items: int, *, extra_bytes: int = 0) -> None:
-        """Wait for room for an answer of so many items, before they are made.
+        """Wait for room for an answer of `items` items, before they are made.
 
         `extra_bytes`: their texts and blobs, where those are not the request's own. Raises
         ProtocolError, which closes the connection, for more than `socket.response.max.bytes`: the
@@ -115,7 +118,7 @@ class RequestContext:
     def saw(
         self, transactional_id: str, producer: ProducerIdAndEpoch, *, begins: bool = False
     ) -> None:
-        """A transactional request was served on this connection (`Seat.saw`)."""
+        """Note a transactional request that was served on this connection (`Seat.saw`)."""
         if self.seat is not None:
             self.seat.saw(transactional_id, producer, self.client, begins=begins)
 
@@ -124,8 +127,9 @@ class RequestContext:
 class Deferred:
     """An answer that waits for something, while the connection takes its next request.
 
-    What orders requests has happened when a handler returns this; `finish` only waits (for a
-    flush, say) and makes the answer. Answers go out in the order of their requests.
+    Everything that depends on the order of requests has happened when a handler returns this.
+    `finish` only waits (for a flush, say) and returns the answer. Answers are sent in the order of
+    their requests.
 
     The other two are for a small answer, and save a task from waiting. `call_when_due` takes a
     callback, which is called once there is nothing left to wait for. `answer_now` then returns the

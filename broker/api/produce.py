@@ -5,7 +5,7 @@ With acks=-1 the answer waits until the high watermark covers everything (with `
 until it is on disk), while the connection takes its next request. acks=1 waits for the same: this
 broker is the only in-sync replica, and in Kafka the high watermark of a sole replica covers a
 record before its producer is answered. So a fetch or ListOffsets right after sees the record.
-acks=0 has no answer; an error then closes the connection, as there is no other way to tell.
+acks=0 has no answer; an error closes the connection, as Kafka does.
 
 A transactional batch must belong to a transaction that its coordinator knows (KIP-890). The first
 of a producer in a partition is checked: up to version 11 that the client has added the partition;
@@ -62,7 +62,7 @@ ADMIN_CLIENT: Final = "__admin_client"
 """The client id with which Kafka's own tools may write to internal topics."""
 NO_OFFSET: Final = -1
 OWN_DISK_MS: Final = 1_000
-"""The request's time-out is about other replicas; this broker's own disk has at least so long."""
+"""The least time-out for this broker's own disk: the request's is meant for other replicas."""
 UNKNOWN_LOG: Final = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,
@@ -72,18 +72,18 @@ UNKNOWN_LOG: Final = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-"""Refusals of an append that do not say where the log starts; all others do."""
+"""Refusals of an append that are answered without the log start offset. All others have it."""
 
 
 BATCHES_AT_ONCE: Final = 100
 """Batches that are checked and appended without a checkpoint."""
 LOOK_UP_STEPS: Final = 3
-"""What looking up one partition costs, in steps of a turn."""
+"""The cost of looking up one partition, in steps of a turn."""
 
 
 @dataclass(slots=True)
 class Batch:
-    """The records of a request for one partition, and their fate."""
+    """The records of a request for one partition, and what became of them."""
 
     topic: str
     index: int
@@ -94,9 +94,9 @@ class Batch:
     error: KafkaError | None = None
     """Without its traceback, which refers to the batch and so to the whole request."""
     keys_error: KafkaError | None = None
-    """What a compacted log refuses. It counts once the transaction has been looked at."""
+    """Why a compacted log refuses the records. Refusals of the transaction come first."""
     log_start_offset: int = NO_OFFSET
-    """Of an error. Known only of one that the log itself has found."""
+    """Answered with an error that the log itself has found."""
     verified_after: int | None = None
     """Of a transactional batch that was admitted: see `Verdict`."""
     is_settled: bool = False

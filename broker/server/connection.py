@@ -7,24 +7,24 @@ The writer sends it, or the task that ends the fsync if that need not wait. At m
 `ANSWERS_PENDING_MAX` are pending; then the reader stops reading, and TCP makes the client wait. So
 a client that sends and never reads costs a bounded amount of memory.
 
-Time limits are plain attributes that the server's watch looks at (`is_overdue`), because a cancel
+Time limits are plain attributes that the server's watch reads (`is_overdue`), because a cancel
 scope for every request costs more than parsing it:
 
-- a frame that has begun must be complete `frame_seconds` later, whatever trickles in meanwhile;
-- without a request or an answer being read by the client for `idle_seconds` the connection ends;
+- a frame that has begun must be complete after `frame_seconds`, even if bytes of it still arrive;
+- the connection ends if the client sends no request and reads no answer for `idle_seconds`;
 - while others wait for memory, a client may not hold a part of the pool for long (`memory.py`).
 
 Work for a client that has gone stops. While a request is under way nothing is read, so the server's
-watch looks at the connection itself (`look_after`). After a reset no answer can arrive: whatever
-still runs is cancelled. What must not be left half done (an append and what follows from it, a
-decision, a change of the cluster) is shielded where it is done, not here. After the end of the
-stream the client may still read: a long poll is answered with what there is, and any other request
-has `ANSWER_AFTER_END_SECONDS`.
+watch looks at the connection itself (`look_after`). After a reset no answer can arrive: the work is
+cancelled. What must not be left half done (an append and what follows from it, a decision, a change
+of the cluster) is shielded where it is done, not here. After the end of the stream the client may
+still read: a long poll is answered with the records that there are, and any other request has
+`ANSWER_AFTER_END_SECONDS`.
 
-What ends a connection: the end of the stream (answers under way are still sent), bytes that are not
-the protocol (one log line says why), a limit, a bug of ours (a traceback; others do not notice).
-But an assertion that fails where the broker keeps its state stops the whole broker: better none
-than one that is wrong.
+A connection ends at the end of the stream (answers under way are still sent), after bytes that are
+not the protocol (one log line says why), at a limit, and after a bug of the broker (logged with its
+traceback; other connections go on). An assertion that fails where the broker keeps its state stops
+the whole broker, because what it would answer could be wrong.
 """
 
 import logging
@@ -64,32 +64,32 @@ INVARIANTS: Final = (
     "odradek.broker.storage.",
     "odradek.broker.txn.",
 )
-"""Where an assertion that fails means that what the broker knows cannot be trusted any more."""
+"""Modules in which a failed assertion means that the state of the broker may be wrong."""
 
 ITEMS_AT_ONCE: Final = 500
-"""Items that a message may have to be parsed or built by the loop itself, a few milliseconds."""
+"""The most items of a message that is parsed or built in the loop itself: a few milliseconds."""
 
 ITEM_BYTES: Final = 200
-"""What an item of a request takes as an object, besides its bytes in the frame."""
+"""The size of an item of a request as an object, besides its bytes in the frame."""
 
 RECEIVE_MAX_BYTES: Final = 1024 * 1024
-"""How much of a large request is read at once, once there is room for it."""
+"""The most bytes of a large request that are read at once."""
 
 ANSWER_AFTER_END_SECONDS: Final = 10.0
-"""How long a request may be under way whose client sends no more: it may be there, or have gone."""
+"""How long a request may be under way after its client has ended its stream."""
 SLOW_SECONDS: Final = 2.0
-"""How long a client may hold a part of the pool that others wait for: an answer that it has not
-read, or a request that is not complete."""
+"""How long a client may hold a part of the pool that other connections wait for: an answer that it
+has not read, or a request that is not complete."""
 SHORT_SECONDS: Final = 3.0
-"""How long a connection that waits for memory may hold some: two might wait for each other. Longer
-than the above, as it may be the disk that is slow."""
+"""How long a connection that waits for memory may hold some: two might wait for each other. It is
+longer than SLOW_SECONDS because the disk may be the cause."""
 STEPS_BETWEEN_YIELDS: Final = 16
-"""Reads and requests that one connection may do without letting others run."""
+"""Reads and requests of one connection between two checkpoints."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a connection may ask for."""
+    """The limits of a connection."""
 
     frame_max_bytes: int
     answer_max_bytes: int
@@ -98,7 +98,7 @@ class Limits:
 
 
 class ClientConnection(Allowance):
-    """Serves one connection. `run` returns when it has ended and raises nothing."""
+    """One client's connection. `run` returns when it has ended and raises nothing."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class ClientConnection(Allowance):
         seat: Seat | None = None,
         offload: Offload = inline,
     ) -> None:
-        """`seat`: its place where transactional producers are watched (`txn/presence.py`).
+        """`seat` counts the transactional producers of this connection (`txn/presence.py`).
 
         `offload` runs what parses or builds a message of many items.
         """
@@ -147,7 +147,7 @@ class ClientConnection(Allowance):
         self._serving_key: int | None = None
         self._read_deadline = math.inf
         self.sending_since = math.inf
-        """Since when the client has been taking an answer, in seconds of trio's clock."""
+        """The time of trio's clock at which sending an answer began; infinity if none is sent."""
 
     async def run(self) -> None:
         try:
@@ -176,18 +176,18 @@ class ClientConnection(Allowance):
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of its requests and answers that are in memory."""
+        """The bytes of requests and answers of this connection that are in memory."""
         return self._share.held_bytes
 
     @property
     def claimed_bytes(self) -> int:
-        """Bytes of the pool that it holds, and the objects of a request of many items."""
+        """The bytes of the pool that it holds, and of the objects of a request of many items."""
         return self._share.pool_bytes + self._parsed_bytes
 
     def cost(self, now: float) -> float:
-        """Return the bytes that are held for nothing, times the seconds since they are.
+        """Return the bytes that wait for the client or for memory, times the seconds since then.
 
-        That is while they wait for the client, or for memory.
+        Zero if they do not wait for long.
         """
         patience = SLOW_SECONDS
         if self.sending_since < math.inf:
@@ -201,28 +201,28 @@ class ClientConnection(Allowance):
         return self.claimed_bytes * (now - since) if now - since > patience else 0.0
 
     def answer_poll(self) -> None:
-        """Answer a long poll with what there is, if its request holds what others could have."""
+        """End a long poll early, if its request holds a part of the pool."""
         if self._poll is not None and self.claimed_bytes:
             self._poll.cancel()
 
     @property
     def is_inside_request(self) -> bool:
-        """Whether a part of a request has come, and it is waited for the rest alone."""
+        """Return True if the connection waits for the rest of a request, and for nothing else."""
         return self._frames.is_inside_frame and self._read_deadline < math.inf and not self._pending
 
     def stop(self) -> None:
-        """Take no further request; what has been asked is still answered, a long poll at once."""
+        """Take no further request. Requests under way are still answered, long polls at once."""
         self._is_stopping = True
         self._hurry()
         if self._is_waiting:
             self._reading.cancel()
 
     def abandon(self) -> None:
-        """End now, answered or not."""
+        """End now, whether requests are answered or not."""
         self._whole.cancel()
 
     def look_after(self, now: float) -> None:
-        """Look whether the client is still there, if a request is under way since the last look."""
+        """Check that the client is still there, if a request is under way since the last check."""
         self._pending.take_first_as_due()
         is_the_same = self._taken > self._answered == self._answered_before
         self._answered_before = self._answered
@@ -242,7 +242,7 @@ class ClientConnection(Allowance):
             self._whole.cancel()
 
     def _hurry(self) -> None:
-        """Wait for no more news: polls end, this one and those that follow."""
+        """End the long poll under way, and those that follow, at once."""
         self._is_in_a_hurry = True
         if self._poll is not None:
             self._poll.cancel()
@@ -257,7 +257,7 @@ class ClientConnection(Allowance):
         return now > self._read_deadline or now > self.sending_since + self._limits.idle_seconds
 
     def close_overdue(self) -> None:
-        """End because of a time limit, with one log line that says which."""
+        """End because of a time limit. One log line says which."""
         if self.sending_since < math.inf:
             why = "the client does not read its answers"
         elif self._frames.is_inside_frame:
@@ -268,7 +268,7 @@ class ClientConnection(Allowance):
         self._whole.cancel()
 
     def close_slow(self) -> None:
-        """End because memory is short and this client does not get on."""
+        """End because memory is short and this client makes no use of its part."""
         if self.sending_since < math.inf:
             why = "the client does not read its answers"
         elif self.is_inside_request:
@@ -283,7 +283,7 @@ class ClientConnection(Allowance):
         self._whole.cancel()
 
     def _log_closed(self, why: str, *, cause: str) -> None:
-        """`cause`: what such lines are counted by, so that none hides another (`log_lines.py`)."""
+        """`cause` groups lines, so that many of one cause do not hide another (`log_lines.py`)."""
         LOGGER.info("connection of %s closed: %s", self.peer, why, extra={"cause": cause})
 
     async def _read_requests(self) -> None:
@@ -300,7 +300,7 @@ class ClientConnection(Allowance):
                 await trio.lowlevel.checkpoint()
 
     async def _receive(self) -> bool:
-        """Read what is there; False at the end of the stream."""
+        """Receive some bytes. Return False at the end of the stream."""
         was_inside_frame = self._frames.is_inside_frame
         if not was_inside_frame:
             self._read_deadline = trio.current_time() + self._limits.idle_seconds
@@ -316,7 +316,7 @@ class ClientConnection(Allowance):
         return True
 
     async def _receive_some(self) -> int:
-        """Receive as much as this connection may hold, which counts from here on."""
+        """Receive and count as many bytes as this connection may hold. Return their number."""
         share, buffer = self._share, self._frames.buffer()
         if own_bytes := share.own_bytes:
             count = await self._stream.receive_into(buffer[:own_bytes])
@@ -384,7 +384,7 @@ class ClientConnection(Allowance):
             self._pending.remove_first()
 
     def _send_now(self, pending: Pending) -> bool:
-        """Send a small answer that is due, without waiting. False if the writer has to do it."""
+        """Send a small answer that is due, without waiting. Return False if the writer must."""
         assert isinstance(pending.answer, Deferred)
         request = pending.request
         try:
@@ -437,7 +437,7 @@ class ClientConnection(Allowance):
         return request
 
     async def _keep_parsed(self) -> int:
-        """Let the objects of a request count like its bytes, until it is answered; their size."""
+        """Count the objects of a request like its bytes, until its answer. Return their size."""
         size_bytes = self._parsed_bytes
         if size_bytes:
             await self._share.room(size_bytes)
@@ -454,7 +454,7 @@ class ClientConnection(Allowance):
         return self._share.reading(max_bytes, least_bytes)
 
     async def reserve(self, size_bytes: int) -> None:
-        """Wait for room for an answer of about that size, and keep it until the answer is built.
+        """Wait for room for an answer of about that size, and hold it until the answer is built.
 
         Raises ProtocolError if no answer may be so large.
         """
@@ -469,12 +469,12 @@ class ClientConnection(Allowance):
         self.keep(size_bytes)
 
     def keep(self, size_bytes: int) -> None:
-        """Count what is there of the answer that is being made, until it is built."""
+        """Count a part of an answer that is already in memory, until the answer is built."""
         self._reserved_bytes += size_bytes
         self._share.hold(size_bytes)
 
     async def _built(self, request: Request, answer: Any, reserved_bytes: int = 0) -> list[Buffer]:
-        """Return the bytes of an answer, which count from here on, instead of what was reserved."""
+        """Build an answer and count its bytes, in place of those that were reserved for it."""
         parts = await self._blamed_on_us(request, self._build(request, answer))
         self._share.hold(sum(map(len, parts)))
         if reserved_bytes:
@@ -497,4 +497,4 @@ class ClientConnection(Allowance):
 
 
 class _OurBug(Exception):
-    """Has been logged with its traceback; it only ends the connection."""
+    """A bug that has been logged with its traceback. It ends the connection, and nothing else."""
