@@ -1,1 +1,1 @@
-"""Reading and mending a stopped broker's files: `odradek log` and `odradek storage`."""
+"""Inspecting and repairing a stopped broker's files: `odradek log` and `odradek storage`."""

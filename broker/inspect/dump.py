@@ -1,13 +1,13 @@
-"""`odradek log dump FILE|DIR`: what is in a log, for people, or as JSON lines.
+"""The command `odradek log dump FILE|DIR`: show the contents of a log as text or as JSON lines.
 
-A `.log` file or the directory of a partition shows its batches and what each transaction became; a
-data directory shows every partition in it. The other files of a log can be looked at one by one.
-Records of `__transaction_state` and `__consumer_offsets` are always decoded, those of other topics
-with `--records`. What the coordinator's history in the same data directory says of a transaction
-(whose it was, who ended it) stands with it. Nothing is written, and the broker may be running.
+For a `.log` file or a partition's directory it shows the batches and the outcome of each
+transaction; for a data directory, those of every partition. It shows a log's other files one by
+one. Records of `__transaction_state` and `__consumer_offsets` are always decoded, those of other
+topics with `--records`. If the data directory has the coordinator's history, the transactional id
+and the cause of an abort are shown too. The command writes nothing, and the broker may be running.
 
-`__transaction_state` and `__consumer_offsets` are read as a real Kafka writes them, too, and logs
-that were compacted: offsets with gaps, batches without records.
+It also reads state topics that a real Kafka wrote, and compacted logs: offsets with gaps, batches
+without records.
 """
 
 import json
@@ -69,9 +69,9 @@ def dump(path: str, records: bool, as_json: bool) -> None:
     \b
     Objects of --json have a type: file, batch, record, transaction (outcome:
     open, committed, aborted, ended, compacted away), stable (the last stable
-    offset and who holds it back), rest, problem, and for the other files
+    offset and the transaction that holds it), rest, problem, and for the other files
     index, timeindex, txnindex, snapshot, checkpoint. Names that end in _ms
-    are milliseconds since 1970, or last so long.
+    are milliseconds since 1970, or durations.
     """
     try:
         for facts in _facts_of(path.rstrip("/") or path[:1], records):
@@ -113,12 +113,12 @@ def _directory(path: str, records: bool) -> Iterator[Facts]:
         raise click.ClickException(f"There is no log in {path}.")
     history = History.read(path)
     for partition in sorted(partitions, key=_for_people):
-        if not _is_empty(partition):  # most of the state topics' are, and say nothing
+        if not _is_empty(partition):  # most partitions of the state topics are empty
             yield from _log(_segments(partition), partition, records, history)
 
 
 def _for_people(partition: str) -> tuple[bool, str, int]:
-    """By topic and number, the state topics last: they are many and long."""
+    """Sort by topic and number, with the state topics last, because they are many and long."""
     topic, _, number = os.path.basename(partition).rpartition("-")
     return topic in INTERNAL_TOPICS, topic, int(number) if number.isdigit() else -1
 
@@ -131,7 +131,7 @@ def _segments(directory: str) -> list[str]:
 def _log(
     segments: list[str], directory: str, records: bool, history: History | None
 ) -> Iterator[Facts]:
-    """Some segments of a partition, and what its transactions became."""
+    """Yield the facts of a partition's segments, and the outcomes of its transactions."""
     data_dir, name = os.path.split(os.path.abspath(directory))
     history = history or History.read(data_dir)
     transactions = FoundTransactions()
@@ -145,14 +145,15 @@ def _is_empty(directory: str) -> bool:
     return all(SystemDisk().size(segment) == 0 for segment in _segments(directory))
 
 
-# log files
+# Log files
 
 
 def _segment(
     path: str, topic: str, records: bool, transactions: FoundTransactions
 ) -> Iterator[Facts]:
     yield {"type": "file", "path": path}
-    vouched_bytes = _vouched_bytes(path)  # read first: a living log only grows after it
+    # Read before the batches: the log of a running broker can only grow meanwhile.
+    covered_bytes = _covered_bytes(path)
     with_records = records or topic in INTERNAL_TOPICS
     for found in batches_in(read_only(path)):
         if isinstance(found, Rest):
@@ -160,7 +161,7 @@ def _segment(
                 "type": "rest",
                 "position": found.position,
                 "bytes": found.size_bytes,
-                "checkpointed": found.position < vouched_bytes,
+                "checkpointed": found.position < covered_bytes,
             }
             continue
         transactions.see(found)
@@ -169,8 +170,8 @@ def _segment(
             yield from _records(found, topic)
 
 
-def _vouched_bytes(path: str) -> int:
-    """How much of a segment the checkpoint beside it says is stored."""
+def _covered_bytes(path: str) -> int:
+    """Return how many bytes of a segment the checkpoint covers."""
     directory, name = os.path.split(path)
     beside = os.path.join(directory, CHECKPOINT)
     if not os.path.isfile(beside):
@@ -228,7 +229,7 @@ def _records(found: FoundBatch, topic: str) -> Iterator[Facts]:
 def _transactions(
     transactions: FoundTransactions, history: History, data_dir: str, partition: str
 ) -> Iterator[Facts]:
-    yield {"type": "heading", "text": "What the transactions became:"}
+    yield {"type": "heading", "text": "Transactions:"}
     for found in transactions.all():
         facts = _transaction(found)
         owner = history.owner_of(found)
@@ -237,7 +238,8 @@ def _transactions(
         if found.outcome == OPEN:
             behind = transactions.log_end_offset - (found.first_offset or 0)
             facts |= {"records_behind": behind, "state": owner.state if owner else None}
-            # A broker that runs may have begun it after the one and ended it before the other.
+            # A running broker may have begun the transaction after the history was read. Only a
+            # transaction that a second, later history does not know either hangs.
             forgot = history.forgot(found, partition)
             facts["hangs"] = forgot and History.read(data_dir).forgot(found, partition)
         yield facts
@@ -274,7 +276,7 @@ def _transaction(found: FoundTransaction) -> Facts:
 
 
 def _owner(owner: TransactionOwner) -> Facts:
-    """Whose a transaction was, and why it was aborted if that was not its producer's wish."""
+    """Return a transaction's owner, and the cause of an abort that its producer did not request."""
     facts: Facts = {"transactional_id": owner.transactional_id}
     for name, value in (
         ("client_id", owner.client_id),
@@ -289,7 +291,7 @@ def _owner(owner: TransactionOwner) -> Facts:
     return facts
 
 
-# the other files
+# Other files
 
 
 def _offset_index(path: str, name: str) -> Iterator[Facts]:

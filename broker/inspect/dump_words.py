@@ -1,4 +1,4 @@
-"""The facts of `odradek log dump` as lines for people."""
+"""The facts of `odradek log dump` as lines of text."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -14,17 +14,17 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 NO_TIMEOUT_MS: Final = 2**31 - 1
 
 CAUSES: Final = {
-    "new instance": "a new instance, {who}, started",
+    "new instance": "a new instance, {client}, started",
     "timeout": "it timed out after {timeout}",
-    "administrator": "an administrator, {who}, took its id",
-    "connection closed": "{who} closed its last connection",
-    "resumed": "its producer went on with a new epoch",
-    "exhausted": "its epochs were used up",
+    "administrator": "an administrator, {client}, claimed its id",
+    "connection closed": "{client} closed its last connection",
+    "resumed": "its producer resumed with a new epoch",
+    "exhausted": "its epochs were exhausted",
 }
 
 
 def line_of(facts: Facts) -> str:
-    """One fact in words; it may be several lines."""
+    """Return a fact as text of one or several lines."""
     said = LINES.get(str(facts["type"]))
     return said(facts) if said else _other_line(facts)
 
@@ -46,7 +46,7 @@ def _heading_line(facts: Facts) -> str:
 
 def _rest_line(facts: Facts) -> str:
     fate = (
-        "the checkpoint says that they were stored, so the broker does not cut them off"
+        "the checkpoint covers them, so the broker does not cut them off"
         if facts["checkpointed"]
         else "the broker cuts them off when it starts"
     )
@@ -82,13 +82,13 @@ def _about_batch(facts: Facts) -> list[str]:
         left = "nothing left of" if not facts["records"] else "left of"
         what.append(f"{left} {_number(facts, 'records') + _number(facts, 'compacted')} records")
     if "delete_horizon_ms" in facts:
-        what.append(f"may go from {time_of(facts['delete_horizon_ms'])} on")
+        what.append(f"removable from {time_of(facts['delete_horizon_ms'])} on")
     if "problem" in facts:
         what.append(f"DAMAGED: {facts['problem']}")
     return what
 
 
-# records of the state topics
+# Records of the state topics
 
 
 def _record_line(facts: Facts) -> str:
@@ -101,7 +101,7 @@ def _record_line(facts: Facts) -> str:
 
 
 def transaction_words(facts: Facts) -> str:
-    """A record of `__transaction_state`."""
+    """Describe a record of `__transaction_state`."""
     name = repr(facts["transactional_id"])
     if "removed" in facts:
         return f"{name} is forgotten"
@@ -117,10 +117,10 @@ def transaction_words(facts: Facts) -> str:
     if facts.get("previous_producer_id", facts["producer_id"]) != facts["producer_id"]:
         said.append(f"before it producer id {facts['previous_producer_id']}")
     timeout_ms = _number(facts, "timeout_ms")
-    said.append("no time-out" if timeout_ms == NO_TIMEOUT_MS else f"time-out {span(timeout_ms)}")
-    who = client_words(facts.get("client_id"), facts.get("client_host"))
-    if who:
-        said.append(who)
+    said.append("no timeout" if timeout_ms == NO_TIMEOUT_MS else f"timeout {span(timeout_ms)}")
+    client = client_words(facts.get("client_id"), facts.get("client_host"))
+    if client:
+        said.append(client)
     if "epoch_bump_cause" in facts:
         when = f" at {time_of(facts['epoch_bump_ms'])}" if "epoch_bump_ms" in facts else ""
         said.append(f"last fenced{when}: {printable(str(facts['epoch_bump_cause']))}")
@@ -128,7 +128,7 @@ def transaction_words(facts: Facts) -> str:
 
 
 def group_words(facts: Facts) -> str:
-    """A record of `__consumer_offsets`."""
+    """Describe a record of `__consumer_offsets`."""
     name = f"group {facts['group']!r}"
     if "partition" in facts:
         if "removed" in facts:
@@ -144,19 +144,19 @@ def group_words(facts: Facts) -> str:
     if facts["protocol"]:
         said.append(f"{facts['protocol_type']} by {facts['protocol']!r}")
     said += [_member(member, facts["leader"]) for member in members]
-    return ", ".join(said if members else [*said, "nobody in it"])
+    return ", ".join(said if members else [*said, "no members"])
 
 
 def _member(member: Mapping[str, object], leader: object) -> str:
-    who = client_words(member["client_id"], member["client_host"])
+    client = client_words(member["client_id"], member["client_host"])
     instance = member["group_instance_id"]
-    name = f"{printable(str(member['member_id']))} ({who})" + (
+    name = f"{printable(str(member['member_id']))} ({client})" + (
         f" as {instance!r}" if instance else ""
     )
-    return f"{name}, who leads" if member["member_id"] == leader else name
+    return f"{name}, the leader" if member["member_id"] == leader else name
 
 
-# transactions
+# Transactions
 
 
 def _transaction_line(facts: Facts) -> str:
@@ -181,14 +181,14 @@ def _became(facts: Facts) -> str:
     if "cause" in facts:
         said += f": {cause_words(facts)}"
     if "transactional_id" in facts:
-        who = client_words(facts.get("client_id"), facts.get("client_host"))
-        whose = repr(facts["transactional_id"])
-        said += f"; {whose} of {who}" if who else f"; {whose}"
+        client = client_words(facts.get("client_id"), facts.get("client_host"))
+        owner = repr(facts["transactional_id"])
+        said += f"; {owner} of {client}" if client else f"; {owner}"
     return said + _will_become(facts)
 
 
 def _will_become(facts: Facts) -> str:
-    """What is to be expected of an open one."""
+    """Describe the state of an open transaction in its coordinator."""
     if facts.get("state") is None:
         return "; no transactional id has it: it hangs" if facts.get("hangs") else ""
     forgotten = " without this partition: it hangs" if facts["hangs"] else ""
@@ -200,17 +200,17 @@ def _waiting(count: int) -> str:
 
 
 def cause_words(facts: Facts) -> str:
-    """Why somebody else than its producer aborted a transaction."""
+    """Describe the cause of an abort that the producer did not request."""
     said = CAUSES.get(str(facts["cause"]), "{cause}")
-    who = client_words(facts.get("by_client_id"), facts.get("by_client_host"))
+    client = client_words(facts.get("by_client_id"), facts.get("by_client_host"))
     timeout = span(_number(facts, "timeout_ms"))
-    return said.format(who=who or "nobody knows who", timeout=timeout, cause=facts["cause"])
+    return said.format(client=client or "an unknown client", timeout=timeout, cause=facts["cause"])
 
 
 def _stable_line(facts: Facts) -> str:
     stable, end = facts["last_stable_offset"], facts["log_end_offset"]
     if facts["pinned_by"] is None:
-        return f"The last stable offset is the end, {end}: nobody holds it back."
+        return f"The last stable offset is the end, {end}: no open transaction holds it."
     waiting = _waiting(_number(facts, "log_end_offset") - _number(facts, "last_stable_offset"))
     return (
         f"The last stable offset is {stable}, the end {end}: {waiting} for producer id "
@@ -234,7 +234,7 @@ LINES: Final[dict[str, Callable[[Facts], str]]] = {
 }
 
 
-# small things
+# Formatting
 
 
 def _other_line(facts: Facts) -> str:
@@ -246,7 +246,7 @@ def _other_line(facts: Facts) -> str:
 
 
 def client_words(client_id: object, host: object) -> str | None:
-    """worker-7 at 127.0.0.1; None where nobody said."""
+    """Return "worker-7 at 127.0.0.1", None if the client is unknown."""
     if client_id is None and host is None:
         return None
     name = printable(str(client_id or "a client without a name"))
@@ -278,7 +278,7 @@ def span(duration_ms: int) -> str:
 
 
 def time_of(timestamp_ms: object) -> str:
-    """2026-11-21 12:00:00.123 in UTC; "-" for none, the number for what no calendar has."""
+    """Return "2026-11-21 12:00:00.123" (UTC), "-" for no time, the number beyond the calendar."""
     assert isinstance(timestamp_ms, int)
     if timestamp_ms < 0:
         return "-"

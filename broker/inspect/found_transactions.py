@@ -1,8 +1,8 @@
-"""What became of each transaction in a partition's log, and whose it was.
+"""The outcome of each transaction in a partition's log, and its transactional id.
 
-The log alone has producer ids, offsets and markers. Where `__transaction_state` is in the same data
-directory, its history says the rest: which transactional id, which client, and why it was aborted.
-A history that has been compacted says less; nothing here depends on its being whole.
+The log itself has producer ids, offsets and markers. If `__transaction_state` is in the same data
+directory, its history adds the transactional id, the client, and the cause of an abort. A compacted
+history adds less; nothing depends on a complete one.
 """
 
 import os.path
@@ -30,7 +30,7 @@ from odradek.protocol.state_topics import (
 
 OPEN: Final = "open"
 COMPACTED: Final = "compacted away"
-"""The last batch of a producer stays without records, and its marker may go before it."""
+"""The last batch of a producer stays without records, and its marker may be removed before it."""
 ABORTING: Final = (
     TRANSACTION_STATES.index("PrepareAbort"),
     TRANSACTION_STATES.index("CompleteAbort"),
@@ -41,16 +41,16 @@ ONGOING: Final = TRANSACTION_STATES.index("Ongoing")
 
 @dataclass(slots=True)
 class FoundTransaction:
-    """A transaction in one partition, as far as it was seen. Times are the batches', in ms."""
+    """A transaction in one partition, as the log shows it. Times are the batches', in ms."""
 
     producer_id: int
     producer_epoch: int
     first_offset: int | None
-    """None if it began before what was looked at, or had no records here."""
+    """None if it began before the inspected batches, or had no records here."""
     last_offset: int
     record_count: int = 0
     outcome: str = OPEN
-    """open, committed, aborted, ended (the marker has lost what it said), compacted away."""
+    """open, committed, aborted, ended (the marker has lost its contents), compacted away."""
     began_ms: int | None = None
     marker_offset: int | None = None
     marker_epoch: int | None = None
@@ -59,7 +59,7 @@ class FoundTransaction:
 
 @dataclass(slots=True)
 class FoundTransactions:
-    """Follows the batches of one partition and tells what their transactions became."""
+    """The transactions of one partition. `see` takes its batches in order."""
 
     open: dict[int, FoundTransaction] = field(default_factory=dict)
     ended: list[FoundTransaction] = field(default_factory=list)
@@ -100,14 +100,14 @@ class FoundTransactions:
         self.ended.append(self.open.pop(found.producer_id))
 
     def all(self) -> list[FoundTransaction]:
-        """Those that ended, in the order of their markers, and then those that are open."""
+        """Return the ended transactions in the order of their markers, and then the open ones."""
         for found in self.open.values():
             if not found.record_count:
                 found.outcome = COMPACTED
         return [*self.ended, *self.open.values()]
 
     def pinning(self) -> FoundTransaction | None:
-        """The open one that begins first: consumers with read_committed stop before it."""
+        """Return the open transaction that began first: it holds the last stable offset."""
         return min(
             (found for found in self.all() if found.outcome == OPEN),
             key=lambda found: found.first_offset or 0,
@@ -117,22 +117,22 @@ class FoundTransactions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionOwner:
-    """Whose a producer id is, as far as the history of its transactional id says."""
+    """The owner of a producer id, as far as the history of its transactional id shows it."""
 
     transactional_id: str
     state: str
-    """The newest one stored for the id."""
+    """The newest state that is stored for the id."""
     client_id: str | None = None
     client_host: str | None = None
     cause: str | None = None
-    """Why the transaction was aborted, if not by its producer."""
+    """The cause of the abort, if the producer did not request it."""
     by_client_id: str | None = None
     by_client_host: str | None = None
     timeout_ms: int = -1
 
 
 class History:
-    """Every state of every transactional id that a data directory still has."""
+    """The states of all transactional ids that a data directory still has."""
 
     def __init__(self) -> None:
         self._newest: dict[str, TransactionLogValue] = {}
@@ -141,7 +141,7 @@ class History:
 
     @classmethod
     def read(cls, data_dir: str) -> "History":
-        """An empty one if there is no state topic there. What is damaged is passed over."""
+        """Read the history. It is empty without a state topic. Damaged batches are skipped."""
         history = cls()
         for transactional_id, value in _stored_in(data_dir):
             if value is None:
@@ -154,7 +154,7 @@ class History:
         return history
 
     def forgot(self, found: FoundTransaction, partition: str) -> bool:
-        """Whether no transactional id is going to end an open transaction in a partition."""
+        """Return True if no transactional id will end an open transaction in a partition."""
         newest = self._newest.get(self._ids.get(found.producer_id, ""))
         return bool(self._ids) and (newest is None or partition not in _partitions(newest))
 
@@ -182,13 +182,13 @@ class History:
 
 
 def _is_by_others(began: TransactionLogValue | None, aborted: TransactionLogValue) -> bool:
-    """Whether an epoch changed on the way to the abort, for a cause that was stored."""
+    """Return True if an epoch bump with a stored cause led to the abort."""
     before_ms = began.epoch_bump_timestamp_ms if began else -1
     return aborted.epoch_bump_cause is not None and before_ms != aborted.epoch_bump_timestamp_ms
 
 
 def _last(values: list[TransactionLogValue], *states: int) -> TransactionLogValue | None:
-    """The newest in one of these states."""
+    """Return the newest value in one of these states."""
     return next((value for value in reversed(values) if value.transaction_status in states), None)
 
 
@@ -199,7 +199,7 @@ def _partitions(value: TransactionLogValue) -> Iterator[str]:
 
 
 def _stored_in(data_dir: str) -> Iterator[tuple[str, TransactionLogValue | None]]:
-    """What the state topic's partitions hold, in the order of each."""
+    """Yield the records of the state topic's partitions, in the order of each partition."""
     disk = SystemDisk()
     prefix = f"{TRANSACTION_STATE_TOPIC}-"
     for name in sorted(disk.listdir(data_dir)):
@@ -213,7 +213,7 @@ def _stored_in(data_dir: str) -> Iterator[tuple[str, TransactionLogValue | None]
 
 
 def states_in(batch: FoundBatch) -> Iterator[tuple[str, TransactionLogValue | None]]:
-    """Return the states that a batch of `__transaction_state` stores, as far as it can be read."""
+    """Yield the states in a batch of `__transaction_state`, up to the first unreadable record."""
     if batch.header.is_control:
         return
     try:
@@ -226,4 +226,4 @@ def states_in(batch: FoundBatch) -> Iterator[tuple[str, TransactionLogValue | No
                     None if value is None else decode_value(TransactionLogValue, value),
                 )
     except (KafkaError, ProtocolError):
-        return  # the dump of that partition shows what is wrong with it
+        return  # the dump of that partition shows the error

@@ -1,7 +1,7 @@
-"""A log as a person wants to see it: its batches, and what the records of state topics say.
+"""The batches of a log, and the contents of state topics' records, for display.
 
-It works on the bytes of files, of a broker that runs or not, and trusts none of them: what is cut
-off or damaged is said and not a reason to stop before the end of the good part.
+This module works on the bytes of files, of a running or stopped broker, and trusts none of them. It
+reports incomplete and damaged batches, and continues with the good batches behind them.
 """
 
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ DECODED_MAX_BYTES: Final = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class FoundBatch:
-    """A batch in a file; `problem` says what is wrong with it."""
+    """A batch in a file. `problem` describes what is wrong with it."""
 
     position: int
     header: BatchHeader
@@ -65,16 +65,16 @@ class FoundBatch:
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """From when on compaction may forget what this batch deletes or ends."""
+        """The time from which on compaction may remove the batch's tombstones or marker."""
         return delete_horizon(self.header)
 
     @property
     def lost_count(self) -> int:
-        """How many of its records compaction has taken."""
+        """The number of its records that compaction has removed."""
         return max(self.header.last_offset_delta + 1 - self.header.record_count, 0)
 
     def marker(self) -> Marker | None:
-        """What it says if it is a transaction marker."""
+        """Return the marker in the batch, None if there is none."""
         if not self.header.is_control or self.problem is not None:
             return None
         try:
@@ -83,20 +83,20 @@ class FoundBatch:
             return None
 
     def records(self) -> list[Record]:
-        """Raises KafkaError, ProtocolError."""
+        """Return the decoded records. Raises KafkaError, ProtocolError."""
         return decode_batch(self.data, max_bytes=DECODED_MAX_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Bytes at the end of a file that are no batch."""
+    """The bytes at the end of a file that are no batch."""
 
     position: int
     size_bytes: int
 
 
 def batches_in(data: memoryview) -> Iterator[FoundBatch | Rest]:
-    """Every batch of a `.log` file, and then what follows the last, if anything does."""
+    """Yield every batch of a `.log` file, and then the rest of the file if there is one."""
     position = 0
     while len(data) - position >= HEADER_BYTES:
         header = read_header(data, position)
@@ -112,7 +112,7 @@ def batches_in(data: memoryview) -> Iterator[FoundBatch | Rest]:
 
 
 def text_of(data: Buffer | None) -> str:
-    """Bytes for people: text if they are text, cut short if they are long."""
+    """Return bytes as text, or in hex if they are not printable, cut to `TEXT_MAX` characters."""
     if data is None:
         return "null"
     try:
@@ -125,7 +125,7 @@ def text_of(data: Buffer | None) -> str:
 
 
 def describe_record(record: Record, topic: str) -> dict[str, object]:
-    """What a record says: decoded if it is one of a state topic."""
+    """Describe a record, decoded if its topic is a state topic."""
     if topic == TRANSACTION_STATE_TOPIC and record.key is not None:
         return _describe_transaction(record)
     if topic == CONSUMER_OFFSETS_TOPIC and record.key is not None:
@@ -147,7 +147,7 @@ def _describe_transaction(record: Record) -> dict[str, object]:
 
 
 def describe_state(value: TransactionLogValue) -> dict[str, object]:
-    """One state of a transactional id; what is not set is left out. Times are in milliseconds."""
+    """Describe a state of a transactional id. Unset fields are left out. Times are in ms."""
     said: dict[str, object] = {
         "state": state_name(value.transaction_status),
         "producer_id": value.producer_id,

@@ -1,7 +1,7 @@
-"""`odradek log repair DIR`: what is wrong with a damaged log, and the way out that you choose.
+"""The command `odradek log repair DIR`: show the damage in logs, and repair it on request.
 
-DIR is the directory of a partition, or a data directory with many. Without a choice, and with
-`--dry-run`, nothing is changed. It refuses while a broker runs on the directory.
+DIR is the directory of a partition, or a data directory. Without a choice, and with `--dry-run`,
+nothing is changed. The command refuses to run while a broker uses the directory.
 """
 
 import contextlib
@@ -32,19 +32,19 @@ SHOWN: Final = 20
 @click.argument("directory", metavar="DIR")
 @click.option("--cut", is_flag=True, help="End the log in front of the first damage.")
 @click.option(
-    "--leave-out", is_flag=True, help="Leave out the damage, keep what is good behind it."
+    "--leave-out", is_flag=True, help="Remove the damage, keep the good batches after it."
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
-@click.option("--tear", is_flag=True, help="Do it although transactions or state are torn by it.")
+@click.option("--dry-run", is_flag=True, help="Show the effect, and change nothing.")
+@click.option("--tear", is_flag=True, help="Repair even if that tears transactions or state.")
 def repair_logs(directory: str, cut: bool, leave_out: bool, dry_run: bool, tear: bool) -> None:
     """Show the damage in a log, and repair it.
 
-    DIR is a partition's directory or a data directory. What is taken out of a log is kept in files
-    beside it, named OFFSET.cut. Without --cut or --leave-out the command only shows the damage. The
-    status is 1 if damage is left.
+    DIR is a partition's directory or a data directory. The bytes that are removed from a log are
+    kept in its directory, in files named OFFSET.cut. Without --cut or --leave-out the command only
+    shows the damage. The exit status is 1 if damage is left.
     """
     if cut and leave_out:
-        raise click.ClickException("--cut and --leave-out contradict each other; give one.")
+        raise click.ClickException("--cut and --leave-out exclude each other; give only one.")
     path = directory.rstrip("/") or directory[:1]
     if not os.path.isdir(path):
         raise click.ClickException(f"There is no directory {path!r}.")
@@ -60,16 +60,16 @@ def repair_logs(directory: str, cut: bool, leave_out: bool, dry_run: bool, tear:
 
 
 def _partitions(path: str) -> tuple[str, list[str]]:
-    """The data directory, and the directories of partitions that are asked for."""
+    """Return the data directory, and the partitions' directories to repair."""
     disk = SystemDisk()
     names = disk.listdir(path)
     if offsets_in(names, LOG) or "checkpoint" in names:
         return os.path.dirname(os.path.abspath(path)), [path]
     found = [f"{path}/{name}" for name in names if os.path.isdir(f"{path}/{name}")]
-    found = [name for name in found if offsets_in(disk.listdir(name), LOG)]
+    found = [directory for directory in found if offsets_in(disk.listdir(directory), LOG)]
     if not found:
         raise click.ClickException(f"There is no log in {path}.")
-    return path, [name for name in found if not name.endswith(".deleted")]
+    return path, [directory for directory in found if not directory.endswith(".deleted")]
 
 
 @contextlib.contextmanager
@@ -78,7 +78,7 @@ def _lock(data_dir: str) -> Iterator[None]:
         lock = SystemDisk().lock(f"{data_dir}/{LOCK_FILE}")
     except BlockingIOError:
         raise click.ClickException(
-            f"A broker runs on {data_dir}; stop it, and use this command again."
+            f"A broker runs on {data_dir}; stop it, and run this command again."
         ) from None
     try:
         yield
@@ -89,7 +89,7 @@ def _lock(data_dir: str) -> Iterator[None]:
 async def _repair_all(
     data_dir: str, partitions: list[str], choice: str | None, dry_run: bool, tear: bool
 ) -> bool:
-    """Return True if nothing is left that is damaged."""
+    """Return True if no damage is left."""
     disk = SystemDisk()
     history: History | None = None
     damaged = left = 0
@@ -102,22 +102,22 @@ async def _repair_all(
         _show(found, choice, history)
         left += not await _repair_one(disk, found, choice, dry_run, tear)
     if not damaged:
-        click.echo(f"Nothing is damaged: {len(partitions)} logs were read from end to end.")
+        click.echo(f"No log is damaged: {len(partitions)} logs were read completely.")
     return left == 0
 
 
 async def _repair_one(
     disk: Disk, found: Survey, choice: str | None, dry_run: bool, tear: bool
 ) -> bool:
-    """Mend one log if that is wanted and allowed. Return True if it was."""
+    """Repair a log if that was chosen and is allowed. Return True if it was repaired."""
     if choice is None:
-        click.echo("  Choose --cut or --leave-out; with --dry-run you see what each would do.")
+        click.echo("  Choose --cut or --leave-out; add --dry-run to see the effect of each.")
         return False
     if choice == "leave out" and found.overlaps:
-        click.echo("  Files overlap, so nothing can be left out; use --cut.")
+        click.echo("  Segments overlap, so --leave-out is not possible; use --cut.")
         return False
     if _tears(found) and not tear:
-        click.echo("  Nothing is done without --tear, as transactions or state would be torn.")
+        click.echo("  The repair would tear transactions or state; add --tear to do it.")
         return False
     if dry_run:
         click.echo("  Nothing was changed (--dry-run).")
@@ -127,13 +127,13 @@ async def _repair_one(
     for path in kept:
         click.echo(f"  kept: {path}")
     if found.topic_id is None:
-        click.echo("  Its checkpoint could not be made anew; the broker does it when it starts.")
+        click.echo("  The broker will write a new checkpoint when it starts.")
     after = await survey(disk, found.directory)
     if after.is_damaged:
-        click.echo("  Something is still damaged:")
+        click.echo("  The log is still damaged:")
         _show(after, None, History())
         return False
-    click.echo(f"  mended: it has offsets up to {after.log_end_offset - 1} now.")
+    click.echo(f"  repaired: the log now has offsets up to {after.log_end_offset - 1}.")
     return True
 
 
@@ -143,7 +143,7 @@ def _tears(found: Survey) -> bool:
     )
 
 
-# for people
+# Output
 
 
 def _show(found: Survey, choice: str | None, history: History) -> None:
@@ -151,19 +151,19 @@ def _show(found: Survey, choice: str | None, history: History) -> None:
     for damage in found.damages:
         _show_damage(found, damage)
     if not found.damages:
-        click.echo("  Its checkpoint is about more than these files have.")
+        click.echo("  The checkpoint covers more than the files have.")
         return
     first = found.damages[0]
     if choice != "leave out":
         click.echo(
             f"  --cut: the log ends at offset {first.offset}; {found.batches_behind} good batches "
-            "behind it go too."
+            "behind it are removed too."
         )
         _show_owners(found)
     if choice != "cut":
         count = len(found.damages)
-        what = "the damaged place goes" if count == 1 else f"the {count} damaged places go"
-        click.echo(f"  --leave-out: {what}; all good batches stay.")
+        what = "the damaged place is" if count == 1 else f"the {count} damaged places are"
+        click.echo(f"  --leave-out: {what} removed; all good batches stay.")
     torn = {id(transaction): transaction for damage in found.damages for transaction in damage.torn}
     cut_ids = {id(transaction) for transaction in first.torn}
     for key, transaction in torn.items():
@@ -172,7 +172,7 @@ def _show(found: Survey, choice: str | None, history: History) -> None:
         click.echo(f"  {_transaction(transaction, history)} would be torn.")
     if found.is_internal:
         click.echo(
-            f"  {found.topic} is internal: the damaged bytes may hold the newest state of an id."
+            f"  {found.topic} is internal: the damaged bytes may have the newest state of an id."
         )
 
 
@@ -197,17 +197,14 @@ def _show_owners(found: Survey) -> None:
     more = len(found.owners_behind) - len(names)
     what = "groups" if found.topic == CONSUMER_OFFSETS_TOPIC else "transactional ids"
     others = f" and {more} more" if more else ""
-    click.echo(f"    The last that is known of these {what} goes: {', '.join(names)}{others}.")
+    click.echo(f"    It removes newer state of these {what}: {', '.join(names)}{others}.")
 
 
-def _transaction(transaction: FoundTransaction, history: History) -> str:
-    owner = history.owner_of(transaction)
+def _transaction(found: FoundTransaction, history: History) -> str:
+    owner = history.owner_of(found)
     whose = f"'{printable(owner.transactional_id)}', " if owner is not None else ""
-    end = (
-        transaction.last_offset if transaction.marker_offset is None else transaction.marker_offset
-    )
+    end = found.last_offset if found.marker_offset is None else found.marker_offset
     return (
-        f"The transaction of {whose}producer {transaction.producer_id} "
-        f"epoch {transaction.producer_epoch} (offsets {transaction.first_offset} to {end}, "
-        f"{transaction.outcome})"
+        f"The transaction of {whose}producer {found.producer_id} epoch {found.producer_epoch} "
+        f"(offsets {found.first_offset} to {end}, {found.outcome})"
     )

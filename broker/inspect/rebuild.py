@@ -1,15 +1,16 @@
-"""Makes the metadata store anew from what the directories of partitions keep.
+"""Rebuild the metadata store from the directories of the partitions.
 
-The store is lost or damaged; the logs are there. Each directory says whose log it is in
-`topic.meta`; those of an earlier version have at least the topic's id, in `checkpoint`. What can
-still be read of the damaged store is used where it speaks of the same topic id. The new store must
-not make anything worse than it is, so:
+The store is lost or damaged, but the logs are there. Each directory has its identity in
+`topic.meta`; one of an earlier version has at least the topic id, in `checkpoint`. Readable parts
+of the damaged store are used for topics with the same id. The new store must not make the damage
+worse, so:
 
-- Nothing is guessed where directories contradict each other: that is refused (`CannotRebuild`).
-- A topic has as many partitions as its directories say, as keys, groups and transactional ids are
-  hashed over that number. A missing directory is refused, unless the caller wants an empty one.
-- Where a topic's settings are not known nothing of it is removed: no retention, and no compaction.
-- Producer ids and leader epochs start well above everything that is found. The gap is for those
+- If directories contradict each other, the rebuild refuses to guess (`CannotRebuild`).
+- A topic gets the number of partitions that its directories give, because keys, groups and
+  transactional ids are hashed over that number. A missing directory is refused, unless the operator
+  asks for an empty one.
+- If a topic's settings are unknown, nothing of it is removed: no retention and no compaction.
+- Producer ids and leader epochs start well above everything that is found. The gap covers those
   that were given out and left no trace.
 """
 
@@ -44,17 +45,17 @@ EPOCH_GAP: Final = 10_000
 NEVER_MS: Final = str(2**63 - 1)
 
 NO_RETENTION: Final = {"cleanup.policy": "delete", "retention.bytes": "-1", "retention.ms": "-1"}
-"""The settings of a topic whose own are unknown."""
+"""The settings of a topic whose own settings are unknown."""
 NO_COMPACTION: Final = {
     **NO_RETENTION,
     "cleanup.policy": "compact",
     "min.compaction.lag.ms": NEVER_MS,
 }
-"""The same for a log in which compaction has left gaps: it is opened as one that may have them."""
+"""The same for a log with gaps from compaction: it must be opened as a log that may have gaps."""
 
 
 class CannotRebuild(Exception):
-    """The directories do not fit together; `reasons` are sentences."""
+    """The directories contradict each other. `reasons` are sentences."""
 
     def __init__(self, reasons: Sequence[str]) -> None:
         super().__init__(" ".join(reasons))
@@ -63,7 +64,7 @@ class CannotRebuild(Exception):
 
 @dataclass(slots=True)
 class Salvaged:
-    """The contents of the damaged store that can still be read."""
+    """The readable contents of the damaged store."""
 
     cluster_id: str | None = None
     topics: dict[UUID, TopicImage] = field(default_factory=dict)
@@ -95,7 +96,7 @@ class Salvaged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuiltTopic:
-    """A topic of the new store; `missing` are partitions that have no directory."""
+    """A topic of the new store. `missing` are partitions without a directory."""
 
     topic: TopicImage
     size_bytes: int
@@ -107,7 +108,7 @@ class RebuiltTopic:
 class RebuildPlan:
     """The contents of the new store.
 
-    `deletions` are topics whose directories are still to be removed.
+    `deletions` are deleted topics whose directories have yet to be removed.
     """
 
     cluster_id: str
@@ -132,30 +133,30 @@ class RebuildPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """The options that the person gave."""
+    """The options of the operator."""
 
     node_id: int = 1
     make_missing: bool = False
     configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Settings by topic; they are checked."""
+    """Validated settings, by topic."""
 
 
 def plan(
     found: Iterable[Surveyed], salvaged: Salvaged, wishes: Wishes, rng: random.Random
 ) -> RebuildPlan:
-    """Decide what the new store says. Raises `CannotRebuild`."""
-    kept = [directory for directory in found if directory.topic_id not in salvaged.deletions]
+    """Decide the contents of the new store. Raises `CannotRebuild`."""
+    kept = [partition for partition in found if partition.topic_id not in salvaged.deletions]
     problems: list[str] = []
     by_topic: dict[str, list[Surveyed]] = {}
-    for directory in kept:
-        by_topic.setdefault(directory.where.topic, []).append(directory)
-        whose = directory.identity
-        if whose is not None and whose.where != directory.where:
+    for partition in kept:
+        by_topic.setdefault(partition.where.topic, []).append(partition)
+        identity = partition.identity
+        if identity is not None and identity.where != partition.where:
             problems.append(
-                f"The directory {directory.where} says that it is {whose.where}: "
-                "move it away, or give it its name back."
+                f"The directory {partition.where} belongs to {identity.where}: move it away, or "
+                "give it its name back."
             )
-    epoch = max([salvaged.max_epoch, *(directory.max_epoch for directory in kept)]) + EPOCH_GAP
+    epoch = max([salvaged.max_epoch, *(partition.max_epoch for partition in kept)]) + EPOCH_GAP
     topics = [
         _topic(name, partitions, salvaged, wishes, epoch, rng, problems)
         for name, partitions in by_topic.items()
@@ -166,8 +167,8 @@ def plan(
     cluster_id = _cluster_id(kept, salvaged, problems)
     if problems:
         raise CannotRebuild(problems)
-    largest = max((directory.max_producer_id for directory in kept), default=-1)
-    return RebuildPlan(
+    largest = max((partition.max_producer_id for partition in kept), default=-1)
+    return Plan(
         cluster_id=cluster_id or new_cluster_id(rng),
         is_cluster_id_new=cluster_id is None,
         topics=topics,
@@ -178,11 +179,11 @@ def plan(
 
 
 def _cluster_id(found: Sequence[Surveyed], salvaged: Salvaged, problems: list[str]) -> str | None:
-    """Return the id that all directories name; None if there is none to be had."""
+    """Return the cluster id that all directories name, or that of the damaged store, or None."""
     said = {
-        directory.identity.cluster_id: str(directory.where)
-        for directory in found
-        if directory.identity is not None
+        partition.identity.cluster_id: str(partition.where)
+        for partition in found
+        if partition.identity is not None
     }
     if len(said) > 1:
         examples = ", ".join(f"{where} of {cluster}" for cluster, where in sorted(said.items()))
@@ -213,11 +214,11 @@ def _topic(
     rng: random.Random,
     problems: list[str],
 ) -> RebuiltTopic:
-    """Decide what a topic is, of which some directories were found."""
+    """Decide the contents of a topic, some of whose directories were found."""
     ids = {
-        directory.topic_id: str(directory.where)
-        for directory in found
-        if directory.topic_id is not None
+        partition.topic_id: str(partition.where)
+        for partition in found
+        if partition.topic_id is not None
     }
     if len(ids) > 1:
         examples = ", ".join(f"{where} has {topic_id}" for topic_id, where in ids.items())
@@ -230,8 +231,8 @@ def _topic(
         known = [topic for topic in known if topic.topic_id in ids]
     new_id = UUID(int=rng.getrandbits(128), version=4)
     topic_id = next(iter(ids), known[0].topic_id if known else new_id)
-    identities = [directory.identity for directory in found if directory.identity is not None]
-    indexes = {directory.where.partition for directory in found}
+    identities = [partition.identity for partition in found if partition.identity is not None]
+    indexes = {partition.where.partition for partition in found}
     count = max(
         [
             max(indexes) + 1,
@@ -252,8 +253,8 @@ def _topic(
     elif known:
         configs = known[0].configs
     elif name in INTERNAL_TOPICS:
-        configs = {}  # the broker's own (`log_config`)
-    unknown = NO_COMPACTION if any(directory.is_compacted for directory in found) else NO_RETENTION
+        configs = {}  # the broker has its own settings for them (`log_config`)
+    unknown = NO_COMPACTION if any(partition.is_compacted for partition in found) else NO_RETENTION
     here = (wishes.node_id,)
     partition = PartitionImage(
         leader=wishes.node_id, leader_epoch=leader_epoch, replicas=here, isr=here
@@ -265,7 +266,7 @@ def _topic(
             configs={**(unknown if configs is None else configs), **wishes.configs.get(name, {})},
             partitions=(partition,) * count,
         ),
-        size_bytes=sum(directory.size_bytes for directory in found),
+        size_bytes=sum(partition.size_bytes for partition in found),
         are_configs_known=configs is not None,
         missing=missing,
     )

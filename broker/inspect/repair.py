@@ -1,15 +1,15 @@
-"""Mending a damaged log as a person chooses: what is wrong with it, and the two ways to go on.
+"""Repair a damaged log: find the damage, and carry out one of two repairs.
 
-- *Cut*: the log ends in front of the first damage. All from there on goes into files beside.
-- *Leave out*: each damage alone goes into a file beside, and all good batches stay. An empty batch
-  takes the place of the missing offsets, as compaction leaves them: so the log has no gap, and
-  every reader, recovery included, goes on behind it. If nothing good follows and no checkpoint
-  says where the log ended, it is the same as to cut.
+- *Cut*: the log ends in front of the first damage. Everything behind it goes into separate files.
+- *Leave out*: only the damaged bytes go into separate files, and all good batches stay. An empty
+  batch takes the place of the missing offsets, as after compaction, so the log has no gap and
+  readers and recovery continue behind it. If no good batch follows and no checkpoint gives the end
+  of the log, this is the same as a cut.
 
-Files are only ever changed after what they lose is in a file beside, on disk. A crash on the way
-leaves a log that is still damaged, or is whole and has a checkpoint that is about other files; the
-same repair, done again, goes on from there. In the end all is read anew: producers, indexes,
-aborted transactions and the checkpoint are those of what remains.
+A file changes only after the bytes that it loses are in a separate file, on disk. A crash during
+the repair leaves a log that is still damaged, or a good log with a checkpoint of other files. The
+same repair, repeated, continues from there. In the end the whole log is read again, so that
+producers, indexes, aborted transactions and the checkpoint match the batches that are left.
 """
 
 from contextlib import aclosing
@@ -37,25 +37,25 @@ from odradek.protocol.state_topics import INTERNAL_TOPICS
 
 NONE: Final = -1
 OWNERS_MAX: Final = 1_000
-"""Transactional ids or groups that are named at most."""
+"""The most transactional ids or groups that are named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """Bytes of a segment that are no batches, none if a file ends too early; and what they cost."""
+    """Damaged bytes of a segment (none if a file ends too early), and the loss that they cause."""
 
     base_offset: int
-    """Of the segment."""
+    """The base offset of the segment."""
     position: int
     end: int
     offset: int
-    """The first that is missing."""
+    """The first missing offset."""
     next_offset: int | None
-    """Of the first good batch behind it; None if there is none."""
+    """The offset of the first good batch behind the damage, None if there is none."""
     leader_epoch: int
     problem: str
     torn: tuple[FoundTransaction, ...]
-    """Transactions that had begun and not ended in front of it."""
+    """The transactions that are open at the damage."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,12 +71,12 @@ class Survey:
     damages: list[Damage] = field(default_factory=list)
     log_end_offset: int = 0
     batches_behind: int = 0
-    """Good batches behind the first damage."""
+    """The number of good batches behind the first damage."""
     owners_behind: dict[str, None] = field(default_factory=dict)
-    """Of records of a state topic behind the first damage: transactional ids or groups."""
+    """The transactional ids or groups in a state topic's records behind the first damage."""
     checkpoint_fits: bool = True
     overlaps: bool = False
-    """A segment begins before the one in front of it ends: nothing can be left out."""
+    """True if a segment begins before the previous one ends: leaving out is impossible."""
 
     @property
     def is_damaged(self) -> bool:
@@ -88,7 +88,7 @@ class Survey:
 
 
 async def survey(disk: Disk, directory: str) -> Survey:
-    """Read a log from its first batch to its last. Changes nothing. Raises OSError."""
+    """Read a whole log, without changes. Raises OSError."""
     checkpoint = await read_checkpoint(disk, directory)
     identity = await read_identity(disk, directory)
     topic = (
@@ -128,7 +128,7 @@ async def survey(disk: Disk, directory: str) -> Survey:
 
 
 class _Walk:
-    """Reads all segments in order and fills in a `Survey`."""
+    """A walk over all segments in order, which fills in a `Survey`."""
 
     def __init__(self, files: OpenFiles, found: Survey) -> None:
         self._files = files
@@ -137,7 +137,7 @@ class _Walk:
         self._epoch = NONE
         self._next_offset = NONE
         self._good: list[tuple[int, BatchHeader]] = []
-        """Those of the segment that is being read, with their places."""
+        """The good batches of the current segment, with their positions."""
 
     async def run(self) -> None:
         found = self._found
@@ -165,7 +165,7 @@ class _Walk:
             self._add(base, 0, 0, known.base_offset, base, "the files in front of it are missing")
 
     def _missing(self, base: int, offset: int, next_offset: int) -> None:
-        """The segment at `base` ends at `offset`, and the log goes on at `next_offset`."""
+        """Note that the segment at `base` ends at `offset`, the next begins at `next_offset`."""
         found = self._found
         last = found.damages[-1] if found.damages else None
         if next_offset < offset:
@@ -211,7 +211,7 @@ class _Walk:
                 segment.file.size,
             )
             if position == size_bytes or offset == following:
-                return  # what a failed append has left behind is no damage
+                return  # the bytes of a failed append are no damage
             tail = await examine_tail(segment.file, position, offset)
             vouched = 0 if found.checkpoint is None else found.checkpoint.recovery_offset
             if tail.is_cut_short and following is None and offset >= vouched:
@@ -238,7 +238,7 @@ class _Walk:
                 segment.next_offset = header.next_offset
 
     def _take_back(self, segment: Segment, position: int, header: BatchHeader) -> None:
-        """The leader epoch falls, so that of the batches in front is the damaged one."""
+        """Note that the batches in front of a lower leader epoch are the damaged ones."""
         first: tuple[int, BatchHeader] | None = None
         while self._good and self._good[-1][1].partition_leader_epoch > (
             header.partition_leader_epoch
@@ -264,22 +264,22 @@ class _Walk:
         if found.is_internal and not batch.header.is_control:
             try:
                 records = batch.records()
-                said = [describe_record(record, found.topic) for record in records]
+                described = [describe_record(record, found.topic) for record in records]
             except (KafkaError, ProtocolError):
                 return
-            for facts in said:
+            for facts in described:
                 owner = facts.get("transactional_id", facts.get("group"))
                 if owner is not None and len(found.owners_behind) < OWNERS_MAX:
                     found.owners_behind[str(owner)] = None
 
 
-# mending
+# Repair
 
 
 async def repair(disk: Disk, found: Survey, *, leaves_out: bool, now_ms: int) -> list[str]:
-    """Mend what a survey found, and return the files in which the damaged bytes are kept.
+    """Carry out a repair, and return the files in which the damaged bytes are kept.
 
-    Raises OSError. It can be done again, with a new survey.
+    Raises OSError. It can be repeated, with a new survey.
     """
     checkpoint = found.checkpoint
     if checkpoint is not None and checkpoint.replaced:
@@ -303,7 +303,8 @@ async def _cut(disk: Disk, found: Survey, damage: Damage) -> list[str]:
     directory, kept = found.directory, []
     file = disk.open(file_path(directory, damage.base_offset, LOG))
     try:
-        is_in_front = damage.offset < damage.base_offset  # of the first file that is there
+        # The damage is in front of the first file that exists.
+        is_in_front = damage.offset < damage.base_offset
         if file.size > damage.position:
             size_bytes = file.size
             first = damage.base_offset if is_in_front else damage.offset
@@ -323,7 +324,7 @@ async def _cut(disk: Disk, found: Survey, damage: Damage) -> list[str]:
 
 
 async def _leave_out(disk: Disk, found: Survey, base: int, damages: list[Damage]) -> list[str]:
-    """Write a segment anew without its damage, and let that take its place at one moment."""
+    """Write a segment without its damage, and replace the old one by it atomically."""
     path, kept = file_path(found.directory, base, LOG), []
     beside = path + CLEANED
     if disk.exists(beside):
@@ -360,7 +361,7 @@ async def _copy(source: File, target: File, position: int, end: int) -> None:
 
 
 def _empty(offset: int, next_offset: int, leader_epoch: int) -> bytearray:
-    """A batch without records in the place of these offsets."""
+    """Return a batch without records that takes the place of these offsets."""
     return emptied(
         BatchHeader(
             base_offset=offset,
@@ -381,7 +382,7 @@ def _empty(offset: int, next_offset: int, leader_epoch: int) -> bytearray:
 
 
 async def _read_anew(disk: Disk, found: Survey, topic_id: UUID, now_ms: int) -> None:
-    """Open the log as a broker does, believing nothing, so that its checkpoint is made anew."""
+    """Open the log as a broker does, reading all of it, so that its checkpoint is written again."""
     files = OpenFiles(disk)
     try:
         log, _ = await Log.open(

@@ -36,13 +36,13 @@ def storage() -> None:
     """Repair the metadata of a data directory while no broker uses it."""
 
 
-@storage.command(short_help="Make lost or damaged metadata anew.")
+@storage.command(short_help="Rebuild lost or damaged metadata.")
 @click.argument("directory", type=click.Path(exists=True, file_okay=False))
-@click.option("--dry-run", is_flag=True, help="Say what would be written, and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be written, and write nothing.")
 @click.option(
     "--make-missing",
     is_flag=True,
-    help="Make partitions empty whose directories are missing; otherwise that is refused.",
+    help="Create empty partitions for missing directories, which are refused otherwise.",
 )
 @click.option(
     "--topic-config",
@@ -50,7 +50,7 @@ def storage() -> None:
     nargs=2,
     multiple=True,
     metavar="TOPIC NAME=VALUE",
-    help="A setting of a topic, where the directories do not know it; repeatable.",
+    help="A setting of a topic that the directories do not have; repeatable.",
 )
 @click.option("--node-id", type=int, default=1, show_default=True, help="The broker's node.id.")
 def rebuild(
@@ -60,12 +60,12 @@ def rebuild(
     configs: tuple[tuple[str, str], ...],
     node_id: int,
 ) -> None:
-    """Make cluster.meta and its copy anew, from what the directories of the partitions keep.
+    """Rebuild cluster.meta and its copy from the directories of the partitions.
 
-    For a data directory whose metadata is missing or damaged, so that `odradek serve` refuses it.
+    Use it if `odradek serve` refuses a data directory with missing or damaged metadata.
     Records, committed offsets and transactions are in the directories of the partitions, and are
-    not touched. Where a topic's settings are not known its retention is off. Damaged files are
-    kept, with the ending .damaged.
+    not changed. If a topic's settings are unknown, its retention is off. Damaged files are kept,
+    with the suffix .damaged.
     """
     wishes = Wishes(node_id=node_id, make_missing=make_missing, configs=_settings(configs))
     try:
@@ -121,7 +121,7 @@ async def _rebuild(directory: str, wishes: Wishes, dry_run: bool) -> None:
     for line in _described(directory, made, found, others, len(merged.bodies)):
         click.echo(printable(line))
     if dry_run:
-        click.echo("Nothing was written, as --dry-run asks for.")
+        click.echo("Nothing was written (--dry-run).")
         return
     kept = [name for name, data in zip((FILE, COPY), old, strict=True) if data]
     kept_as = [await _keep(disk, directory, name, old[name == COPY]) for name in kept]
@@ -133,7 +133,7 @@ async def _rebuild(directory: str, wishes: Wishes, dry_run: bool) -> None:
 
 
 def _check_is_needed(directory: str, first: bytes, second: bytes) -> None:
-    """Raises ClickException if the store can be opened as it is."""
+    """Raise ClickException if the store is in order."""
     try:
         is_whole = bool(merge(first, second, (FILE, COPY)).bodies)
     except DamagedStore as error:
@@ -147,10 +147,10 @@ def _check_is_needed(directory: str, first: bytes, second: bytes) -> None:
 
 
 def _readable(first: bytes, second: bytes) -> Merged:
-    """Return what can be read of a damaged store: the records before the damage."""
+    """Return the records of a damaged store in front of the damage."""
     try:
         return readable(first, second, (FILE, COPY))
-    except DamagedStore:  # they contradict each other: neither is believed
+    except DamagedStore:  # they contradict each other, so neither is used
         return Merged()
 
 
@@ -170,7 +170,7 @@ def _salvaged(merged: Merged) -> Salvaged:
 
 
 async def _keep(disk: SystemDisk, directory: str, name: str, data: bytes) -> str:
-    """Write a damaged file beside, under a name that is free."""
+    """Write a copy of a damaged file, under a free name."""
     number, target = 1, f"{directory}/{name}{DAMAGED}"
     while disk.exists(target):
         number += 1
@@ -182,11 +182,11 @@ async def _keep(disk: SystemDisk, directory: str, name: str, data: bytes) -> str
 def _described(
     directory: str, made: RebuildPlan, found: list[Surveyed], others: list[str], record_count: int
 ) -> Iterator[str]:
-    size = sum(directory.size_bytes for directory in found)
+    size = sum(partition.size_bytes for partition in found)
     yield f"Found in {directory}: {len(found)} partitions, {size} bytes."
     if record_count:
         yield f"Of the damaged metadata {record_count} records could be read."
-    for problem in _first([problem for directory in found for problem in directory.problems]):
+    for problem in _first([problem for partition in found for problem in partition.problems]):
         yield f"  {problem}"
     yield "Topics:"
     for rebuilt in made.topics:
@@ -205,7 +205,7 @@ def _described(
             missing = ", ".join(_first([str(index) for index in rebuilt.missing]))
             yield f"    Made empty, as their directories are missing: partitions {missing}"
         if topic.name in INTERNAL_TOPICS and all(
-            directory.identity is None for directory in found if directory.where.topic == topic.name
+            partition.identity is None for partition in found if partition.where.topic == topic.name
         ):
             yield (
                 "    How many partitions it had is not kept there; this is what the directories "

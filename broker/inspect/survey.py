@@ -1,8 +1,8 @@
-"""What the directory of a partition says, without the metadata store: for making that anew.
+"""Survey a partition's directory without the metadata store, for rebuilding the store.
 
-Nothing is changed, and nothing is trusted: what is damaged is passed over and named. The numbers
-that must never be given out again (producer ids, leader and coordinator epochs) are the largest
-found anywhere: in batches, markers, snapshots, the checkpoint and the transactions' states.
+The survey changes nothing and trusts nothing: it skips damaged parts and names them. Numbers that
+must never be given out again (producer ids, leader and coordinator epochs) are the largest in any
+batch, marker, snapshot, checkpoint or transaction state.
 """
 
 import os.path
@@ -23,12 +23,12 @@ from odradek.broker.topic_partition import TopicPartition, partition_of
 from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC
 
 EPOCH_MAX: Final = 1 << 30
-"""A leader epoch above it is a flipped bit: the CRC of a batch does not cover it."""
+"""A higher leader epoch is a flipped bit, because the CRC of a batch does not cover it."""
 
 
 @dataclass(slots=True)
 class Surveyed:
-    """The directory of `where`; -1 stands for a number of which there is none."""
+    """The survey of the directory of `where`. -1 stands for an unknown number."""
 
     where: TopicPartition
     identity: Identity | None = None
@@ -37,7 +37,7 @@ class Surveyed:
     max_producer_id: int = -1
     max_epoch: int = -1
     is_compacted: bool = False
-    """Offsets are missing in it, as compaction leaves them."""
+    """True if offsets are missing, as after compaction."""
     problems: list[str] = field(default_factory=list)
 
     def see_producer(self, producer_id: int, coordinator_epoch: int) -> None:
@@ -50,7 +50,7 @@ class Surveyed:
 
 
 def survey_all(directory: str) -> tuple[list[Surveyed], list[str]]:
-    """Look at a data directory: its partitions, and the other directories in it. Raises OSError."""
+    """Survey a data directory: its partitions, and its other directories. Raises OSError."""
     found: list[Surveyed] = []
     others: list[str] = []
     for name in SystemDisk().listdir(directory):
@@ -62,7 +62,7 @@ def survey_all(directory: str) -> tuple[list[Surveyed], list[str]]:
             others.append(name)
         else:
             found.append(survey(path, where))
-    return sorted(found, key=lambda directory: directory.where), others
+    return sorted(found, key=lambda partition: partition.where), others
 
 
 def _is_partition(path: str) -> bool:
@@ -71,7 +71,7 @@ def _is_partition(path: str) -> bool:
 
 
 def survey(path: str, where: TopicPartition) -> Surveyed:
-    """Look at the directory of one partition. Raises OSError."""
+    """Survey the directory of one partition. Raises OSError."""
     found = Surveyed(where)
     names = SystemDisk().listdir(path)
     if IDENTITY in names:
@@ -109,7 +109,7 @@ def _see_producers(found: Surveyed, entries: Sequence[ProducerEntry]) -> None:
 
 
 def _see_segment(found: Surveyed, path: str, next_offset: int) -> int:
-    """Take account of a segment's batches; return the offset that follows them."""
+    """Note a segment's batches, and return the offset behind them."""
     data = read_only(path)
     found.size_bytes += len(data)
     for batch in batches_in(data):

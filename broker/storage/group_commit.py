@@ -1,8 +1,8 @@
-"""Group commit: one fsync for all that wait for the same log.
+"""Group commit: one fsync for all tasks that wait for the same log.
 
-The first task that waits starts an fsync of everything appended so far. Later ones share it if it
-covers them; otherwise one of them starts the next. So a log has at most one fsync at a time, and no
-task for it. A caller that does not wait itself is called back (`after_next`).
+The first waiter starts an fsync of everything appended so far. Later waiters share it if it covers
+them; otherwise one of them starts the next. A log therefore has at most one fsync at a time, and
+needs no task of its own. A caller that does not wait is called back instead (`after_next`).
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ CALLBACK_STEPS: Final = 20
 
 
 class GroupCommit:
-    """Of one log. `finished` is called after every fsync, before the waiters go on."""
+    """The group commit of one log. `finished` is called after every fsync, before the waiters."""
 
     def __init__(self, log: Log, *, finished: Callable[[], None]) -> None:
         self._log = log
@@ -37,20 +37,20 @@ class GroupCommit:
     async def flush(self, next_offset: int) -> None:
         """Return when everything below `next_offset` is on disk.
 
-        Raises KafkaError: KAFKA_STORAGE_ERROR, and what `Log.check_available` raises.
+        Raises KafkaError KAFKA_STORAGE_ERROR, and as `Log.check_available`.
         """
         while self._log.flushed_offset < next_offset:
             await self._one_round()
         self._log.check_available()
 
     async def flush_names(self) -> None:
-        """Return when the names of all the log's files are on disk. Raises as `flush`."""
+        """Return when the names of all files of the log are on disk. Raises as `flush`."""
         while self._log.has_new_names:
             await self._one_round()
         self._log.check_available()
 
     async def idle(self) -> None:
-        """Return when no fsync is under way."""
+        """Return when no fsync is running."""
         while self._running is not None:
             await self._running.wait()
 

@@ -1,12 +1,12 @@
-"""One partition's log: what is appended, made durable, read, rolled, kept and thrown away.
+"""One partition's log: append, flush, checkpoint, roll, and delete or replace segments.
 
-`broker/partitions/partition.py` decides what may be appended and how far readers may see. An append
-is one write to one file. Producers, indexes and the log end change only when it has succeeded
-(KAFKA-7866). State changes in synchronous code, before or after waiting for the disk, never during.
+`Partition` decides which batches may be appended and how far readers may read. An append is one
+write to one file. Producer state, indexes and the log end offset change only after that write has
+succeeded (KAFKA-7866). State changes in synchronous code, before or after a wait for the disk.
 
-I/O errors: a full disk refuses the append and nothing else, as the file is what it was. Any other
-error, and every failing fsync, takes the log offline until the broker is restarted: what is on disk
-is then unknown, and a second fsync would lie (KAFKA-10778).
+I/O errors: a full disk only refuses the append, because the file is unchanged. Any other error, and
+every failed fsync, takes the log offline until the broker is restarted. The contents of the disk
+are then unknown, and a second fsync would report success wrongly (KAFKA-10778).
 """
 
 import logging
@@ -51,7 +51,7 @@ LOGGER: Final = logging.getLogger(__name__)
 
 
 class Log:
-    """Made by `open`. `name` is the directory's, for messages."""
+    """One partition's log; `open` makes it. `name` is that of the directory, for messages."""
 
     def __init__(
         self, files: OpenFiles, directory: str, topic_id: UUID, config: LogConfig, state: LogState
@@ -72,7 +72,7 @@ class Log:
         self.failure: OSError | None = None
         self.is_deleted = False
         self.is_damaged = False
-        """The stored data is wrong; a restart alone does not mend it."""
+        """True if stored data is wrong, which a restart does not repair."""
         self.on_failure: Callable[[str], None] = lambda _reason: None
         """Called with the reason when the log goes offline."""
         self._is_new = self.log_end_offset == 0
@@ -81,9 +81,9 @@ class Log:
         self._unsynced_snapshots: list[int] = []
         state.clean_offset = max(state.clean_offset, state.log_start_offset)
         self.has_replaced_on_disk = state.has_replaced
-        """Whether the checkpoint on disk names segments that have been replaced."""
+        """True if the checkpoint on disk names replaced segments."""
         self.has_deleted_on_disk = False
-        """Whether there are files of segments that are not part of the log any more."""
+        """True if files of deleted segments are still on disk."""
         self._saved_state = self._state_to_save
         self._appended_bytes = self._saved_bytes = 0
         self.reader = LogReader(files, directory, config, state)
@@ -101,14 +101,14 @@ class Log:
         rules: Rules = UNKNOWN_PAST,
         has_identity: bool = False,
     ) -> "tuple[Log, Recovered]":
-        """Open a log, recovered, or make an empty one. Everything in it is on disk.
+        """Recover a log, or create an empty one. All of its batches are on disk. Raises OSError.
 
-        The name of an empty log is made durable with the first append: making many (state topics
-        have 50) waits less for the disk. Its first checkpoint says whose it is, unless
-        `has_identity`: then the caller keeps that in another file.
+        The name of a new log reaches the disk with the first flush, so that creating many (state
+        topics have 50) does not wait for the disk. Its first checkpoint identifies the topic,
+        unless the caller stores that in another file (`has_identity`).
 
-        `leader_epoch` begins at its end, if it is new (KAFKA-7415). It is not written for that
-        alone: an epoch without records leaves no trace. Raises OSError.
+        A new `leader_epoch` starts at the log end offset (KAFKA-7415). It is not written to disk
+        before the first record of the epoch.
         """
         files.disk.mkdir(directory)
         recovery = Recovery(
@@ -144,22 +144,22 @@ class Log:
 
     @property
     def has_new_names(self) -> bool:
-        """Whether a file was made whose name is not on disk yet."""
+        """True if the name of a new file is not on disk yet."""
         return self._names_changed != self._names_synced
 
     @property
     def unsaved_bytes(self) -> int:
-        """Appended since the checkpoint: what recovery would have to read."""
+        """The bytes appended since the checkpoint, which recovery would read."""
         return self._appended_bytes - self._saved_bytes
 
     def check_available(self) -> None:
-        """Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION if deleted, KAFKA_STORAGE_ERROR."""
+        """Raise KafkaError: UNKNOWN_TOPIC_OR_PARTITION (deleted) or KAFKA_STORAGE_ERROR (offline)."""
         if self.is_deleted:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.name} was deleted")
         if self.failure is not None:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
-                f"{self.name} is offline: {self.failure.strerror}; the broker's log says more",
+                f"{self.name} is offline: {self.failure.strerror}; see the broker's log",
             )
 
     def fail(self, error: OSError) -> None:
@@ -171,7 +171,7 @@ class Log:
 
     @property
     def is_saved(self) -> bool:
-        """Whether the checkpoint on disk is up to date."""
+        """True if the checkpoint on disk is up to date."""
         if self._saved_state != self._state_to_save or self._unsynced_snapshots:
             return False
         return not self.has_new_names and not self.reader.has_rebuilt
@@ -180,7 +180,7 @@ class Log:
     def _state_to_save(self) -> tuple[int, int, int]:
         return self.log_end_offset, self.log_start_offset, self.state.clean_offset
 
-    # appending
+    # Appending
 
     def append(
         self,
@@ -191,10 +191,9 @@ class Log:
         leader_epoch: int,
         now_ms: int,
     ) -> int:
-        """Place a batch at the end and return its base offset.
+        """Append a batch whose largest timestamp is `timestamp_ms`, and return its base offset.
 
-        `timestamp_ms` is the largest in it. Raises KafkaError KAFKA_STORAGE_ERROR; then the log is
-        what it was.
+        Raises KafkaError KAFKA_STORAGE_ERROR; the log is then unchanged.
         """
         base_offset = self._write(
             batch, header.last_offset_delta, timestamp_ms, leader_epoch, now_ms
@@ -213,10 +212,10 @@ class Log:
         leader_epoch: int,
         now_ms: int,
     ) -> tuple[int, EndedTransaction | None]:
-        """Write a marker: its offset, and the transaction it ended. Raises as `append`.
+        """Append a marker. Return its offset and the transaction that it ended. Raises as `append`.
 
-        An aborted transaction goes into the index of the segment that has its marker; one without
-        records does not (KAFKA-10702).
+        The index of the marker's segment gets an aborted transaction only if it has records here
+        (KAFKA-10702).
         """
         marker = encode_marker(
             committed=committed,
@@ -248,7 +247,7 @@ class Log:
         now_ms: int,
     ) -> int:
         base_offset = self.log_end_offset
-        leader_epoch = max(leader_epoch, self.epochs.latest)  # in a log they never fall
+        leader_epoch = max(leader_epoch, self.epochs.latest)  # epochs never fall in a log (KIP-101)
         last_offset = base_offset + last_offset_delta
         set_base_offset(batch, base_offset, leader_epoch)
         segment = self.active
@@ -259,6 +258,7 @@ class Log:
             segment.append(batch, base_offset, last_offset, timestamp_ms, self.config)
         except OSError as error:
             raise self._refusal(error) from error
+        # From here on nothing can fail: the batch is in the file, so all state must follow.
         self._appended_bytes += len(batch)
         if segment.first_append_ms < 0:
             segment.first_append_ms = now_ms
@@ -275,11 +275,9 @@ class Log:
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: {error.strerror}")
 
     def roll(self) -> Segment:
-        """Seal the active segment and begin the next, which is returned. Raises OSError.
-
-        Its file is made last: were it left behind when something else fails, and the log went on
-        beyond it, the next start would take it for a segment that lost its batches.
-        """
+        """Seal the active segment, and return a new one. Raises OSError."""
+        # The new file is created last. If a later step failed and left the file behind, and the log
+        # grew beyond it, recovery would take the empty file for a segment that lost its batches.
         self._write_snapshot()
         segment = Segment(self.files, self.directory, self.log_end_offset)
         assert segment.file.size == 0, segment.path()
@@ -291,7 +289,7 @@ class Log:
         return segment
 
     def _write_snapshot(self) -> None:
-        """Keep the producers as they are at the log's end, for Kafka's tools and a bad day."""
+        """Write Kafka's producer snapshot at the log end, for its tools and for recovery."""
         offset = self.log_end_offset
         path = file_path(self.directory, offset, SNAPSHOT)
         if self._disk.exists(path):
@@ -301,19 +299,20 @@ class Log:
             file.append(encode_snapshot(self.producers.entries.values()))
         finally:
             file.close()
-        if offset not in self._unsynced_snapshots:  # a roll may have failed behind it
+        if offset not in self._unsynced_snapshots:  # a failed roll may have added it already
             self._unsynced_snapshots.append(offset)
 
-    # durability
+    # Durability
 
     async def sync(self) -> None:
-        """Have all that was appended before the call on disk, and the names of its files.
+        """Flush everything appended before the call, and the names of its files.
 
-        One at a time. Raises OSError: then the log is offline.
+        One call at a time. Raises OSError; the log is then offline.
         """
         target, names = self.log_end_offset, self._names_changed
         if target == self.flushed_offset and names == self._names_synced:
             return
+        # Sealed segments first: recovery relies on a flush from front to back.
         sealed, active = list(self._unsynced), self.active
         try:
             for segment in (*sealed, active):
@@ -340,9 +339,9 @@ class Log:
     def to_save(
         self, replaced: Sequence[Segment] = (), new: Segment | None = None, clean_offset: int = 0
     ) -> ToSave:
-        """The log as it is now, or will be with `new` in the place of `replaced`.
+        """Return the log's state, or its state once `new` has replaced `replaced`.
 
-        `save` it once everything below its end has been synced.
+        Call `save` with it after everything below the log end offset has been flushed.
         """
         segments = self.segments
         if new is not None:
@@ -375,10 +374,10 @@ class Log:
         )
 
     async def save(self, to_save: ToSave, counts: Callable[[], None] | None = None) -> None:
-        """Write the indexes and then the checkpoint, so that it vouches for what is on disk.
+        """Write the indexes, and then the checkpoint that covers them. One call at a time.
 
-        `counts` is called at once when it is. One at a time. Raises OSError; a failed fsync takes
-        the log offline, otherwise the old checkpoint stays and it may be tried again.
+        `counts` is called as soon as the checkpoint is durable. Raises OSError. After a failed
+        fsync the log is offline; after another error the old checkpoint stays.
         """
         assert to_save.recovery_offset <= self.flushed_offset, to_save
         paths = [file_path(self.directory, offset, SNAPSHOT) for offset in to_save.snapshots]
@@ -387,7 +386,7 @@ class Log:
             file = self._disk.open(path)
             try:
                 file.write_at(position, data)
-                if file.size > position + len(data):  # it was damaged
+                if file.size > position + len(data):  # a damaged file was longer
                     await file.truncate(position + len(data))
             finally:
                 file.close()
@@ -396,7 +395,7 @@ class Log:
             for path in paths:
                 await sync_file(self._disk, path)
             if any(position == 0 for _, _, position, _ in to_save.pieces):
-                # the checkpoint's name must not get to the disk before theirs
+                # The checkpoint must not reach the disk before the names of new index files.
                 await self._disk.fsync_dir(self.directory)
         except OSError as error:
             self.fail(error)
@@ -421,7 +420,7 @@ class Log:
         self._saved_bytes = to_save.appended_bytes
 
     async def sync_directory(self) -> None:
-        """Have the names of its files on disk. Raises OSError: then the log is offline."""
+        """Flush the names of the log's files. Raises OSError; the log is then offline."""
         try:
             await self._disk.fsync_dir(self.directory)
         except OSError as error:
@@ -429,18 +428,18 @@ class Log:
             raise
 
     def close(self) -> None:
-        """Close the files. Nothing is flushed."""
+        """Close the files without a flush."""
         self.reader.is_closed = True
         for segment in self.segments:
             segment.close()
 
     def discard(self) -> None:
-        """Close the files for good: another log may soon have some of their names."""
+        """Close the files for ever, because another log may reuse their names."""
         self.reader.is_closed = True
         for segment in self.segments:
             self.reader.forget(segment)
 
-    # reading
+    # Reading
 
     async def read(
         self, offset: int, max_bytes: int, *, to_offset: int, min_one: bool
@@ -452,10 +451,10 @@ class Log:
         """See `LogReader.aborted`."""
         return await self.reader.aborted(from_offset, to_offset)
 
-    # throwing away and replacing
+    # Deleting and replacing segments
 
     def begin_at(self, offset: int) -> None:
-        """Let the log begin at `offset`. Save it, and then `remove_deleted`."""
+        """Set the log start offset. The caller then saves the log and calls `remove_deleted`."""
         assert self.log_start_offset <= offset <= self.flushed_offset, offset
         self.state.log_start_offset = offset
         self.epochs.truncate_start(offset)
@@ -471,10 +470,7 @@ class Log:
         del self.segments[first : first + count]
 
     def replace(self, old: Sequence[Segment], new: Segment, clean_offset: int) -> None:
-        """Let `new` be in the place of `old`, in memory and on disk; its checkpoint is there.
-
-        Raises OSError.
-        """
+        """Replace `old` by `new` in memory and on disk, after the checkpoint. Raises OSError."""
         first = self.segments.index(old[0])
         self._take_out(first, len(old))
         self.segments.insert(first, new)
@@ -483,15 +479,14 @@ class Log:
         put_in_place(self._disk, self.directory, summary, [segment.base_offset for segment in old])
 
     async def remove_deleted(self) -> None:
-        """Remove the files of what lies before the log's first segment. Raises OSError.
-
-        The checkpoint must say so already: then no crash on the way brings anything back.
-        """
+        """Remove the files in front of the log's first segment. Raises OSError."""
+        # The checkpoint without these segments is on disk already, so a crash during the removal
+        # cannot bring deleted records back.
         await remove_before(self._disk, self.directory, self.segments[0].base_offset)
         self.has_deleted_on_disk = False
 
     def mark_clean_end(self) -> None:
-        """Write the producers beside the log, as Kafka does when it is stopped. Raises OSError."""
+        """Write a producer snapshot, as Kafka does at a clean shutdown. Raises OSError."""
         path = file_path(self.directory, self.log_end_offset, SNAPSHOT)
         if self.producers.entries and not self._disk.exists(path):
             self._write_snapshot()

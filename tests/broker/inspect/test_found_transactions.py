@@ -112,9 +112,9 @@ def test_gaps_and_delete_horizons_are_told(tmp_path: Path) -> None:
     assert (transaction["outcome"], transaction["marker_offset"]) == ("committed", 8)
     assert transaction["open_for_ms"] == 1_500
     text = text_of(path)
-    assert "may go from 2023-11-15 22:13:20.000 on" in text
+    assert "removable from 2023-11-15 22:13:20.000 on" in text
     assert "committed by the marker at 8 after 1.5 s" in text
-    assert "The last stable offset is the end, 9: nobody holds it back." in text
+    assert "The last stable offset is the end, 9: no open transaction holds it." in text
 
 
 def test_a_marker_that_was_emptied_has_ended_its_transaction(tmp_path: Path) -> None:

@@ -335,7 +335,7 @@ def says(name: str = "t", index: int = 0, **fields: Any) -> Identity:
     [
         ([found(index=0), found(index=1, topic_id=2)], "different ids"),
         ([found("t"), found("u")], "the same topic id"),
-        ([found(whose=says("u"))], "says that it is u-0"),
+        ([found(whose=says("u"))], "belongs to u-0"),
         ([found(whose=says()), found("u", whose=says("u", cluster_id="d"), topic_id=2)], "cluster"),
         ([found(index=2)], "no directory for: 0, 1"),
         ([found(whose=says(partition_count=3))], "no directory for: 1, 2"),

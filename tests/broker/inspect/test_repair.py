@@ -214,8 +214,8 @@ async def test_torn_transactions_need_a_second_flag(tmp_path: Path) -> None:
     assert "without --tear" in (await run("--leave-out", str(directory))).output
     result = await run("--leave-out", "--tear", str(directory))
     assert result.exit_code == 0, result.output
-    assert "mended" in result.output
-    assert "Nothing is damaged" in (await run(str(directory))).output
+    assert "repaired" in result.output
+    assert "No log is damaged" in (await run(str(directory))).output
 
 
 async def test_it_refuses_while_a_broker_runs(tmp_path: Path) -> None:
