@@ -168,7 +168,7 @@ def plan(
     if problems:
         raise CannotRebuild(problems)
     largest = max((partition.max_producer_id for partition in kept), default=-1)
-    return Plan(
+    return RebuildPlan(
         cluster_id=cluster_id or new_cluster_id(rng),
         is_cluster_id_new=cluster_id is None,
         topics=topics,

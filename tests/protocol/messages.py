@@ -1,4 +1,4 @@
-"""Hypothesis strategies for every message at every version, made from the declarations."""
+"""Hypothesis strategies for every message at every version, derived from the declarations."""
 
 import copy
 import uuid
@@ -16,9 +16,9 @@ from odradek.protocol.schema import FieldType
 from odradek.protocol.state_topics import OWN_TAGS_FROM
 
 quick: Final = settings(derandomize=True, deadline=None, max_examples=14, database=None)
-"""The same examples in every run, few for each case: there are some three hundred cases."""
+"""The same examples in every run, few for each of about three hundred cases."""
 
-# (API, version, "request" or "response"): every message that is ever on the wire.
+# (API, version, "request" or "response") for every message on the wire
 Case = tuple[Api[Any, Any], int, str]
 CASES: Final[tuple[Case, ...]] = tuple(
     (api, version, side)
@@ -55,8 +55,11 @@ def message_class(api: Api[Any, Any], side: str) -> Any:
 
 @cache
 def messages(cls: Any, version: int, *, with_own_tags: bool = True) -> st.SearchStrategy[Any]:
-    """Any `cls` that can be written at `version`; fields it lacks there have their defaults, and
-    so have our own tagged fields without `with_own_tags`."""
+    """Return a strategy for any `cls` that can be written at `version`.
+
+    Fields that the version lacks have their defaults. Without `with_own_tags`, Odradek's own tagged
+    fields have them too.
+    """
     given: dict[str, st.SearchStrategy[Any]] = {}
     for declared in fields(cls):
         kind: FieldType = declared.metadata["type"]

@@ -1,7 +1,7 @@
-"""Kafka's published message schemas and our declarations, brought into one shape and compared.
+"""Kafka's published message schemas, compared with the declarations here.
 
-The kafka-python wheel carries the schemas as JSON with comments. `differences` says, version by
-version, where a declaration of ours departs from them.
+The kafka-python wheel has the schemas as JSON with comments. `differences` lists, version by
+version, where a declaration differs.
 """
 
 import json
@@ -15,7 +15,7 @@ from odradek.protocol.schema import LATEST, ZERO_UUID, FieldType
 from odradek.protocol.state_topics import OWN_TAGS_FROM
 
 Json = Mapping[str, Any]
-REQUIRED: Final = "required"  # a field of ours that has to be given
+REQUIRED: Final = "required"  # a declared field without a default
 PRIMITIVE_DEFAULTS: Final[dict[str, object]] = {
     "bool": False,
     "string": "",
@@ -27,7 +27,7 @@ PRIMITIVE_DEFAULTS: Final[dict[str, object]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """One field at one version. `fields` are those of the struct that it is or holds."""
+    """One field at one version. `fields` are those of its struct, if it is or holds one."""
 
     name: str
     kind: str
@@ -40,7 +40,7 @@ class Shape:
 
 
 def load_published(name: str) -> dict[str, Any]:
-    """The schema called `name`, with its common structs put where they are used."""
+    """Return the schema `name`, with its common structs inserted where they are used."""
     file = resources.files("kafka.protocol.schemas.resources").joinpath(f"{name}.json")
     schema: dict[str, Any] = json.loads(re.sub(r"(?m)^\s*//.*$", "", file.read_text()))
     structs = {struct["name"]: struct["fields"] for struct in schema.get("commonStructs", ())}
@@ -57,7 +57,7 @@ def _put_common_structs(declared: list[dict[str, Any]], structs: Json) -> None:
 
 
 def version_range(text: str | None) -> tuple[int, int]:
-    """First and last of "3", "0-4", "2+" or "none" (an empty range)."""
+    """Return first and last version of "3", "0-4", "2+" or "none" (an empty range)."""
     if text is None or text == "none":
         return 0, -1
     if text.endswith("+"):
@@ -111,7 +111,7 @@ def _published_default(field: Json, kind: str, is_array: bool) -> object:
 
 
 def our_shapes(cls: type[Any], version: int) -> Iterator[Shape]:
-    """Our own tagged fields are nobody else's business and left out."""
+    """Return the shapes of a declaration, without Odradek's own tagged fields."""
     for declared in fields(cls):
         kind: FieldType = declared.metadata["type"]
         if not kind.is_in(version) or (kind.tag is not None and kind.tag >= OWN_TAGS_FROM):
@@ -140,7 +140,7 @@ def _our_default(declared: "Field[Any]") -> object:
 
 
 def differences(schema: Json, cls: type[Any], versions: Sequence[int]) -> list[str]:
-    """Where `cls` departs from `schema` in one of `versions`, in words; empty if nowhere."""
+    """Describe the differences between `cls` and `schema` in each version."""
     found: list[str] = []
     for version in versions:
         published = tuple(published_shapes(schema["fields"], version))
@@ -150,7 +150,7 @@ def differences(schema: Json, cls: type[Any], versions: Sequence[int]) -> list[s
 
 
 def _compare(where: str, published: Sequence[Shape], ours: Sequence[Shape]) -> Iterator[str]:
-    # Tagged fields travel behind the others in the order of their tags, wherever they are declared.
+    # On the wire, tagged fields follow the other fields, in the order of their tags.
     expected_names = [shape.name for shape in published if shape.tag is None]
     names = [shape.name for shape in ours if shape.tag is None]
     if names != expected_names:

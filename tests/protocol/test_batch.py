@@ -1,4 +1,4 @@
-"""The header of a record batch: reading, patching in place, CRC and sequences."""
+"""The header of a record batch: reading, changes in place, CRC and sequences."""
 
 import struct
 from typing import Final

@@ -1,7 +1,7 @@
-"""Compression as Kafka's clients do it, and never more memory than allowed.
+"""Compression compatible with Kafka's clients, with bounded memory.
 
-The bombs are measured in a process of their own: what a Rust library allocates is not seen by
-tracemalloc, only by the kernel.
+The bombs are measured in a separate process, because only the kernel sees the allocations of a Rust
+library; tracemalloc does not.
 """
 
 import gzip
@@ -100,8 +100,8 @@ def test_the_limit_is_exact(codec: Codec) -> None:
 @every_compression
 def test_a_stream_cut_off_anywhere_is_corrupt(codec: Codec) -> None:
     compressed = compress(codec, b"some words " * 40)
-    # A stream that ends inside the magic of Java's snappy is raw, and one that ends behind the
-    # header, or between two blocks, is whole: nothing says how many blocks come.
+    # A stream that ends inside the magic of Java's snappy is raw. One that ends behind the header,
+    # or between two blocks, is complete, because the framing has no number of blocks.
     first = len(XERIAL_MAGIC) if codec is Codec.SNAPPY else 0
     whole = {len(XERIAL_HEADER)} if codec is Codec.SNAPPY else set()
     for end in sorted(set(range(first, len(compressed))) - whole):

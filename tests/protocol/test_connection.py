@@ -58,7 +58,7 @@ def framed(content: bytes) -> bytes:
 
 
 def feed(reader: FrameReader, data: bytes, step: int | None = None) -> Iterator[memoryview]:
-    """The frames of `data`, received in pieces of at most `step` bytes, as a socket would."""
+    """Return the frames of `data`, received in pieces of at most `step` bytes, as from a socket."""
     position = 0
     while True:
         frame = reader.next_frame()
@@ -81,7 +81,7 @@ FRAMES: Final = [b"4444", b"a frame", bytes(range(256)) * 40, b"x" * 200_000, b"
 @pytest.mark.parametrize("step", [1, 2, 3, 5, 4096, CHUNK_BYTES - 1, CHUNK_BYTES, None])
 def test_frames_are_found_however_they_arrive(step: int | None) -> None:
     data = b"".join(map(framed, FRAMES))
-    frames = list(feed(FrameReader(), data, step))  # all are kept: none may be overwritten
+    frames = list(feed(FrameReader(), data, step))  # all are kept, so none may be overwritten
     assert [bytes(frame) for frame in frames] == FRAMES
 
 
@@ -169,7 +169,7 @@ def test_a_buffer_grows_with_what_has_been_received() -> None:
 
 
 def test_who_has_sent_a_large_frame_has_the_next_one_received_in_its_place() -> None:
-    """One allocation for a frame, and nothing moved but what came with the length."""
+    """One allocation for a frame, and no copies except of the bytes that came with the length."""
     reader = FrameReader()
     data = framed(bytes(MIB))
     assert [len(frame) for frame in feed(reader, data)] == [MIB]
@@ -269,7 +269,7 @@ def test_what_is_no_request_is_refused_in_words(frame: bytes) -> None:
 
 @pytest.mark.parametrize("count", [REQUEST_ITEMS_MAX, REQUEST_ITEMS_MAX + 1])
 def test_a_request_has_so_many_items_in_all_its_arrays(count: int) -> None:
-    """One of a few megabytes kept everybody waiting for half a minute."""
+    """A request of a few megabytes blocked the event loop for half a minute."""
     numbers = AddPartitionsToTxnTopic(name="t", partitions=tuple(range(count - 2)))
     without_partitions = AddPartitionsToTxnTopic(name="u", partitions=())
     body = AddPartitionsToTxnRequest(
@@ -301,7 +301,7 @@ def empty_tags(count: int) -> bytes:
 
 @pytest.mark.parametrize("where", ["header", "body"])
 def test_empty_tags_count_as_items(where: str) -> None:
-    """48 MB of them in a header kept everybody waiting for 20 s."""
+    """48 MB of them in a header blocked the event loop for 20 s."""
     _, buffers = ClientProtocol("c").request(END_TXN, 5, end_txn(1))
     frame = b"".join(buffers)[4:]
     for count in (REQUEST_ITEMS_MAX, REQUEST_ITEMS_MAX + 1):
@@ -348,7 +348,7 @@ def test_items_inside_a_tagged_field_count_with_all_others() -> None:
 
 
 def test_a_tagged_field_cannot_be_read_beyond_its_end() -> None:
-    """The field says that it has two bytes, and what is in it says four."""
+    """The field has a size of two bytes, but its contents claim four."""
 
     @message
     class Outer:
@@ -361,7 +361,7 @@ def test_a_tagged_field_cannot_be_read_beyond_its_end() -> None:
 
 @pytest.mark.parametrize("size", [2**15 - 1, 2**15])
 def test_a_string_is_as_long_as_in_kafka_in_every_version(size: int) -> None:
-    """A name of 100 MB was hashed character by character, and everybody waited."""
+    """A name of 100 MB was hashed character by character, which blocked the event loop."""
     wanted = MetadataRequest(topics=(MetadataRequestTopic(name="n" * size),))
     _, buffers = ClientProtocol("c").request(METADATA, 12, wanted)
     frame = b"".join(buffers)[4:]

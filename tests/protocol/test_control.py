@@ -1,4 +1,4 @@
-"""Markers, against the two Python clients that read them."""
+"""Markers, compared with the two Python clients that read them."""
 
 import struct
 
@@ -73,7 +73,7 @@ KEY = struct.pack(">hh", 0, 1)
         Record(key=b"\0\0\0", value=VALUE),
         Record(key=KEY, value=None),
         Record(key=KEY, value=b"\0\0\0\0\0"),
-        Record(key=struct.pack(">hh", 0, 2), value=VALUE),  # a change of leader, in Kafka's own log
+        Record(key=struct.pack(">hh", 0, 2), value=VALUE),  # a leader change, in Kafka's own log
         Record(key=struct.pack(">hh", 0, -1), value=VALUE),
     ],
 )

@@ -1,4 +1,4 @@
-"""Error codes, against those that kafka-python knows."""
+"""Error codes, compared with kafka-python's."""
 
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ THEIRS: Final[dict[int, Any]] = {
     for cls in CLASSES
     if issubclass(cls, kafka.errors.BrokerResponseError) and getattr(cls, "errno", None) is not None
 }
-RENAMED: Final = {  # what Kafka has renamed and kafka-python has not
+RENAMED: Final = {  # renamed by Kafka, but not by kafka-python
     ErrorCode.UNKNOWN_SERVER_ERROR: "UNKNOWN",
     ErrorCode.NONE: "NO_ERROR",
     ErrorCode.NOT_LEADER_OR_FOLLOWER: "NOT_LEADER_FOR_PARTITION",
@@ -33,7 +33,7 @@ def test_a_code_is_called_as_in_kafka(number: int) -> None:
 def test_the_same_errors_are_retriable(number: int) -> None:
     code = ErrorCode(number)
     is_retriable = code in RETRIABLE
-    if code is ErrorCode.CORRUPT_MESSAGE:  # in Kafka; kafka-python takes it for final
+    if code is ErrorCode.CORRUPT_MESSAGE:  # retriable in Kafka, but not in kafka-python
         assert is_retriable
     else:
         assert is_retriable is THEIRS[number].retriable

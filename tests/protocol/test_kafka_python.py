@@ -1,8 +1,8 @@
-"""Our bytes and kafka-python's are the same, and each side reads the other's.
+"""Messages have the same bytes as kafka-python's, and each side reads those of the other.
 
-kafka-python writes its messages from Kafka's schemas by code of its own, so a mistake that we make
-both in writing and in reading, and would not notice, shows here. Its objects are made from ours
-field by field; what it holds differently is in `to_foreign`.
+kafka-python has its own code to write messages from Kafka's schemas. A mistake that is the same in
+our writing and our reading therefore shows here. Its objects are made from ours field by field;
+`to_foreign` has the differences.
 """
 
 from dataclasses import fields
@@ -29,7 +29,7 @@ BITS: Any = kafka.protocol.schemas.fields.codecs.BitField
 
 @cache
 def foreign_class(name: str) -> Any:
-    """kafka-python's class for a message."""
+    """Return kafka-python's class for a message."""
     modules = (
         kafka.protocol.admin,
         kafka.protocol.consumer,
@@ -42,7 +42,7 @@ def foreign_class(name: str) -> Any:
 
 
 def foreign_name(name: str, cls: Any) -> str:
-    """kafka-python calls the authorised operations of anything the same, and makes sets of them."""
+    """Return kafka-python's name of a field. It has one name for all authorized operations."""
     if name not in cls.fields and name.endswith("_authorized_operations"):
         return "authorized_operations"
     return name
@@ -56,8 +56,11 @@ def is_sent(declared: Any, message: Any, version: int) -> bool:
 
 
 def to_foreign(message: Any, cls: Any, version: int) -> Any:
-    """`message` as kafka-python's `cls`. A tagged field is left out where its default is not sent,
-    because kafka-python takes null for the default of a tagged struct or id."""
+    """Convert `message` to kafka-python's `cls`.
+
+    A tagged field is left out if its default is not sent, because kafka-python takes null for the
+    default of a tagged struct or id.
+    """
     values = {
         (name := foreign_name(declared.name, cls)): _to_foreign_value(
             getattr(message, declared.name), cls.fields[name], version
@@ -81,7 +84,7 @@ def _to_foreign_value(value: Any, field: Any, version: int) -> Any:
 
 
 def agrees(message: Any, foreign: Any, version: int) -> bool:
-    """Whether kafka-python read out of our bytes what we had put into them."""
+    """Return True if kafka-python has read the values that were written."""
     return all(
         _agrees(
             getattr(message, declared.name),
@@ -136,7 +139,7 @@ def test_our_bytes_are_those_of_kafka_python(api: Api[Any, Any], version: int, s
     ids=[f"{api.name}-{version}" for api, version, side in CASES if side == "request"],
 )
 def test_our_frames_are_those_of_kafka_python(api: Api[Any, Any], version: int) -> None:
-    """Headers and lengths: a whole exchange, each side once played by kafka-python."""
+    """A whole exchange with headers and lengths, each side played once by kafka-python."""
     request = message_example(api, "request", version)
     response = message_example(api, "response", version)
     client, server = ClientProtocol("kafka-python"), ServerProtocol(APIS_WITH_2PC)
@@ -158,7 +161,7 @@ def test_our_frames_are_those_of_kafka_python(api: Api[Any, Any], version: int) 
 
 
 def message_example(api: Api[Any, Any], side: str, version: int) -> Any:
-    """Some message with content in it, the same in every run."""
+    """Return a message with contents, the same in every run."""
     found: list[Any] = []
 
     @given(message=messages(message_class(api, side), version, with_own_tags=False))

@@ -1,4 +1,4 @@
-"""Records inside a batch, against what kafka-python and aiokafka write and read."""
+"""Records inside a batch, compared with kafka-python and aiokafka."""
 
 import struct
 from typing import Any
@@ -23,7 +23,7 @@ from tests.protocol.messages import quick
 
 every_codec = pytest.mark.parametrize("codec", Codec)
 
-# Lengths on both sides of where a varint, and our table of them, grows.
+# Lengths on both sides of the sizes of varints and of our table.
 BORDERS = [0, 1, 63, 64, 8191, 8192, 20_000]
 
 some_bytes = st.binary(max_size=20) | st.sampled_from([bytes(size) for size in BORDERS])
@@ -48,7 +48,7 @@ def placed(records: list[Record], base_offset: int) -> list[Record]:
 
 
 def as_tuple(record: Any) -> tuple[Any, ...]:
-    """A record of kafka-python or aiokafka."""
+    """Return a record of kafka-python or aiokafka as a tuple."""
     value = None if record.value is None else bytes(record.value)
     key = None if record.key is None else bytes(record.key)
     headers = tuple(
@@ -120,7 +120,7 @@ def test_our_bytes_are_those_of_kafka_python(records: list[Record]) -> None:
     ours = encode_batch(
         records, producer_id=9, producer_epoch=1, base_sequence=4, is_transactional=True
     )
-    # It leaves the leader epoch, which only a broker sets and no CRC covers, at 0 instead of -1.
+    # It writes 0 instead of -1 as leader epoch, which only a broker sets and no CRC covers.
     assert ours[:12] + ours[16:] == theirs[:12] + theirs[16:]
     assert decode_batch(theirs) == placed(records, 0)
 
@@ -204,11 +204,11 @@ def test_a_builder_builds_once() -> None:
         builder.build()
 
 
-# What a batch says and does not hold.
+# Headers that do not match their batches
 
 
 def batch_of(content: bytes, count: int = 1) -> bytearray:
-    """A batch with a good CRC around any bytes."""
+    """Return a batch with a good CRC around any bytes."""
     batch = encode_batch([Record(key=None, value=b"")])[:HEADER_BYTES] + content
     struct.pack_into(">i", batch, 8, len(batch) - 12)
     struct.pack_into(">i", batch, 57, count)
@@ -217,7 +217,7 @@ def batch_of(content: bytes, count: int = 1) -> bytearray:
 
 
 def record_of(*fields: int | bytes, size_bytes: int | None = None) -> bytes:
-    """A record from its fields behind the length: numbers become varints."""
+    """Return a record from its fields behind the length. Numbers become varints."""
     body = b"\0" + b"".join(
         field if isinstance(field, bytes) else encode_varint(field) for field in fields
     )

@@ -1,7 +1,7 @@
-"""What is written is read back, whatever it is; what is no message is refused, whatever it is.
+"""Every message is read as it was written, and everything else is refused.
 
-For every API, version and direction: values of all kinds with nulls and tags, fields that a newer
-peer would add, messages cut off at every byte, and bytes changed at random.
+For every API, version and direction: values of all kinds with nulls and tags, fields of a newer
+peer, messages truncated at every byte, and random changes.
 """
 
 import contextlib
@@ -81,7 +81,7 @@ def without_notes(found: Any) -> Any:
 
 @cache
 def newer(cls: Any) -> Any:
-    """`cls` as a newer peer might declare it: every struct in it has one tagged field more."""
+    """Return `cls` as a newer peer declares it: each struct has one more tagged field."""
     declared: list[Any] = []
     for field in dataclasses.fields(cls):
         kind: FieldType = field.metadata["type"]
@@ -99,7 +99,7 @@ def newer(cls: Any) -> Any:
 
 
 def same_values(message: Any, parsed: Any) -> bool:
-    """Whether two messages agree in the fields that both have."""
+    """Return True if two messages agree in their common fields."""
     if dataclasses.is_dataclass(message):
         known = {field.name for field in dataclasses.fields(parsed)}
         return all(same_values(getattr(message, name), getattr(parsed, name)) for name in known)
@@ -192,7 +192,7 @@ def test_an_absurd_count_is_refused_without_allocating_for_it(count: bytes, vers
 
 
 def test_a_count_is_bounded_by_the_size_of_an_item() -> None:
-    """A partition of FetchResponse takes at least 40 bytes: 100 KiB cannot hold 100,000 of them."""
+    """A partition of FetchResponse has at least 40 bytes: 100 KiB cannot have 100,000 of them."""
     head = bytes(4 + 2 + 4) + b"\0\0\0\1" + b"\0\1t"  # throttle, error, session, one topic "t"
     data = head + (100_000).to_bytes(4, "big") + bytes(100 * 1024)
     with pytest.raises(ProtocolError, match="100000 items"):

@@ -1,7 +1,7 @@
-"""Every declaration against Kafka's published schemas, so that no misreading can hide.
+"""Every declaration compared with Kafka's published schemas, so that no misreading is hidden.
 
-The schemas come with the kafka-python wheel. The records of the state topics do not; their schemas
-stand here, shortened to what matters.
+The schemas come with the kafka-python wheel. It lacks those of the state topics' records, which
+stand here in a short form.
 """
 
 import copy
@@ -24,7 +24,7 @@ from odradek.protocol.state_topics import (
 )
 from tests.protocol.published import differences, load_published, version_range
 
-# What Kafka 4.3 advertises of the APIs that are served: first and last version.
+# The versions that Kafka 4.3 advertises of the served APIs: first and last.
 KAFKA_4_3: Final[dict[int, tuple[int, int]]] = {
     0: (0, 13),
     1: (4, 18),
@@ -98,7 +98,7 @@ def test_every_api_is_found_under_its_own_key() -> None:
     assert all(api.key == key for key, api in APIS.items())
 
 
-# ProduceResponse, with one thing changed in each case.
+# ProduceResponse, with one change in each case.
 
 Plant = Callable[[dict[str, Any]], None]
 

@@ -1,4 +1,4 @@
-"""The fast walk over a state topic's records finds exactly what the general decoder finds."""
+"""The fast reader for a state topic's records returns exactly what the general decoder returns."""
 
 import struct
 from typing import Final
@@ -49,7 +49,7 @@ def test_it_finds_what_the_general_decoder_finds(run: list[bytearray]) -> None:
 
 
 def test_a_key_that_looks_like_the_end_of_a_record_is_a_key() -> None:
-    """Lengths of three bytes, whose first two alone would also lead to a record that ends well."""
+    """Lengths of three bytes: the first two alone would also give a record that ends correctly."""
     for tail in range(256):
         key = bytes(8190) + bytes([tail, 0])
         data = bytes(encode_batch([Record(key=key, value=b"")]))
@@ -65,7 +65,7 @@ def test_markers_are_told_by_the_attributes_of_their_batch() -> None:
 
 
 def test_what_compaction_left_of_a_batch_keeps_its_offset() -> None:
-    """Two records of three are gone; the batch still begins where it began."""
+    """Two of three records are removed. The batch keeps its base offset."""
     whole = encode_batch([Record(key=key, value=b"v") for key in (b"a", b"b", b"c")], base_offset=9)
     second = bytes(whole)[61 + 9 : 61 + 18]
     left = bytearray(whole[:61] + second)

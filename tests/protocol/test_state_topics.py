@@ -1,4 +1,4 @@
-"""Records of the state topics, their versions, and which partition keeps what."""
+"""Records of the state topics, their versions, and the partition of each id."""
 
 import struct
 from typing import Any, Final
@@ -131,7 +131,7 @@ def test_why_an_epoch_was_bumped_and_for_whom_is_kept_in_tags_of_our_own() -> No
     )
     data = encode_value(value)
     assert decode_value(TransactionLogValue, data) == value
-    # Kafka's four tags, then ours: 10,000 is 0x90 0x4e as a varint.
+    # Kafka's four tags, then Odradek's: 10,000 is 0x90 0x4e as a varint.
     assert data[data.index(b"\x07\x00\x08") :].count(b"\x90\x4e\x08\x08timeout") == 1
 
 

@@ -1,4 +1,4 @@
-"""Text that somebody else has chosen."""
+"""Text from a peer."""
 
 from odradek.protocol.text import printable
 

@@ -211,7 +211,7 @@ async def test_the_command_shows_what_is_wrong_and_changes_nothing(tmp_path: Pat
 
 async def test_torn_transactions_need_a_second_flag(tmp_path: Path) -> None:
     directory = await on_disk(tmp_path, await broken())
-    assert "without --tear" in (await run("--leave-out", str(directory))).output
+    assert "add --tear" in (await run("--leave-out", str(directory))).output
     result = await run("--leave-out", "--tear", str(directory))
     assert result.exit_code == 0, result.output
     assert "repaired" in result.output

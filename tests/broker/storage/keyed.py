@@ -1,4 +1,4 @@
-"""Partitions whose newest values per key count, and what must be in them after compaction."""
+"""Partitions of compacted topics, and their expected contents after compaction."""
 
 import contextlib
 import math
@@ -44,7 +44,7 @@ def keyed(
     timestamp_ms: int = START_MS,
     codec: Codec = Codec.NONE,
 ) -> memoryview:
-    """A batch of keys and values as a client sends it; None deletes."""
+    """Return a batch of keys and values as a client sends it. A value of None is a tombstone."""
     records = [
         Record(
             key=key.encode(),
@@ -68,7 +68,7 @@ def keyed(
 
 @dataclass
 class KeyedClient:
-    """A producer of keys and values that keeps its sequence."""
+    """A producer of keys and values with its own sequence."""
 
     partition: Partition
     producer_id: int = 1
@@ -78,7 +78,7 @@ class KeyedClient:
     codec: Codec = Codec.NONE
 
     def send(self, *pairs: Pair) -> int:
-        """Append a batch; its base offset."""
+        """Append a batch, and return its base offset."""
         made = keyed(
             *pairs,
             producer_id=self.producer_id,
@@ -106,7 +106,7 @@ class KeyedClient:
 async def compact(
     partition: Partition, *, roll: bool = True, map_bytes: int = MAP_BYTES
 ) -> Result | None:
-    """Compact as far as is possible now; with `roll` what was active too."""
+    """Compact as far as is possible now. With `roll`, include the active segment."""
     await partition.flush()
     if roll and partition.log.active.size_bytes:
         partition.log.roll()
@@ -118,7 +118,7 @@ async def compact(
 
 
 async def compact_again_and_again(partition: Partition, machine: Machine, times: int = 4) -> None:
-    """Until nothing is left that could go, with the delete horizon passing in between."""
+    """Compact until nothing changes, with the delete horizon passing in between."""
     for _ in range(times):
         partition.log.state.clean_offset = 0
         await compact(partition, roll=False)
@@ -126,25 +126,25 @@ async def compact_again_and_again(partition: Partition, machine: Machine, times:
 
 
 def wait_until_compacted(broker: RunningBroker, partition: str, below_bytes: int) -> None:
-    """Until a real broker's cleaner has made a log smaller than that, and has said so."""
+    """Wait until a real broker's cleaner has made a log smaller than that and saved it."""
     directory, deadline = broker.data_dir / partition, time.monotonic() + PATIENCE_SECONDS
     size_bytes: float = math.inf
     while size_bytes >= below_bytes or f"{partition} compacted" not in broker.log:
         assert time.monotonic() < deadline, (partition, size_bytes)
         time.sleep(0.05)  # between two looks
-        with contextlib.suppress(FileNotFoundError):  # replaced just now: look again
+        with contextlib.suppress(FileNotFoundError):  # replaced during the look: look again
             size_bytes = sum(path.stat().st_size for path in directory.glob("*.log"))
 
 
 async def stored(partition: Partition) -> list[tuple[BatchHeader, bytes]]:
-    """Every batch that is in the log."""
+    """Return every batch of the log."""
     return [(header, bytes(batch)) async for header, batch in partition.batches()]
 
 
 async def consume(
     partition: Partition, *, read_committed: bool = True, max_bytes: int = 1 << 20
 ) -> list[Record]:
-    """What a consumer gets: fetch by fetch, aborted transactions left out as Kafka's clients do."""
+    """Return what a consumer gets, fetch by fetch, without aborted transactions."""
     found: list[Record] = []
     offset = partition.log_start_offset
     end = partition.last_stable_offset if read_committed else partition.high_watermark
@@ -168,7 +168,7 @@ async def consume(
 
 
 def newest(records: Iterable[Record]) -> dict[str, tuple[int, str]]:
-    """Key -> offset and value, deleted ones left out."""
+    """Return key -> (offset, value) without deleted keys."""
     found: dict[str, tuple[int, str]] = {}
     for record in records:
         assert record.key is not None

@@ -26,7 +26,7 @@ def batch(
     timestamp_ms: int = START_MS,
     codec: Codec = Codec.NONE,
 ) -> memoryview:
-    """A batch as a client sends it."""
+    """Return a batch as a client sends it."""
     records = [
         Record(key=None, value=value.encode(), timestamp_ms=timestamp_ms)
         for value in values or ("value",)
@@ -45,7 +45,7 @@ def batch(
 
 @dataclass
 class Machine:
-    """A disk with one data directory, on which a broker's storage is started and stopped."""
+    """A disk with one data directory, on which a broker's storage starts and stops."""
 
     disk: FakeDisk = field(default_factory=FakeDisk)
     clock: FakeClock = field(default_factory=FakeClock)
@@ -53,7 +53,7 @@ class Machine:
     partitions: Partitions = field(init=False)
 
     async def start(self, *, topic_id: UUID = TOPIC_ID, leader_epoch: int = 0) -> Partition:
-        """The partition `departures-0`, opened by a new process."""
+        """Open the partition `departures-0` in a new process."""
         self.partitions = Partitions(disk=self.disk, directory=DIRECTORY, clock=self.clock)
         partition = await self.partitions.open(
             TOPIC, topic_id, 0, self.config, leader_epoch=leader_epoch
@@ -65,7 +65,7 @@ class Machine:
         await self.partitions.close()
 
     async def restart(self) -> Partition:
-        """After a clean stop."""
+        """Open the partition again after a clean shutdown."""
         await self.stop()
         return await self.start()
 
@@ -80,7 +80,7 @@ class Machine:
 
 @dataclass
 class Client:
-    """A producer that keeps its own sequence."""
+    """A producer with its own sequence."""
 
     partition: Partition
     producer_id: int = 1
@@ -89,7 +89,7 @@ class Client:
     is_transactional: bool = False
 
     def make(self, *values: str) -> memoryview:
-        """The next batch; the sequence goes on."""
+        """Return the next batch, and advance the sequence."""
         made = batch(
             *values,
             producer_id=self.producer_id,
@@ -106,7 +106,7 @@ class Client:
     def end(
         self, *, committed: bool, coordinator_epoch: int = 0, transaction_version: int = 0
     ) -> Appended | None:
-        """A marker of the producer's own epoch, or under TV2 of the next one."""
+        """Append a marker with the producer's epoch, or under TV2 with the next epoch."""
         if transaction_version == 2:
             self.epoch += 1
             self.sequence = 0
@@ -122,7 +122,7 @@ class Client:
 async def read_all(
     partition: Partition, *, read_committed: bool = False, max_bytes: int = 1 << 20
 ) -> list[tuple[BatchHeader, bytes]]:
-    """Everything a reader may see, fetch by fetch."""
+    """Return everything that a reader may see, fetch by fetch."""
     found: list[tuple[BatchHeader, bytes]] = []
     offset = partition.log_start_offset
     end = partition.last_stable_offset if read_committed else partition.high_watermark

@@ -1,6 +1,6 @@
-"""Stories of a log that a crash may end at any operation of its disk, and what must be left of it.
+"""Stories of a log that a crash may end at any disk operation, and the expected contents after it.
 
-What a log must say is computed from what was written, without our recovery.
+The expected contents are computed from the written batches, without the broker's recovery.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -20,7 +20,7 @@ from tests.fakes.disk import FakeDisk, PowerOff, until_power_off
 
 @dataclass
 class Story:
-    """What was written in which order, and how much of it was acknowledged."""
+    """The written batches in order, and how many of them were acknowledged."""
 
     machine: Machine
     written: list[bytes] = field(default_factory=list)
@@ -35,7 +35,7 @@ class Story:
         self._tell(client.partition)
 
     def _tell(self, partition: Partition) -> None:
-        """The last batch, with the offset that it was given."""
+        """Note the last batch, with the offset that it got."""
         *_, (_, last) = iter_batches(self.machine.disk.bytes_of(partition.log.active.path()))
         self.written.append(bytes(last))
 
@@ -50,11 +50,11 @@ Workload = Callable[[S], Awaitable[None]]
 Check = Callable[[S, Partition], Awaitable[object]]
 
 KEEPING: Final = ("nothing", "something", "something else", "all")
-"""What a disk may have kept of what was not flushed."""
+"""The fates of writes that were not flushed."""
 
 
 async def told(story: S, workload: Workload[S], *, until: int) -> S:
-    """The story up to where the power goes off: before that operation of its disk."""
+    """Play the story until the power goes off before a given disk operation."""
     story.machine.disk.power_off_at(until)
     with until_power_off():
         await workload(story)
@@ -77,7 +77,7 @@ async def crash_again(
     operations: Iterable[int],
     random: Random,
 ) -> None:
-    """The second crash comes at each of these operations of the recovery from the first."""
+    """Crash a second time, at each of these operations of the recovery from the first crash."""
     for operation in operations:
         story = await told(begin(), workload, until=first_crash)
         disk = story.machine.disk
@@ -86,7 +86,7 @@ async def crash_again(
         try:
             await story.machine.start()
         except PowerOff:
-            # The second time only the broker is killed, every other time.
+            # In every second case only the broker is killed the second time.
             if operation % 2:
                 disk.kill()
             else:
@@ -98,7 +98,7 @@ async def crash_again(
 
 
 def recompute(written: list[bytes]) -> tuple[Producers, AbortedIndex]:
-    """Producers and aborted transactions of a log with these batches, without our recovery."""
+    """Return producers and aborted transactions of these batches, without our recovery."""
     producers, aborted = Producers(), AbortedIndex()
     for data in written:
         header = read_header(data)
@@ -120,7 +120,7 @@ def recompute(written: list[bytes]) -> tuple[Producers, AbortedIndex]:
 
 
 def facts(entry: ProducerEntry) -> tuple[object, ...]:
-    """All of a producer but when it was last heard of."""
+    """Return everything of a producer except the time of its last append."""
     return (
         entry.producer_id,
         entry.epoch,

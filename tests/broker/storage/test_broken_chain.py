@@ -1,4 +1,4 @@
-"""A bit in what no checksum of a batch covers: base offset, length, leader epoch, magic."""
+"""A flipped bit that a batch's CRC does not cover: base offset, length, leader epoch, magic."""
 
 from functools import partial
 
@@ -15,14 +15,14 @@ from tests.broker.storage.test_damaged_indexes import machine_with_sealed_segmen
 from tests.fakes.turns import longest_turn
 
 MAX_BYTES = (1, 300, 1 << 20)
-"""One batch, a few, all of a segment."""
+"""One batch, a few batches, a whole segment."""
 
 
 @pytest.mark.parametrize("max_bytes", MAX_BYTES)
 async def test_a_flipped_bit_outside_the_checksum_is_an_error_and_never_other_records(
     max_bytes: int,
 ) -> None:
-    """It made a reader show aborted records, or stall without a word."""
+    """A reader got aborted records, or stalled without an error."""
     machine, partition = await machine_with_sealed_segments()
 
     async def answer(offset: int) -> tuple[object, ...] | ErrorCode:
@@ -112,7 +112,7 @@ def test_offsets_are_missing_only_where_the_log_was_compacted() -> None:
 
 
 def test_leader_epochs_do_not_move_under_a_thread_that_looks_at_them() -> None:
-    """Retention made the scrubber see an epoch where another one was."""
+    """Retention changed the list under the scrubber, which then saw another epoch."""
     epochs = LeaderEpochs([EpochStart(1, 0), EpochStart(2, 5), EpochStart(3, 9)])
     changes = (
         partial(epochs.truncate_start, 6),

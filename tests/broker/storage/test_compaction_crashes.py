@@ -1,8 +1,8 @@
-"""Power goes off before every single operation while a log is compacted again and again.
+"""The power goes off before every disk operation while a log is compacted repeatedly.
 
-Whatever the disk kept, the log that is opened has the newest committed value of every key at its
-own offset, no deleted one, every producer with its window of batches, and its transactions; and it
-can be compacted again. What it must say is computed from what was written, without our recovery.
+Whatever the disk kept, the opened log has the newest committed value of every key at its offset, no
+deleted key, every producer with its five batches, and its transactions, and it can be compacted
+again. The expected contents are computed from the written batches, without the broker's recovery.
 """
 
 from dataclasses import dataclass, replace
@@ -24,9 +24,9 @@ MANY_SEGMENTS = replace(CONFIG, segment_bytes=300)
 @dataclass
 class Life(Story):
     first_operation: int = -1
-    """Of the disk, when there was something to compact for the first time."""
+    """The disk's operation count before the first compaction."""
     anew_operation: int = -1
-    """Of the disk, when the story forgot what was compacted, and began with it anew."""
+    """The disk's operation count before compaction started again from the first offset."""
 
 
 async def workload(story: Life) -> None:
@@ -43,7 +43,7 @@ async def workload(story: Life) -> None:
         story.send(plain, ("e", f"{turn}"), ("gone", f"{turn}"))
         story.send(plain, ("gone", None if turn else "not yet"))
         await story.acknowledge(partition)
-        if turn != 1:  # it stays open over a compaction, and over several segments
+        if turn != 1:  # stays open over a compaction, and over several segments
             story.end(second, committed=turn == 2)
         await story.acknowledge(partition)
         if not turn:
@@ -58,7 +58,7 @@ async def workload(story: Life) -> None:
 
 
 def expected(written: list[bytes]) -> dict[str, tuple[int, str]]:
-    """The newest committed values, and what is not in a transaction, below the first open one."""
+    """Return the newest committed values below the first open transaction."""
     producers, aborted = recompute(written)
     end = producers.first_open_offset
     records: list[Record] = []
@@ -91,7 +91,7 @@ async def check(story: Life, partition: Partition) -> None:
 
 
 async def goes_on(story: Life, partition: Partition) -> None:
-    """It is compacted once more, what was sent last is recognised, and it opens as it was."""
+    """Check that the log can be compacted again, finds duplicates, and opens unchanged."""
     await compact(partition)
     await check(story, partition)
     for data in story.written:
@@ -107,7 +107,7 @@ async def goes_on(story: Life, partition: Partition) -> None:
 
 
 async def operations(config: LogConfig) -> range:
-    """The numbers of the disk's operations since the first compaction began."""
+    """Return the numbers of the disk operations since the first compaction began."""
     story = Life(Machine(config=config))
     await workload(story)
     partition = story.machine.partitions.get(TOPIC, 0)
@@ -118,7 +118,7 @@ async def operations(config: LogConfig) -> range:
 
 
 async def operations_of_first_passes(config: LogConfig) -> range:
-    """The same, without those of the pass that begins anew."""
+    """Return the same numbers without those of the pass from the first offset."""
     story = Life(Machine(config=config))
     await workload(story)
     return range(story.first_operation, story.anew_operation)
@@ -134,7 +134,7 @@ async def operations_of_first_passes(config: LogConfig) -> range:
     ],
 )
 async def test_a_crash_at_every_operation_of_a_compaction(keeping: str, config: LogConfig) -> None:
-    step = 2 if config is MANY_SEGMENTS else 1  # it has as many again
+    step = 2 if config is MANY_SEGMENTS else 1  # the second pass has as many again
     for operation in (await operations(config))[::step]:
         story = await told(Life(Machine(config=config)), workload, until=operation)
         crash(story.machine.disk, keeping, operation)
@@ -154,7 +154,7 @@ async def test_a_log_that_is_compacted_no_longer_opens_wherever_a_pass_was_inter
 
 
 async def test_crashes_while_a_replacement_is_finished() -> None:
-    """At every third operation of the recovery from the first."""
+    """Crash at every third operation of the recovery from the first crash."""
     random = Random(3)
     for first_crash in (await operations(CONFIG))[::4]:
         await crash_again(

@@ -1,4 +1,4 @@
-"""What else happens to a log while it is being compacted: at every moment of the pass."""
+"""Other changes of a log during a pass of compaction, at every moment of the pass."""
 
 import trio
 
@@ -17,7 +17,7 @@ from tests.broker.storage.samples import DIRECTORY, TOPIC, TOPIC_ID, Machine
 
 
 async def with_work_to_do(machine: Machine) -> Partition:
-    """A partition of several segments, all of them to be compacted."""
+    """Return a partition of several segments, all of which can be compacted."""
     partition = await machine.start()
     client = KeyedClient(partition)
     for number in range(12):
@@ -28,7 +28,7 @@ async def with_work_to_do(machine: Machine) -> Partition:
 
 
 async def test_records_that_are_deleted_meanwhile_stay_deleted() -> None:
-    """What the pass has read may not be there any more when it is done."""
+    """Records that the pass has read may be deleted before it ends."""
     moment, is_over = 0, False
     while not is_over:
         machine = compacted_machine(segment_bytes=400)
@@ -56,7 +56,7 @@ async def test_records_that_are_deleted_meanwhile_stay_deleted() -> None:
 
 
 async def test_a_topic_that_is_deleted_meanwhile_ends_the_pass() -> None:
-    """Once it is deleted nothing more is written, and who comes after it finds nothing."""
+    """After the deletion nothing more is written, and a new topic of the name finds no files."""
     moment, compacted = 0, 0
     while not compacted:
         machine = compacted_machine(segment_bytes=400)

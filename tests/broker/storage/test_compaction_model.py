@@ -1,7 +1,7 @@
-"""Whatever is written, ended, compacted and reopened in whatever order: readers see the model.
+"""Readers see the model, whatever is written, ended, compacted and reopened in whatever order.
 
-The model is a list of what was written and how each transaction ended: its newest committed values,
-and the producers that a partition must know, follow from it without looking at any log.
+The model is a list of the written records and the outcomes of the transactions. The newest
+committed values and the producers follow from it without the log.
 """
 
 import trio
@@ -43,10 +43,10 @@ class World:
         self.machine = machine
         self.partition = partition
         self.written: list[tuple[int, int, list[Pair]]] = []
-        """Producer, base offset, what."""
+        """Producer, base offset, records."""
         self.began: dict[int, int] = {}
         self.ended: list[tuple[int, int, int, bool]] = []
-        """Producer, first offset, marker's offset, whether it was committed."""
+        """Producer, first offset, marker's offset, and True if it was committed."""
         self.clients = {
             PLAIN: KeyedClient(partition, producer_id=PLAIN, codec=codec),
             FIRST: KeyedClient(partition, producer_id=FIRST, is_transactional=True),
@@ -60,7 +60,7 @@ class World:
             self.began.setdefault(producer, base_offset)
 
     def end(self, producer: int, committed: bool) -> None:
-        """Also of a transaction without records (KAFKA-10702)."""
+        """End a transaction, also one without records (KAFKA-10702)."""
         marker = self.partition.log_end_offset
         self.clients[producer].end(committed=committed)
         if producer in self.began:
@@ -118,7 +118,7 @@ class World:
         self._check_producers()
 
     def _check_producers(self) -> None:
-        """Nobody's epoch or sequence went back: who goes on where he was is taken, others not."""
+        """Check that no epoch or sequence went back: only the next sequence is accepted."""
         for producer, client in self.clients.items():
             entry = self.partition.log.producers.entries.get(producer)
             last = [offset for who, offset, _ in self.written if who == producer]
@@ -160,7 +160,7 @@ async def play(steps: list[tuple[object, ...]], codec: Codec) -> None:
 
 
 async def check_what_is_left(world: World) -> None:
-    """After some passes, below the last stable offset nothing is there twice, nor for nothing."""
+    """Check that after some passes nothing below the last stable offset is superfluous."""
     if world.began:
         return
     partition = world.partition

@@ -1,4 +1,4 @@
-"""What compaction must know of transactions that it sees only part of."""
+"""Compaction of transactions of which a pass sees only a part."""
 
 from odradek.broker.storage.aborted import AbortedTransaction
 from tests.broker.storage.keyed import (
@@ -13,7 +13,7 @@ from tests.broker.storage.keyed import (
 
 
 async def test_what_was_aborted_behind_the_compacted_part_does_not_replace_what_was_not() -> None:
-    """The marker is in the active segment, which a pass leaves alone."""
+    """The marker is in the active segment, which a pass does not touch."""
     partition = await compacted_machine().start()
     plain = KeyedClient(partition)
     aborted = KeyedClient(partition, producer_id=2, is_transactional=True)
@@ -30,7 +30,7 @@ async def test_what_was_aborted_behind_the_compacted_part_does_not_replace_what_
 
 
 async def test_an_aborted_value_is_no_newer_one() -> None:
-    """Neither is an aborted deletion."""
+    """An aborted tombstone deletes nothing either."""
     partition = await compacted_machine().start()
     plain = KeyedClient(partition)
     aborted = KeyedClient(partition, producer_id=2, is_transactional=True)
@@ -45,16 +45,16 @@ async def test_an_aborted_value_is_no_newer_one() -> None:
 
 
 async def test_a_batch_without_records_still_needs_its_marker() -> None:
-    """Its header opens the transaction when all is read from the start."""
+    """Its header opens the transaction when recovery reads the whole log."""
     machine = compacted_machine(segment_bytes=200)
     partition = await machine.start()
     client = KeyedClient(partition, producer_id=2, is_transactional=True)
     client.send(("a", "1"))
     await partition.flush()
-    partition.log.roll()  # the last batch of a segment stays, with its records or without
+    partition.log.roll()  # the last batch of a segment stays, with or without its records
     client.end(committed=True)
     KeyedClient(partition, producer_id=3).send(("a", "2"))
-    client.end(committed=True)  # so that the one before is not the last that is known of it
+    client.end(committed=True)  # so that the batch before is not the last one of its producer
     await compact(partition)
     await compact_again_and_again(partition, machine)
     left = [(header.base_offset, header.record_count) for header, _ in await stored(partition)]

@@ -1,9 +1,9 @@
-"""Power goes off before every single operation on a busy broker's disk; nothing is lost or made up.
+"""The power goes off before every disk operation of a busy broker: nothing is lost or invented.
 
-The workload does everything that changes files: appends of several producers, transactions that
-commit and abort, rolling, checkpoints, retention, deletion of a topic, a clean stop and a start. It
-is run once for every operation in it, the power goes off there, the disk keeps nothing, or a random
-part, of what was not fsynced, and the log is opened again and compared with what was written.
+The workload does everything that changes files: appends of several producers, committed and aborted
+transactions, rolling, checkpoints, retention, deletion of a topic, a clean shutdown and a start. It
+runs once for every operation in it. The power goes off at the operation, the disk keeps nothing or
+a random part of the unflushed writes, and the log is opened and compared with the written batches.
 """
 
 from dataclasses import dataclass, replace
@@ -31,13 +31,13 @@ from tests.broker.storage.stories import KEEPING, Story, by_id, crash, crash_aga
 
 CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=100, retention_ms=1_000_000)
 ROLLING = replace(CONFIG, segment_bytes=270)
-"""A segment for every three batches or so."""
+"""About three batches in a segment."""
 
 
 @dataclass
 class Life(Story):
     deleted_before: int = 0
-    """Up to where retention may have got."""
+    """The offset that retention may have reached."""
 
 
 async def workload(story: Life) -> None:
@@ -77,7 +77,7 @@ async def workload(story: Life) -> None:
 
 
 async def check(story: Life, partition: Partition) -> list[BatchHeader]:
-    """The log that was opened is the beginning of what was written, and everything fits it."""
+    """Check that the opened log is a prefix of the written batches, with the matching state."""
     end = partition.log_end_offset
     assert end >= story.acknowledged_offset
     assert partition.high_watermark == end
@@ -109,7 +109,7 @@ async def check_aborted(partition: Partition, aborted: AbortedIndex) -> None:
 
 
 async def goes_on(story: Life, partition: Partition) -> None:
-    """What was appended last is recognised when it is repeated, and new things are taken."""
+    """Check that the last batch is recognised as a duplicate, and that new batches are accepted."""
     end = partition.log_end_offset
     producers, _ = recompute(
         [data for data in story.written if read_header(data).base_offset < end]
@@ -141,7 +141,7 @@ async def goes_on(story: Life, partition: Partition) -> None:
 
 
 async def check_files(machine: Machine, partition: Partition) -> None:
-    """After a clean stop the files hold what the log says, and nothing else; it opens as it was."""
+    """Check that a clean shutdown leaves exactly the log's files, and that it opens unchanged."""
     disk, segments = machine.disk, list(partition.log.segments)
     end, size_bytes = partition.log_end_offset, partition.log.size_bytes
     await machine.stop()
@@ -169,7 +169,7 @@ async def check_files(machine: Machine, partition: Partition) -> None:
 
 
 def indexes_of(data: bytes, segment: Segment) -> tuple[OffsetIndex, TimeIndex, AbortedIndex]:
-    """The indexes that a segment with these bytes must have."""
+    """Return the indexes that a segment with these bytes must have."""
     offsets, times = OffsetIndex(segment.base_offset), TimeIndex(segment.base_offset)
     position = since = 0
     largest = (-1, segment.base_offset)
@@ -210,7 +210,7 @@ async def test_a_crash_at_every_operation_loses_and_invents_nothing(
 
 @pytest.mark.parametrize("config", [CONFIG, ROLLING], ids=["few segments", "many segments"])
 async def test_what_recovery_shows_to_readers_survives_the_next_crash(config: LogConfig) -> None:
-    """The process dies and leaves its writes to the page cache; then the power goes off."""
+    """The process dies and leaves its writes in the page cache; then the power goes off."""
     for operation in range(await count_operations(config)):
         story = await told(Life(Machine(config=config)), workload, until=operation)
         partition = await story.machine.restart_after_kill()
@@ -219,7 +219,7 @@ async def test_what_recovery_shows_to_readers_survives_the_next_crash(config: Lo
 
 
 async def test_crashes_while_recovering_lose_and_invent_nothing() -> None:
-    """At every operation of the recovery from the first (KAFKA-10471)."""
+    """Crash at every operation of the recovery from the first crash (KAFKA-10471)."""
     random = Random(3)
     for first_crash in range(7, await count_operations(CONFIG), 9):
         await crash_again(
@@ -237,7 +237,7 @@ async def test_with_flush_os_what_remains_is_still_the_beginning_of_what_was_wri
     for operation in range(await count_operations(config)):
         story = await told(Life(Machine(config=config)), workload, until=operation)
         story.machine.disk.crash(Random(operation))
-        story.acknowledged_offset = 0  # the operating system was trusted, and the power went off
+        story.acknowledged_offset = 0  # nothing was flushed, and the power went off
         partition = await story.machine.start()
         if partition.log_start_offset < partition.log_end_offset or story.deleted_before:
-            await check(story, partition)  # else the names of the first segments never got there
+            await check(story, partition)  # the names of the first segments must be on disk

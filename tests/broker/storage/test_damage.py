@@ -1,8 +1,8 @@
-"""Damage is told from what a crash leaves: one flipped byte at each kind of place in each region.
+"""Damage and torn writes: a flipped byte at each kind of place in each region of a log.
 
-Regions: a sealed segment, the active one below the checkpoint, and above it. A flipped byte never
-costs a batch that was acknowledged: the log is served whole, or it is not opened and no byte of its
-directory is changed.
+The regions are a sealed segment, and the active segment below and above the checkpoint. A flipped
+byte never loses an acknowledged batch: either the broker serves the whole log, or it does not open
+the log and changes no byte of its directory.
 """
 
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ def files(machine: Machine) -> dict[str, bytes]:
 
 
 def starts(machine: Machine, path: str) -> Iterator[int]:
-    """Where the batches of a segment begin."""
+    """Return the positions of a segment's batches."""
     data, position = machine.disk.bytes_of(path), 0
     while position < len(data):
         yield position
@@ -59,7 +59,7 @@ def starts(machine: Machine, path: str) -> Iterator[int]:
 
 
 async def with_a_tail(machine: Machine, *, checkpoint: bool) -> Partition:
-    """Several segments, and behind the checkpoint (if there is one) some more."""
+    """Return several segments, with more batches behind the checkpoint, if there is one."""
     partition = await filled(machine)
     if checkpoint:
         await partition.checkpoint()
@@ -76,7 +76,7 @@ async def with_a_tail(machine: Machine, *, checkpoint: bool) -> Partition:
 async def test_a_flipped_byte_after_a_kill_removed_later_segments(
     field: str, where: str, segment: int
 ) -> None:
-    """Issue 8: recovery cut the segment there, and removed three valid ones behind it."""
+    """Recovery cut off the segment there, and removed three valid segments behind it."""
     machine = Machine(config=CONFIG)
     partition = await with_a_tail(machine, checkpoint=False)
     assert len(partition.log.segments) > 4
@@ -84,11 +84,11 @@ async def test_a_flipped_byte_after_a_kill_removed_later_segments(
     batches = list(starts(machine, path))
     begin = {"first": batches[0], "middle": batches[len(batches) // 2], "last": batches[-1]}[where]
     if field == "leader epoch" and path == partition.log.active.path() and where == "last":
-        return  # nothing follows that contradicts it, and the broker does as if it were so
+        return  # no later batch contradicts the byte
     machine.disk.kill()
     machine.disk.damage(path, begin + FIELDS[field])
     before = files(machine)
-    for _ in range(2):  # and it does not get better by being tried again
+    for _ in range(2):  # a second attempt finds the same damage
         with pytest.raises(DamagedLog, match="odradek log repair") as caught:
             await machine.start()
         assert caught.value.filename.startswith(PARTITION_DIRECTORY)
@@ -113,7 +113,8 @@ async def test_a_flipped_byte_below_the_checkpoint_is_damage_however_the_broker_
             else:
                 machine.disk.crash()
             machine.disk.damage(path, begin + FIELDS[field])
-            machine.disk.open(partition.log.segments[0].path()).append(b"x")  # so that all is read
+            # so that recovery reads the whole segment
+            machine.disk.open(partition.log.segments[0].path()).append(b"x")
             before = files(machine)
             with pytest.raises(DamagedLog):
                 await machine.start()
@@ -141,7 +142,7 @@ async def test_after_a_power_failure_the_log_ends_at_the_first_bad_batch_and_the
     machine.disk.damage(path, begin + FIELDS[field])
     torn, whole = machine.disk.bytes_of(path), machine.disk.bytes_of(later)
     partition = await machine.start()
-    if field == "leader epoch":  # the next one shows it
+    if field == "leader epoch":  # the next open shows it
         begin, offset = begin + read_header(torn, begin).size_bytes, offset + 1
     assert partition.log_end_offset == offset
     assert len(await read_all(partition)) == offset
@@ -161,7 +162,7 @@ async def test_every_byte_that_is_flipped_after_a_kill_is_noticed() -> None:
     for path in paths:
         for position in range(machine.disk.size(path)):
             if path == paths[-1] and last + 12 <= position < last + 16:
-                continue  # the leader epoch of the last batch: nothing behind it contradicts it
+                continue  # the leader epoch of the last batch: no later batch contradicts it
             machine.disk.damage(path, position)
             before = files(machine)
             with pytest.raises(DamagedLog):
@@ -188,7 +189,7 @@ async def test_what_was_cut_is_never_overwritten() -> None:
 
 
 async def test_damage_is_not_forgotten_when_the_system_is_started_anew() -> None:
-    """After a kill it is damage; a later reboot must not make a torn write of it."""
+    """After a kill it is damage. A later restart of the machine must not make it a torn write."""
     machine = Machine(config=CONFIG)
     partition = await with_a_tail(machine, checkpoint=False)
     machine.disk.kill()
@@ -198,7 +199,7 @@ async def test_damage_is_not_forgotten_when_the_system_is_started_anew() -> None
         await kept_offline(machine)
         assert files(machine) == before
         machine.disk.crash()
-        before = files(machine)  # what was not flushed may be gone
+        before = files(machine)  # unflushed batches may be missing
 
 
 async def test_damage_that_was_found_while_serving_is_not_hidden_by_a_clean_stop() -> None:
@@ -214,7 +215,7 @@ async def test_damage_that_was_found_while_serving_is_not_hidden_by_a_clean_stop
         await kept_offline(machine)
         await machine.stop()
         assert files(machine) == before
-    machine.disk.damage(path, 100)  # a person restores the file
+    machine.disk.damage(path, 100)  # an operator restores the file
     assert await contents(await machine.start()) == expected
 
 
@@ -233,7 +234,7 @@ async def test_damage_that_was_found_while_serving_is_not_forgotten_by_a_kill() 
 
 
 async def kept_offline(machine: Machine) -> None:
-    """Start, and note the damage as a broker does."""
+    """Start, and record the damage as a broker does."""
     with pytest.raises(DamagedLog) as caught:
         await machine.start()
     partitions = machine.partitions
@@ -257,7 +258,7 @@ async def test_a_flipped_byte_in_the_checkpoint_costs_no_batch() -> None:
 
 
 async def test_without_a_checkpoint_the_indexes_say_what_was_on_disk() -> None:
-    """A power failure, and two things damaged: it is not cut off where it was acknowledged."""
+    """After a power failure and two damages, recovery does not cut off acknowledged batches."""
     machine = Machine(config=CONFIG)
     partition = await with_a_tail(machine, checkpoint=True)
     machine.disk.crash()

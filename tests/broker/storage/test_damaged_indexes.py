@@ -1,7 +1,7 @@
-"""Files beside the batches of a sealed segment that are damaged: no reader notices.
+"""Damaged files beside a sealed segment's batches: no reader notices them.
 
 Kafka's formats of `.index`, `.timeindex` and `.txnindex` have no checksum, so a flipped bit may
-leave values that look right.
+leave plausible values.
 """
 
 import logging
@@ -32,7 +32,7 @@ Answers = list[tuple[bytes, tuple[AbortedTransaction, ...]] | TimestampOffset | 
 
 
 async def machine_with_sealed_segments() -> tuple[Machine, Partition]:
-    """Three segments; in the middle one transactions begin, end, and go on into the next."""
+    """Return three segments; transactions begin, end and continue in the middle one."""
     machine = Machine(config=LogConfig(segment_bytes=1200, index_interval_bytes=100))
     partition = await machine.start()
     clients = [Client(partition, producer_id=number, is_transactional=True) for number in range(3)]
@@ -52,7 +52,7 @@ async def machine_with_sealed_segments() -> tuple[Machine, Partition]:
 
 
 async def answers(partition: Partition) -> Answers:
-    """What readers get at every offset, and by timestamp."""
+    """Return the results of reads at every offset, and of timestamp look-ups."""
     found: Answers = []
     for offset in range(partition.log_end_offset):
         read = await partition.read(offset, 300, read_committed=True)
@@ -67,7 +67,7 @@ def middle(partition: Partition, suffix: str) -> str:
 
 
 async def restarted_with(machine: Machine, path: str, content: bytes | None) -> Partition:
-    """The broker was stopped cleanly, the file is another one, and the broker is started."""
+    """Stop the broker cleanly, replace a file, and start the broker."""
     await machine.stop()
     machine.disk.remove(path)
     if content is not None:
@@ -79,7 +79,7 @@ async def restarted_with(machine: Machine, path: str, content: bytes | None) -> 
 async def test_a_flipped_bit_in_an_index_changes_no_answer(
     suffix: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Intact data could not be read until a person removed the file, or it was read wrongly."""
+    """Intact data was unreadable until an operator removed the file, or it was read wrongly."""
     machine, partition = await machine_with_sealed_segments()
     expected = await answers(partition)
     path = middle(partition, suffix)
@@ -129,7 +129,7 @@ async def test_an_index_that_is_not_what_it_was_changes_no_answer(
 
 
 async def test_all_indexes_and_snapshots_of_a_log_may_be_gone() -> None:
-    """Transactions that began in an earlier segment are found even then."""
+    """Even transactions that began in an earlier segment are found."""
     machine, partition = await machine_with_sealed_segments()
     expected = await answers(partition)
     await machine.stop()
@@ -145,7 +145,7 @@ async def test_all_indexes_and_snapshots_of_a_log_may_be_gone() -> None:
 async def test_a_missing_index_does_not_cost_the_checkpoint(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The whole log was read at the start, as if nothing were known of it."""
+    """The broker read the whole log at the start, as if it had no checkpoint."""
     caplog.set_level(logging.WARNING)
     machine, partition = await machine_with_sealed_segments()
     await restarted_with(machine, middle(partition, OFFSET_INDEX), None)
@@ -154,7 +154,7 @@ async def test_a_missing_index_does_not_cost_the_checkpoint(
 
 
 async def test_an_index_without_a_checksum_is_made_again() -> None:
-    """A checkpoint of an older version says nothing of what is in the files."""
+    """A checkpoint of an older version has no checksums of the files."""
     machine, partition = await machine_with_sealed_segments()
     expected = await answers(partition)
     await machine.stop()

@@ -1,4 +1,4 @@
-"""Whose log a directory holds, and that no log is made over one that is there."""
+"""The owner of a directory, and that no log is created over an existing one."""
 
 import errno
 from dataclasses import replace
@@ -69,7 +69,7 @@ async def test_acknowledged_records_are_never_without_what_says_whose_they_are()
             machine.disk.power_off_at(operation)
             with until_power_off():
                 await filled(machine)
-            if is_killed:  # the process died, and started again; then the power goes off
+            if is_killed:  # the process died and started again; then the power goes off
                 machine.disk.kill()
                 partition = await started(machine)
                 partition.append_from_client(batch("c"))
@@ -128,7 +128,7 @@ async def test_a_copy_of_another_partition_is_not_opened() -> None:
 async def test_a_log_that_no_topic_names_is_set_aside_when_its_name_is_needed(
     lost: tuple[str, ...],
 ) -> None:
-    """It was taken for a deleted namesake's and removed, or served as the new topic's."""
+    """It was removed as the log of a deleted topic, or served as the log of the new one."""
     machine = Machine()
     for number in (1, 2):
         await (await filled(machine)).checkpoint()
@@ -154,7 +154,7 @@ async def test_what_an_interrupted_creation_left_is_removed_and_not_set_aside() 
     machine.partitions = Partitions(disk=machine.disk, directory=DIRECTORY, clock=machine.clock)
     await machine.partitions.create(TOPIC, UUID(int=8), 0, machine.config)
     assert machine.disk.listdir(DIRECTORY) == [f"{TOPIC}-0"]
-    machine.disk.open(f"{PARTITION_DIRECTORY}/notes.txt").close()  # somebody's file
+    machine.disk.open(f"{PARTITION_DIRECTORY}/notes.txt").close()  # a foreign file
     assert not is_empty_log(machine.disk, PARTITION_DIRECTORY)
 
 
@@ -184,7 +184,7 @@ def test_a_partitions_directory_is_known_by_its_name() -> None:
 async def test_a_new_log_is_two_files_and_no_start_writes_or_flushes_an_empty_one(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A topic of 3,000 partitions took twice as long: each had a checkpoint of nothing as well."""
+    """Each log had an empty checkpoint too, so a topic of 3,000 partitions took twice as long."""
     machine = Machine()
     machine.partitions = Partitions(disk=machine.disk, directory=DIRECTORY, clock=machine.clock)
     await machine.partitions.begin()
@@ -209,7 +209,7 @@ async def test_a_new_log_is_two_files_and_no_start_writes_or_flushes_an_empty_on
 
 
 async def test_a_directory_that_a_person_renamed_is_not_taken_for_a_deleted_one() -> None:
-    """One that was called so by hand was removed at the next start, with all that was in it."""
+    """A directory that an operator had renamed was removed at the next start, with its contents."""
     machine = Machine()
     await filled(machine)
     machine.disk.rename(PARTITION_DIRECTORY, f"{PARTITION_DIRECTORY}.deleted")

@@ -1,4 +1,4 @@
-"""The real disk: the fake one must not promise more."""
+"""The real disk: the fake disk must not promise more."""
 
 import errno
 import os
@@ -25,7 +25,7 @@ def disk() -> SystemDisk:
 
 @contextmanager
 def file_size_limit(limit_bytes: int) -> Iterator[None]:
-    """The system takes a write in part and then refuses, as a full disk does."""
+    """Let the system take a part of a write and then refuse, as a full disk does."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, before[1]))
     try:
@@ -100,7 +100,7 @@ async def test_a_file_that_is_closed_while_it_is_used_is_used_to_the_end(
     file.append(b"x" * 100)
     may_go_on = threading.Event()
     async with trio.open_nursery() as nursery:
-        for _ in range(THREADS_MAX):  # so that whoever uses the file waits for a thread
+        for _ in range(THREADS_MAX):  # so that every use of the file waits for a thread
             nursery.start_soon(disk._threads.run, partial(may_go_on.wait, PATIENCE_SECONDS))
         await trio.testing.wait_all_tasks_blocked()
         for _ in range(20):
@@ -109,9 +109,9 @@ async def test_a_file_that_is_closed_while_it_is_used_is_used_to_the_end(
         used = file._fd
         file.close()
         other = disk.open(f"{tmp_path}/b")
-        assert other._fd != used  # or else the flushes would be another file's
+        assert other._fd != used  # otherwise the flushes would use another file
         may_go_on.set()
-    assert file._fd == -1  # closed by the last one that used it
+    assert file._fd == -1  # closed by its last user
     other.close()
 
 
@@ -174,7 +174,7 @@ async def test_an_error_in_a_thread_is_raised_where_it_is_waited_for() -> None:
 
 
 async def test_a_cancelled_caller_hears_what_became_of_the_job() -> None:
-    """What has reached the disk must be known before anything else is decided."""
+    """The caller must know what reached the disk before it decides anything else."""
     threads = Threads()
     may_go_on = threading.Event()
     became: list[str] = []

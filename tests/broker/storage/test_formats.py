@@ -1,4 +1,4 @@
-"""Snapshots and checkpoints: what is written is read again, and damage is noticed."""
+"""Snapshots and checkpoints: they are read as they were written, and damage is noticed."""
 
 from random import Random
 from uuid import UUID
@@ -39,7 +39,7 @@ def test_a_snapshot_keeps_the_last_batch_of_each_producer() -> None:
 
 
 def test_a_snapshot_has_kafkas_bytes() -> None:
-    """Written down from a snapshot that Kafka's own tool has read back."""
+    """The bytes are those of a snapshot that Kafka's own tool has read."""
     entry = ProducerEntry(7, epoch=1, coordinator_epoch=4, first_offset=301, last_timestamp_ms=9)
     entry.batches.append(BatchMetadata(500, 501, 2, 9))
     assert encode_snapshot([entry])[6:].hex() == (
@@ -83,7 +83,7 @@ def test_a_checkpoint_is_read_as_it_was_written() -> None:
 
 
 def test_an_older_broker_starts_with_a_newer_ones_checkpoint() -> None:
-    """It knows eleven numbers of a segment, and ended with an error when there were more."""
+    """The older broker knows eleven numbers of a segment, and failed when there were more."""
     content = msgpack.unpackb(encode_checkpoint(CHECKPOINT)[4:])
     assert content["version"] == 1
     assert [len(values) for values in content["segments"]] == [11]
@@ -103,7 +103,7 @@ def test_a_checkpoint_of_an_older_broker_has_no_checksums() -> None:
     "data", [encode_snapshot(producers()), encode_checkpoint(CHECKPOINT)], ids=["snapshot", "ours"]
 )
 def test_every_cut_and_every_flipped_bit_is_noticed(data: bytes) -> None:
-    """KAFKA-16541: a checkpoint that the power failure tore."""
+    """KAFKA-16541: a power failure tore a checkpoint."""
 
     def is_readable(damaged: bytes) -> bool:
         if data.startswith(b"\0\1"):

@@ -1,4 +1,4 @@
-"""The three indexes of a segment, and leader epochs, against the obvious way to do the same."""
+"""The three indexes of a segment, and leader epochs, compared with the obvious implementations."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,7 +48,7 @@ def test_a_time_index_leads_to_an_offset_before_which_everything_is_older(
     index = TimeIndex(BASE)
     for timestamp, entry_offset in entries:
         index.append(timestamp, entry_offset)
-        index.append(timestamp, entry_offset + 1)  # no larger: not noted
+        index.append(timestamp, entry_offset + 1)  # not larger: ignored
     assert list(index) == entries
     assert index.last == (entries[-1] if entries else (-1, BASE))
     assert index.before(wanted) == max((o for t, o in entries if t < wanted), default=BASE)
@@ -71,7 +71,7 @@ spans = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=15)
 
 
 def index_of(transactions: list[tuple[int, int]]) -> AbortedIndex:
-    """As a log would have made it: at every marker, what is still open decides the last field."""
+    """Build an index as a log does: at every marker, open transactions decide the last field."""
     index = AbortedIndex()
     transactions = sorted(transactions, key=lambda one: one[1])
     for number, (first, marker) in enumerate(transactions):
@@ -121,7 +121,7 @@ def test_leader_epochs_tell_where_each_ended() -> None:
     assert epochs.end_offset(0, 10) == (-1, -1)
     epochs.assign(2, 0)
     epochs.assign(4, 10)
-    epochs.assign(3, 12)  # older than the newest: not news
+    epochs.assign(3, 12)  # older than the newest: ignored
     assert epochs.latest == 4
     assert epochs.end_offset(1, 30) == (1, 0)
     assert epochs.end_offset(2, 30) == (2, 10)

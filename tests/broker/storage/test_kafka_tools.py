@@ -1,4 +1,4 @@
-"""Kafka's own tool reads our directories."""
+"""Kafka's own tool reads the broker's directories."""
 
 import subprocess
 from pathlib import Path
@@ -28,7 +28,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def write(root: Path) -> None:
-    """A partition with several segments, codecs, transactions; closed cleanly."""
+    """Write a partition with several segments, codecs and transactions, and close it cleanly."""
     partitions = Partitions(disk=SystemDisk(), directory=str(root), clock=FakeClock())
     config = LogConfig(segment_bytes=20_000, index_interval_bytes=500)
     partition = await partitions.create("flights", UUID(int=1), 0, config)
@@ -91,7 +91,7 @@ def test_batches_and_records_are_what_kafka_says(directory: Path) -> None:
 
 
 def test_indexes_belong_to_their_log(directory: Path) -> None:
-    """Kafka compares every entry with the batches and says what does not fit."""
+    """Kafka compares every index entry with the batches and reports mismatches."""
     indexes = [*files_of(directory, ".index"), *files_of(directory, ".timeindex")]
     said = dump(indexes, "--verify-index-only")
     assert [line for line in said.splitlines() if not line.startswith("Dumping")] == []

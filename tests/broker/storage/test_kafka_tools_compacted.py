@@ -1,4 +1,4 @@
-"""Kafka's own tool reads what compaction has left, and says of it what we say."""
+"""Kafka's own tool reads compacted logs, and reports the same contents as the broker."""
 
 import re
 from pathlib import Path
@@ -32,7 +32,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def write(root: Path) -> None:
-    """Every codec, deletions, transactions that ended in both ways; compacted, partly twice."""
+    """Write every codec, tombstones and transactions of both outcomes, compacted partly twice."""
     clock = FakeClock()
     partitions = Partitions(disk=SystemDisk(), directory=str(root), clock=clock)
     partition = await partitions.create("flights", UUID(int=1), 0, CONFIG)
@@ -136,7 +136,7 @@ def test_compacted_state_topics_are_decoded(
 
 @pytest.fixture(scope="module")
 def states(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data of a broker that has compacted its state topics."""
+    """Return the data of a broker that has compacted its state topics."""
     root = tmp_path_factory.mktemp("states")
     config = {
         "transaction.state.log.num.partitions": "1",

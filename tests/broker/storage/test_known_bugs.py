@@ -1,7 +1,7 @@
-"""What has bitten other logs, each once: the name of the test says what went wrong.
+"""Known bugs of other logs: the name of each test says what went wrong.
 
-The numbers are those of the bug reports. Bugs that are about one rule alone are with the tests of
-that rule (`producers`, `recovery`, `crashes`, `reading`); here are those that need several parts.
+The numbers are those of the bug reports. A bug of a single rule is tested with that rule
+(`producers`, `recovery`, `crashes`, `reading`). The tests here need several parts.
 """
 
 from collections.abc import Iterable
@@ -20,8 +20,10 @@ SMALL_SEGMENTS = LogConfig(segment_bytes=400)
 
 @pytest.mark.parametrize("torn", ["gone", "cut off", "not its data"])
 async def test_the_torn_batch_of_an_open_transaction_leaves_nothing_open(torn: str) -> None:
-    """KAFKA-12153: the first unstable offset lay beyond the end of the log, and nobody could read
-    up to it. Here the batch is no part of the log any more, however much of it is there."""
+    """KAFKA-12153: the first unstable offset lay beyond the log end, and readers never reached it.
+
+    Here the torn batch is not part of the log, whatever part of it is on disk.
+    """
     machine = Machine()
     partition = await machine.start()
     partition.append_from_client(batch("before"))
@@ -45,7 +47,7 @@ async def test_the_torn_batch_of_an_open_transaction_leaves_nothing_open(torn: s
 
 
 async def test_sequences_go_on_after_the_records_before_them_were_deleted() -> None:
-    """KAFKA-7298: whoever wrote nothing since was unknown, or out of order."""
+    """KAFKA-7298: a producer without newer records was unknown, or out of order."""
     machine = Machine()
     partition = await machine.start()
     client = Client(partition)
@@ -66,9 +68,9 @@ async def test_sequences_go_on_after_the_records_before_them_were_deleted() -> N
 async def test_a_sequence_used_anew_after_an_abort_is_no_repeat_of_the_aborted_batch(
     transaction_version: int,
 ) -> None:
-    """Redpanda #5026: it was taken for a repeat, acknowledged, and lost.
+    """Redpanda #5026: the batch was taken for a duplicate, acknowledged, and lost.
 
-    A client whose answers were lost takes a new epoch after the abort: by the marker itself
+    A client whose responses were lost gets a new epoch after the abort: from the marker itself
     (KIP-890), or from InitProducerId (KIP-360).
     """
     partition = await Machine().start()
@@ -88,7 +90,7 @@ async def test_a_sequence_used_anew_after_an_abort_is_no_repeat_of_the_aborted_b
 
 
 async def test_a_transaction_that_is_open_at_a_checkpoint_is_open_after_it() -> None:
-    """Redpanda #8566, #30003: it was not in the snapshot, or was, but without what came later."""
+    """Redpanda #8566, #30003: the snapshot lacked the transaction, or its later batches."""
     machine = Machine()
     partition = await machine.start()
     early, late = (Client(partition, producer_id=n, is_transactional=True) for n in (1, 2))
@@ -113,10 +115,10 @@ async def test_a_transaction_that_is_open_at_a_checkpoint_is_open_after_it() -> 
 
 
 async def test_records_and_the_aborted_transactions_among_them_agree_at_every_seam() -> None:
-    """Redpanda #7819: records came from one source and the list of aborted ones from another.
+    """Redpanda #7819: records and the list of aborted transactions came from two sources.
 
-    The transactions reach over several segments, and a reader stops at every offset, with what is
-    in memory and after a restart.
+    The transactions reach over several segments. A reader stops at every offset, before and after
+    a restart.
     """
     machine = Machine(config=SMALL_SEGMENTS)
     partition = await machine.start()
@@ -149,7 +151,7 @@ async def test_records_and_the_aborted_transactions_among_them_agree_at_every_se
 
 
 def _aborted_in(batches: Iterable[tuple[BatchHeader, bytes]]) -> dict[AbortedTransaction, int]:
-    """Of each transaction that was aborted, the offset of its marker, as the records say."""
+    """Return the marker's offset of each aborted transaction, from the records."""
     first: dict[int, int] = {}
     ended: dict[AbortedTransaction, int] = {}
     for header, data in batches:
@@ -163,8 +165,10 @@ def _aborted_in(batches: Iterable[tuple[BatchHeader, bytes]]) -> dict[AbortedTra
 
 
 async def test_no_read_shows_more_than_what_is_applied() -> None:
-    """Redpanda #10671, #28360, #29796: the last stable offset was that of an index which was ahead
-    of, or behind, what readers were given; after a start it counted as known before it was."""
+    """Redpanda #10671, #28360, #29796: the last stable offset came from an index ahead of its log.
+
+    After a start it counted as known before it was.
+    """
     machine = Machine()
     partition = await machine.start()
     client = Client(partition, is_transactional=True)

@@ -1,6 +1,6 @@
-"""Times that do not fit into 64 bits.
+"""Timestamps beyond 64 bits.
 
-A broken client can send them, in a good header; a setting may add up to one.
+A broken client can send them in a good header, and a setting may add up to one.
 """
 
 import pytest
@@ -13,7 +13,7 @@ from tests.fakes.clock import START_MS
 
 
 def beyond(*pairs: Pair) -> memoryview:
-    """A batch that begins at the largest time; each further record is a millisecond later."""
+    """Return a batch that begins at the largest time, with a millisecond between records."""
     made = bytearray(keyed(*pairs))
     HEADER.pack_into(made, 0, *read_header(made)._replace(base_timestamp=INT64_MAX))
     set_crc(made)
@@ -22,7 +22,7 @@ def beyond(*pairs: Pair) -> memoryview:
 
 @pytest.mark.parametrize("value", ["1", None])
 async def test_a_time_beyond_64_bits_does_not_end_the_log_cleaner(value: str | None) -> None:
-    """The batch could not be written anew, and the error of `struct` ended the broker."""
+    """The batch could not be rewritten, and the error of `struct` ended the broker."""
     machine = compacted_machine(message_timestamp_after_max_ms=INT64_MAX)
     partition = await machine.start()
     partition.append_from_client(beyond(("a", "1"), ("b", value)))
@@ -33,7 +33,7 @@ async def test_a_time_beyond_64_bits_does_not_end_the_log_cleaner(value: str | N
 
 
 async def test_a_time_beyond_64_bits_is_not_found() -> None:
-    """It does not fit into an answer."""
+    """It does not fit into a response."""
     machine = compacted_machine(message_timestamp_after_max_ms=INT64_MAX)
     partition = await machine.start()
     partition.append_from_client(beyond(("a", "1"), ("b", "1")))
@@ -45,7 +45,7 @@ async def test_a_time_beyond_64_bits_is_not_found() -> None:
 
 
 async def test_with_the_largest_delete_retention_ms_deletions_stay_for_ever() -> None:
-    """The delete horizon did not fit into the batch, and that ended the broker as well."""
+    """The delete horizon did not fit into the batch, and that ended the broker too."""
     machine = compacted_machine(delete_retention_ms=INT64_MAX)
     partition = await machine.start()
     client = KeyedClient(partition)

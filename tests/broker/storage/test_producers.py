@@ -25,7 +25,7 @@ def header(
 
 
 class Log:
-    """Appends whatever is let through."""
+    """A log that appends every batch that the checks accept."""
 
     def __init__(self) -> None:
         self.producers = Producers()
@@ -77,11 +77,11 @@ def marker_refused(
     return caught.value.code
 
 
-# sequences
+# Sequences
 
 
 def test_each_of_the_last_five_batches_is_recognised_and_an_older_one_is_out_of_order() -> None:
-    """Redpanda #3038, #3039: five in flight, all answers lost, all five sent again."""
+    """Redpanda #3038, #3039: five in flight, all responses lost, all five sent again."""
     log = Log()
     batches = [header(10 * n, count=10) for n in range(6)]
     for batch in batches:
@@ -125,7 +125,7 @@ def test_sequences_begin_again_at_zero_after_the_last() -> None:
 
 
 def test_an_unknown_producer_may_begin_anywhere() -> None:
-    """Redpanda #22687: what it wrote before may have been deleted here."""
+    """Redpanda #22687: its earlier batches may have been deleted here."""
     assert Log().append(header(4711)) is None
     assert Log().append(header(4711, transactional=True), transaction_version=0) is None
 
@@ -137,7 +137,7 @@ def test_an_unknown_producer_of_a_tv2_transaction_begins_at_zero() -> None:
     assert Log().append(header(3), transaction_version=2) is None  # idempotent only
 
 
-# epochs
+# Epochs
 
 
 def test_an_idempotent_producer_may_raise_its_epoch_and_then_begins_at_zero() -> None:
@@ -176,7 +176,7 @@ def test_after_a_marker_of_the_same_epoch_sequences_go_on() -> None:
     assert log.append(header(3, transactional=True)) is None
 
 
-# transactions
+# Transactions
 
 
 def test_the_first_transactional_batch_opens_a_transaction_and_the_marker_ends_it() -> None:
@@ -199,7 +199,7 @@ def test_a_plain_batch_is_refused_while_the_producer_has_a_transaction_open() ->
 
 
 def test_a_transaction_that_was_verified_before_a_marker_came_is_not_opened() -> None:
-    """KAFKA-14884: the coordinator says yes, the abort marker lands, then comes the append."""
+    """KAFKA-14884: the coordinator verifies, the abort marker is appended, then comes the batch."""
     log = Log()
     log.append(header(0, transactional=True))
     log.mark(0)
@@ -236,7 +236,7 @@ def test_the_last_stable_offset_of_an_ended_transaction_is_that_of_the_oldest_st
     assert log.mark(0, producer_id=1) == EndedTransaction(1, 0, 3, 4)
 
 
-# markers
+# Markers
 
 
 def test_a_marker_for_an_unknown_producer_is_written_and_ends_nothing() -> None:
@@ -303,13 +303,13 @@ def test_of_two_reasons_against_a_marker_the_epoch_is_named_as_in_kafka() -> Non
     assert refused is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-# age
+# Expiry
 
 
 def test_producers_expire_by_the_time_they_were_last_heard_of_and_not_while_something_is_open() -> (
     None
 ):
-    """KAFKA-9144: by the time of a record, a transaction that was long was over too early."""
+    """KAFKA-9144: by the timestamp of a record, a long transaction expired too early."""
     log = Log()
     log.append(header(0))
     log.producers.add_batch(header(0)._replace(producer_id=2), 1, timestamp_ms=0, now_ms=50)
@@ -317,11 +317,11 @@ def test_producers_expire_by_the_time_they_were_last_heard_of_and_not_while_some
     log.producers.add_batch(opened, 2, timestamp_ms=0, now_ms=0)
     assert log.producers.expire(before_ms=50) == [1]
     assert sorted(log.producers.entries) == [2, 3]
-    assert log.append(header(4711)) is None  # forgotten, so it may begin anywhere
+    assert log.append(header(4711)) is None  # expired, so it may begin anywhere
 
 
 def test_a_marker_is_a_sign_of_life() -> None:
-    """KAFKA-9144: a long transaction's producer was forgotten right after its end."""
+    """KAFKA-9144: the producer of a long transaction expired right after its end."""
     log = Log()
     log.append(header(0, transactional=True))
     log.end = 100

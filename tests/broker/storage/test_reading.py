@@ -1,4 +1,4 @@
-"""Finding and reading batches: by offset, by time, across segments."""
+"""Finding and reading batches: by offset, by timestamp, across segments."""
 
 import tracemalloc
 from random import Random
@@ -20,7 +20,7 @@ CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=200)
 
 
 async def varied(config: LogConfig = CONFIG) -> tuple[Machine, Partition]:
-    """Batches of one to nine records and very different sizes, in many segments."""
+    """Return batches of one to nine records and very different sizes, in many segments."""
     machine = Machine(config=config)
     partition = await machine.start()
     random = Random(5)
@@ -120,11 +120,11 @@ async def test_an_idle_segment_rolls_when_its_time_has_come() -> None:
     assert len(partition.log.segments) == 1
     machine.clock.advance(1)
     await partition.enforce_retention()
-    await partition.enforce_retention()  # the new one is empty and stays
+    await partition.enforce_retention()  # the new segment is empty and stays
     assert [segment.base_offset for segment in partition.log.segments] == [0, 1]
 
 
-# times
+# Timestamps
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
@@ -174,7 +174,7 @@ async def test_a_time_in_an_open_transaction_is_not_found_by_a_committed_reader(
 
 
 async def test_a_time_is_found_behind_what_is_thrown_away_meanwhile() -> None:
-    """It was OFFSET_OUT_OF_RANGE or KAFKA_STORAGE_ERROR."""
+    """The error was OFFSET_OUT_OF_RANGE or KAFKA_STORAGE_ERROR."""
     moment, is_over = 0, False
     while not is_over:
         machine = Machine(config=LogConfig(segment_bytes=300, index_interval_bytes=1))
@@ -225,7 +225,7 @@ async def test_the_brokers_time_replaces_the_clients() -> None:
     assert read_header(data) == header
 
 
-# what is thrown away
+# Deletion
 
 
 async def test_old_segments_go_by_time() -> None:
@@ -238,7 +238,7 @@ async def test_old_segments_go_by_time() -> None:
     machine.clock.advance(155)
     await partition.enforce_retention()
     kept = [segment.base_offset for segment in partition.log.segments]
-    # the newest record of a segment that goes is older than START + 55: offset 5 at most
+    # the newest record of an expired segment is older than START + 55: offset 5 at most
     assert kept == [base for base in bases if base >= 6 - 6 % 4]
     assert partition.log_start_offset == kept[0]
     files = machine.disk.listdir("/data/departures-0")
@@ -326,7 +326,7 @@ async def test_a_reader_in_a_segment_that_is_thrown_away_is_out_of_range() -> No
 
 
 async def test_a_sealed_segment_takes_little_memory() -> None:
-    """Each kept where its last batches begin, which takes 18 KB, as long as the broker ran."""
+    """Each kept the positions of its last batches, 18 KB, as long as the broker ran."""
     machine = Machine(config=LogConfig(segment_bytes=10_000))
     partition = await machine.start()
     tracemalloc.start()

@@ -1,4 +1,4 @@
-"""Opening a log after this or that has happened to its files."""
+"""Opening a log after various changes to its files."""
 
 import errno
 from uuid import UUID
@@ -27,7 +27,7 @@ CONFIG = LogConfig(segment_bytes=1000, index_interval_bytes=100)
 
 
 async def filled(machine: Machine, count: int = 30) -> Partition:
-    """A partition with some segments, an aborted transaction in each, all of it flushed."""
+    """Return a partition with some segments, an aborted transaction in each, all flushed."""
     partition = await machine.start()
     client = Client(partition, producer_id=5, is_transactional=True)
     for number in range(count):
@@ -39,7 +39,7 @@ async def filled(machine: Machine, count: int = 30) -> Partition:
 
 
 def kept_files(machine: Machine) -> dict[str, bytes]:
-    """What was cut off and is kept beside, by name."""
+    """Return the `.cut` files by name."""
     names = [name for name in machine.disk.listdir(PARTITION_DIRECTORY) if ".cut" in name]
     return {name: machine.disk.bytes_of(f"{PARTITION_DIRECTORY}/{name}") for name in names}
 
@@ -103,7 +103,7 @@ async def test_a_torn_tail_is_cut_off_and_appending_goes_on() -> None:
     await partition.flush()
     torn = batch("torn")
     set_base_offset(torn, 1, 0)
-    for size_bytes in (1, 8, 12, 17, 60, 61, 70):  # as far as a killed broker got
+    for size_bytes in (1, 8, 12, 17, 60, 61, 70):  # the state that a killed broker left
         file = machine.disk.open(partition.log.active.path())
         file.append(torn[:size_bytes])
         partition = await machine.restart_after_kill()
@@ -148,7 +148,7 @@ async def test_a_segment_that_a_crash_left_empty_is_used() -> None:
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex"])
 async def test_a_missing_index_file_is_made_again(suffix: str) -> None:
-    """KAFKA-13603; and without .txnindex aborted records would look committed."""
+    """KAFKA-13603: and without .txnindex aborted records would look committed."""
     machine = Machine(config=CONFIG)
     partition = await filled(machine)
     expected = await contents(partition)
@@ -189,7 +189,7 @@ async def test_a_damaged_checkpoint_costs_time_and_nothing_else() -> None:
 async def test_producers_outlive_their_records_even_without_a_checkpoint(
     lose_checkpoint: bool,
 ) -> None:
-    """KAFKA-7190: once its records are deleted a producer must still be known."""
+    """KAFKA-7190: a producer must still be known after its records are deleted."""
     machine = Machine(config=CONFIG)
     partition = await filled(machine)
     silent = Client(partition, producer_id=6)
@@ -213,7 +213,7 @@ async def test_producers_outlive_their_records_even_without_a_checkpoint(
 
 
 async def test_recovery_keeps_the_snapshots_that_it_may_need_once_more() -> None:
-    """KAFKA-5829: it removed them, and the next one knew nothing of silent producers."""
+    """KAFKA-5829: recovery removed them, and the next recovery did not know idle producers."""
     machine = Machine(config=CONFIG)
     partition = await filled(machine)
     silent = Client(partition, producer_id=6)
@@ -231,7 +231,7 @@ async def test_recovery_keeps_the_snapshots_that_it_may_need_once_more() -> None
 
 
 async def test_a_snapshot_from_beyond_the_end_is_removed_for_good() -> None:
-    """KAFKA-12520: it would describe other batches once the log is as long again."""
+    """KAFKA-12520: it would describe other batches once the log has grown to its offset again."""
     machine = Machine(config=CONFIG)
     partition = await filled(machine)
     end = partition.log_end_offset
@@ -271,7 +271,8 @@ async def test_damage_that_a_full_read_finds_below_the_checkpoint_is_not_cut_off
     partition = await filled(machine)
     await machine.stop()
     machine.disk.damage(partition.log.segments[1].path(), 100)
-    machine.disk.open(partition.log.segments[0].path()).append(b"\0")  # so that all is read
+    # so that recovery reads the whole segment
+    machine.disk.open(partition.log.segments[0].path()).append(b"\0")
     size_bytes = machine.disk.size(partition.log.segments[1].path())
     with pytest.raises(DamagedLog):
         await machine.start()
@@ -279,7 +280,7 @@ async def test_damage_that_a_full_read_finds_below_the_checkpoint_is_not_cut_off
 
 
 async def test_garbage_at_the_end_of_a_sealed_segment_does_not_hide_what_follows() -> None:
-    """An append failed, so did taking it back, and then the log rolled."""
+    """An append failed, its truncation failed too, and then the log rolled."""
     machine = Machine(config=CONFIG)
     partition = await filled(machine)
     expected = await contents(partition)
@@ -309,7 +310,7 @@ async def test_a_full_disk_does_not_keep_a_log_from_being_opened() -> None:
 
 
 async def test_a_crash_while_opening_is_not_taken_for_a_clean_stop() -> None:
-    """KAFKA-10471: the mark is removed before anything else is done."""
+    """KAFKA-10471: the mark of a clean shutdown is removed before anything else."""
     machine = Machine(config=CONFIG)
     await filled(machine)
     await machine.stop()
@@ -364,7 +365,7 @@ async def test_a_topic_of_the_same_name_does_not_find_the_old_ones_records() -> 
 
 
 async def test_a_leader_epoch_begins_where_the_log_ended_when_it_was_opened() -> None:
-    """KAFKA-7415: also if nothing has been appended in it."""
+    """KAFKA-7415: also if the epoch has no records."""
     machine = Machine()
     partition = await filled(machine)
     end = partition.log_end_offset
@@ -384,7 +385,7 @@ async def test_a_leader_epoch_begins_where_the_log_ended_when_it_was_opened() ->
 
 
 async def test_opening_a_log_that_was_closed_cleanly_writes_nothing() -> None:
-    """There may be many, and a new leader epoch at every start."""
+    """A broker may have many logs, and every start has a new leader epoch."""
     machine = Machine(config=CONFIG)
     await filled(machine)
     await machine.stop()

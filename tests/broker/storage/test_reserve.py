@@ -1,4 +1,4 @@
-"""A full disk refuses records, and nothing else; with room it works again, without a restart."""
+"""A full disk refuses only records; with room it works again, without a restart."""
 
 import errno
 from collections.abc import Callable
@@ -51,7 +51,7 @@ class Full:
         return await self.partitions.open(TOPIC, TOPIC_ID, 0, self.config)
 
     def fill(self, free_bytes: int = 0) -> None:
-        """Somebody else takes all room but so much."""
+        """Let another program take all room except a number of bytes."""
         self.real.capacity_bytes = self.real.used_bytes + free_bytes
 
     def has_reserve(self) -> bool:
@@ -71,7 +71,7 @@ def refused(call: Callable[[], object]) -> bool:
 async def test_a_full_disk_is_one_line_in_the_log_and_room_again_another(
     autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """There was one for every record that was refused."""
+    """There was a line for every refused record."""
     full = Full()
     partition = await full.start()
     client = Client(partition)
@@ -92,7 +92,7 @@ async def test_a_full_disk_is_one_line_in_the_log_and_room_again_another(
 async def test_retention_frees_a_full_disk_although_its_checkpoint_needs_room_first(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """The checkpoint found no room, so nothing was ever thrown away."""
+    """The checkpoint found no room, so retention never deleted anything."""
     full = Full(LogConfig(segment_bytes=30_000, retention_bytes=60_000))
     partition = await full.start()
     client = Client(partition)
@@ -157,10 +157,10 @@ async def test_a_broker_that_starts_on_a_full_disk_serves_reads_and_refuses_writ
 async def test_a_disk_may_be_full_at_any_operation_and_nothing_is_lost(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """Whatever finds no room is refused with the right code, and it all works again with room."""
+    """Each write without room is refused with the right code, and all works again with room."""
 
     async def story(full: Full, free_bytes: int | None) -> int:
-        """How many appends were refused."""
+        """Return the number of refused appends."""
         partition = await full.start()
         clients = [Client(partition, producer_id=n, is_transactional=n == 1) for n in range(2)]
         clients[0].send("before")
@@ -211,7 +211,7 @@ async def test_a_disk_may_be_full_at_any_operation_and_nothing_is_lost(
 async def test_a_quota_that_nothing_tells_of_is_no_flood(
     autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """There is room, says the system, and every write fails."""
+    """The system reports free room, but every write fails."""
     full = Full()
     partition = await full.start()
     client = Client(partition)

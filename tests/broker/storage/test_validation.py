@@ -1,4 +1,4 @@
-"""Which batches of clients are taken, and with which code the others are refused."""
+"""The batches of clients that are accepted, and the error codes of all others."""
 
 from collections.abc import Callable
 
@@ -23,7 +23,7 @@ HOUR_MS = 3_600_000
 
 
 def changed(**fields: int) -> memoryview:
-    """A good batch with other header fields and a CRC that fits them."""
+    """Return a good batch with other header fields and a matching CRC."""
     data = batch("one", "two", producer_id=1, producer_epoch=0, base_sequence=0)
     header = read_header(data)._replace(**fields)
     HEADER.pack_into(data, 0, *header)
