@@ -141,8 +141,8 @@ def _check_is_needed(directory: str, first: bytes, second: bytes) -> None:
         return
     if is_whole:
         raise click.ClickException(
-            f"{directory}/{FILE} is in order, and nothing is changed. To make it anew all the "
-            f"same, move {FILE} and {COPY} away first."
+            f"{directory}/{FILE} is in order, and nothing is changed. To rebuild it anyway, move "
+            f"{FILE} and {COPY} away first."
         )
 
 
@@ -185,7 +185,7 @@ def _described(
     size = sum(partition.size_bytes for partition in found)
     yield f"Found in {directory}: {len(found)} partitions, {size} bytes."
     if record_count:
-        yield f"Of the damaged metadata {record_count} records could be read."
+        yield f"{record_count} records of the damaged metadata could be read."
     for problem in _first([problem for partition in found for problem in partition.problems]):
         yield f"  {problem}"
     yield "Topics:"
@@ -198,32 +198,32 @@ def _described(
         )
         if not rebuilt.are_configs_known:
             yield (
-                "    Its settings are unknown: retention and compaction are off, so it only "
-                "grows. --topic-config gives it others."
+                "    Its settings are unknown, so retention and compaction are off. Set others "
+                "with --topic-config."
             )
         if rebuilt.missing:
             missing = ", ".join(_first([str(index) for index in rebuilt.missing]))
-            yield f"    Made empty, as their directories are missing: partitions {missing}"
+            yield f"    Created empty, because their directories are missing: partitions {missing}"
         if topic.name in INTERNAL_TOPICS and all(
             partition.identity is None for partition in found if partition.where.topic == topic.name
         ):
             yield (
-                "    How many partitions it had is not kept there; this is what the directories "
-                "show. Ids are hashed over the number: compare it with your settings."
+                "    The number of partitions is that of the directories. Ids are hashed over it, "
+                "so compare it with your settings."
             )
     for topic_id, name in made.deletions.items():
-        yield f"  {name} with id {topic_id} was deleted: what is left of it goes at the next start"
+        yield f"  {name} with id {topic_id} was deleted: the next start removes its directories"
     yield (
         f"Cluster id: {made.cluster_id}"
         + (", new: no directory names it" if made.is_cluster_id_new else "")
     )
     yield (
-        f"Producer ids go on from {made.next_producer_id}, leader epochs from {made.leader_epoch}: "
-        "above all that was found."
+        f"Producer ids continue at {made.next_producer_id}, leader epochs at {made.leader_epoch}: "
+        "above all that were found."
     )
     aside = [name for name in others if os.path.isdir(f"{directory}/{name}")]
     if aside:
-        yield f"Left alone: {', '.join(_first(aside))}"
+        yield f"Ignored: {', '.join(_first(aside))}"
 
 
 def _first(lines: list[str]) -> list[str]:

@@ -1,13 +1,12 @@
-"""Where the broker looks into record batches that clients wrote: bounded, and without holding up.
+"""Decompression of clients' batches, with bounded memory and without blocking the event loop.
 
-A batch of a few kilobytes may stand for 64 MiB (`DECOMPRESSED_MAX_BYTES`; more is an error), and
-for millions of records. So what does not fit into a small buffer is decompressed in a thread, which
-leaves the interpreter to the loop meanwhile; at most `AT_ONCE` such batches are in memory together,
-and each goes as soon as it was read, by `release`, whatever happens. Walking the records is Python
-and would make the loop wait for the interpreter, in a thread even more than on the loop: it is done
-in turns (`turns.py`).
+A batch of a few kilobytes may decompress to 64 MiB (`DECOMPRESSED_MAX_BYTES`; more is an error) and
+have millions of records. A batch that does not fit in a small buffer is therefore decompressed in a
+thread, which does not hold the interpreter's lock. At most `AT_ONCE` such batches are in memory,
+and each is freed by `release` after its last record. The walk over the records is Python code,
+which would block the loop even from a thread, so it takes turns with other tasks (`turns.py`).
 
-The log cleaner works on one batch at a time in a thread of its own, besides these.
+The log cleaner has its own thread, for one batch at a time.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -36,27 +35,27 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 AT_ONCE: Final = 2
 """Batches larger than `INLINE_MAX_BYTES` that are decompressed at the same time: 128 MiB."""
 INLINE_MAX_BYTES: Final = 64 * 1024
-"""What is decompressed without a thread: it takes a tenth of a millisecond."""
+"""The largest result that is decompressed without a thread: it takes 0.1 ms."""
 COPIED_MAX_BYTES: Final = 1024 * 1024
-"""The same of what is not compressed."""
+"""The same limit for records that are not compressed."""
 STEPS_PER_BATCH: Final = 50
-"""What a batch takes of a turn besides its records."""
+"""The steps of a turn that a batch takes besides its records."""
 
 Offload = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 
 class Decompressor:
-    """One for a broker."""
+    """The decompressor that all requests of a broker share."""
 
     def __init__(self, offload: Offload) -> None:
-        """`offload` calls a function that takes long (`Env.offload`)."""
+        """Use `offload` for long calls (`Env.offload`)."""
         self._offload = offload
         self._slots = trio.Semaphore(AT_ONCE)
 
     async def records(
         self, header: BatchHeader, batch: memoryview, turns: Turns
     ) -> AsyncGenerator[RawRecord, None]:
-        """Every record of a batch, with a checkpoint now and then. Use it with `aclosing`.
+        """Yield every record of a batch, with trio checkpoints in between. Use it with `aclosing`.
 
         Raises KafkaError: MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, UNSUPPORTED_COMPRESSION_TYPE.
         """
@@ -71,6 +70,7 @@ class Decompressor:
     async def _content(self, header: BatchHeader, batch: memoryview) -> AsyncIterator[Decompressed]:
         content = content_of(header, batch)
         limit = INLINE_MAX_BYTES if header.codec != Codec.NONE else COPIED_MAX_BYTES
+        # Most batches are small. A thread would take longer than their decompression.
         try:
             small: Decompressed | None = decompress(header.codec, content, limit)
         except KafkaError as error:

@@ -75,7 +75,7 @@ class Supervisor:
             while len(self.done()) < len(self.ends) or self.zombie is not None:
                 self.look_after_broker()
                 self.strike()
-                self.hear()
+                self.take_event()
         finally:
             for worker in self.all_workers:
                 worker.end()
@@ -148,13 +148,13 @@ class Supervisor:
         else:
             self.start(partition)
 
-    def hear(self) -> None:
+    def take_event(self) -> None:
         try:
             worker, event = self.events.get(timeout=0.02)
         except queue.Empty:
             return
         if "committed" in event:
-            self.hear_of_progress(worker, event["committed"])
+            self.note_progress(worker, event["committed"])
         elif "paused" in event:
             self.say(
                 f"the processor of partition {worker.partition} is now a zombie; another starts"
@@ -167,7 +167,7 @@ class Supervisor:
         elif "ended" in event:
             self.hear_of_end(worker, event["ended"])
 
-    def hear_of_progress(self, worker: Worker, offset: int) -> None:
+    def note_progress(self, worker: Worker, offset: int) -> None:
         self.positions[worker.partition] = max(self.positions.get(worker.partition, 0), offset)
         self.counts["slices"] += 1
         self.progress(sum(self.positions.values()))
