@@ -60,6 +60,7 @@ class GroupCommit:
             await self._running.wait()
             return
         running = self._running = trio.Event()
+        # Taken before the fsync starts: a callback added during it may be for a later append.
         covered, self._called_after_next = self._called_after_next, []
         try:
             await self._log.sync()
