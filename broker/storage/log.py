@@ -153,7 +153,7 @@ class Log:
         return self._appended_bytes - self._saved_bytes
 
     def check_available(self) -> None:
-        """Raise KafkaError: UNKNOWN_TOPIC_OR_PARTITION (deleted) or KAFKA_STORAGE_ERROR (offline)."""
+        """Raise KafkaError UNKNOWN_TOPIC_OR_PARTITION or KAFKA_STORAGE_ERROR (offline)."""
         if self.is_deleted:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.name} was deleted")
         if self.failure is not None:

@@ -1,4 +1,4 @@
-"""What compaction keeps and what it takes away, rule by rule."""
+"""The rules of compaction, one by one: which records stay and which are removed."""
 
 import pytest
 import trio
@@ -34,7 +34,7 @@ from tests.fakes.clock import START_MS
 
 @pytest.mark.parametrize("codec", list(Codec))
 async def test_what_stays_is_what_it_was(codec: Codec) -> None:
-    """Offset, time, key, value, headers, and all of the batch's header but its size."""
+    """Offset, timestamp, key, value, headers, and all header fields of the batch but its size."""
     partition = await compacted_machine().start()
     client = KeyedClient(partition, codec=codec)
     client.send(("a", "1"), ("b", "1"), ("c", "1"))
@@ -66,7 +66,7 @@ async def test_the_time_of_appending_stays() -> None:
 
 
 async def test_the_largest_time_of_a_batch_is_that_of_a_record_in_it() -> None:
-    """That of a record that is gone would be found by its time, and keep the segment too long."""
+    """The timestamp of a removed record would be found, and would keep the segment too long."""
     partition = await compacted_machine().start()
     late, early = START_MS + 5000, START_MS - 5000
     partition.append_from_client(keyed(("a", "1"), timestamp_ms=early))
@@ -105,7 +105,7 @@ async def test_a_deletion_stays_for_delete_retention_ms() -> None:
 
 
 async def test_nothing_at_or_above_the_last_stable_offset_is_touched() -> None:
-    """KAFKA-13194: it lies inside a segment that is sealed."""
+    """KAFKA-13194: the last stable offset lies inside a sealed segment."""
     partition = await compacted_machine().start()
     plain = KeyedClient(partition)
     open_one = KeyedClient(partition, producer_id=2, is_transactional=True)
@@ -128,8 +128,10 @@ async def test_nothing_at_or_above_the_last_stable_offset_is_touched() -> None:
 
 
 async def test_a_small_map_takes_several_passes() -> None:
-    """KAFKA-13727, KAFKA-8351, KAFKA-6854: transactions over segments and passes. What was aborted
-    became readable with the index of the segment that had gone."""
+    """KAFKA-13727, KAFKA-8351, KAFKA-6854: transactions over several segments and passes.
+
+    Aborted records became readable when the index of the replaced segment was lost.
+    """
     machine = compacted_machine()
     partition = await machine.start()
     plain = KeyedClient(partition)
@@ -160,7 +162,7 @@ async def test_a_small_map_takes_several_passes() -> None:
 
 
 async def test_a_reader_goes_on_with_what_is_there() -> None:
-    """One that is in the middle of a segment while another takes its place."""
+    """A reader is in the middle of a segment when another segment replaces it."""
     partition = await compacted_machine().start()
     client = KeyedClient(partition)
     for number in range(40):
@@ -181,7 +183,7 @@ async def test_a_reader_goes_on_with_what_is_there() -> None:
 
 
 async def test_loading_ends_where_the_tail_was_compacted_away() -> None:
-    """KAFKA-9065: nothing is left but the header of the last batch, and the active one is empty."""
+    """KAFKA-9065: only the header of the last batch is left, and the active segment is empty."""
     machine = compacted_machine()
     partition = await machine.start()
     for number in range(20):

@@ -29,7 +29,7 @@ from tests.broker.storage.keyed import (
 async def test_a_batch_that_is_a_bomb_stays_as_it_is(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """And no deletion behind it is forgotten: it might delete what is in there."""
+    """No tombstone behind it is removed, because it might delete a record of the batch."""
     machine = compacted_machine(segment_bytes=100_000)
     machine.config = replace(machine.config, is_compacted=False)
     partition = await machine.start()
@@ -95,7 +95,7 @@ async def test_a_full_disk_ends_a_pass_and_nothing_else() -> None:
 
 
 async def test_compaction_does_not_make_a_flipped_bit_in_a_header_permanent() -> None:
-    """The record at a wrong offset was copied, or taken for an older one and let go."""
+    """A record at a wrong offset was copied, or removed as an older one."""
     machine = compacted_machine()
     partition = await machine.start()
     client = KeyedClient(partition)

@@ -66,7 +66,7 @@ async def test_a_batch_without_records_still_needs_its_marker() -> None:
 
 
 async def test_a_marker_goes_after_all_data_of_its_transaction() -> None:
-    """KAFKA-13727, KAFKA-8351: it went first, and the transaction was open again or committed."""
+    """KAFKA-13727, KAFKA-8351: the marker was removed first, and the transaction was open again."""
     machine = compacted_machine()
     partition = await machine.start()
     client = KeyedClient(partition, producer_id=2, is_transactional=True)
@@ -92,8 +92,7 @@ async def test_a_marker_goes_after_all_data_of_its_transaction() -> None:
 
 
 async def test_a_marker_stays_as_long_as_its_data() -> None:
-    """KAFKA-8351, KAFKA-6854: it was removed, and the transaction hung, or was thought to be
-    another's part."""
+    """KAFKA-8351, KAFKA-6854: without its marker the transaction was open for ever."""
     machine = compacted_machine()
     partition = await machine.start()
     client = KeyedClient(partition, producer_id=2, is_transactional=True)
@@ -116,7 +115,7 @@ async def test_a_marker_stays_as_long_as_its_data() -> None:
 
 
 async def test_markers_of_transactions_without_records_go() -> None:
-    """KAFKA-10702: but the last of a producer, which has its epoch, stays."""
+    """KAFKA-10702: only the last marker of a producer stays, because it has the epoch."""
     machine = compacted_machine()
     partition = await machine.start()
     client = KeyedClient(partition, producer_id=2, is_transactional=True)
