@@ -3,32 +3,31 @@
     spark.readStream.format("odradek")
         .option("kafka.bootstrap.servers", "127.0.0.1:9092").option("subscribe", "orders").load()
 
-Nothing is registered: Spark finds the format where the package is installed, which on a cluster
-means on every executor too. Columns and options are those of Spark's own Kafka connector. The one
-thing that it cannot do is why this exists: what a streaming query writes is there once, whatever is
-killed and run again. How that works stands in `relay.py`; read that first.
+The format needs no registration: Spark finds it if the package is installed, on a cluster also on
+every executor. Columns and options are those of Spark's own Kafka connector. Unlike that connector,
+this source writes each batch of a streaming query exactly once, even if a process is killed and the
+batch runs again. `relay.py` describes how; read it first.
 
-    source          what Spark makes from the format's name
-    options         the options, and why one is refused
+    source          the data source that Spark makes from the format's name
+    options         the options, and the reasons why one is refused
     columns         the columns that are read and written
-    reader          a batch read: partitions, ranges, tasks; stream_reader, the same, going on
-    offsets         what is read, decided from numbers alone
+    reader          a batch read: partitions, ranges, tasks; stream_reader, a streaming read
+    offsets         the plan of a read, from numbers alone
     batch_decoder   record batches to Arrow
     writer          tasks encode, the driver commits; messages, what passes between them
-    task_encoder    a task's rows to record batches; partitioner, which partition a row goes to
+    task_encoder    a task's rows to record batches; partitioner, the partition of a row
     batch_encoder   Arrow to record batches; varints, their numbers
     relay           the commit: everything in one transaction, once
     java            a Java for Spark to run on
 
 Differs from Spark's connector:
 - The format is `odradek`; Spark keeps the name `kafka` for itself.
-- The driver relays what is written, so it is limited: 32 MiB a task, 256 MiB a batch (options
-  `relay.max.task.bytes`, `relay.max.bytes`). All of it becomes visible at once.
+- The driver writes the records of all tasks, so their size is limited: 32 MiB a task, 256 MiB a
+  batch (options `relay.max.task.bytes`, `relay.max.bytes`). All of them become visible at once.
 - A batch write needs `.mode("append")`. Spark refuses the output mode `update` for sources in
   Python: use foreachBatch with the options `txnAppId` and `txnVersion`.
 - The reader is read_committed unless `kafka.isolation.level` says otherwise. It takes no part in a
   consumer group. There is no continuous trigger.
-- Options by timestamp, minPartitions, maxRecordsPerPartition and minOffsetsPerTrigger are not
-  served, and said to be so.
-- maxOffsetsPerTrigger counts offsets, as the connector does: markers and aborted records too.
+- Options by timestamp, minPartitions, maxRecordsPerPartition and minOffsetsPerTrigger are refused.
+- maxOffsetsPerTrigger counts offsets, as the connector does, so markers and aborted records count.
 """

@@ -1,13 +1,13 @@
-"""Record batches to Arrow columns, without a Python loop over rows but a very small one.
+"""The decoder of record batches to Arrow columns, almost without a Python loop over rows.
 
-Where a record begins is known only from the length of the one before it. Records of one size, which
-are common, are found all at once: suppose that the next thousand have the length of this one, and
-look whether each really says so. Where sizes vary, a loop reads nothing but the lengths. From there
-on everything is columns, over all batches of a fetch together, so that many small batches cost
+The start of a record is known only from the length of the record before it. Records of one size are
+common, and are found all at once: assume that the next thousand records have the length of this
+one, and check that each length field agrees. If sizes vary, a small loop reads only the lengths.
+All further steps work on columns, over all batches of a fetch together, so many small batches cost
 little more than a large one.
 
-The broker does not look at records and a producer may have written anything: sizes are checked
-before they are followed, and a batch that contradicts itself is a `KafkaError(CORRUPT_MESSAGE)`.
+The broker does not check records, and a producer may have written anything. So each size is checked
+before it is used, and an inconsistent batch raises `KafkaError(CORRUPT_MESSAGE)`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ Batch = tuple[BatchHeader, Buffer | Decompressed]
 """A batch's header and its records section, decompressed (`records_section`)."""
 
 PADDING: Final = bytes(2 * VARINT_MAX_BYTES)
-"""Behind the last record, so that a varint that is cut off there can be read and then refused."""
+"""The bytes behind the last record, so a varint that is cut off there can be read and refused."""
 
 RECORD_MIN_BYTES: Final = 7
 """Length, attributes, two deltas, two lengths of null, no headers."""
@@ -37,10 +37,10 @@ FIRST_STRIDE: Final = 8
 STRIDE_GROWTH: Final = 4
 STRIDE_MAX: Final = 1 << 20
 ROWS_MAX: Final = 250_000
-"""Records that are decoded at once; that many take some 50 MB on the way, besides their bytes."""
+"""The records that are decoded at once. Their columns take about 50 MB, besides their bytes."""
 WALKED_AT_ONCE: Final = 100_000
 BROKEN_STRIDES_MAX: Final = 8
-"""After so many strides in a row that broke at once, the records are of many sizes: walk."""
+"""The failed strides in a row after which the decoder walks, because the sizes vary."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class DecodedRecords:
 
 
 class _Blobs(NamedTuple):
-    """Where a column of byte strings lies: [start, end) of each, which is empty for a null."""
+    """The places of a column of byte strings: [start, end) of each, empty for a null."""
 
     starts: Int64s
     ends: Int64s
@@ -71,7 +71,7 @@ class _Blobs(NamedTuple):
 
 
 def records_section(header: BatchHeader, batch: Buffer) -> Buffer | Decompressed:
-    """What stands behind a batch's header, decompressed. Raises `KafkaError` if that fails."""
+    """Return the records section of a batch, decompressed. Raises `KafkaError` if that fails."""
     section = memoryview(batch)[HEADER_BYTES : header.size_bytes]
     return decompress(header.codec, section) if header.codec != Codec.NONE else section
 
@@ -79,11 +79,11 @@ def records_section(header: BatchHeader, batch: Buffer) -> Buffer | Decompressed
 def decode(
     batches: Sequence[Batch], *, start_offset: int, end_offset: int, with_headers: bool
 ) -> Iterator[DecodedRecords]:
-    """The records of `batches` with offsets in [start_offset, end_offset), in order and in pieces.
+    """Yield the records of `batches` with offsets in [start_offset, end_offset), in pieces.
 
-    Their CRCs have been checked and none is a control batch. Their sections are released: read them
-    once. A batch of 6 KB may have 9 million records, and a column of them takes 72 MB for each step
-    of the way: so at most `ROWS_MAX` are decoded at once. Raises `KafkaError(CORRUPT_MESSAGE)`.
+    The CRCs must have been checked, and no batch is a control batch. The sections are released, so
+    they can be read only once. A batch of 6 KB may have 9 million records, and each column of them
+    takes 72 MB, so at most `ROWS_MAX` are decoded at once. Raises `KafkaError(CORRUPT_MESSAGE)`.
     """
     columns = _BatchColumns.of([header for header, _ in batches])
     data, heads = _find_records(batches)
@@ -94,7 +94,7 @@ def decode(
 
 
 class _BatchColumns(NamedTuple):
-    """What all records of a batch have in common, one row a batch."""
+    """The header fields of batches as columns, with one row for each batch."""
 
     ends: Int64s
     """The number of records up to and with each batch."""
@@ -112,12 +112,12 @@ class _BatchColumns(NamedTuple):
         )
 
     def owners(self, first: int, end: int) -> Int64s:
-        """The batch of each of the records [first, end)."""
+        """Return the index of the batch of each of the records [first, end)."""
         return np.searchsorted(self.ends, np.arange(first, end), side="right")
 
 
 class _Rows(NamedTuple):
-    """Records of which the numbers are read; keys begin at `positions`, records end at `ends`."""
+    """Records whose numbers are read. Keys begin at `positions`, records end at `ends`."""
 
     offsets: Int64s
     timestamps: Int64s
@@ -146,7 +146,7 @@ def _decode_rows(data: bytes, heads: Int64s, columns: _BatchColumns, owners: Int
 def _wanted(
     data: bytes, rows: _Rows, start_offset: int, end_offset: int, *, with_headers: bool
 ) -> DecodedRecords:
-    """The rows with offsets in [start_offset, end_offset)."""
+    """Return the rows with offsets in [start_offset, end_offset) as records."""
     is_wanted = (rows.offsets >= start_offset) & (rows.offsets < end_offset)
     if not is_wanted.all():
         rows = _Rows(*(column[is_wanted] for column in rows))
@@ -178,7 +178,7 @@ def _corrupt(why: str) -> KafkaError:
 
 
 def _find_records(batches: Sequence[Batch]) -> tuple[bytes, Int64s]:
-    """All records in one buffer, and where in it each one's length stands."""
+    """Return all records in one buffer, and the position of each record's length in it."""
     data = b"".join([*(section for _, section in batches), PADDING])
     heads = [np.zeros(0, dtype=np.int64)]
     position = 0
@@ -194,7 +194,7 @@ def _find_records(batches: Sequence[Batch]) -> tuple[bytes, Int64s]:
 
 
 def _find_heads(data: bytes, position: int, end: int, count: int) -> Int64s:
-    """Where the lengths of `count` records stand that fill [position, end) exactly."""
+    """Return the positions of the lengths of `count` records that fill [position, end) exactly."""
     heads = np.empty(count, dtype=np.int64)
     try:
         found, position = _stride(data, position, end, heads)
@@ -209,10 +209,10 @@ def _find_heads(data: bytes, position: int, end: int, count: int) -> Int64s:
 
 
 def _stride(data: bytes, position: int, end: int, heads: Int64s) -> tuple[int, int]:
-    """Fill `heads` while runs of records of one size last: how many, and where the next begins.
+    """Fill `heads` from runs of records of one size. Return their number, and the next position.
 
-    A length that is found where the one before it says is that record's, so a run that was guessed
-    and then seen to be one is no longer a guess.
+    Each length is read at the end of the record before it, so a run whose lengths all agree is
+    correct and no longer an assumption.
     """
     view = np.frombuffer(data, dtype=np.uint8)
     found, guess, broken = 0, FIRST_STRIDE, 0
@@ -235,7 +235,7 @@ def _stride(data: bytes, position: int, end: int, heads: Int64s) -> tuple[int, i
 
 
 def _read_length(data: bytes, position: int) -> tuple[int, int]:
-    """A record's length and the position behind it."""
+    """Return a record's length, and the position behind the length."""
     byte = data[position]
     position += 1
     zigzagged, place = byte & 0x7F, 7
@@ -250,7 +250,7 @@ def _read_length(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _walk(data: bytes, position: int, count: int) -> tuple[list[int], int]:
-    """Where `count` lengths stand, one after the other; the hot path is lengths of 2 bytes."""
+    """Return the positions of `count` lengths, read one by one. Most lengths have 2 bytes."""
     heads = [0] * count
     for number in range(count):
         heads[number] = position
@@ -273,7 +273,7 @@ def _walk(data: bytes, position: int, count: int) -> tuple[list[int], int]:
 
 
 def _read_blobs(view: Bytes, positions: Int64s, ends: Int64s) -> _Blobs:
-    """Byte strings whose lengths stand at `positions` and which must not reach behind `ends`."""
+    """Return the byte strings with their lengths at `positions`. None may reach behind `ends`."""
     _check(positions <= ends)
     sizes, starts = varints.read(view, positions)
     is_null = sizes < 0
@@ -287,11 +287,11 @@ def _check(is_inside: Any) -> None:
 
 
 def _gather(data: bytes, *columns: _Blobs) -> list[Any]:
-    """Each column as a `pa.BinaryArray`.
+    """Return each column as a `pa.BinaryArray`.
 
-    An array whose boundaries are start and end of the first column's row, then of the second's, and
-    so on, covers the buffer without a copy; every second element of it is a gap. `take` then
-    collects a column's elements in C++.
+    One array covers the buffer without a copy. Its boundaries are start and end of the first
+    column's row, then of the second column's row, and so on, so every second element is a gap.
+    `take` then collects the elements of a column in C++.
     """
     rows = len(columns[0].starts)
     step = 2 * len(columns)
@@ -313,7 +313,7 @@ def _rows(rows: Int64s, is_null: Any) -> Any:
 
 
 def _decode_headers(data: bytes, view: Bytes, positions: Int64s, ends: Int64s) -> Any:
-    """The headers of every record: a loop over the first, second, ... header of all records."""
+    """Return the headers of all records, with a loop over the first, second, ... header."""
     _check(positions < ends)
     counts, positions = varints.read(view, positions)
     # A header has at least two lengths.
@@ -361,7 +361,7 @@ def _concatenate(blobs: list[_Blobs], order: Int64s) -> _Blobs:
 
 
 def _as_text(column: Any) -> Any:
-    """A binary column as text; what is not UTF-8 is replaced, as Java does, which needs a loop."""
+    """Return a binary column as text. Bytes that are not UTF-8 are replaced, as in Java."""
     try:
         return column.cast(pa.string())
     except pa.ArrowInvalid:

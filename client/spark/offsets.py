@@ -1,8 +1,8 @@
-"""Which offsets are read: planning, without asking anybody.
+"""The plan of a read: the offsets that are read, from numbers alone. Pure.
 
-Offsets are mappings {topic: {partition: offset}}; as JSON, in options and in Spark's checkpoint,
-partitions are strings: `{"orders":{"0":23}}`. What a micro-batch reads is decided here once, when
-its end is chosen, and is the same whenever Spark runs that batch again.
+Offsets are mappings {topic: {partition: offset}}. In JSON, in options and in Spark's checkpoint,
+partitions are strings: `{"orders":{"0":23}}`. The offsets of a micro-batch are decided once, when
+its end is chosen, and are the same if Spark runs the batch again.
 """
 
 import json
@@ -14,24 +14,24 @@ from odradek.client.types import EARLIEST, LATEST, TopicPartition
 
 Offsets = dict[TopicPartition, int]
 StartingOffsets = int | Offsets
-"""`EARLIEST`, `LATEST`, or an offset for every partition, which may be one of the two as well."""
+"""`EARLIEST`, `LATEST`, or an offset for each partition, which may be `EARLIEST` or `LATEST`."""
 EndingOffsets = int | Offsets
 
 INITIAL: Final = "$initial"
-"""Where a stream began, beside where its first batch begins and ends. No topic has such a name."""
+"""The key of a stream's first offsets beside the end of its first batch. No topic has this name."""
 
 
 class OffsetError(ValueError):
-    """Offsets that cannot be what is meant; the message says why."""
+    """The given offsets are wrong. The message states why."""
 
 
 class DataLossError(RuntimeError):
-    """Offsets that should be read are gone. The option failOnDataLoss turns this into going on."""
+    """Offsets that should be read are gone. With failOnDataLoss=false the read goes on instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetRange:
-    """Offsets [start, end) of a partition: what one task reads."""
+    """The offsets [start, end) of a partition that one task reads."""
 
     topic: str
     partition: int
@@ -44,7 +44,7 @@ class OffsetRange:
 
 
 def parse_offsets(text: str, *, allowed: tuple[int, ...]) -> Offsets:
-    """Offsets in JSON. Raises `OffsetError` for negative ones that are not among `allowed`."""
+    """Read offsets from JSON. Raises `OffsetError`, also for negative offsets not in `allowed`."""
     offsets = {}
     for topic, partitions in _json_object(text, "topics").items():
         if not isinstance(partitions, dict):
@@ -65,7 +65,7 @@ _WORDS: Final = {EARLIEST: "earliest", LATEST: "latest"}
 
 
 def parse_assignment(text: str) -> tuple[TopicPartition, ...]:
-    """Partitions in JSON: `{"orders":[0,1]}`. Raises `OffsetError`."""
+    """Read partitions from JSON: `{"orders":[0,1]}`. Raises `OffsetError`."""
     assigned = []
     for topic, partitions in _json_object(text, "topics").items():
         if not isinstance(partitions, list) or not all(
@@ -93,7 +93,7 @@ def _json_object(text: str, of: str) -> dict[str, Any]:
 
 
 def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """Offsets as Spark keeps them. Equal offsets make equal JSON: Spark compares the text."""
+    """Return offsets as JSON for Spark. Equal offsets make equal text, which Spark compares."""
     as_json: dict[str, dict[str, int]] = {}
     for topic, partition in sorted(offsets):
         as_json.setdefault(topic, {})[str(partition)] = offsets[TopicPartition(topic, partition)]
@@ -101,7 +101,7 @@ def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
 
 
 def from_json(as_json: Mapping[str, Any]) -> Offsets:
-    """The reverse of `to_json`; `INITIAL` is left out."""
+    """Return the offsets of JSON from `to_json`, without `INITIAL`."""
     return {
         TopicPartition(topic, int(partition)): offset
         for topic, partitions in as_json.items()
@@ -118,7 +118,7 @@ def resolve(
     latest: Offsets,
     option: str,
 ) -> Offsets:
-    """Real offsets for what a person asked for. Raises `OffsetError` if partitions do not match."""
+    """Replace EARLIEST and LATEST by real offsets. Raises `OffsetError` for wrong partitions."""
     known = sorted(partitions)
     if isinstance(wanted, int):
         wanted = dict.fromkeys(known, wanted)
@@ -140,10 +140,10 @@ def _list(partitions: Iterable[TopicPartition]) -> str:
 
 
 def limit_rows(start: Offsets, end: Offsets, max_rows: int) -> Offsets:
-    """An end at most `max_rows` offsets from `start`, shared out in proportion to what waits.
+    """Return an end at most `max_rows` offsets behind `start`, in proportion to the unread offsets.
 
-    A partition with anything to read gets at least one offset, so that a small one is not starved
-    by large ones; with more such partitions than `max_rows` the limit is exceeded by that much.
+    Each partition with unread offsets gets at least one, so large partitions do not starve a small
+    one. With more such partitions than `max_rows` the limit is exceeded.
     """
     waiting = {partition: max(0, end[partition] - start.get(partition, 0)) for partition in end}
     total = sum(waiting.values())
@@ -158,10 +158,10 @@ def limit_rows(start: Offsets, end: Offsets, max_rows: int) -> Offsets:
 
 
 def plan_ranges(start: Offsets, end: Offsets, *, earliest: Offsets) -> Iterator[OffsetRange | str]:
-    """What to read from `start` to `end`; a text for each thing that is lost.
+    """Yield the ranges from `start` to `end`, and a text for each loss.
 
-    A partition that is not in `start` is new and begins at 0. `earliest` is what is still there; a
-    range that begins before it is cut, and its beginning is lost.
+    A partition that is not in `start` is new and begins at 0. `earliest` has the first offsets that
+    still exist. A range that begins before them is cut, and its beginning is lost.
     """
     for partition in sorted(start.keys() - end.keys()):
         yield f"{partition} is gone, and with it what came after offset {start[partition]}"
@@ -186,7 +186,7 @@ def plan_ranges(start: Offsets, end: Offsets, *, earliest: Offsets) -> Iterator[
 
 
 def split_plan(plan: Iterable[OffsetRange | str]) -> tuple[list[OffsetRange], list[str]]:
-    """The ranges of a plan, and what it says is lost."""
+    """Return the ranges of a plan, and its losses."""
     planned = list(plan)
     return (
         [item for item in planned if isinstance(item, OffsetRange)],
@@ -195,7 +195,7 @@ def split_plan(plan: Iterable[OffsetRange | str]) -> tuple[list[OffsetRange], li
 
 
 def report_losses(losses: list[str]) -> None:
-    """Raises `DataLossError` if there are any."""
+    """Raise `DataLossError` if there are losses."""
     if losses:
         raise DataLossError(
             f"{'; '.join(losses)}. Set failOnDataLoss to false to go on with what is left."

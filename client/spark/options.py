@@ -1,9 +1,8 @@
-"""The data source's options: read, checked, and refused in one sentence if they are not served.
+"""The data source's options: how they are read and checked, and the messages of refused options.
 
-They have the names of Spark's Kafka connector, so that changing the format's name is enough. Spark
-gives them with names in lower case; messages spell them as a person does. What the connector has
-and this source has not is refused and not ignored: a job that believes in an option must not find
-out in production.
+They have the names of Spark's Kafka connector, so a job changes only the name of the format. Spark
+passes the names in lower case; messages have the usual spelling. An option of the connector that
+this source does not have is refused and not ignored, because a job may rely on it.
 """
 
 import difflib
@@ -32,14 +31,14 @@ PREFIX_DEFAULT: Final = "odradek-spark"
 RELAY_MAX_TASK_BYTES: Final = 32 * MIB
 RELAY_MAX_BYTES: Final = 256 * MIB
 BATCH_MAX_BYTES: Final = 1000 * KIB
-"""A little below the 1,048,588 bytes that a topic takes unless its max.message.bytes says more."""
+"""A little below 1,048,588 bytes, the default of a topic's max.message.bytes."""
 POLL_TIMEOUT_MS: Final = 120_000
 FIRST_CONNECT_MS: Final = 7_000
-"""How long a read or a write that begins looks for a broker: a wrong host is told within ten
-seconds, of which Spark takes its part. What has begun waits longer for a broker that restarts."""
+"""The time that a new read or write looks for a broker. With Spark's part, a wrong host is reported
+within ten seconds. A read or write that has begun waits longer for a broker that restarts."""
 
 OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
-"""What Spark itself puts among the options."""
+"""The options that Spark itself adds."""
 
 READ_NAMES: Final = (
     "assign",
@@ -125,12 +124,12 @@ REFUSED: Final[dict[str, str]] = {
 
 
 class OptionError(ValueError):
-    """An option that is wrong, missing or not served; the message is one sentence for a person."""
+    """An option is wrong, missing or not served. The message is one sentence for the user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topics:
-    """Which partitions are read. Exactly one of the three is given."""
+    """The choice of the partitions that are read. Exactly one of the three is given."""
 
     assigned: tuple[tuple[str, int], ...] | None = None
     subscribed: tuple[str, ...] | None = None
@@ -152,7 +151,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Application:
-    """A batch write that may run again: `version` grows, and is written at most once."""
+    """A batch write that may run again. `version` grows, and each is written at most once."""
 
     application_id: str
     version: int
@@ -170,13 +169,13 @@ class WriteOptions:
     batch_max_bytes: int = BATCH_MAX_BYTES
     codec: Codec = Codec.NONE
     client: ClientOptions = field(default_factory=ClientOptions)
-    """What every connection of the sink is made with."""
+    """The options of each client of the sink."""
     producer: ProducerOptions = field(default_factory=ProducerOptions)
-    """What a producer has beside that."""
+    """The further options of its producer."""
 
 
 def read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
-    """The options of a read. Raises `OptionError`."""
+    """Read the options of a read. Raises `OptionError`."""
     given = _Given(options, READ_NAMES + READ_KAFKA_NAMES)
     given.check_security()
     starting, ending = _offsets(given, use)
@@ -206,7 +205,7 @@ def read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
 
 
 def write_options(options: Mapping[str, str], use: Use) -> WriteOptions:
-    """The options of a write. Raises `OptionError`."""
+    """Read the options of a write. Raises `OptionError`."""
     given = _Given(options, WRITE_NAMES + WRITE_KAFKA_NAMES)
     given.check_security()
     for name, values in (("kafka.acks", ("all", "-1")), ("kafka.enable.idempotence", ("true",))):
@@ -239,7 +238,7 @@ def write_options(options: Mapping[str, str], use: Use) -> WriteOptions:
 
 
 class _Given:
-    """The options as they were given; knows which there are and how they are spelt."""
+    """The given options, with the known names and their spelling."""
 
     def __init__(self, options: Mapping[str, str], names: tuple[str, ...]) -> None:
         self._values = {name.lower(): value for name, value in options.items()}
@@ -259,7 +258,7 @@ class _Given:
         return name.lower() in self._values
 
     def get(self, name: str, parse: Callable[[str], T], default: D) -> T | D:
-        """Raises `OptionError` if `parse` raises `ValueError`, whose text says what is allowed."""
+        """Return a parsed option. Raises `OptionError` if `parse` raises `ValueError`."""
         if name not in self:
             return default
         value = self._values[name.lower()]
@@ -269,7 +268,7 @@ class _Given:
             raise OptionError(f"The option {name} {error}, not {value!r}.") from None
 
     def present(self, **names: tuple[str, Callable[[str], Any]]) -> dict[str, Any]:
-        """What was given of some options, under the names that the client has for them."""
+        """Return the given ones of some options, by their names in the client."""
         return {
             key: self.get(name, parse, None) for key, (name, parse) in names.items() if name in self
         }
@@ -392,7 +391,7 @@ def _topic_name(value: str) -> str:
 
 
 def _prefix(value: str) -> str:
-    """Part of the names of a topic, groups and transactional ids."""
+    """Read a prefix of the names of a topic, groups and transactional ids."""
     if not re.fullmatch(r"[a-zA-Z0-9._-]{1,200}", value):
         raise ValueError("is a name of 1 to 200 of the characters a-z A-Z 0-9 . _ -")
     return value

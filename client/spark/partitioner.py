@@ -1,8 +1,8 @@
-"""Which partition a row goes to: Kafka's own answer, a column at a time.
+"""The choice of each row's partition, as in Kafka's clients, a column at a time.
 
-A row's own partition column wins; a key is hashed with murmur2 as every Kafka client does, so that
-rows with one key stay together whoever wrote them; a row with neither sticks to a partition for a
-while, which makes few large batches instead of many small ones.
+A row's own partition column comes first. A key is hashed with murmur2 as in every Kafka client, so
+rows with one key go to one partition, whichever client writes them. Rows with neither go to one
+partition for a while, which makes few large batches instead of many small ones (KIP-794).
 """
 
 from typing import Any, Final
@@ -16,7 +16,7 @@ from odradek.client.spark.varints import Int64s
 UInt32s = npt.NDArray[np.uint32]
 
 STICKY_BYTES: Final = 256 * 1024
-"""After how many bytes rows without a key move on to the next partition."""
+"""The bytes after which rows without a key go to the next partition."""
 
 _SEED: Final = np.uint32(0x9747B28C)
 _M: Final = np.uint32(0x5BD1E995)
@@ -25,7 +25,7 @@ _POSITIVE: Final = 0x7FFFFFFF
 
 
 def murmur2(keys: Any) -> UInt32s:
-    """Kafka's 32-bit murmur2 of every key of a `pa.BinaryArray`; a null's is that of nothing."""
+    """Return Kafka's 32-bit murmur2 of each key of a `pa.BinaryArray`; a null counts as empty."""
     sizes = np.maximum(binary_sizes(keys), 0)
     _, offsets, content = keys.buffers()
     boundaries = np.frombuffer(offsets, dtype=np.int32)[keys.offset : keys.offset + len(keys)]
@@ -43,12 +43,12 @@ def murmur2(keys: Any) -> UInt32s:
 
 
 def murmur2_positive(keys: Any) -> Int64s:
-    """Kafka's default partitioner, but for the division by the number of partitions."""
+    """Return the hash of Kafka's default partitioner, before the modulo of the partition count."""
     return (murmur2(keys) & np.uint32(_POSITIVE)).astype(np.int64)
 
 
 def sticky_partitions(sizes_bytes: Int64s, partition_counts: int | Int64s, first: int) -> Int64s:
-    """A partition for rows without keys: runs of `STICKY_BYTES`, beginning with `first`."""
+    """Return partitions for rows without keys: runs of `STICKY_BYTES`, beginning with `first`."""
     before = np.cumsum(sizes_bytes) - sizes_bytes
     return (before // STICKY_BYTES + first) % partition_counts
 
@@ -73,7 +73,7 @@ def _mix(hashes: UInt32s, words: UInt32s) -> UInt32s:
 def _mix_tail(
     hashes: UInt32s, data: npt.NDArray[np.uint8], starts: Int64s, sizes: Int64s
 ) -> UInt32s:
-    """The 1 to 3 bytes that are left behind the last whole word."""
+    """Mix in the 1 to 3 bytes behind the last whole word."""
     for place in (2, 1, 0):
         rows = np.flatnonzero(sizes > place)
         hashes[rows] ^= data[starts[rows] + place].astype(np.uint32) << np.uint32(8 * place)

@@ -1,9 +1,9 @@
-"""Reading: which partitions there are, how far they go, and the records of a range as Arrow.
+"""The batch reader: the partitions of the topics, their ends, and the records of a range as Arrow.
 
-A task reads one range of one partition, offsets [start, end), that was planned on the driver. The
-end was the last stable offset then, so everything before it is decided, and a task never waits for
-a transaction. What a range has may be less than it is long: markers and aborted records have
-offsets too.
+A task reads one range of one partition, the offsets [start, end), which the driver has planned. The
+end was the last stable offset at that time, so every transaction before it has ended, and a task
+never waits for a transaction. A range may have fewer records than offsets, because markers and
+aborted records have offsets too.
 """
 
 from collections.abc import Iterable, Iterator
@@ -31,13 +31,13 @@ from odradek.client.types import DECISIONS_DEFAULT, FetchedBatch, TopicPartition
 from odradek.protocol.errors import KafkaError
 
 CHUNK_BYTES: Final = 4 * MIB
-"""How much is decoded at once and handed to Spark as one Arrow batch: about 30,000 small rows."""
+"""The bytes that are decoded at once into one Arrow batch for Spark: about 30,000 small rows."""
 FETCH_TIMEOUT_MS: Final = 1_000
-"""After how long without records a task asks what is the matter."""
+"""The time without records after which a task asks why none came."""
 
 
 class RangePartition(InputPartition):
-    """One task's work."""
+    """The range that one task reads."""
 
     def __init__(self, offset_range: OffsetRange) -> None:
         super().__init__(offset_range)
@@ -45,7 +45,7 @@ class RangePartition(InputPartition):
 
 
 class PartitionOffsets:
-    """What the broker says about partitions; holds a connection. A context manager."""
+    """The partitions of a read and their offsets, from the broker. It is a context manager."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._topics = options.topics
@@ -63,9 +63,9 @@ class PartitionOffsets:
         self._consumer.close()
 
     def partitions(self, *, allow_missing: bool = False) -> list[TopicPartition]:
-        """The partitions that are to be read, as they are now.
+        """Return the partitions to read, as they are now.
 
-        Raises `TopicMissing`; with `allow_missing`, a topic that is not there has no partitions.
+        Raises `TopicMissing`. With `allow_missing`, a topic that does not exist has no partitions.
         """
         if self._topics.assigned is not None:
             return [TopicPartition(*assigned) for assigned in self._topics.assigned]
@@ -80,16 +80,16 @@ class PartitionOffsets:
         return self._consumer.beginning_offsets(list(partitions))
 
     def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Up to where records are decided (the last stable offset), or stored if uncommitted."""
+        """Return the last stable offset of each partition, or the end with read_uncommitted."""
         return self._consumer.end_offsets(list(partitions))
 
 
 class TopicMissing(ValueError):
-    """A topic that is to be read does not exist; the message names it."""
+    """A topic to read does not exist. The message names it."""
 
 
 def choose_topics(topics: Topics, there: list[str], *, allow_missing: bool) -> list[str]:
-    """Those of the topics there are that were asked for. Raises `TopicMissing`."""
+    """Return the existing topics that the options choose. Raises `TopicMissing`."""
     if topics.pattern is not None:
         found = [name for name in there if topics.pattern.fullmatch(name)]
         return [name for name in found if name != DECISIONS_DEFAULT]
@@ -126,7 +126,7 @@ class BatchReader(DataSourceReader):
 def plan_tasks(
     options: ReadOptions, start: Offsets, end: Offsets, earliest: Offsets
 ) -> list[InputPartition]:
-    """A task for every range. Raises `DataLossError` for what is gone, unless that is allowed."""
+    """Return a task for each range. Raises `DataLossError` for a loss, unless that is allowed."""
     ranges, losses = split_plan(plan_ranges(start, end, earliest=earliest))
     if options.fail_on_data_loss:
         report_losses(losses)
@@ -134,7 +134,7 @@ def plan_tasks(
 
 
 def read_partition(options: ReadOptions, partition: InputPartition) -> Iterator[Any]:
-    """A range's records as `pa.RecordBatch`es; none where nothing was planned."""
+    """Yield a range's records as `pa.RecordBatch`es; none if the range is empty."""
     if not isinstance(partition, RangePartition):
         return
     wanted = partition.offset_range
@@ -151,7 +151,7 @@ def read_partition(options: ReadOptions, partition: InputPartition) -> Iterator[
 
 
 def chunks(batches: Iterable[FetchedBatch]) -> Iterator[list[Batch]]:
-    """Batches decompressed, and so many together as make an Arrow batch of a good size."""
+    """Yield lists of decompressed batches, each with about `CHUNK_BYTES`."""
     chunk: list[Batch] = []
     size_bytes = 0
     for batch in batches:
@@ -170,7 +170,7 @@ def chunks(batches: Iterable[FetchedBatch]) -> Iterator[list[Batch]]:
 
 
 def fetch_range(options: ReadOptions, wanted: OffsetRange) -> Iterator[FetchedBatch]:
-    """The batches that have offsets of a range; the first and the last may have others as well."""
+    """Yield the batches with offsets of a range. The first and the last may have other offsets."""
     partition = wanted.topic_partition
     consumer_options: ConsumerOptions = {**options.consumer, "auto_offset_reset": "error"}
     with Consumer(options.bootstrap, **consumer_options) as consumer:
@@ -192,7 +192,7 @@ def fetch_range(options: ReadOptions, wanted: OffsetRange) -> Iterator[FetchedBa
 
 
 def _skip_lost(options: ReadOptions, consumer: Consumer, wanted: OffsetRange, position: int) -> int:
-    """Where to go on when `position` is gone. Raises `DataLossError` unless that is allowed."""
+    """Return the offset to continue at if `position` is gone. Raises `DataLossError` if it must."""
     partition = wanted.topic_partition
     earliest = consumer.beginning_offsets([partition])[partition]
     following = min(earliest, wanted.end) if earliest > position else wanted.end
@@ -204,10 +204,10 @@ def _skip_lost(options: ReadOptions, consumer: Consumer, wanted: OffsetRange, po
 def _is_gone(
     options: ReadOptions, consumer: Consumer, wanted: OffsetRange, position: int, waited_ms: int
 ) -> bool:
-    """Nothing comes: whether that is because the end of the range is no longer there.
+    """Return True if no record comes because the end of the range is gone.
 
-    Raises `DataLossError` if so and that is not allowed, `TimeoutError` if it is there and still
-    does not come for as long as the option kafkaConsumer.pollTimeoutMs allows.
+    Raises `DataLossError` if it is gone and that is not allowed. Raises `TimeoutError` if it exists
+    and no record has come within the option kafkaConsumer.pollTimeoutMs.
     """
     partition = wanted.topic_partition
     end = consumer.end_offsets([partition])[partition]

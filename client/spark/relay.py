@@ -1,9 +1,9 @@
-"""The sink's commit: the driver writes what all tasks encoded, in one transaction, exactly once.
+"""The sink's commit: the driver writes the records of all tasks in one transaction, exactly once.
 
 Spark runs a batch again whenever it is not sure that it was committed: after a crash anywhere in
-`commit`, and even after a clean stop of the query. What a batch wrote is no guide then: rows may be
-spread over other tasks the second time. So the transaction that writes the records also writes that
-they were written, and every commit first makes itself the only one that may:
+`commit`, and even after a clean stop of the query. The records of the two runs cannot be compared,
+because rows may belong to other tasks in the second run. So the transaction that writes the records
+also writes the decision: the number of the batch. A commit has three steps:
 
 1. acquire: InitProducerId of the transactional id `<prefix>.<query>.driver`. Any other commit of
    this query, whether on a driver that was given up or in a process that outlived its driver, is
@@ -13,16 +13,16 @@ they were written, and every commit first makes itself the only one that may:
 3. in one transaction: the records of all tasks, and the decision.
 
 The decision is the offset of group `<prefix>.<query>` for one partition of `<prefix>-decisions`:
-the batch's number. Kafka forgets offsets of groups without members after 7 days, and people can
-reset them, so the decision is also a record of that partition, and the newer of the two counts. The
-offset's metadata says where the record is: only what lies behind it has to be read. Where there is
-no offset the whole partition is read, at most once per query and week.
+the batch's number. Kafka deletes offsets of groups without members after 7 days, and a person can
+reset them. So the decision is also a record of that partition, and the newer of the two counts. The
+offset's metadata has the place of the record, and only later records have to be read. Without an
+offset the whole partition is read, at most once for each query and week.
 
-`<prefix>-decisions` is compacted: the newest decision of each query stays, however long the query
-pauses, and that is all that is needed. A topic that is there already is taken as it is.
+`<prefix>-decisions` is compacted, so the newest decision of each query stays, however long the
+query pauses. A topic that exists already is used as it is.
 
-A batch write without an application's id and version has nothing to be recognised by when it runs
-again; it is one transaction, all or nothing, and leaves no decision.
+A batch write without an application's id and version cannot be recognised when it runs again. It is
+one transaction, all or nothing, and leaves no decision.
 """
 
 import json
@@ -42,33 +42,33 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.record import Record, RecordReader
 
 DECISION_PARTITIONS: Final = 8
-"""Never changed: which of them has a query's decisions follows from the query's id and this."""
+"""The partitions of the topic. It never changes: the partition of a query follows from it."""
 DECISION_CONFIGS: Final = (("cleanup.policy", "compact"),)
 READ_TIMEOUT_S: Final = 120.0
-"""How long reading decisions may take; longer than an abandoned transaction stays open."""
+"""The time limit of reading decisions, longer than an abandoned transaction stays open."""
 POLL_MS: Final = 1_000
 UNDECIDED: Final = -1
 DECODED_AT_ONCE: Final = 1_000
 
 
 class StaleDriver(RuntimeError):
-    """A newer batch has been committed than the one at hand; the message says what to do."""
+    """A newer batch was committed than this one. The message states what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The newest batch of a query that was committed, and where its record is."""
+    """The newest committed batch of a query, and the place of its record."""
 
     batch_id: int
     offset: int
 
 
 class Relay:
-    """Commits the batches of one query or batch write.
+    """The commits of one query or batch write.
 
-    Every commit makes its connections anew. On one machine that is 15 of its 30 ms, and a
-    micro-batch takes Spark 400: not worth keeping them in a module of a process that Spark ends
-    when it likes, where they would have to be told apart by query and given up when fenced.
+    Each commit opens its connections. On one machine that takes 15 of its 30 ms, and Spark needs
+    400 ms for a micro-batch. To keep connections, a process that Spark may end at any time would
+    need module state, by query, and would have to drop it when a producer is fenced.
     """
 
     def __init__(self, options: WriteOptions, write_id: str) -> None:
@@ -80,10 +80,10 @@ class Relay:
         self.decisions = TopicPartition(f"{options.prefix}-decisions", partition)
 
     def commit(self, batch_id: int | None, batches: Sequence[TopicBatch]) -> bool:
-        """Write `batches` if batch `batch_id` is not yet; whether that was so.
+        """Write `batches` unless batch `batch_id` was committed before. Return True if written.
 
-        Raises `StaleDriver`, or the client's errors; then nothing is visible, or it is and the next
-        commit of the same batch will see it.
+        Raises `StaleDriver` and the client's errors. After an error either nothing is visible, or
+        the batch is committed, and the next commit of the same batch finds that.
         """
         with self.acquire() as producer:
             if batch_id is not None and self.is_decided(batch_id):
@@ -95,7 +95,7 @@ class Relay:
         return True
 
     def acquire(self) -> Producer:
-        """Become the only one who may commit for this query: entering the producer does it."""
+        """Fence every other commit of this query, by entering a producer with its id."""
         options = self._options
         producer: ProducerOptions = {
             **options.client,
@@ -105,7 +105,7 @@ class Relay:
         return Producer(options.bootstrap, **producer)
 
     def is_decided(self, batch_id: int) -> bool:
-        """Whether the batch has been committed. Raises `StaleDriver` if a newer one has been."""
+        """Return True if the batch was committed. Raises `StaleDriver` if a newer batch was."""
         newest = self.newest_decision().batch_id
         if newest > batch_id:
             raise StaleDriver(
@@ -116,14 +116,14 @@ class Relay:
         return newest == batch_id
 
     def write(self, transaction: Transaction, batches: Iterable[TopicBatch]) -> None:
-        """Give the records to the transaction."""
+        """Send the records in the transaction."""
         for batch in batches:
             transaction.send_batch(batch.topic, batch.partition, batch.data)
 
     def decide(
         self, transaction: Transaction, batch_id: int, batches: Sequence[TopicBatch]
     ) -> None:
-        """Give the transaction the fact that it writes batch `batch_id`."""
+        """Write the decision for batch `batch_id` in the transaction: an offset and a record."""
         records = sum(batch.record_count for batch in batches)
         delivery = transaction.send(
             self.decisions.topic,
@@ -136,9 +136,9 @@ class Relay:
         transaction.send_offsets(offsets, self.group_id)
 
     def newest_decision(self) -> Decision:
-        """What was committed last, according to the group's offset or the topic's records.
+        """Return the newest decision, from the group's offset or the topic's records.
 
-        To be called by whoever has acquired the query: no transaction of its own is open then.
+        Call it after `acquire`, which has ended every open transaction of the query.
         """
         with self._consumer({"group_id": self.group_id}) as consumer:
             stored = consumer.committed([self.decisions], require_stable=True)
@@ -155,7 +155,7 @@ class Relay:
         return Consumer(self._options.bootstrap, **options)
 
     def _ensure_topic(self) -> None:
-        """Make the topic of decisions if there is none."""
+        """Create the topic of decisions unless it exists."""
         topic = NewTopic(
             self.decisions.topic, partitions=DECISION_PARTITIONS, configs=DECISION_CONFIGS
         )
@@ -167,16 +167,16 @@ class Relay:
                     raise
 
     def _high_watermark(self) -> int:
-        """The end of what is stored, decided or not.
+        """Return the end of the partition with read_uncommitted.
 
-        The records up to here are waited for where they are all that is known: another query's
-        open transaction in the same partition may stand before a decision of this one.
+        Without an offset all records up to it are waited for, because an open transaction of
+        another query may stand before a decision of this query.
         """
         with self._consumer({"isolation_level": "read_uncommitted"}) as consumer:
             return consumer.end_offsets([self.decisions])[self.decisions]
 
     def _read_decisions(self, consumer: Consumer, newest: Decision, end: int) -> Decision:
-        """The newest of `newest` and the records between it and `end`."""
+        """Return the newest decision of `newest` and the records between it and `end`."""
         consumer.assign([self.decisions])
         earliest = consumer.beginning_offsets([self.decisions])[self.decisions]
         position = max(newest.offset + 1, earliest)
@@ -189,7 +189,7 @@ class Relay:
                     f"{READ_TIMEOUT_S:.0f} s: an open transaction of another query is in the way, "
                     "or the broker is slow. Start the query again."
                 )
-            # Batches and not records: that returns also where there was nothing but a marker.
+            # Whole batches, because `fetch_batches` also returns when it has passed only a marker.
             for batch in consumer.fetch_batches(POLL_MS):
                 for record in _records(batch):
                     if record.key == self._write_id.encode():
@@ -200,7 +200,7 @@ class Relay:
 
 
 def _records(batch: FetchedBatch) -> Iterator[Record]:
-    """The records of a batch, decoded by and by: anybody can write to the topic."""
+    """Yield the records of a batch, some at a time: the topic may have batches of any producer."""
     reader = RecordReader(batch.data)
     while reader.left:
         yield from reader.take(DECODED_AT_ONCE)
@@ -212,7 +212,7 @@ def _stored_decision(stored: OffsetAndMetadata | None) -> Decision:
     try:
         offset = int(json.loads(stored.metadata)["offset"])
     except (ValueError, KeyError, TypeError):
-        offset = -1  # a person has set the group's offset: the records decide
+        offset = -1  # the group's offset was set by hand, so the records decide
     return Decision(batch_id=stored.offset, offset=offset)
 
 

@@ -17,9 +17,9 @@ from odradek.client.spark.writer import BatchWriter, StreamWriter
 
 
 class OdradekSource(DataSource):
-    """Reads and writes topics, as batches and as streams; writes are exactly-once.
+    """The data source for topics, as batches and as streams. Writes are exactly-once.
 
-    Spark makes one of these wherever it needs one: it has the options and nothing else.
+    Spark makes an object wherever it needs one. It has only the options.
     """
 
     @classmethod
@@ -48,5 +48,5 @@ class OdradekSource(DataSource):
         return BatchWriter(write_options(self.options, "batch"), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        """`overwrite` is output mode complete, which appends, as in the connector."""
+        """Return a stream's writer. `overwrite` (output mode complete) appends, as Kafka's does."""
         return StreamWriter(write_options(self.options, "stream"), schema)

@@ -1,10 +1,10 @@
-"""Reading as a stream: where it begins, how far a micro-batch goes, what a restart must find again.
+"""The stream reader: the start of a stream, and the end of each micro-batch.
 
-Spark writes the end of every micro-batch into its checkpoint before it runs it, and the beginning
-is the end of the one before it. Only the first has none: Spark asks `initialOffset` again when it
-runs that batch again, and "latest" is elsewhere by then, or "earliest" after a clean-up. What came
-between would be lost, silently. So where the stream began stands beside the end of the first batch
-(`INITIAL`), and a replay begins there.
+Spark writes the end of every micro-batch into its checkpoint before it runs the batch, and a batch
+begins at the end of the previous one. The first batch has no previous one. If Spark runs it again,
+it calls `initialOffset` again, and "latest" (or, after a clean-up, "earliest") has moved. The
+records in between would be lost without an error. So the start of the stream is kept beside the end
+of the first batch (`INITIAL`), and a replay begins there.
 """
 
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ JsonOffsets = dict[str, Any]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Lives as long as its query, in a process of its own on the driver; tasks get a copy of it."""
+    """The reader of one query, in a process of its own on the driver. Tasks get a copy of it."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         check_read_schema(schema, include_headers=options.include_headers)
@@ -45,13 +45,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offsets | None = None
 
     def _connected(self) -> PartitionOffsets:
-        # Not made in __init__: this object is pickled, and Spark never calls stop() for certain.
+        # Not in __init__: this object is pickled, and Spark does not always call stop().
         if self._broker is None:
             self._broker = PartitionOffsets(self._options).__enter__()
         return self._broker
 
     def initialOffset(self) -> JsonOffsets:
-        """Where the option startingOffsets says; the same however often Spark asks."""
+        """Return the offsets of the option startingOffsets, the same at every call."""
         if self._initial is None:
             broker = self._connected()
             partitions = broker.partitions()
@@ -73,7 +73,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._latest()
 
     def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:
-        """How far the next micro-batch goes; `start` itself if there is nothing new."""
+        """Return the end of the next micro-batch; `start` if there are no new records."""
         begin = from_json(start)
         end = self._latest() if self._target is None else self._target
         if isinstance(limit, ReadMaxRows):
@@ -85,12 +85,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(end) | ({INITIAL: start[INITIAL]} if is_first else {})
 
     def _latest(self) -> Offsets:
-        # A topic that is gone has no end; the plan of the batch will say that it is lost.
+        # A deleted topic has no end. The plan of the batch reports the loss.
         broker = self._connected()
         return broker.latest(broker.partitions(allow_missing=True))
 
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> list[InputPartition]:
-        if start == end:  # another source of the query has something new, and this one not
+        if start == end:  # only another source of the query has new records
             return []
         begin, until = from_json(end.get(INITIAL, start)), from_json(end)
         broker = self._connected()
@@ -102,7 +102,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_partition(self._options, partition)
 
     def commit(self, end: JsonOffsets) -> None:
-        """Nothing to do: Spark's checkpoint is the only place that keeps the position."""
+        """Do nothing: only Spark's checkpoint keeps the position."""
 
     def stop(self) -> None:
         if self._broker is not None:

@@ -1,9 +1,9 @@
-"""A task's rows become record batches, sorted by topic and partition.
+"""The encoder of a task's rows to record batches, sorted by topic and partition.
 
-Rows are collected to some MiB before they are sorted and encoded, because small pieces over many
-partitions would make small batches. What a task has encoded stays in memory until Spark has carried
-it to the driver, hence the limit, which is checked here where it can still be said to a person in
-terms of the task.
+Some MiB of rows are collected before they are sorted and encoded, because small pieces over many
+partitions would make small batches. The encoded records of a task stay in memory until Spark has
+sent them to the driver, so their size is limited. The limit is checked here, where the message can
+name the task's options.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -31,11 +31,11 @@ COLUMNS: Final = ("key", "value", "headers", "topic", "partition")
 
 
 class TaskTooLarge(RuntimeError):
-    """A task has more to write than may be relayed; the message says what to do."""
+    """A task has more to write than may be relayed. The message states what to do."""
 
 
 class WrongRow(ValueError):
-    """A row that cannot be written; the message says what is wrong with it."""
+    """A row cannot be written. The message states what is wrong with it."""
 
 
 def encode_rows(
@@ -45,10 +45,10 @@ def encode_rows(
     count_partitions: Callable[[str], int],
     first_partition: int,
 ) -> tuple[TopicBatch, ...]:
-    """All rows of `batches` (`pa.RecordBatch`es) as record batches.
+    """Encode all rows of `batches` (`pa.RecordBatch`es) as record batches.
 
-    `count_partitions` says how many partitions a topic has, `first_partition` with which of them
-    rows without keys begin. Raises `TaskTooLarge`, `WrongRow`.
+    `count_partitions` returns the number of a topic's partitions. Rows without keys begin with
+    partition `first_partition`. Raises `TaskTooLarge`, `WrongRow`.
     """
     counts: dict[str, int] = {}
     encoded: list[TopicBatch] = []
@@ -72,7 +72,7 @@ def encode_rows(
 
 
 def collect(batches: Iterable[Any]) -> Iterator[Any]:
-    """The columns that are written, in `pa.Table`s of about `COLLECT_BYTES` in one piece each."""
+    """Yield the columns to write in `pa.Table`s of about `COLLECT_BYTES`, each in one chunk."""
     pending: list[Any] = []
     size_bytes = 0
     for batch in batches:
@@ -88,7 +88,7 @@ def collect(batches: Iterable[Any]) -> Iterator[Any]:
 
 
 class Rows:
-    """Some rows, on their way to their partitions."""
+    """Some rows of a task, which it sorts by partition."""
 
     def __init__(self, table: Any, options: WriteOptions) -> None:
         self._options = options
@@ -104,7 +104,7 @@ class Rows:
         self._topic_of_row, self.topics = self._find_topics(columns.get("topic"))
 
     def _find_topics(self, column: Any) -> tuple[Int64s, list[str]]:
-        """Which topic each row goes to, as an index into the list of them."""
+        """Return the topic of each row as an index, and the list of the topics."""
         if self._options.topic is not None:
             return np.zeros(self._count, dtype=np.int64), [self._options.topic]
         if column is None or column.null_count:
@@ -114,7 +114,7 @@ class Rows:
         return indices, encoded.dictionary.to_pylist()
 
     def encode(self, partition_counts: dict[str, int], first: int) -> Iterator[TopicBatch]:
-        """The record batches, those of one partition in the order of the rows."""
+        """Yield the record batches, those of one partition in the order of the rows."""
         counts = np.array([partition_counts[topic] for topic in self.topics], dtype=np.int64)
         partitions = self._route(counts[self._topic_of_row], first)
         timestamp_ms = system_wall_ms()
@@ -140,7 +140,7 @@ class Rows:
                 )
 
     def _route(self, partition_counts: Int64s, first: int) -> Int64s:
-        """The partition of every row: its own, or its key's, or the one that it sticks to."""
+        """Return the partition of each row: from its column, its key, or a sticky run."""
         sizes = np.maximum(binary_sizes(self._records.value), 0)
         routed = sticky_partitions(sizes, partition_counts, first)
         keys = self._records.key
@@ -162,7 +162,7 @@ class Rows:
         return routed
 
     def _split(self, partitions: Int64s) -> Iterator[tuple[str, int, RecordColumns]]:
-        """The records of each topic and partition."""
+        """Yield the records of each topic and partition."""
         groups = (self._topic_of_row << 32) | partitions
         records = self._records
         if groups.min() != groups.max():

@@ -1,9 +1,9 @@
 """Kafka's varints (zigzag, base 128), a whole column at a time.
 
-A record is mostly varints, and a Python loop over records costs more than everything else that
-Spark and this data source do together. So a column of numbers becomes a matrix with a row for each
-record and a column for each byte that the largest number needs, and a mask drops the bytes that a
-smaller one does not have.
+A record is mostly varints, and a Python loop over records takes longer than all other work of Spark
+and this data source. So a column of numbers becomes a matrix with a row for each record and a
+column for each byte that the largest number needs. A mask drops the bytes that smaller numbers do
+not have.
 """
 
 from typing import Any, Final, NamedTuple
@@ -25,7 +25,7 @@ _CONTINUES: Final = 0x80
 
 
 class Varints(NamedTuple):
-    """A column of numbers as they will be written: zigzagged, and how many bytes each takes."""
+    """A column of zigzagged numbers, with the number of bytes that each takes."""
 
     zigzagged: UInt64s
     sizes: Int64s
@@ -39,7 +39,7 @@ class Varints(NamedTuple):
 
 
 def write(fields: list[Varints]) -> Any:
-    """One `pa.BinaryArray` whose row i has the i-th varint of every field, one behind the other."""
+    """Return a `pa.BinaryArray` whose row i has the i-th varints of all fields, joined."""
     widths = [int(field.sizes.max(initial=1)) for field in fields]
     matrix = np.empty((len(fields[0].sizes), sum(widths)), dtype=np.uint8)
     used = np.ones(matrix.shape, dtype=np.bool_)
@@ -57,7 +57,7 @@ def write(fields: list[Varints]) -> Any:
 
 
 def binary_array(data: Bytes, sizes: Int64s) -> Any:
-    """A `pa.BinaryArray` over `data` whose rows have `sizes` bytes. Copies nothing."""
+    """Return a `pa.BinaryArray` over `data` whose rows have `sizes` bytes, without a copy."""
     boundaries = np.zeros(len(sizes) + 1, dtype=np.int64)
     np.cumsum(sizes, out=boundaries[1:])
     offsets = int32_offsets(boundaries)
@@ -67,7 +67,7 @@ def binary_array(data: Bytes, sizes: Int64s) -> Any:
 
 
 def int32_offsets(boundaries: Int64s) -> npt.NDArray[np.int32]:
-    """Ascending positions as Arrow's 32-bit offsets. Raises `OverflowError` from 2 GiB on."""
+    """Return ascending positions as Arrow's 32-bit offsets. Raises `OverflowError` from 2 GiB."""
     if len(boundaries) and boundaries[-1] > np.iinfo(np.int32).max:
         raise OverflowError(
             f"{boundaries[-1]} bytes are too many for one Arrow column, which holds less than 2 GiB"
@@ -76,10 +76,10 @@ def int32_offsets(boundaries: Int64s) -> npt.NDArray[np.int32]:
 
 
 def read(data: Bytes, positions: Int64s) -> tuple[Int64s, Int64s]:
-    """The varints that begin at `positions`, and the positions behind them.
+    """Return the varints that begin at `positions`, and the positions behind them.
 
-    `data` must go on for `VARINT_MAX_BYTES` behind the last position. A varint that never ends is
-    read as far as a valid one could go: what comes out is nonsense, as what went in.
+    `data` must have `VARINT_MAX_BYTES` more behind the last position. Of a varint that never ends,
+    only `VARINT_MAX_BYTES` are read, and its value has no meaning.
     """
     byte = data[positions]
     value = (byte & 0x7F).astype(np.uint64)

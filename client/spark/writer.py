@@ -1,9 +1,9 @@
-"""Writing: tasks encode their rows, the driver commits what they return.
+"""The writers: tasks encode their rows, and the driver commits the results.
 
-A task's `write` runs on an executor, perhaps several times and at the same time elsewhere
-(speculation); it touches nothing outside but to ask how many partitions a topic has, so an attempt
-that fails or loses leaves nothing behind. `commit` runs in another process, on another copy of the
-writer, and gets the results of the attempts that won; everything it knows came with them.
+A task's `write` runs on an executor, perhaps several times, perhaps twice at the same time
+(speculation). It only asks a broker for the number of a topic's partitions, so an attempt that
+fails or is not chosen leaves nothing behind. `commit` runs in another process, on another copy of
+the writer. It gets the results of the chosen attempts, and knows only what they contain.
 """
 
 import uuid
@@ -35,8 +35,8 @@ Messages = Sequence[WriterCommitMessage | None]
 def encode_task(
     batches: Iterator[Any], options: WriteOptions, write_id: str, batch_id: int | None
 ) -> RelayMessage:
-    """A task's rows as the message that commit gets."""
-    # Rows without keys begin at another partition in every task and micro-batch.
+    """Encode a task's rows as the message that `commit` gets."""
+    # Rows without keys begin with another partition in every task and micro-batch.
     first_partition = _task().partitionId() + (batch_id or 0)
     begins = batch_id is None or batch_id == 0 or options.application is not None
     client: ClientOptions = {**options.client}
@@ -65,7 +65,7 @@ def _of_task(name: str) -> str:
 
 
 class Committer:
-    """What batch and stream writers share: the driver's side."""
+    """The driver's side of batch and stream writers."""
 
     relay: ClassVar[type[Relay]] = Relay
 
@@ -74,9 +74,10 @@ class Committer:
         self._options = options
 
     def commit_messages(self, messages: Messages, batch_id: int | None) -> None:
-        """Write all that the tasks return, in one transaction, if it has not been yet.
+        """Write the results of all tasks in one transaction, unless they were written before.
 
-        Raises `CommitRefused` if it is too much or not complete, and what `Relay.commit` raises.
+        Raises `CommitRefused` if they are too large or not complete, and the errors of
+        `Relay.commit`.
         """
         relayed = checked(messages)
         given = relayed[0]
@@ -97,7 +98,7 @@ class Committer:
 
 
 class BatchWriter(Committer, DataSourceArrowWriter):
-    """One batch write. Made once on the driver; tasks and commit get copies with the same id."""
+    """One batch write, made once on the driver. Tasks and commit get copies with the same id."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         super().__init__(options, schema)
@@ -112,7 +113,7 @@ class BatchWriter(Committer, DataSourceArrowWriter):
         self.commit_messages(messages, self._version)
 
     def abort(self, messages: Any) -> None:
-        """Nothing to undo: tasks have written nothing. A commit that was decided stays so."""
+        """Do nothing: tasks have written nothing, and a decided commit stays."""
 
 
 class StreamWriter(Committer, DataSourceStreamArrowWriter):
@@ -126,5 +127,5 @@ class StreamWriter(Committer, DataSourceStreamArrowWriter):
         self.commit_messages(messages, batchId)
 
     def abort(self, messages: Any, batchId: int) -> None:
-        """Nothing to undo, and nothing that may be: Spark also calls this after a commit that
-        failed behind its decision, which must stand."""
+        """Do nothing. Spark also calls this after a commit that failed behind its decision, and
+        the decision must stay."""
