@@ -53,7 +53,7 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
         super().emit(last)
 
     async def run(self) -> None:
-        """Tell what was withheld when its time has come, until cancelled."""
+        """Log the withheld lines when their time has come, until cancelled."""
         while True:
             await trio.sleep(TICK_SECONDS)
             self.acquire()

@@ -1,5 +1,4 @@
-"""The handlers, one per API. A handler translates between the wire and the core, and decides
-nothing."""
+"""The handlers, one per API, which translate between the wire and the core."""
 
 from types import MappingProxyType
 from typing import Final

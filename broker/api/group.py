@@ -1,6 +1,7 @@
-"""Membership of groups: JoinGroup, key 11, versions 0-9; Heartbeat, key 12, 0-4; LeaveGroup, key
-13, 0-5; SyncGroup, key 14, 0-5; DescribeGroups, key 15, 0-6; ListGroups, key 16, 0-5; DeleteGroups,
-key 42, 0-2.
+"""The members of groups: join, sync, heartbeat, leave, describe, list and delete.
+
+JoinGroup, key 11, versions 0-9; Heartbeat, key 12, 0-4; LeaveGroup, key 13, 0-5; SyncGroup, key 14,
+0-5; DescribeGroups, key 15, 0-6; ListGroups, key 16, 0-5; DeleteGroups, key 42, 0-2.
 
 Behaviour: JoinGroup is answered when all members have joined, SyncGroup when the leader's
 assignment is on disk. A lost connection does not remove a member, its session timeout does.

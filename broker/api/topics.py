@@ -1,4 +1,6 @@
-"""CreateTopics, key 19, versions 2-7; DeleteTopics, key 20, versions 1-6; CreatePartitions, key 37,
+"""Topics: create, delete and extend.
+
+CreateTopics, key 19, versions 2-7; DeleteTopics, key 20, versions 1-6; CreatePartitions, key 37,
 versions 0-3.
 
 Behaviour: every topic of a request succeeds or fails on its own, with a sentence that says why. A

@@ -1,4 +1,4 @@
-"""What the transaction APIs and Produce have in common: codes by version, and notes of openers.
+"""Shared by the transaction APIs and Produce: codes by version, and notes of openers.
 
 The core raises the newest code for every refusal. Older versions of a request do not know some of
 them: PRODUCER_FENCED (KIP-588) was INVALID_PRODUCER_EPOCH, TRANSACTION_ABORTABLE (KIP-890) was

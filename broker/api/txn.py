@@ -1,4 +1,6 @@
-"""InitProducerId, key 22, versions 0-5, and 6 where transaction.two.phase.commit.enable is set;
+"""A producer's transaction: begin, extend and end.
+
+InitProducerId, key 22, versions 0-5, and 6 where transaction.two.phase.commit.enable is set;
 AddPartitionsToTxn, key 24, versions 0-5; AddOffsetsToTxn, key 25, versions 0-4; EndTxn, key 26,
 versions 0-5.
 

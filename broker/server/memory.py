@@ -128,7 +128,7 @@ class Memory:
 
 
 class Share:
-    """What one connection holds. Only one of its tasks waits at a time: the one that reads."""
+    """The memory that one connection holds. Only its reader waits for more."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory

@@ -59,8 +59,11 @@ LOGGED: Final = frozenset({*REFUSALS.values(), *MISCONFIGURED})
 
 @dataclass(frozen=True, slots=True)
 class Initialised:
-    """The answer to InitProducerId: the producer's id and epoch from now on, and those of the open
-    transaction that it has kept (KIP-939)."""
+    """The answer to InitProducerId.
+
+    `producer` is the producer's id and epoch from now on. `ongoing` is those of the open
+    transaction that it has kept (KIP-939).
+    """
 
     producer: ProducerIdAndEpoch
     ongoing: ProducerIdAndEpoch | None = None

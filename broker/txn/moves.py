@@ -1,4 +1,4 @@
-"""How each move changes the metadata of a transaction. Pure: nothing is changed in place.
+"""The effect of each move on the metadata of a transaction. Pure: no value is changed in place.
 
 The table in `state.py` has the state and the event of each move; its docstring has the reasons.
 """

@@ -1,4 +1,4 @@
-"""What a transaction may do: the whole specification, as one table, and no I/O.
+"""The states of a transaction: the whole specification, as one table, without I/O.
 
 Theory of operation
 ===================
@@ -142,8 +142,10 @@ ROWS: Final[tuple[tuple[Event, tuple[int, ...], Row], ...]] = (
 
 
 def _expanded() -> dict[int, dict[Event, dict[State, Cell]]]:
-    """Return the table by version, event and state. Fail the import if a cell is missing or given
-    twice."""
+    """Return the table by version, event and state.
+
+    Fail the import if a cell is missing or given twice.
+    """
     table: dict[int, dict[Event, dict[State, Cell]]] = {version: {} for version in ANY}
     for event, versions, row in ROWS:
         for version in versions:

@@ -58,7 +58,7 @@ class ProducerIdAndEpoch:
 
 
 class BumpCause(StrEnum):
-    """Why an older epoch is refused. The log stores these texts: never change one."""
+    """The cause why an older epoch is refused. The log stores these texts: never change one."""
 
     NEW_INSTANCE = "new instance"
     TIMEOUT = "timeout"

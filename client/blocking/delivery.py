@@ -10,7 +10,7 @@ from odradek.client.types import Header, OnDelivery, RecordMetadata
 
 
 class HandsOver(Protocol):
-    """What a delivery needs from its producer."""
+    """The methods of a producer that its deliveries call."""
 
     async def _handed_over(self) -> None: ...
 

@@ -14,7 +14,7 @@ from odradek.client.types import GroupMetadata, OffsetAndMetadata, RecordOptions
 
 
 class QueuesRecords(Protocol):
-    """What a transaction needs from its producer."""
+    """The parts of a producer that its transactions use."""
 
     _hosted: Hosted[AsyncProducer]
     _transaction: "Transaction | None"

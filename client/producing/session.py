@@ -36,7 +36,7 @@ LOST_SEQUENCE: Final = frozenset(
 
 
 class ProducerSession(ABC):
-    """What the sender needs from a producer's session. No method waits."""
+    """The sender's view of a producer's session. No method waits."""
 
     def __init__(self) -> None:
         self.identity = NO_PRODUCER

@@ -1,4 +1,4 @@
-"""What a transactional producer may do, as one table. Pure: it decides and touches nothing.
+"""The states of a transactional producer, as one table. Pure: it decides and touches nothing.
 
              INITIALISED           BEGIN            COMMIT                 ENDED
     NEW ---------------> READY ---------> OPEN ------------> COMMITTING ---------> READY

@@ -26,7 +26,7 @@ CANCELLED_GRACE_S: Final = 0.5
 
 
 class SendsRecords(Protocol):
-    """What a transaction needs from its producer."""
+    """The methods of a producer that its transactions call."""
 
     async def send(
         self, topic: str, value: bytes | None, **options: Unpack[RecordOptions]
