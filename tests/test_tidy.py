@@ -1,6 +1,7 @@
 """Checks of the code itself: which way imports point, where I/O may be, how long things get."""
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -86,6 +87,11 @@ OUTSIDE_ALLOWED = (
     *("broker/cli.py", "broker/process.py", "broker/testing.py", "broker/log_lines.py"),
     *("broker/inspect/log_command.py", "broker/inspect/storage_command.py"),
     *("client/config.py", "client/blocking/", "client/cli/", "client/spark/"),
+)
+
+# how no docstring begins: its first line is an imperative sentence or a noun phrase, not a riddle
+RIDDLE = re.compile(
+    r"(How|Tell|What|When|Where|Whether|Which|Who|Whose|Why|This (class|function|method|module))\b"
 )
 
 FUNCTION_LINES_MAX = 70
@@ -307,6 +313,35 @@ def test_no_module_imports_itself_by_way_of_others(package: str) -> None:
 
 def test_an_import_cycle_is_seen() -> None:
     assert import_cycle({"a": ["b"], "b": ["c", "d"], "d": ["b"]}) == ["b", "d"]
+
+
+def wrong_docstrings(module: str, tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | Function):
+            text = ast.get_docstring(node)
+            first = text.partition("\n")[0] if text else ""
+            if text is not None and (RIDDLE.match(first) or not first.endswith(".")):
+                yield f"{module}: {first!r}"
+
+
+def test_the_first_line_of_a_docstring_is_a_plain_sentence() -> None:
+    assert [wrong for module, tree in modules() for wrong in wrong_docstrings(module, tree)] == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Whether the log is due.",
+        "How many logs were compacted.",
+        "This function returns the log.",
+        "Return the log",
+        "Return the log, which is closed\nwhen the broker stops.",
+        "",
+    ],
+)
+def test_a_docstring_of_another_form_is_seen(line: str) -> None:
+    function = f'def f() -> None:\n    """{line}"""'
+    assert list(wrong_docstrings("broker/broker.py", ast.parse(function))) != []
 
 
 def test_nothing_grows_too_long() -> None:

@@ -1,4 +1,4 @@
-"""What a handler is given: the client, the version, and the parts of the broker."""
+"""The context of a request: the client, the version, and the parts of the broker."""
 
 from __future__ import annotations
 

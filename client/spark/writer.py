@@ -127,5 +127,8 @@ class StreamWriter(Committer, DataSourceStreamArrowWriter):
         self.commit_messages(messages, batchId)
 
     def abort(self, messages: Any, batchId: int) -> None:
-        """Do nothing. Spark also calls this after a commit that failed behind its decision, and
-        the decision must stay."""
+        """Do nothing.
+
+        Spark also calls this after a commit that failed behind its decision, and the decision must
+        stay.
+        """
