@@ -1,4 +1,4 @@
-"""`odradek log dump`, on files that a log really wrote."""
+"""`odradek log dump`, on files that a log has written."""
 
 import json
 from collections.abc import Iterator

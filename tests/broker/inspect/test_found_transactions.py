@@ -1,4 +1,4 @@
-"""What is told of transactions in logs that were compacted, or that another broker wrote."""
+"""The transactions of logs that were compacted, or that another broker wrote."""
 
 import json
 from pathlib import Path
@@ -29,9 +29,9 @@ COMPLETE_COMMIT: Final = 4
 
 
 def a_batch(offset: int, *values: str, producer_id: int, epoch: int = 0) -> bytearray:
-    """A batch of a transaction, as it stands in a log."""
+    """Return a batch of a transaction, as it stands in a log."""
     return encode_batch(
-        [Record(key=None, value=one.encode(), timestamp_ms=START_MS) for one in values],
+        [Record(key=None, value=value.encode(), timestamp_ms=START_MS) for value in values],
         base_offset=offset,
         producer_id=producer_id,
         producer_epoch=epoch,
@@ -41,7 +41,7 @@ def a_batch(offset: int, *values: str, producer_id: int, epoch: int = 0) -> byte
 
 
 def emptied(batch: bytearray) -> bytearray:
-    """What compaction leaves of a producer's last batch: its header, with all its offsets."""
+    """Return the header of a batch, with all its offsets, as compaction leaves it."""
     header = read_header(batch)
     left = bytearray(HEADER_BYTES)
     HEADER.pack_into(left, 0, *header._replace(batch_length=HEADER_BYTES - 12, record_count=0))
@@ -127,7 +127,9 @@ def test_a_marker_that_was_emptied_has_ended_its_transaction(tmp_path: Path) -> 
 
 def history_of(data_dir: Path, *values: TransactionLogValue) -> None:
     key = encode_key(TransactionLogKey(transactional_id="refunds-0"))
-    records = [Record(key=key, value=encode_value(one), timestamp_ms=START_MS) for one in values]
+    records = [
+        Record(key=key, value=encode_value(value), timestamp_ms=START_MS) for value in values
+    ]
     write(data_dir, "__transaction_state-0", encode_batch(records))
 
 
@@ -196,8 +198,8 @@ def test_the_files_of_a_real_kafka(real_kafka: RealKafka) -> None:
                 transaction.flush()
                 facts = facts_of(str(real_kafka.log_dir / f"{topic}-0"))
     transactions = [fact for fact in facts if fact["type"] == "transaction"]
-    assert [one["outcome"] for one in transactions] == ["committed", "open"]
-    assert {one["transactional_id"] for one in transactions} == {name}
+    assert [transaction["outcome"] for transaction in transactions] == ["committed", "open"]
+    assert {transaction["transactional_id"] for transaction in transactions} == {name}
     assert (transactions[1]["state"], transactions[1]["hangs"]) == ("Ongoing", False)
     everything = text_of(str(real_kafka.log_dir))
     assert f"{name!r} CompleteCommit, producer id" in everything

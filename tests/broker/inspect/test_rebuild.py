@@ -1,4 +1,4 @@
-"""`odradek storage rebuild`: metadata that was lost is made anew, and nothing else is."""
+"""`odradek storage rebuild`: lost metadata is rebuilt, and nothing else changes."""
 
 import os
 import shutil
@@ -36,7 +36,7 @@ STATE_PARTITIONS: Final = {
     "transaction.state.log.num.partitions": "7",
     "offsets.topic.num.partitions": "5",
 }
-"""Not the defaults: a rebuild that took those would hash ids to other partitions."""
+"""Not the defaults: a rebuild with the defaults would hash ids to other partitions."""
 SETTINGS: Final = {"retention.ms": "864000000", "segment.bytes": "1048576"}
 COPIES: Final = ("cluster.meta", "cluster.meta.copy")
 
@@ -72,7 +72,7 @@ def fill(address: str) -> None:
 
 
 def seen(address: str) -> dict[str, Any]:
-    """Everything that a user can see of what was acknowledged."""
+    """Return everything acknowledged that a user can see."""
     with Admin(address) as admin:
         names = admin.list_topics(internal=True)
         (configs,) = admin.describe_topic_configs("orders").values()
@@ -89,8 +89,13 @@ def seen(address: str) -> dict[str, Any]:
                 for number in range(3)
             ],
             "transactions": [
-                (one.transactional_id, one.state, one.producer_id, one.producer_epoch)
-                for one in map(admin.describe_transaction, ids)
+                (
+                    transaction.transactional_id,
+                    transaction.state,
+                    transaction.producer_id,
+                    transaction.producer_epoch,
+                )
+                for transaction in map(admin.describe_transaction, ids)
             ],
         }
     said["records"] = records(address)
@@ -105,7 +110,9 @@ def records(address: str) -> list[tuple[int, int, bytes | None]]:
         ends = consumer.end_offsets(places)
         found = []
         while any(consumer.position(place) < end for place, end in ends.items()):
-            found += [(one.partition, one.offset, one.value) for one in consumer.poll(500)]
+            found += [
+                (record.partition, record.offset, record.value) for record in consumer.poll(500)
+            ]
     return sorted(found)
 
 
@@ -139,7 +146,7 @@ def tree(directory: Path) -> dict[str, bytes]:
 def test_lost_metadata_is_refused_and_made_anew_and_nothing_is_lost(
     broker: RunningBroker, how: str
 ) -> None:
-    """The broker started with a warning, and the first topic that was made erased a log."""
+    """The broker started with a warning, and the first new topic erased a log."""
     before = seen(broker.address)
     assert before["topics"][TRANSACTION_STATE_TOPIC][1] == 7
     assert before["topics"][CONSUMER_OFFSETS_TOPIC][1] == 5
@@ -171,7 +178,7 @@ def test_lost_metadata_is_refused_and_made_anew_and_nothing_is_lost(
 
 
 def goes_on(address: str, before: dict[str, Any]) -> None:
-    """A known transactional id goes on, and a new one has a producer id that nobody had."""
+    """Check that a known transactional id continues, and that a new one has a new producer id."""
     with Producer(address, transactional_id="shop-1") as producer:
         with producer.transaction() as txn:
             txn.send("orders", b"after", partition=0)
@@ -349,14 +356,14 @@ def test_directories_that_contradict_each_other_are_refused(
 
 
 def test_numbers_start_above_everything_that_is_found() -> None:
-    one, other = found(), found("u", topic_id=2)
-    one.see_producer(77, 12)
+    first, other = found(), found("u", topic_id=2)
+    first.see_producer(77, 12)
     other.see_producer(5, 40)
     other.see_epoch(EPOCH_MAX + 1)  # a flipped bit
-    made = plan([one, other], Salvaged(next_producer_id=50, max_epoch=3), Wishes(), Random(1))
+    made = plan([first, other], Salvaged(next_producer_id=50, max_epoch=3), Wishes(), Random(1))
     assert made.next_producer_id == 78 + PRODUCER_ID_GAP
     assert made.leader_epoch == 40 + EPOCH_GAP
-    made = plan([one], Salvaged(next_producer_id=500, max_epoch=60), Wishes(), Random(1))
+    made = plan([first], Salvaged(next_producer_id=500, max_epoch=60), Wishes(), Random(1))
     assert made.next_producer_id == 500 + PRODUCER_ID_GAP
     assert made.leader_epoch == 60 + EPOCH_GAP
 
@@ -365,14 +372,14 @@ def test_a_topic_without_known_settings_keeps_everything() -> None:
     plain, compacted = found(), found("u", topic_id=2)
     compacted.is_compacted = True
     made = plan([plain, compacted], Salvaged(), Wishes(), Random(1))
-    assert [dict(one.topic.configs) for one in made.topics] == [NO_RETENTION, NO_COMPACTION]
-    assert not any(one.are_configs_known for one in made.topics)
+    assert [dict(rebuilt.topic.configs) for rebuilt in made.topics] == [NO_RETENTION, NO_COMPACTION]
+    assert not any(rebuilt.are_configs_known for rebuilt in made.topics)
 
 
 def test_a_topic_whose_deletion_was_noted_is_not_revived() -> None:
     salvaged = Salvaged(deletions={UUID(int=1): "t"})
     made = plan([found(), found("u", topic_id=2)], salvaged, Wishes(), Random(1))
-    assert [one.topic.name for one in made.topics] == ["u"]
+    assert [rebuilt.topic.name for rebuilt in made.topics] == ["u"]
     record = made.record()
     (body,) = readable(record, record, COPIES).bodies
     _, puts, _ = decode_body(body)

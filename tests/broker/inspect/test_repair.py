@@ -1,4 +1,4 @@
-"""`odradek log repair`: cutting, leaving out, and what a crash of the command leaves."""
+"""`odradek log repair`: cut, leave out, and crashes of the command."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,11 +26,11 @@ CONFIG = LogConfig(segment_bytes=1000, index_interval_bytes=100)
 
 @dataclass
 class Broken:
-    """A log of which a batch in the middle was damaged after a kill."""
+    """A log in which a batch in the middle was damaged after a kill."""
 
     machine: Machine
     batches: list[tuple[int, bytes]] = field(default_factory=list)
-    """All that was written, with the base offsets."""
+    """All written batches, with their base offsets."""
     offset: int = 0
     path: str = ""
     position: int = 0
@@ -63,7 +63,7 @@ async def mend(machine: Machine, *, leaves_out: bool) -> None:
 
 
 async def good(partition: Partition) -> list[tuple[int, bytes]]:
-    """What a reader gets: batches that have records."""
+    """Return the batches with records that a reader gets."""
     found = await read_all(partition, max_bytes=300)
     return [(header.base_offset, data) for header, data in found if header.record_count]
 
@@ -71,57 +71,59 @@ async def good(partition: Partition) -> list[tuple[int, bytes]]:
 @pytest.mark.parametrize("field_name", [name for name in FIELDS if name != "leader epoch"])
 @pytest.mark.parametrize("segment", [0, 2, -1])
 async def test_leaving_out_keeps_every_good_batch(field_name: str, segment: int) -> None:
-    one = await broken(field_name, segment=segment)
-    await mend(one.machine, leaves_out=True)
-    for restart in (one.machine.start, one.machine.restart, one.machine.restart_after_kill):
+    case = await broken(field_name, segment=segment)
+    await mend(case.machine, leaves_out=True)
+    for restart in (case.machine.start, case.machine.restart, case.machine.restart_after_kill):
         partition = await restart()
-        assert await good(partition) == [b for b in one.batches if b[0] != one.offset]
-        await Scrubber(one.machine.partitions).scrub_all()
+        assert await good(partition) == [b for b in case.batches if b[0] != case.offset]
+        await Scrubber(case.machine.partitions).scrub_all()
         assert partition.log.failure is None
-        last = one.batches[-1][0]  # nothing good behind it says how many offsets it had
-        assert partition.log_end_offset == (last if one.offset == last else last + 1)
-    assert list(kept_files(one.machine)) == [f"{one.offset:020}.cut"]
+        last = case.batches[-1][0]  # nothing good behind it says how many offsets it had
+        assert partition.log_end_offset == (last if case.offset == last else last + 1)
+    assert list(kept_files(case.machine)) == [f"{case.offset:020}.cut"]
     partition.append_from_client(Client(partition, producer_id=9).make("goes on"))
     await partition.flush()
 
 
 @pytest.mark.parametrize("field_name", ["payload", "length", "base offset"])
 async def test_cutting_keeps_what_is_cut_and_serves_what_is_in_front(field_name: str) -> None:
-    one = await broken(field_name)
-    before = files(one.machine)
-    await mend(one.machine, leaves_out=False)
-    partition = await one.machine.start()
-    assert await good(partition) == [b for b in one.batches if b[0] < one.offset]
-    assert partition.log_end_offset == one.offset
-    kept = kept_files(one.machine)
+    case = await broken(field_name)
+    before = files(case.machine)
+    await mend(case.machine, leaves_out=False)
+    partition = await case.machine.start()
+    assert await good(partition) == [b for b in case.batches if b[0] < case.offset]
+    assert partition.log_end_offset == case.offset
+    kept = kept_files(case.machine)
     logs = {name: data for name, data in before.items() if name.endswith(".log")}
-    behind = {f"{name[:20]}.cut": logs[name] for name in logs if int(name[:20]) > one.offset}
-    torn = logs[one.path.rpartition("/")[2]][one.position :]
-    assert kept == {f"{one.offset:020}.cut": torn, **behind}
+    behind = {f"{name[:20]}.cut": logs[name] for name in logs if int(name[:20]) > case.offset}
+    torn = logs[case.path.rpartition("/")[2]][case.position :]
+    assert kept == {f"{case.offset:020}.cut": torn, **behind}
     with_anew = await contents(partition)
-    one.machine.disk.crash()
-    assert await contents(await one.machine.start()) == with_anew
+    case.machine.disk.crash()
+    assert await contents(await case.machine.start()) == with_anew
 
 
 async def test_a_fallen_leader_epoch_costs_the_one_batch_that_is_damaged() -> None:
-    one = await broken("leader epoch")
-    await mend(one.machine, leaves_out=True)
-    assert await good(await one.machine.start()) == [b for b in one.batches if b[0] != one.offset]
+    case = await broken("leader epoch")
+    await mend(case.machine, leaves_out=True)
+    assert await good(await case.machine.start()) == [
+        b for b in case.batches if b[0] != case.offset
+    ]
 
 
 async def test_a_missing_file_in_the_middle_is_left_out() -> None:
-    one = await broken()
-    one.machine.disk.damage(one.path, one.position + FIELDS["payload"])  # whole again
-    one.machine.disk.remove(one.path)
-    first = int(one.path.rpartition("/")[2][:20])
+    case = await broken()
+    case.machine.disk.damage(case.path, case.position + FIELDS["payload"])  # whole again
+    case.machine.disk.remove(case.path)
+    first = int(case.path.rpartition("/")[2][:20])
     with pytest.raises(DamagedLog):
-        await one.machine.start()
-    one.machine.disk.kill()
-    await mend(one.machine, leaves_out=True)
-    partition = await one.machine.start()
+        await case.machine.start()
+    case.machine.disk.kill()
+    await mend(case.machine, leaves_out=True)
+    partition = await case.machine.start()
     found = await good(partition)
-    assert [b for b in found if b[0] < first] == [b for b in one.batches if b[0] < first]
-    assert found[-1] == one.batches[-1]
+    assert [b for b in found if b[0] < first] == [b for b in case.batches if b[0] < first]
+    assert found[-1] == case.batches[-1]
 
 
 async def test_offsets_that_a_checkpoint_knows_are_not_used_again_after_a_repair() -> None:
@@ -143,28 +145,30 @@ async def test_offsets_that_a_checkpoint_knows_are_not_used_again_after_a_repair
 @pytest.mark.parametrize("leaves_out", [True, False])
 async def test_a_crash_of_the_repair_at_every_operation_loses_nothing(leaves_out: bool) -> None:
     for operation in range(200):
-        one = await broken()
-        disk = one.machine.disk
-        await _note_damage(one.machine)
-        before = {name: data for name, data in files(one.machine).items() if name.endswith(".log")}
+        case = await broken()
+        disk = case.machine.disk
+        await _note_damage(case.machine)
+        before = {name: data for name, data in files(case.machine).items() if name.endswith(".log")}
         for name in before:
             await disk.open(f"{PARTITION_DIRECTORY}/{name}").fsync()
         disk.power_off_at(disk.operations + operation)
         has_ended = False
         with until_power_off():
-            await mend(one.machine, leaves_out=leaves_out)
+            await mend(case.machine, leaves_out=leaves_out)
             has_ended = True
         if operation % 2:
             disk.kill()
         else:
             disk.crash(Random(operation))
-        await mend(one.machine, leaves_out=leaves_out)
-        partition = await one.machine.start()
-        stays = [b for b in one.batches if b[0] < one.offset or (leaves_out and b[0] > one.offset)]
+        await mend(case.machine, leaves_out=leaves_out)
+        partition = await case.machine.start()
+        stays = [
+            b for b in case.batches if b[0] < case.offset or (leaves_out and b[0] > case.offset)
+        ]
         assert await good(partition) == stays
-        everything = b"".join(files(one.machine).values())
-        assert all(data in everything for _, data in one.batches if _ != one.offset)
-        damaged = before[one.path.rpartition("/")[2]][one.position :][:70]
+        everything = b"".join(files(case.machine).values())
+        assert all(data in everything for _, data in case.batches if _ != case.offset)
+        damaged = before[case.path.rpartition("/")[2]][case.position :][:70]
         assert damaged in everything
         if has_ended:
             return
@@ -183,28 +187,28 @@ async def _note_damage(machine: Machine) -> None:
 
 
 async def run(*arguments: str) -> Result:
-    """In a thread, as the command has a loop of its own."""
+    """Run the command in a thread, because it has its own event loop."""
     return await trio.to_thread.run_sync(CliRunner().invoke, log, ["repair", *arguments])
 
 
-async def on_disk(tmp_path: Path, one: Broken) -> Path:
-    """The directory of a fake disk, copied to a real one."""
+async def on_disk(tmp_path: Path, case: Broken) -> Path:
+    """Copy the directory of a fake disk to the real one."""
     directory = tmp_path / "departures-0"
     directory.mkdir()
-    for name, data in files(one.machine).items():
+    for name, data in files(case.machine).items():
         (directory / name).write_bytes(data)
     return directory
 
 
 async def test_the_command_shows_what_is_wrong_and_changes_nothing(tmp_path: Path) -> None:
-    one = await broken()
-    directory = await on_disk(tmp_path, one)
+    case = await broken()
+    directory = await on_disk(tmp_path, case)
     before = {path.name: path.read_bytes() for path in directory.iterdir()}
     for arguments in ([str(directory)], [str(tmp_path)], ["--cut", "--dry-run", str(directory)]):
         result = await run(*arguments)
         assert result.exit_code == 1
-        assert f"bytes {one.position} to" in result.output
-        assert f"Offset {one.offset} cannot be read" in result.output
+        assert f"bytes {case.position} to" in result.output
+        assert f"Offset {case.offset} cannot be read" in result.output
         assert "producer 5 epoch 0" in result.output, result.output
         assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
 

@@ -1,4 +1,4 @@
-"""What a rebuild learns from a log in which compaction has left gaps."""
+"""A rebuild surveys a log with gaps from compaction."""
 
 from pathlib import Path
 from random import Random
@@ -16,7 +16,7 @@ from tests.broker.storage.samples import PARTITION_DIRECTORY, TOPIC, TOPIC_ID
 async def test_a_compacted_log_of_unknown_settings_keeps_all_behind_its_gaps(
     tmp_path: Path,
 ) -> None:
-    """Opened as a log that is not compacted, and without a checkpoint, it would end at a gap."""
+    """Opened without a checkpoint, as a log that is not compacted, it would end at a gap."""
     machine = compacted_machine(segment_bytes=400)
     client = KeyedClient(await machine.start())
     for number in range(24):

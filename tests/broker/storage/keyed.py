@@ -150,7 +150,7 @@ async def consume(
     end = partition.last_stable_offset if read_committed else partition.high_watermark
     while offset < end:
         result = await partition.read(offset, max_bytes, read_committed=read_committed)
-        waiting = sorted(result.aborted, key=lambda one: one.first_offset)
+        waiting = sorted(result.aborted, key=lambda transaction: transaction.first_offset)
         aborted: set[int] = set()
         batches = list(iter_batches(result.records))
         assert batches, (offset, partition)

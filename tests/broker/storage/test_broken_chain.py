@@ -90,9 +90,9 @@ def test_a_leader_epoch_never_falls_and_changes_where_the_log_says() -> None:
     def chain(*made: tuple[int, int]) -> int:
         data = bytearray()
         for offset, epoch in made:
-            one = bytearray(batch("a"))
-            set_base_offset(one, offset, epoch)
-            data += one
+            placed = bytearray(batch("a"))
+            set_base_offset(placed, offset, epoch)
+            data += placed
         return Chain(ChainRules(epochs=epochs), 0).follow(data)
 
     assert chain((0, 3), (1, 3), (2, 5), (3, 5)) > 4 * HEADER_BYTES

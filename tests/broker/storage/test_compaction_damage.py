@@ -45,7 +45,9 @@ async def test_a_batch_that_is_a_bomb_stays_as_it_is(
         partition.log.state.clean_offset = 0
         await compact(partition)
         machine.clock.advance(5000)
-        (line,) = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+        (line,) = [
+            record.getMessage() for record in caplog.records if record.levelno == logging.WARNING
+        ]
         assert "the batch at offset 1 cannot be compacted" in line
         assert f"more than {DECOMPRESSED_MAX_BYTES} bytes" in line
     first, *rest = await stored(partition)
@@ -70,7 +72,7 @@ async def test_a_damaged_batch_is_not_copied_and_the_log_is_left_alone(
     cleaner = LogCleaner([partition])
     assert await cleaner.clean_what_is_due() == 0
     assert await cleaner.clean_what_is_due() == 0
-    (line,) = [one.getMessage() for one in caplog.records if one.levelno == logging.ERROR]
+    (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert f"{second.path()} is damaged at byte 0" in line
     assert partition.log.segments[1] is second
 

@@ -105,7 +105,7 @@ async def check_aborted(partition: Partition, aborted: AbortedIndex) -> None:
             )
             found = await partition.log.aborted(from_offset, to_offset)
             assert sorted(found) == expected
-            assert list(found) == sorted(found, key=lambda one: one.first_offset)
+            assert list(found) == sorted(found, key=lambda transaction: transaction.first_offset)
 
 
 async def goes_on(story: Life, partition: Partition) -> None:

@@ -73,7 +73,7 @@ spans = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=15)
 def index_of(transactions: list[tuple[int, int]]) -> AbortedIndex:
     """Build an index as a log does: at every marker, open transactions decide the last field."""
     index = AbortedIndex()
-    transactions = sorted(transactions, key=lambda one: one[1])
+    transactions = sorted(transactions, key=lambda transaction: transaction[1])
     for number, (first, marker) in enumerate(transactions):
         still_open = [f for f, m in transactions[number + 1 :] if f < marker]
         index.append(AbortedEntry(first, first, marker, min(still_open, default=marker + 1)))

@@ -129,7 +129,7 @@ def test_compacted_state_topics_are_decoded(
         re.findall(rf'"{name}":"([^"]*)"', part) for part in said.split("Dumping")
     ]
     assert len(compacted) == len(set(compacted))
-    ids = {*compacted, *(one for names in later for one in names)}
+    ids = {*compacted, *(name for names in later for name in names)}
     assert ids == {f"id-{number}" for number in range(IDS)}
     assert sum(map(len, later)) < IDS * ROUNDS
 

@@ -62,9 +62,9 @@ async def test_five_batches_in_flight_are_recognised_after_a_kill() -> None:
         partition = await machine.start()
         client = Client(partition)
         made = [client.make(f"{n}", "more") for n in range(5)]
-        as_sent = [bytes(one) for one in made]
-        for one in made:
-            partition.append_from_client(one)
+        as_sent = [bytes(sent) for sent in made]
+        for sent in made:
+            partition.append_from_client(sent)
         await partition.flush()
         if with_checkpoint:
             await partition.checkpoint()
