@@ -174,8 +174,7 @@ class TransactionalSession(ProducerSession):
         before = self.state
         self.state = step(self.state, Event.DOUBT)
         if self.state is State.IN_DOUBT and before is not State.IN_DOUBT:
-            if self._cluster.is_closed:
-                # No task can ask any more, so a waiter would wait for ever.
+            if self._cluster.is_closed:  # no task can ask any more, and a waiter would wait
                 self.fail(Fatal(f"{error}; the client was closed", code=error.code))
                 return
             self.transaction.decided = trio.Event()
@@ -436,6 +435,7 @@ class TransactionalSession(ProducerSession):
             if transaction.cause is None:  # another task has ended it meanwhile
                 raise Refused(f"the transaction is {self.state.value}")
             raise transaction.cause.copy()
+        self._cluster.check_open()  # closing drops what was not sent, so nothing waits for it
 
     async def _end(self, committed: bool) -> None:
         """Send EndTxn if the coordinator may have the transaction.

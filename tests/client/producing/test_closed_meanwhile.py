@@ -51,6 +51,42 @@ async def test_a_commit_ends_when_the_client_is_closed_before_its_end_was_begun(
     assert broker.ended == []
 
 
+async def test_a_commit_whose_records_were_dropped_by_closing_is_no_commit(
+    autojump_clock: MockClock,
+    broker: FakeBroker,
+    producer_of: MakeProducer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing was left to send, and nothing had begun at the broker, so it was a success."""
+    outcome: list[str] = []
+
+    async def commit() -> None:
+        async with producer.transaction() as transaction:
+            delivery = await transaction.send("t", b"a", partition=0)
+            monkeypatch.setattr(producer._cluster, "spawn", spawn_and_close)
+            with trio.fail_after(LONGER_THAN_ANY_TIME_OUT_S), pytest.raises(Closed):
+                await transaction.commit()
+            with pytest.raises(Closed):
+                await delivery
+        outcome.append(transaction.state)
+
+    def spawn_and_close(*args: Any) -> None:
+        spawn(*args)
+        producer._accumulator.drop(Closed("as `Producer._close` does"))
+        producer._cluster.close()
+
+    async with (
+        trio.open_nursery() as callers,
+        producer_of(broker, transactional_id="x", linger_ms=60_000) as producer,
+    ):
+        await producer.partitions_for("t")
+        spawn = producer._cluster.spawn
+        callers.start_soon(commit)
+        await trio.sleep_forever()
+    assert outcome == ["aborted"]
+    assert broker.ended == []
+
+
 async def test_a_refused_epoch_is_told_also_when_the_client_was_closed_meanwhile(
     autojump_clock: MockClock,
     broker: FakeBroker,
