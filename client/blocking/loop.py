@@ -116,7 +116,7 @@ class Loop:
                     value = await task(*args)
                     answer.put(lambda: value)
                     return
-            except trio.Cancelled:  # the loop is ending, and tells the caller
+            except trio.Cancelled:  # the loop is ending: fail the waiting call
                 raise
             except BaseException as error:
                 failure = error

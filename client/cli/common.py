@@ -47,7 +47,7 @@ class Seconds(click.FloatRange):
         return seconds
 
 
-def told(command: Callable[P, R]) -> Callable[P, R]:
+def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
     """Make a command print the client's errors as one sentence, and end if its pipe is closed."""
 
     @functools.wraps(command)

@@ -23,8 +23,8 @@ from odradek.client.cli.common import (
     connection_options,
     json_line,
     limits,
+    reports_errors,
     show_log,
-    told,
 )
 from odradek.client.cli.words import counted
 from odradek.client.config import CODECS, Compression, Isolation
@@ -80,7 +80,7 @@ DEFAULT_FORMAT: Final = "%v"
     help="How batches of records are compressed.",
 )
 @connection_options
-@told
+@reports_errors
 def produce(
     topic_name: str,
     source: IO[bytes],
@@ -190,7 +190,7 @@ def _records(
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each record.")
 @connection_options
-@told
+@reports_errors
 def consume(
     topic_name: str,
     isolation: Isolation,
@@ -256,11 +256,11 @@ def _seek(
     for partition in wanted:
         begin, end = beginnings[partition], ends[partition]
         if offset > end:
-            told = f"{partition} ends at offset {end}: there is nothing at {offset} yet."
-            click.echo(told, err=True)
+            notice = f"{partition} ends at offset {end}: there is nothing at {offset} yet."
+            click.echo(notice, err=True)
         elif 0 <= offset < begin:
-            told = f"{partition} begins at offset {begin}: what was at {offset} has been deleted."
-            click.echo(told, err=True)
+            notice = f"{partition} begins at offset {begin}: what was at {offset} has been deleted."
+            click.echo(notice, err=True)
         place = offset if offset >= 0 else end + offset
         consumer.seek(partition, min(max(place, begin), end))
 

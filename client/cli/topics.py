@@ -13,8 +13,8 @@ from odradek.client.cli.common import (
     connection_options,
     echo_json,
     limits,
+    reports_errors,
     show_table,
-    told,
 )
 
 
@@ -49,7 +49,7 @@ def topic() -> None:
     "--if-not-exists", is_flag=True, help="Leave a topic that is there as it is; no error."
 )
 @connection_options
-@told
+@reports_errors
 def create_topic(
     names: tuple[str, ...],
     partitions: int | None,
@@ -79,7 +79,7 @@ def create_topic(
     help="List also internal topics, of the broker and of Spark queries.",
 )
 @connection_options
-@told
+@reports_errors
 def list_topics(internal: bool, bootstrap: str, timeout_s: float) -> None:
     """Print the names of topics, one per line."""
     with Admin(bootstrap, **limits(timeout_s)) as admin:
@@ -91,7 +91,7 @@ def list_topics(internal: bool, bootstrap: str, timeout_s: float) -> None:
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each topic.")
 @connection_options
-@told
+@reports_errors
 def describe_topic(names: tuple[str, ...], as_json: bool, bootstrap: str, timeout_s: float) -> None:
     """Show a topic's partitions, their leaders and offsets, and its settings."""
     with Admin(bootstrap, **limits(timeout_s)) as admin:
@@ -164,7 +164,7 @@ def _cell(value: object) -> str:
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @connection_options
-@told
+@reports_errors
 def delete_topic(names: tuple[str, ...], yes: bool, bootstrap: str, timeout_s: float) -> None:
     """Delete topics and all their records."""
     if not yes and sys.stdin.isatty():

@@ -32,9 +32,9 @@ from odradek.client.cli.common import (
     echo_json,
     in_ms,
     limits,
+    reports_errors,
     show_table,
     terminal_width,
-    told,
 )
 from odradek.client.cli.txn_abort import abort
 from odradek.client.cli.txn_watch import watch
@@ -84,7 +84,7 @@ def txn() -> None:
     "--json", "as_json", is_flag=True, help="Print a JSON object for each id; the keys are above."
 )
 @connection_options
-@told
+@reports_errors
 def list_transactions(
     states: tuple[str, ...],
     only_open: bool,
@@ -159,7 +159,7 @@ def _show_list(found: Sequence[TransactionDescription]) -> None:
     "--json", "as_json", is_flag=True, help="Print a JSON object for each id; the keys are above."
 )
 @connection_options
-@told
+@reports_errors
 def describe(
     transactional_ids: tuple[str, ...], as_json: bool, bootstrap: str, timeout_s: float
 ) -> None:
@@ -252,7 +252,7 @@ def _place(place: Mapping[str, object]) -> str:
     help="Print a JSON object for each pinned partition; the keys are above.",
 )
 @connection_options
-@told
+@reports_errors
 def who_pins(where: str, as_json: bool, bootstrap: str, timeout_s: float) -> None:
     """Show the transaction that holds back read_committed consumers.
 
@@ -346,7 +346,7 @@ def _pin_facts(pin: Pin) -> dict[str, object]:
     help="Print a JSON object for each transaction; the keys are above.",
 )
 @connection_options
-@told
+@reports_errors
 def hanging(
     topics: tuple[str, ...],
     max_timeout_s: float,

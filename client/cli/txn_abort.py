@@ -25,7 +25,7 @@ from odradek.client.cli.common import (
     INT64_MAX,
     connection_options,
     limits,
-    told,
+    reports_errors,
 )
 from odradek.client.config import ClientOptions
 
@@ -74,7 +74,7 @@ CLIENT_ID = "odradek txn abort"
 )
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @connection_options
-@told
+@reports_errors
 def abort(
     transactional_id: str | None,
     topic: str | None,

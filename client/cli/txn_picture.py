@@ -178,8 +178,8 @@ def _waiting(snapshot: Snapshot, found: TransactionDescription) -> str:
     if not places:
         return words.counted(len(found.partitions), "partition") if found.partitions else "nothing"
     where = ", ".join(f"{name} from {start}" for name, start, _ in places)
-    told = [behind for _, _, behind in places if behind is not None]
-    return f"{sum(told):,}: {where}" if told else where
+    known = [behind for _, _, behind in places if behind is not None]
+    return f"{sum(known):,}: {where}" if known else where
 
 
 def newest(happened: list[Event], room: int) -> list[Event]:

@@ -22,7 +22,7 @@ from odradek.client.cli.common import (
     echo_json,
     in_ms,
     limits,
-    told,
+    reports_errors,
 )
 from odradek.client.cli.txn_events import Event, Snapshot, Trouble, View, events
 from odradek.client.config import system_wall_ms
@@ -56,7 +56,7 @@ LOOKS_PER_TIMEOUT: Final = 5
     help="Print a JSON object for each event; the keys are above.",
 )
 @connection_options
-@told
+@reports_errors
 def watch(
     interval_s: float,
     show_all: bool,

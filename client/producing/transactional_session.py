@@ -325,7 +325,7 @@ class TransactionalSession(ProducerSession):
         """Wait until all of the transaction is stored. From then on it may only be ended.
 
         Raises `Aborted`, `Fatal`, and `Refused` with TV1, where several transactions have the same
-        epoch, so their identities could not be told apart.
+        epoch, so their identities would be equal.
         """
         if self.transaction_version < 2:
             raise Refused("preparing a transaction needs a broker with transaction.version 2")

@@ -27,8 +27,8 @@ class OdradekSource(DataSource):
         return "odradek"
 
     def schema(self) -> StructType:
-        # Whether this is for a batch or a stream is not said here, and columns do not depend on it;
-        # the rest of the options is checked where it is known.
+        # Spark does not pass here whether this is a batch or a stream. The columns do not depend on
+        # it, and the other options are checked where it is known.
         include = self.options.get("includeheaders", "false").strip().lower() == "true"
         return read_schema(include_headers=include)
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from odradek.broker.cli import main
 from odradek.client.cli import common
-from odradek.client.cli.common import PADDED_MAX, json_line, sentence, show_table, told
+from odradek.client.cli.common import PADDED_MAX, json_line, reports_errors, sentence, show_table
 from odradek.client.errors import Refused
 from tests.client.live import Run
 
@@ -18,7 +18,7 @@ def end_with(error: Exception) -> str:
     """What is said on standard error by a command that raises."""
 
     @click.command()
-    @told
+    @reports_errors
     def command() -> None:
         raise error
 
