@@ -30,7 +30,7 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class PendingOffset:
     """An offset of a transaction without a marker yet."""
 
     group_id: str
@@ -50,7 +50,7 @@ def cost(stored: StoredOffset) -> int:
 class Offsets:
     size_bytes: int = 0
     _stored: dict[str, GroupOffsets] = field(default_factory=dict)
-    _pending: dict[int, list[Pending]] = field(default_factory=dict)
+    _pending: dict[int, list[PendingOffset]] = field(default_factory=dict)
     """By producer id, in log order. A later one does not replace an earlier one: there may be a
     marker between them that is in the log and has not been applied yet."""
     _unstable: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
@@ -120,7 +120,7 @@ class Offsets:
         unstable = self._unstable.setdefault(entry.group_id, {})
         unstable[entry.partition] = unstable.get(entry.partition, 0) + 1
         self.size_bytes += cost(entry.stored)
-        pending = Pending(entry.group_id, entry.partition, Placed(entry.stored, log_offset))
+        pending = PendingOffset(entry.group_id, entry.partition, Placed(entry.stored, log_offset))
         self._pending.setdefault(producer_id, []).append(pending)
 
     def end_transaction(self, producer_id: int, *, committed: bool, marker_offset: int) -> None:
@@ -128,7 +128,7 @@ class Offsets:
         # Only what stands before the marker in the log: offsets of the producer's next transaction
         # may be pending already, while the marker is being made durable (KAFKA-15784).
 
-        def is_decided(pending: Pending) -> bool:
+        def is_decided(pending: PendingOffset) -> bool:
             return pending.placed.log_offset < marker_offset
 
         for pending in self._take_pending(producer_id, is_decided):
@@ -166,7 +166,9 @@ class Offsets:
                     ),
                 )
 
-    def _take_pending(self, producer_id: int, is_taken: Callable[[Pending], bool]) -> list[Pending]:
+    def _take_pending(
+        self, producer_id: int, is_taken: Callable[[PendingOffset], bool]
+    ) -> list[PendingOffset]:
         """Remove and return the pending offsets of a producer for which `is_taken` is True."""
         pending = self._pending.get(producer_id, [])
         taken = [each for each in pending if is_taken(each)]

@@ -44,7 +44,7 @@ APPEND_FAILED: Final = {
 """The error of a request whose record the log refused; other codes stay as they are."""
 
 
-class Marker(NamedTuple):
+class AppendedMarker(NamedTuple):
     """The end of a producer's transaction."""
 
     producer_id: int
@@ -58,7 +58,7 @@ class GroupTenure(Tenure):
         self.offsets: Final = Offsets()
         self.membership_bytes = 0
         self._around = around
-        self._unapplied: deque[tuple[int, Entry | Marker]] = deque()
+        self._unapplied: deque[tuple[int, Entry | AppendedMarker]] = deque()
         """Records that are not durable yet, with their offsets. While the log is being read, also
         durable ones."""
         self._durable_below = 0
@@ -146,7 +146,7 @@ class GroupTenure(Tenure):
 
     def marker_written(self, producer_id: int, *, committed: bool, marker_offset: int) -> None:
         """Record an appended marker, which is applied once it is durable."""
-        self._unapplied.append((marker_offset, Marker(producer_id, committed)))
+        self._unapplied.append((marker_offset, AppendedMarker(producer_id, committed)))
 
     def durable_below(self, next_offset: int) -> None:
         """Apply the records below `next_offset`, which are durable."""
@@ -161,7 +161,7 @@ class GroupTenure(Tenure):
             log_offset, entry = self._unapplied.popleft()
             if isinstance(entry, OffsetEntry):
                 self._apply_offset(entry, log_offset)
-            elif isinstance(entry, Marker):
+            elif isinstance(entry, AppendedMarker):
                 self.offsets.end_transaction(
                     entry.producer_id, committed=entry.committed, marker_offset=log_offset
                 )

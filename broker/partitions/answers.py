@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from odradek.broker.env import Buffer
-from odradek.broker.storage.aborted import AbortedTransaction
+from odradek.broker.storage.aborted import AbortedTxn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,5 +29,5 @@ class ReadResult:
     last_stable_offset: int
     log_start_offset: int
     records: Buffer
-    aborted: tuple[AbortedTransaction, ...]
+    aborted: tuple[AbortedTxn, ...]
     """The transactions in `records` that a read_committed reader leaves out, by first offset."""

@@ -11,7 +11,8 @@ from typing import Final
 
 import trio
 
-from odradek.broker.partitions.maintenance import MAP_BYTES, inline
+from odradek.broker.env import inline
+from odradek.broker.partitions.maintenance import MAP_BYTES
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.storage.compaction.cleaner import Offload, Result
 from odradek.broker.storage.compaction.plan import Plan

@@ -7,13 +7,13 @@ since it may take minutes. Only its replacing of segments waits for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
 
-from odradek.broker.env import Clock
+from odradek.broker.env import Clock, inline
 from odradek.broker.storage.compaction.cleaner import Cleaner, Offload, Result, Superseded
 from odradek.broker.storage.compaction.plan import Plan, plan, should_roll
 from odradek.broker.storage.group_commit import GroupCommit
@@ -27,11 +27,6 @@ if TYPE_CHECKING:
 
 MAP_BYTES: Final = 128 * 1024 * 1024
 """Memory for the keys of one pass of compaction, by default."""
-
-
-async def inline(function: Callable[[], object]) -> object:
-    """Call a function in the loop, without a thread."""
-    return function()
 
 
 class Maintenance:

@@ -22,14 +22,14 @@ from contextlib import aclosing
 from typing import Final
 from uuid import UUID
 
-from odradek.broker.env import Buffer, Clock
+from odradek.broker.env import Buffer, Clock, inline
 from odradek.broker.partitions.answers import Appended, ReadResult
 from odradek.broker.partitions.background import Background
-from odradek.broker.partitions.maintenance import MAP_BYTES, Maintenance, inline
+from odradek.broker.partitions.maintenance import MAP_BYTES, Maintenance
 from odradek.broker.partitions.openers import Openers
 from odradek.broker.partitions.watch import Watch
 from odradek.broker.storage import scan
-from odradek.broker.storage.aborted import AbortedTransaction
+from odradek.broker.storage.aborted import AbortedTxn
 from odradek.broker.storage.compaction.cleaner import Offload, Result
 from odradek.broker.storage.compaction.plan import Plan
 from odradek.broker.storage.config import FlushPolicy, LogConfig
@@ -374,7 +374,7 @@ class Partition:
             )
         to_offset = last_stable_offset if read_committed else high_watermark
         records: Buffer = b""
-        aborted: tuple[AbortedTransaction, ...] = ()
+        aborted: tuple[AbortedTxn, ...] = ()
         if offset < to_offset:
             records, aborted = await self._read(
                 offset, max_bytes, to_offset, read_committed=read_committed, min_one=min_one
@@ -389,7 +389,7 @@ class Partition:
 
     async def _read(
         self, offset: int, max_bytes: int, to_offset: int, *, read_committed: bool, min_one: bool
-    ) -> tuple[Buffer, tuple[AbortedTransaction, ...]]:
+    ) -> tuple[Buffer, tuple[AbortedTxn, ...]]:
         """Return records and their aborted transactions, both from the same segments."""
         log = self.log
         while True:

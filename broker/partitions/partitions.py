@@ -19,12 +19,11 @@ from uuid import UUID
 
 import trio
 
-from odradek.broker.env import Clock, Disk
+from odradek.broker.env import Clock, Disk, inline
 from odradek.broker.partitions.answers import Appended, ReadResult
 from odradek.broker.partitions.background import Background
 from odradek.broker.partitions.directories import PartitionDirectories
 from odradek.broker.partitions.log_cleaner import CleanerConfig, LogCleaner
-from odradek.broker.partitions.maintenance import inline
 from odradek.broker.partitions.offline import OfflinePartitions
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.retention import RetentionLoop

@@ -14,7 +14,7 @@ from typing import Final
 
 import trio
 
-from odradek.broker.partitions.maintenance import inline
+from odradek.broker.env import inline
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.storage.config import DAY_MS, MIB
 from odradek.broker.storage.scrub import Offload, scrub

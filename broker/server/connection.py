@@ -41,7 +41,7 @@ from odradek.broker.api.context import Allowance, Core, Deferred, Handler, Reque
 from odradek.broker.env import Buffer, Connection, Offload, OtherEnd, inline
 from odradek.broker.server.failures import failed_in, first, let_go, raised_at
 from odradek.broker.server.memory import Memory, Share
-from odradek.broker.server.pending import Pending, PendingAnswers
+from odradek.broker.server.pending import PendingAnswer, PendingAnswers
 from odradek.broker.txn.presence import Seat
 from odradek.protocol.api import Api
 from odradek.protocol.apis import APIS
@@ -366,7 +366,7 @@ class ClientConnection(Allowance):
                 size_bytes += reserved_bytes
             else:
                 answer = await self._built(request, answer, reserved_bytes)
-            await self._pending.add(Pending(request, answer, size_bytes))
+            await self._pending.add(PendingAnswer(request, answer, size_bytes))
         else:
             await self._send(await self._built(request, answer, reserved_bytes), size_bytes)
         if self._parsed_bytes:
@@ -383,7 +383,7 @@ class ClientConnection(Allowance):
             await self._send(answer, pending.size_bytes)
             self._pending.remove_first()
 
-    def _send_now(self, pending: Pending) -> bool:
+    def _send_now(self, pending: PendingAnswer) -> bool:
         """Send a small answer that is due, without waiting. Return False if the writer must."""
         assert isinstance(pending.answer, Deferred)
         request = pending.request

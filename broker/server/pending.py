@@ -22,7 +22,7 @@ ANSWERS_PENDING_MAX: Final = 5
 
 
 @dataclass(slots=True)
-class Pending:
+class PendingAnswer:
     """A request whose answer is not sent yet; `size_bytes` is the memory that it holds.
 
     An answer that is known is there as its bytes.
@@ -38,10 +38,10 @@ class Pending:
 class PendingAnswers:
     """A queue between the reader and the writer of a connection."""
 
-    def __init__(self, send_now: Callable[[Pending], bool]) -> None:
+    def __init__(self, send_now: Callable[[PendingAnswer], bool]) -> None:
         """`send_now` sends a due answer without waiting, or returns False."""
         self._send_now = send_now
-        self._queue: deque[Pending] = deque()
+        self._queue: deque[PendingAnswer] = deque()
         self._removed = 0
         self._is_closed = False
         self._writer = trio.lowlevel.ParkingLot()
@@ -50,7 +50,7 @@ class PendingAnswers:
     def __len__(self) -> int:
         return len(self._queue)
 
-    async def add(self, pending: Pending) -> None:
+    async def add(self, pending: PendingAnswer) -> None:
         """Put an answer at the end. Wait while there are more than ANSWERS_PENDING_MAX."""
         number = self._removed + len(self._queue)
         self._queue.append(pending)
@@ -76,7 +76,7 @@ class PendingAnswers:
             if self._is_closed or (self._queue and self._queue[0].is_due):
                 self._writer.unpark()
 
-    def _wake_writer(self, pending: Pending) -> None:
+    def _wake_writer(self, pending: PendingAnswer) -> None:
         pending.is_due = True
         if pending is self._queue[0]:
             self._writer.unpark()
@@ -86,7 +86,7 @@ class PendingAnswers:
         if self._queue:
             self._wake_writer(self._queue[0])
 
-    async def first(self) -> Pending | None:
+    async def first(self) -> PendingAnswer | None:
         """Return the first answer, once it is due. None if there is none and `close` was called."""
         while not self._queue or not self._queue[0].is_due:
             if self._is_closed and not self._queue:

@@ -19,7 +19,7 @@ ENTRY: Final = struct.Struct(">hqqqq")
 VERSION: Final = 0
 
 
-class AbortedTransaction(NamedTuple):
+class AbortedTxn(NamedTuple):
     """An entry of a Fetch response: this producer's records from `first_offset` on are aborted.
 
     A reader skips them up to the producer's next abort marker.
@@ -73,13 +73,13 @@ class AbortedIndex:
             index.entries.append(entry)
         return index
 
-    def collect(self, from_offset: int, to_offset: int, found: list[AbortedTransaction]) -> bool:
+    def collect(self, from_offset: int, to_offset: int, found: list[AbortedTxn]) -> bool:
         """Add transactions that touch [from, to) to `found`. Return True if the search is over."""
         entries = self.entries
         start = bisect_left(entries, from_offset, key=attrgetter("last_offset"))
         for producer_id, first_offset, _, last_stable_offset in entries[start:]:
             if first_offset < to_offset:
-                found.append(AbortedTransaction(producer_id, first_offset))
+                found.append(AbortedTxn(producer_id, first_offset))
             if last_stable_offset >= to_offset:
                 return True
         return False

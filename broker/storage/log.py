@@ -15,7 +15,7 @@ from typing import Final
 from uuid import UUID
 
 from odradek.broker.env import Buffer, Disk
-from odradek.broker.storage.aborted import AbortedEntry, AbortedTransaction
+from odradek.broker.storage.aborted import AbortedEntry, AbortedTxn
 from odradek.broker.storage.checkpoint import (
     CHECKPOINT,
     Checkpoint,
@@ -447,7 +447,7 @@ class Log:
         """See `LogReader.read`."""
         return await self.reader.read(offset, max_bytes, to_offset=to_offset, min_one=min_one)
 
-    async def aborted(self, from_offset: int, to_offset: int) -> tuple[AbortedTransaction, ...]:
+    async def aborted(self, from_offset: int, to_offset: int) -> tuple[AbortedTxn, ...]:
         """See `LogReader.aborted`."""
         return await self.reader.aborted(from_offset, to_offset)
 

@@ -16,7 +16,7 @@ from typing import Final
 import trio
 
 from odradek.broker.env import Buffer
-from odradek.broker.storage.aborted import AbortedIndex, AbortedTransaction
+from odradek.broker.storage.aborted import AbortedIndex, AbortedTxn
 from odradek.broker.storage.chain import BrokenChain, Chain, ChainRules
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.files import ABORTED_INDEX, OFFSET_INDEX, TIME_INDEX, OpenFiles
@@ -253,13 +253,13 @@ class LogReader:
         self.removal_count += 1
         self._loaded.pop(segment, None)
 
-    async def aborted(self, from_offset: int, to_offset: int) -> tuple[AbortedTransaction, ...]:
+    async def aborted(self, from_offset: int, to_offset: int) -> tuple[AbortedTxn, ...]:
         """Return the aborted transactions that touch [from, to), ascending by first offset.
 
         Raises KafkaError KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
         """
         while True:
-            found: list[AbortedTransaction] = []
+            found: list[AbortedTxn] = []
             segment = self._segments[0]
             try:
                 # The abort marker may be segments behind the records. The search goes on until an

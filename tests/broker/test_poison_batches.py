@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from odradek.broker.partitions.maintenance import inline
+from odradek.broker.env import inline
 from odradek.broker.storage.decompressor import AT_ONCE, Decompressor
 from odradek.broker.storage.timestamps import TimestampOffset
 from odradek.broker.storage.validation import COMPACTED_RECORDS_MAX, check_keys

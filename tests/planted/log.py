@@ -101,12 +101,12 @@ LOG_BUGS: Final = (
         file=READING,
         old="""\
         while True:
-            found: list[AbortedTransaction] = []
+            found: list[AbortedTxn] = []
 """,
         new="""\
         while True:
             return ()
-            found: list[AbortedTransaction] = []
+            found: list[AbortedTxn] = []
 """,
         tests=(
             f"{TOGETHER}a_reader_that_waits_across_the_end_of_a_transaction_learns_how_it_ended",

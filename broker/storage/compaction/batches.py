@@ -39,7 +39,7 @@ def delete_horizon(header: BatchHeader) -> int | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class CompactionRules:
     """The rules of one pass: they decide which records stay."""
 
     keys: KeyMap
@@ -71,7 +71,7 @@ def note_keys(header: BatchHeader, batch: memoryview, keys: KeyMap, from_offset:
 
 
 def what_stays(
-    header: BatchHeader, batch: memoryview, rules: Rules, *, tombstones_stay: bool
+    header: BatchHeader, batch: memoryview, rules: CompactionRules, *, tombstones_stay: bool
 ) -> memoryview | bytearray | None:
     """Return the batch with the records that stay: `batch` itself if all do, None if none does.
 

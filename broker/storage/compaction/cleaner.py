@@ -104,7 +104,7 @@ class Cleaner:
         result = self._result
         result.clean_offset = end_offset = await self._read_keys(keys, transactions)
         result.key_count = len(keys)
-        rules = batches.Rules(
+        rules = batches.CompactionRules(
             keys=keys,
             end_offset=end_offset,
             now_ms=self.now_ms,
@@ -157,7 +157,7 @@ class Cleaner:
     # Output
 
     async def _rewrite(
-        self, group: Sequence[Segment], rules: batches.Rules, transactions: Transactions
+        self, group: Sequence[Segment], rules: batches.CompactionRules, transactions: Transactions
     ) -> None:
         """Write a group of segments as one new segment, and replace the group by it."""
         log = self.log
@@ -188,7 +188,7 @@ class Cleaner:
         self,
         segment: Segment,
         writer: "Writer",
-        rules: batches.Rules,
+        rules: batches.CompactionRules,
         transactions: Transactions,
     ) -> bool:
         """Write the records of a segment that stay. Return True if anything was dropped."""
@@ -211,7 +211,7 @@ class Cleaner:
         segment: Segment,
         header: BatchHeader,
         batch: memoryview,
-        rules: batches.Rules,
+        rules: batches.CompactionRules,
         transactions: Transactions,
     ) -> memoryview | bytearray | None:
         """Return the batch with the records that stay, None if nothing stays."""
@@ -256,7 +256,7 @@ class Cleaner:
     def _kept_marker(
         header: BatchHeader,
         batch: memoryview,
-        rules: batches.Rules,
+        rules: batches.CompactionRules,
         transactions: Transactions,
         *,
         is_last: bool,

@@ -7,7 +7,7 @@ import trio
 import trio.testing
 
 from odradek.broker.partitions.partitions import Partitions, ReadResult
-from odradek.broker.storage.aborted import AbortedTransaction
+from odradek.broker.storage.aborted import AbortedTxn
 from odradek.broker.storage.config import LogConfig
 from odradek.protocol.batch import iter_batches
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -63,7 +63,7 @@ async def test_high_watermark_and_last_stable_offset_of_a_read_are_of_one_moment
         if result.last_stable_offset == 0:
             assert result.aborted == ()
     committed = await partition.read(0, 1000, read_committed=True)
-    assert committed.aborted == (AbortedTransaction(1, 0),)
+    assert committed.aborted == (AbortedTxn(1, 0),)
 
 
 async def test_no_moment_shows_a_transaction_that_begins_at_the_high_watermark() -> None:
@@ -118,7 +118,7 @@ async def test_aborted_transactions_are_sorted_by_their_first_offset() -> None:
         client.end(committed=False)
     await partition.flush()
     read = await partition.read(0, 10_000, read_committed=True)
-    assert read.aborted == tuple(AbortedTransaction(n, n - 1) for n in range(1, 5))
+    assert read.aborted == tuple(AbortedTxn(n, n - 1) for n in range(1, 5))
 
 
 async def test_a_transaction_without_records_here_is_in_no_index() -> None:
@@ -130,9 +130,7 @@ async def test_a_transaction_without_records_here_is_in_no_index() -> None:
     client.end(committed=False)
     client.end(committed=False)
     await partition.flush()
-    assert (await partition.read(0, 10_000, read_committed=True)).aborted == (
-        AbortedTransaction(1, 1),
-    )
+    assert (await partition.read(0, 10_000, read_committed=True)).aborted == (AbortedTxn(1, 1),)
 
 
 # waiting for news
@@ -249,7 +247,7 @@ async def test_what_is_deleted_while_it_is_read_is_not_taken_for_committed() -> 
             await partition.delete_before(partition.log.active.base_offset)
         (answer,) = found
         if isinstance(answer, ReadResult):
-            assert answer.aborted == (AbortedTransaction(1, 0),), moment
+            assert answer.aborted == (AbortedTxn(1, 0),), moment
         else:
             assert answer is ErrorCode.OFFSET_OUT_OF_RANGE
         moment += 1

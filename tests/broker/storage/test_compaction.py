@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from odradek.broker.partitions.maintenance import inline
+from odradek.broker.env import inline
 from odradek.broker.storage.compaction.batches import delete_horizon
 from odradek.broker.storage.decompressor import Decompressor
 from odradek.broker.storage.timestamps import TimestampOffset

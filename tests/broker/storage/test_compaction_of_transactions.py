@@ -1,6 +1,6 @@
 """Compaction of transactions of which a pass sees only a part."""
 
-from odradek.broker.storage.aborted import AbortedTransaction
+from odradek.broker.storage.aborted import AbortedTxn
 from tests.broker.storage.keyed import (
     KeyedClient,
     compact,
@@ -26,7 +26,7 @@ async def test_what_was_aborted_behind_the_compacted_part_does_not_replace_what_
     await compact(partition, roll=False)
     assert len(partition.log.segments) == 2
     assert newest(await consume(partition)) == {"a": (0, "1"), "b": (1, "1"), "c": (4, "1")}
-    assert await partition.log.aborted(0, 5) == (AbortedTransaction(2, 2),)
+    assert await partition.log.aborted(0, 5) == (AbortedTxn(2, 2),)
 
 
 async def test_an_aborted_value_is_no_newer_one() -> None:

@@ -13,7 +13,7 @@ from uuid import UUID
 import pytest
 
 from odradek.broker.partitions.partitions import Partition
-from odradek.broker.storage.aborted import AbortedIndex, AbortedTransaction
+from odradek.broker.storage.aborted import AbortedIndex, AbortedTxn
 from odradek.broker.storage.config import FlushPolicy, LogConfig
 from odradek.broker.storage.index import OffsetIndex, TimeIndex
 from odradek.broker.storage.segment import Segment
@@ -99,7 +99,7 @@ async def check_aborted(partition: Partition, aborted: AbortedIndex) -> None:
     for from_offset in range(start, end):
         for to_offset in (from_offset + 1, from_offset + 4, end):
             expected = sorted(
-                AbortedTransaction(entry.producer_id, entry.first_offset)
+                AbortedTxn(entry.producer_id, entry.first_offset)
                 for entry in aborted.entries
                 if entry.last_offset >= from_offset and entry.first_offset < to_offset
             )

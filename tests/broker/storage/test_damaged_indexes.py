@@ -13,7 +13,7 @@ import pytest
 from crc32c import crc32c
 
 from odradek.broker.partitions.partition import Partition
-from odradek.broker.storage.aborted import AbortedTransaction
+from odradek.broker.storage.aborted import AbortedTxn
 from odradek.broker.storage.checkpoint import CHECKPOINT
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.files import (
@@ -28,7 +28,7 @@ from tests.broker.storage.samples import PARTITION_DIRECTORY, Client, Machine
 from tests.fakes.clock import START_MS
 
 INDEXES: Final = (OFFSET_INDEX, TIME_INDEX, ABORTED_INDEX)
-Answers = list[tuple[bytes, tuple[AbortedTransaction, ...]] | TimestampOffset | None]
+Answers = list[tuple[bytes, tuple[AbortedTxn, ...]] | TimestampOffset | None]
 
 
 async def machine_with_sealed_segments() -> tuple[Machine, Partition]:

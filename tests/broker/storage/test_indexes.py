@@ -7,7 +7,7 @@ from odradek.broker.storage.aborted import (
     ENTRY,
     AbortedEntry,
     AbortedIndex,
-    AbortedTransaction,
+    AbortedTxn,
 )
 from odradek.broker.storage.index import OffsetIndex, TimeIndex
 from odradek.broker.storage.leader_epochs import EpochStart, LeaderEpochs
@@ -85,10 +85,10 @@ def test_every_aborted_transaction_that_touches_a_range_is_found(
     transactions: list[tuple[int, int]], start: int, length: int
 ) -> None:
     end = start + length
-    found: list[AbortedTransaction] = []
+    found: list[AbortedTxn] = []
     index_of(transactions).collect(start, end, found)
     touching = {
-        AbortedTransaction(first, first)
+        AbortedTxn(first, first)
         for first, marker in transactions
         if marker >= start and first < end
     }

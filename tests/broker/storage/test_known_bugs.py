@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from odradek.broker.storage.aborted import AbortedTransaction
+from odradek.broker.storage.aborted import AbortedTxn
 from odradek.broker.storage.config import LogConfig
 from odradek.protocol.batch import HEADER_BYTES, BatchHeader, iter_batches, set_base_offset
 from odradek.protocol.control import read_marker
@@ -85,7 +85,7 @@ async def test_a_sequence_used_anew_after_an_abort_is_no_repeat_of_the_aborted_b
     client.end(committed=True, transaction_version=transaction_version)
     await partition.flush()
     read = await partition.read(0, 10_000, read_committed=True)
-    assert read.aborted == (AbortedTransaction(1, 0),)
+    assert read.aborted == (AbortedTxn(1, 0),)
     assert partition.last_stable_offset == 4
 
 
@@ -111,7 +111,7 @@ async def test_a_transaction_that_is_open_at_a_checkpoint_is_open_after_it() -> 
     partition = await machine.restart_after_kill()
     assert partition.last_stable_offset == partition.high_watermark == 5
     read = await partition.read(0, 10_000, read_committed=True)
-    assert read.aborted == (AbortedTransaction(1, 0),)
+    assert read.aborted == (AbortedTxn(1, 0),)
 
 
 async def test_records_and_the_aborted_transactions_among_them_agree_at_every_seam() -> None:
@@ -150,15 +150,15 @@ async def test_records_and_the_aborted_transactions_among_them_agree_at_every_se
             assert not missing, (offset, restarted)
 
 
-def _aborted_in(batches: Iterable[tuple[BatchHeader, bytes]]) -> dict[AbortedTransaction, int]:
+def _aborted_in(batches: Iterable[tuple[BatchHeader, bytes]]) -> dict[AbortedTxn, int]:
     """Return the marker's offset of each aborted transaction, from the records."""
     first: dict[int, int] = {}
-    ended: dict[AbortedTransaction, int] = {}
+    ended: dict[AbortedTxn, int] = {}
     for header, data in batches:
         if header.is_control:
             begun = first.pop(header.producer_id)
             if not read_marker(memoryview(data)).committed:
-                ended[AbortedTransaction(header.producer_id, begun)] = header.base_offset
+                ended[AbortedTxn(header.producer_id, begun)] = header.base_offset
         else:
             first.setdefault(header.producer_id, header.base_offset)
     return ended
