@@ -159,6 +159,7 @@ def iter_batches(data: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
     while end - position >= HEADER_BYTES:
         header = BatchHeader._make(HEADER.unpack_from(view, position))
         size_bytes = LENGTH_PREFIX_BYTES + header.batch_length
+        # The length leads to the next batch. If it is impossible, no later batch can be found.
         if header.magic != MAGIC or size_bytes < HEADER_BYTES:
             raise _no_batch(position, header)
         following = position + size_bytes

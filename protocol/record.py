@@ -115,6 +115,8 @@ class BatchBuilder:
         body_bytes = len(body)
         out = self._out
         length = SMALL[body_bytes] if body_bytes < SMALL_COUNT else encode_varint(body_bytes)
+        # The first record always fits: for a record that is too large, the right error is the
+        # broker's MESSAGE_TOO_LARGE.
         if count and len(out) + len(length) + body_bytes > self.max_bytes:
             return False
         out += length
@@ -256,6 +258,8 @@ class RecordReader:
         self._position = 0
         self.left = header.record_count
         """The number of records that have not been taken."""
+        # Callers allocate for the count, so it is checked against the bytes first: a header of
+        # garbage may claim 2^31 records (CVE-2022-34917).
         if not 0 <= self.left <= len(self._data) // RECORD_MIN_BYTES:
             why = f"{self.left} records in {len(self._data)} bytes"
             self.close()
@@ -391,6 +395,7 @@ def _decode_records(
 
 def _decode_headers(data: Decompressed, position: int) -> tuple[tuple[Header, ...], int]:
     count, position = decode_varint(data, position)
+    # A header takes at least two bytes, so a larger count is garbage.
     if not 0 <= 2 * count <= len(data) - position:
         raise IndexError(f"{count} headers")
     headers: list[Header] = []

@@ -56,6 +56,8 @@ def iter_state_records(data: bytes) -> Iterator[StateRecord]:
             raise _corrupt(start, f"magic {magic}, length {length}")
         if checksum(view[start + CRC_START : following]) != crc:
             raise _corrupt(start, f"the CRC of the batch at offset {offset} does not match")
+        # The usual batch. For any other form `_only_record` returns None, and `decode_batch` reads
+        # the batch or raises the error.
         if count == 1 and not attributes & CODEC_MASK and following - at >= RECORD_MIN_BYTES:
             found = _only_record(data, at, following)
             if found is not None:

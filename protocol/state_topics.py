@@ -170,6 +170,7 @@ def decode_consumer_offsets_key(
 def encode_value(value: object, version: int | None = None) -> bytes:
     """Encode a value as Kafka 4.3 writes it, or in another `version` with fewer fields."""
     _, flexible_from, written = VALUE_VERSIONS[type(value)]
+    # Only version 4 of an offset has the topic id. Other offsets stay readable for older brokers.
     if version is None:
         has_topic_id = isinstance(value, OffsetCommitValue) and value.topic_id != ZERO_UUID
         version = 4 if has_topic_id else written
