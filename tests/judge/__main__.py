@@ -1,5 +1,5 @@
-"""`python -m tests.judge record`: ask a real Kafka everything again and keep its answers.
-`python -m tests.judge tell STORY`: what ours and a real Kafka say to one story, side by side."""
+"""`python -m tests.judge record`: run all stories on a real Kafka, and record its answers.
+`python -m tests.judge compare STORY`: compare our broker's answers in a story with Kafka's."""
 
 import contextlib
 import sys
@@ -9,8 +9,8 @@ import click
 
 from tests.judge.catalogue import catalogue
 from tests.judge.differences import DIFFERENCES
-from tests.judge.houses import Open, kafka_house, our_house
-from tests.judge.judging import RECORDED, disagreements, file_of, record, recorded, told_to
+from tests.judge.judging import RECORDED, disagreements, file_of, record, recorded, transcript_of
+from tests.judge.setups import Open, kafka_setup, our_setup
 from tests.judge.story import Story
 
 
@@ -40,8 +40,8 @@ def record_again(modules: tuple[str, ...]) -> None:
 @click.argument("stories", nargs=-1)
 @click.option("--live", is_flag=True, help="Ask a real Kafka, too, not just its recording.")
 @click.option("--all", "whole", is_flag=True, help="Show what they agree on as well.")
-def tell(stories: tuple[str, ...], live: bool, whole: bool) -> None:
-    """Tell STORIES (ids, or how they begin) to our broker and show where it disagrees."""
+def compare(stories: tuple[str, ...], live: bool, whole: bool) -> None:
+    """Run STORIES (ids, or beginnings of ids) on our broker, and show the differences."""
     chosen = _chosen(stories)
     theirs = {s.id: lines for s, lines in _kafkas(chosen)} if live else recorded()
     bad = 0
@@ -63,23 +63,23 @@ def _chosen(starts: tuple[str, ...]) -> list[Story]:
 
 
 def _kafkas(stories: list[Story]) -> Iterator[tuple[Story, list[str]]]:
-    return _told(stories, kafka_house)
+    return _transcripts(stories, kafka_setup)
 
 
 def _ours(stories: list[Story]) -> Iterator[tuple[Story, list[str]]]:
-    return _told(stories, our_house)
+    return _transcripts(stories, our_setup)
 
 
-def _told(stories: list[Story], open_house: Open) -> Iterator[tuple[Story, list[str]]]:
-    """House by house: each is opened once, if it is needed."""
+def _transcripts(stories: list[Story], open_house: Open) -> Iterator[tuple[Story, list[str]]]:
+    """Run stories in groups of the same setup, so that each setup is started once at most."""
     left = list(stories)
     while left:
-        with open_house(left[0].house, catalogue().values()) as house:
+        with open_house(left[0].setup, catalogue().values()) as setup:
             for story in left:
-                if story.house in house.serves:
+                if story.setup in setup.serves:
                     with _naming(story):
-                        yield story, told_to(house.broker, story)
-            left = [story for story in left if story.house not in house.serves]
+                        yield story, transcript_of(setup.broker, story)
+            left = [story for story in left if story.setup not in setup.serves]
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""The codes and words in answers: what the steps of a story look at."""
+"""The codes in answers, and their names in transcripts."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,7 @@
-"""Asking a broker and writing down what it says: what all steps of a story have in common.
+"""Sending requests and recording the answers: the common base of all steps of a story.
 
-Answers that only say "not yet" are asked again, of both brokers, until there is a final one or the
-patience is over; the final one is written down (see `NOT_YET`).
+A request whose answer is one of `NOT_YET` is retried, on both brokers, until there is another
+answer or the patience is over. The last answer is recorded.
 """
 
 import time
@@ -35,7 +35,7 @@ BETWEEN_ATTEMPTS_SECONDS: Final = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A producer id and an epoch: whoever has them is the producer."""
+    """A producer id and an epoch."""
 
     producer_id: int
     epoch: int
@@ -48,7 +48,7 @@ class Identity:
 
 
 class Asker:
-    """One broker, told one story. `transcript` is what has been written down so far."""
+    """One broker in one story. `transcript` has the lines that are recorded so far."""
 
     def __init__(self, host: str, port: int, prefix: str = "") -> None:
         self.line = Line(host, port)
@@ -74,7 +74,7 @@ class Asker:
     # Any request at all
 
     def say(self, what: str) -> None:
-        """Write a line."""
+        """Record a line."""
         self.transcript.append(what)
 
     def ask(
@@ -87,11 +87,11 @@ class Asker:
         codes: Callable[[Any], Sequence[int]] = lambda response: (),
         client_id: str | None = None,
     ) -> Any:
-        """Send a request of any kind and write "what -> answer".
+        """Send a request of any kind and record "what -> answer". Return the response.
 
-        `answer` puts the response into words (without it: every field but times and messages);
-        `codes` finds the error codes in it that may say "not yet". None if there was no answer: the
-        line then says whether the connection was closed.
+        `answer` formats the response (by default every field except times and messages). `codes`
+        returns its error codes, which may be in `NOT_YET`. Return None if there was no answer; the
+        line then has whether the connection was closed.
         """
         line = self.line if client_id is None else Line(*self._address, client_id)
         try:
@@ -125,7 +125,7 @@ class Asker:
     def topic(
         self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None
     ) -> str:
-        """Make a topic of the story's own and remember to write down its logs in the end."""
+        """Create a topic of the story, whose logs are recorded at the end."""
         topic = CreatableTopic(
             name=self.names.on_wire(name),
             num_partitions=partitions,
@@ -145,11 +145,11 @@ class Asker:
         return name
 
     def wait_until_led(self, name: str, partition: int) -> None:
-        """A real Kafka answers CreateTopics before every part of it knows the topic."""
+        """Wait until a created topic can be read: a real Kafka answers CreateTopics earlier."""
         self._wait_until_read(name, partition, ErrorCode.NONE)
 
     def wait_until_gone(self, name: str, partition: int) -> None:
-        """It answers DeleteTopics before every part of it knows that, too."""
+        """Wait until a deleted topic cannot be read any more, for the same reason."""
         self._wait_until_read(name, partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def _wait_until_read(self, name: str, partition: int, answer: ErrorCode) -> None:
@@ -166,7 +166,7 @@ class Asker:
     # Words
 
     def wire_id(self, name: str | None) -> str | None:
-        """A transactional id as it is sent; what the coordinator writes about it is watched."""
+        """Return a transactional id as it is sent, and watch the coordinator's records of it."""
         if name is None:
             return None
         wire = self.names.on_wire(name)
@@ -180,7 +180,7 @@ class Asker:
         return wire
 
     def wire_group(self, group: str) -> str:
-        """A group id as it is sent; what is written about its offsets is watched."""
+        """Return a group id as it is sent, and watch the records of its offsets."""
         wire = self.names.on_wire(group)
         self.offsets.watch(wire)
         return wire
@@ -190,8 +190,8 @@ class Asker:
             return "null"
         return name if 0 < len(name) <= 40 else f"'{name[:20]}' ({len(name)})"
 
-    def who(self, who: Identity) -> str:
-        return self.names.identity(who.producer_id, who.epoch)
+    def identity_of(self, producer: Identity) -> str:
+        return self.names.identity(producer.producer_id, producer.epoch)
 
     def with_identity(self, response: Any, epoch: int) -> str:
         name = code_name(response.error_code)
@@ -200,7 +200,7 @@ class Asker:
         return f"{name} {self.names.identity(response.producer_id, epoch)}"
 
     def codes(self, results: Any) -> list[str]:
-        """One NONE if all are, else each with its partition, in order."""
+        """Return one NONE if all codes are NONE, else each code with its partition, in order."""
         found = sorted((self.names.here(topic), index, code) for topic, index, code in results)
         if found and all(code == 0 for _, _, code in found):
             return ["NONE"]

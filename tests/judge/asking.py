@@ -72,7 +72,7 @@ class Batch:
     """What is sent to one partition: `count` records from `sequence` on."""
 
     where: Where
-    who: Identity = NOBODY
+    producer: Identity = NOBODY
     sequence: int = 0
     count: int = 1
     is_transactional: bool = False
@@ -86,17 +86,17 @@ class Batch:
                 Record(None, f"#{self.sequence}+{index}".encode(), timestamp_ms=first_ms + index)
                 for index in range(self.count)
             ],
-            producer_id=self.who.producer_id,
-            producer_epoch=self.who.epoch,
-            base_sequence=self.sequence if self.who.producer_id != -1 else -1,
+            producer_id=self.producer.producer_id,
+            producer_epoch=self.producer.epoch,
+            base_sequence=self.sequence if self.producer.producer_id != -1 else -1,
             is_transactional=self.is_transactional,
         )
 
     def describe(self, broker: Broker) -> str:
         topic, partition = self.where
-        who = broker.names.identity(self.who.producer_id, self.who.epoch)
+        producer = broker.names.identity(self.producer.producer_id, self.producer.epoch)
         kind = " txn" if self.is_transactional else ""
-        return f"{topic}-{partition} {who} #{self.sequence}+{self.count}{kind}"
+        return f"{topic}-{partition} {producer} #{self.sequence}+{self.count}{kind}"
 
 
 def produce_request(
@@ -337,7 +337,7 @@ def offset_at(
 class Marker:
     """One marker of a WriteTxnMarkers request."""
 
-    who: Identity
+    producer: Identity
     partitions: Sequence[Where]
     commit: bool = True
     coordinator_epoch: int = 0
@@ -359,8 +359,8 @@ def mark(
     request = WriteTxnMarkersRequest(
         markers=tuple(
             WritableTxnMarker(
-                producer_id=marker.who.producer_id,
-                producer_epoch=marker.who.epoch,
+                producer_id=marker.producer.producer_id,
+                producer_epoch=marker.producer.epoch,
                 transaction_result=marker.commit,
                 coordinator_epoch=marker.coordinator_epoch,
                 transaction_version=marker.transaction_version if version >= 2 else 0,
@@ -400,11 +400,11 @@ def mark(
 
 
 def _marker(broker: Broker, marker: Marker, version: int) -> str:
-    who = broker.names.identity(marker.who.producer_id, marker.who.epoch)
+    producer = broker.names.identity(marker.producer.producer_id, marker.producer.epoch)
     verb = "COMMIT" if marker.commit else "ABORT"
     where = " ".join(f"{topic}-{index}" for topic, index in marker.partitions)
     generation = f" TV{marker.transaction_version}" if version >= 2 else ""
-    return f"{verb} {who} by {marker.coordinator_epoch}{generation} {where}"
+    return f"{verb} {producer} by {marker.coordinator_epoch}{generation} {where}"
 
 
 def producers(broker: Broker, topic: str, partition: int = 0) -> None:
@@ -444,14 +444,14 @@ def describe(broker: Broker, *names: str) -> None:
                 for topic in found.topics
                 for index in topic.partitions
             )
-            who = broker.names.identity(found.producer_id, found.producer_epoch)
+            producer = broker.names.identity(found.producer_id, found.producer_epoch)
             code = code_name(found.error_code)
             said.append(
                 " ".join(
                     (
                         code,
                         found.transaction_state,
-                        *([who] if found.error_code == 0 else []),
+                        *([producer] if found.error_code == 0 else []),
                         *where,
                     )
                 )

@@ -84,7 +84,7 @@ GROUP_VERSION: Final = 8
 
 
 class Broker(Asker):
-    """One broker, told one story. `transcript` is what has been written down so far."""
+    """One broker in one story, with a method for each kind of step."""
 
     def __init__(self, host: str, port: int, prefix: str = "") -> None:
         super().__init__(host, port, prefix)
@@ -102,18 +102,18 @@ class Broker(Asker):
         expected: Identity | None = None,
     ) -> Identity:
         """InitProducerId. The identity is -1/-1 after an error."""
-        who = expected or Identity(-1, -1)
+        producer = expected or Identity(-1, -1)
         request = InitProducerIdRequest(
             transactional_id=self.wire_id(name),
             transaction_timeout_ms=timeout_ms,
-            producer_id=who.producer_id,
-            producer_epoch=who.epoch,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
         )
         what = f"init v{version} {self.quote(name)}"
         if timeout_ms != TIMEOUT_MS:
             what += f" {timeout_ms}ms"
         if expected is not None:
-            what += f" expects {self.who(who)}"
+            what += f" expects {self.identity_of(producer)}"
         response = self.ask(
             what,
             INIT_PRODUCER_ID,
@@ -129,7 +129,7 @@ class Broker(Asker):
     def add(
         self,
         name: str,
-        who: Identity,
+        producer: Identity,
         partitions: Sequence[Where],
         *,
         version: int = 3,
@@ -145,8 +145,8 @@ class Broker(Asker):
                 transactions=(
                     AddPartitionsToTxnTransaction(
                         transactional_id=self.must_id(name),
-                        producer_id=who.producer_id,
-                        producer_epoch=who.epoch,
+                        producer_id=producer.producer_id,
+                        producer_epoch=producer.epoch,
                         verify_only=verify_only,
                         topics=topics,
                     ),
@@ -155,12 +155,13 @@ class Broker(Asker):
         else:
             request = AddPartitionsToTxnRequest(
                 v3_and_below_transactional_id=self.must_id(name),
-                v3_and_below_producer_id=who.producer_id,
-                v3_and_below_producer_epoch=who.epoch,
+                v3_and_below_producer_id=producer.producer_id,
+                v3_and_below_producer_epoch=producer.epoch,
                 v3_and_below_topics=topics,
             )
         verb = "verify" if verify_only else "add"
-        what = f"{verb} v{version} {self.quote(name)} {self.who(who)} {listed(partitions)}"
+        identity = self.identity_of(producer)
+        what = f"{verb} v{version} {self.quote(name)} {identity} {listed(partitions)}"
         response = self.ask(
             what, ADD_PARTITIONS_TO_TXN, version, request, self._added, codes_of_added
         )
@@ -179,22 +180,23 @@ class Broker(Asker):
             )
         )
 
-    def add_offsets(self, name: str, who: Identity, group: str, *, version: int = 3) -> bool:
+    def add_offsets(self, name: str, producer: Identity, group: str, *, version: int = 3) -> bool:
         """AddOffsetsToTxn. Whether it got NONE."""
         request = AddOffsetsToTxnRequest(
             transactional_id=self.must_id(name),
-            producer_id=who.producer_id,
-            producer_epoch=who.epoch,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
             group_id=self.wire_group(group),
         )
-        what = f"add_offsets v{version} {self.quote(name)} {self.who(who)} {self.quote(group)}"
+        identity = self.identity_of(producer)
+        what = f"add_offsets v{version} {self.quote(name)} {identity} {self.quote(group)}"
         response = self.ask(what, ADD_OFFSETS_TO_TXN, version, request, one_name, one_code)
         return response is not None and bool(response.error_code == ErrorCode.NONE)
 
     def commit_offsets(
         self,
         name: str,
-        who: Identity,
+        producer: Identity,
         group: str,
         offsets: Mapping[Where, int],
         *,
@@ -207,8 +209,8 @@ class Broker(Asker):
         request = TxnOffsetCommitRequest(
             transactional_id=self.must_id(name),
             group_id=self.wire_group(group),
-            producer_id=who.producer_id,
-            producer_epoch=who.epoch,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
             generation_id=generation,
             member_id=member,
             group_instance_id=instance,
@@ -228,7 +230,8 @@ class Broker(Asker):
             ),
         )
         pairs = " ".join(f"{topic}-{index}={offset}" for (topic, index), offset in offsets.items())
-        what = f"commit_offsets v{version} {self.quote(name)} {self.who(who)} {group} {pairs}"
+        identity = self.identity_of(producer)
+        what = f"commit_offsets v{version} {self.quote(name)} {identity} {group} {pairs}"
         if (generation, member, instance) != (-1, "", None):
             what += f" as {self.names.member(member)!r} of {generation} ({instance})"
         response = self.ask(
@@ -246,17 +249,17 @@ class Broker(Asker):
         )
 
     def end(
-        self, name: str, who: Identity, *, commit: bool, version: int = 3, settle: bool = True
+        self, name: str, producer: Identity, *, commit: bool, version: int = 3, settle: bool = True
     ) -> Identity:
         """EndTxn. Who the producer is from now on; the same as before after an error."""
         request = EndTxnRequest(
             transactional_id=self.must_id(name),
-            producer_id=who.producer_id,
-            producer_epoch=who.epoch,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
             committed=commit,
         )
         verb = "commit" if commit else "abort"
-        what = f"{verb} v{version} {self.quote(name)} {self.who(who)}"
+        what = f"{verb} v{version} {self.quote(name)} {self.identity_of(producer)}"
         response = self.ask(
             what,
             END_TXN,
@@ -268,12 +271,12 @@ class Broker(Asker):
         if settle:
             self.settle(name)
         if response is None or response.error_code != ErrorCode.NONE or version < 5:
-            return who
+            return producer
         return Identity(response.producer_id, response.producer_epoch)
 
     def write_markers(
         self,
-        who: Identity,
+        producer: Identity,
         partitions: Sequence[Where],
         *,
         commit: bool,
@@ -283,8 +286,8 @@ class Broker(Asker):
     ) -> bool:
         """WriteTxnMarkers, as an administrator. Whether every partition got NONE."""
         marker = WritableTxnMarker(
-            producer_id=who.producer_id,
-            producer_epoch=who.epoch,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
             transaction_result=commit,
             topics=tuple(
                 WritableTxnMarkerTopic(
@@ -295,7 +298,7 @@ class Broker(Asker):
             coordinator_epoch=coordinator_epoch,
             transaction_version=transaction_version,
         )
-        what = f"markers v{version} {'COMMIT' if commit else 'ABORT'} {self.who(who)}"
+        what = f"markers v{version} {'COMMIT' if commit else 'ABORT'} {self.identity_of(producer)}"
         what += f" by {coordinator_epoch} TV{transaction_version} {listed(partitions)}"
         response = self.ask(
             what,
@@ -311,7 +314,7 @@ class Broker(Asker):
     def produce(
         self,
         name: str | None,
-        who: Identity,
+        producer: Identity,
         topic: str,
         partition: int = 0,
         *,
@@ -323,9 +326,9 @@ class Broker(Asker):
     ) -> int:
         """Produce one batch of `count` records with values of their own; its base offset or -1.
         The sequence is the next one, and `skipped` more, unless it is given."""
-        key = (who.producer_id, who.epoch, (topic, partition))
+        key = (producer.producer_id, producer.epoch, (topic, partition))
         if sequence is None:
-            sequence = self._sequences.get(key, 0) + skipped if who.producer_id >= 0 else -1
+            sequence = self._sequences.get(key, 0) + skipped if producer.producer_id >= 0 else -1
         values = [f"r{self._values + index}" for index in range(count)]
         self._values += count
         batch = encode_batch(
@@ -333,12 +336,13 @@ class Broker(Asker):
                 Record(key=None, value=value.encode(), timestamp_ms=int(time.time() * 1000))
                 for value in values
             ],
-            producer_id=who.producer_id,
-            producer_epoch=who.epoch,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
             base_sequence=sequence,
             is_transactional=is_transactional,
         )
-        what = f"produce v{version} {self.quote(name)} {self.who(who)} {topic}-{partition}"
+        identity = self.identity_of(producer)
+        what = f"produce v{version} {self.quote(name)} {identity} {topic}-{partition}"
         what += f" #{sequence} {','.join(values)}" + ("" if is_transactional else " plain")
         response = self.send_batch(what, name, topic, partition, batch, version=version)
         if response is None or response.error_code != ErrorCode.NONE:
@@ -372,7 +376,7 @@ class Broker(Asker):
             ),
         )
         if acks == 0:
-            self.line.tell(PRODUCE, version, request)
+            self.line.send(PRODUCE, version, request)
             self.say(f"{what} acks=0")
             return None
         response = self.ask(what, PRODUCE, version, request, produced, codes_of_produced, client_id)

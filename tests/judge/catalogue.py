@@ -1,4 +1,4 @@
-"""Every story there is: what the modules in `stories/` tell."""
+"""All stories: those of the modules in `stories/`."""
 
 import importlib
 from functools import cache
@@ -12,7 +12,7 @@ STORIES: Final = Path(__file__).parent / "stories"
 
 @cache
 def catalogue() -> dict[str, Story]:
-    """Stories by id, in the order in which they are told."""
+    """Return the stories by id, in the order in which they are run."""
     modules = [
         importlib.import_module(f"tests.judge.stories.{path.stem}")
         for path in sorted(STORIES.glob("*.py"))

@@ -1,4 +1,4 @@
-"""The two brokers of each house, started when a story is first told there, and what they said."""
+"""The two brokers of each setup, started for its first story, and their transcripts."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -6,49 +6,49 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.judge.catalogue import catalogue
-from tests.judge.houses import House, Open, kafka_house, our_house
-from tests.judge.judging import recorded, told_to
+from tests.judge.judging import recorded, transcript_of
+from tests.judge.setups import Open, Setup, kafka_setup, our_setup
 
 Transcript = Callable[[str], list[str]]
 
 
 class Teller:
-    """Tells each story once and remembers the transcript."""
+    """Runs each story once and keeps the transcript."""
 
     def __init__(self, open_house: Open, stack: contextlib.ExitStack) -> None:
         self._open = open_house
         self._stack = stack
-        self._houses: dict[str, House] = {}
+        self._setups: dict[str, Setup] = {}
         self._transcripts: dict[str, list[str]] = {}
 
     def __call__(self, story_id: str) -> list[str]:
         if story_id not in self._transcripts:
             story = catalogue()[story_id]
-            if story.house not in self._houses:
-                opened = self._open(story.house, list(catalogue().values()))
-                house = self._stack.enter_context(opened)
-                self._houses |= dict.fromkeys(house.serves, house)
-            self._transcripts[story_id] = told_to(self._houses[story.house].broker, story)
+            if story.setup not in self._setups:
+                opened = self._open(story.setup, list(catalogue().values()))
+                setup = self._stack.enter_context(opened)
+                self._setups |= dict.fromkeys(setup.serves, setup)
+            self._transcripts[story_id] = transcript_of(self._setups[story.setup].broker, story)
         return self._transcripts[story_id]
 
 
 @pytest.fixture(scope="session")
 def ours() -> Iterator[Transcript]:
-    """What our broker answers, by a story's id."""
+    """The transcripts of our broker by a story's id."""
     with contextlib.ExitStack() as stack:
-        yield Teller(our_house, stack)
+        yield Teller(our_setup, stack)
 
 
 @pytest.fixture(scope="session")
 def live_kafka() -> Iterator[Transcript]:
-    """What a real Kafka answers now. Mark the test `peers`."""
+    """The transcripts of a real Kafka, run now. Mark the test `peers`."""
     with contextlib.ExitStack() as stack:
-        yield Teller(kafka_house, stack)
+        yield Teller(kafka_setup, stack)
 
 
 @pytest.fixture(scope="session")
 def recorded_kafka() -> dict[str, list[str]]:
-    """What a real Kafka answered when `python -m tests.judge record` was last run."""
+    """The transcripts of a real Kafka, as `python -m tests.judge record` has recorded them."""
     return recorded()
 
 

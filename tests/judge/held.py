@@ -1,5 +1,5 @@
-"""Our broker with a coordinator that gives up, as Kafka's does, when a partition has heard of a
-newer coordinator: the transaction stays PrepareCommit or PrepareAbort, for all to look at."""
+"""Our broker with a coordinator that stops, as Kafka's does, when a partition knows a higher
+coordinator epoch: the transaction stays PrepareCommit or PrepareAbort."""
 
 import trio
 
@@ -9,7 +9,7 @@ from odradek.broker.txn.tenure import Entry
 
 
 async def give_up(ledger: Ledger, entry: Entry) -> None:
-    """In place of finding out whether there really is a newer one."""
+    """Replace `Ledger.confirm`, by which our coordinator checks for a newer coordinator."""
     await trio.sleep_forever()
 
 

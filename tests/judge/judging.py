@@ -1,4 +1,4 @@
-"""Told, recorded and compared: transcripts of stories and what two of them disagree about.
+"""Transcripts of stories: made, recorded and compared.
 
 A recording is one text file per module of stories, each story a heading and its lines, so that a
 change of Kafka's answers is a readable diff; the walks are compressed, ten seeds in a file.
@@ -14,8 +14,8 @@ from typing import Final
 
 from tests.judge.broker import Broker
 from tests.judge.differences import DIFFERENCES, Difference
-from tests.judge.houses import Address
 from tests.judge.hurry import TooSlow
+from tests.judge.setups import Address
 from tests.judge.story import Story
 
 RECORDED: Final = Path(__file__).parent / "recorded"
@@ -25,16 +25,16 @@ COMPRESSED: Final = ".txt.gz"
 PLAIN: Final = ".txt"
 
 
-def told_to(broker: Address, story: Story) -> list[str]:
-    """The transcript of a story as this broker answers it."""
+def transcript_of(broker: Address, story: Story) -> list[str]:
+    """Run a story on a broker and return the transcript."""
     *attempts, last = story.prefixes
     for prefix in attempts:
         with contextlib.suppress(TooSlow):
-            return _told_once(broker, story, prefix)
-    return _told_once(broker, story, last)
+            return _attempt(broker, story, prefix)
+    return _attempt(broker, story, last)
 
 
-def _told_once(broker: Address, story: Story, prefix: str) -> list[str]:
+def _attempt(broker: Address, story: Story, prefix: str) -> list[str]:
     judge = Broker(broker.host, broker.port, prefix)
     try:
         return story.run(judge)
@@ -48,8 +48,11 @@ def _told_once(broker: Address, story: Story, prefix: str) -> list[str]:
 def disagreements(
     story: str, kafka: list[str], ours: list[str]
 ) -> tuple[list[str], set[Difference]]:
-    """What differs and is not on the list, as a diff with what led to it, and which differences
-    of the list were met."""
+    """Compare two transcripts.
+
+    Return a diff of what is not in the list of differences, and the listed differences that were
+    met.
+    """
     met: set[Difference] = set()
     if kafka == ours:
         return [], met
@@ -77,12 +80,12 @@ def _known(story: str, theirs: str, mine: str) -> Difference | None:
 
 
 def file_of(story: Story) -> str:
-    """The name of the file that has its recording."""
+    """Return the name of the file with a story's recording."""
     return story.recording or f"{story.module}{PLAIN}"
 
 
 def recorded(directory: Path = RECORDED) -> dict[str, list[str]]:
-    """Every recorded transcript by its story's id."""
+    """Return every recorded transcript by its story's id."""
     found: dict[str, list[str]] = {}
     for path in sorted(directory.iterdir()):
         if path.name.endswith(COMPRESSED):
@@ -101,7 +104,7 @@ def recorded(directory: Path = RECORDED) -> dict[str, list[str]]:
 
 
 def record(transcripts: Mapping[str, Mapping[str, list[str]]], directory: Path = RECORDED) -> None:
-    """Write recordings: by file, by story. A file that is named is replaced as a whole."""
+    """Write recordings, by file and story. Each of these files is replaced as a whole."""
     for name, stories in transcripts.items():
         lines: list[str] = []
         for story, transcript in stories.items():

@@ -1,6 +1,6 @@
-"""A connection to a broker that sends whatever it is told to and understands the answers.
+"""A connection to a broker that sends any request and parses its answer.
 
-There is no client logic: no retries, no metadata, no state. Both brokers are asked through this.
+It has no client logic: no retries, no metadata, no state. It is used for both brokers.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ CHUNK_BYTES: Final = 1 << 18
 
 
 class Silence(Exception):
-    """No answer: the text says if the broker closed the connection or just said nothing."""
+    """No answer. The text is "closed" if the broker closed the connection, else "no answer"."""
 
 
 class Line:
@@ -40,7 +40,7 @@ class Line:
         *,
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> Any:
-        """The answer to a request. Raises Silence, and is then a new connection."""
+        """Send a request and return its answer. Raises Silence, after which it has reconnected."""
         self._send(api, version, message)
         try:
             self._socket.settimeout(patience_seconds)
@@ -52,7 +52,7 @@ class Line:
             self._begin_again()
             raise Silence("closed") from None
 
-    def tell(self, api: Api[Any, Any], version: int, message: object) -> None:
+    def send(self, api: Api[Any, Any], version: int, message: object) -> None:
         """Send a request that has no answer (Produce with acks=0)."""
         self._send(api, version, message, is_answered=False)
 

@@ -1,8 +1,8 @@
-"""Names for what every broker chooses for itself, so that two transcripts can be compared.
+"""Names for the values that each broker chooses, so that two transcripts can be compared.
 
 Producer ids, topic ids, coordinator epochs, leader epochs and member ids get a name when they are
-first seen: the first producer id of a story is p1 on every broker. What a story names itself (its
-topics, groups and transactional ids) has the story's prefix on the wire and none in a transcript.
+first seen: the first producer id of a story is p1 on every broker. The topics, groups and
+transactional ids of a story have its prefix on the wire, and none in a transcript.
 """
 
 import dataclasses
@@ -13,10 +13,10 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schema import ZERO_UUID
 
 NOBODY: Final = 2**62
-"""A producer id that no broker has given to anybody."""
+"""A producer id that no broker has assigned."""
 
 UNSAID: Final = frozenset({"throttle_time_ms", "error_message", "correlation_id"})
-"""Fields that a transcript leaves out: a broker may say there what it likes."""
+"""Fields that a transcript leaves out, because brokers may differ there."""
 
 TIMES: Final = ("timestamp_ms", "_time_ms", "timestamp")
 
@@ -30,11 +30,11 @@ class Names:
         self.topic_ids: dict[str, UUID] = {}
 
     def on_wire(self, name: str) -> str:
-        """What the broker is told. Internal topics and the empty name are everybody's."""
+        """Return a name as it is sent. Internal topics and the empty name have no prefix."""
         return name if not name or name.startswith("__") else self.prefix + name
 
     def here(self, name: str | None) -> str:
-        """What a transcript says."""
+        """Return a name as it is in a transcript."""
         return "null" if name is None else name.removeprefix(self.prefix)
 
     def _of(self, kind: str, value: object) -> str:
@@ -50,7 +50,7 @@ class Names:
         return producer_id in self._given.get("p", {})
 
     def is_here(self, wire: str) -> bool:
-        """Whether a name on the wire is one of the story's own."""
+        """Return True if a name on the wire is one of the story."""
         return wire.startswith(self.prefix)
 
     def identity(self, producer_id: int, producer_epoch: int) -> str:
@@ -71,7 +71,7 @@ class Names:
         return self._of("topic", topic_id)
 
     def describe(self, value: object, field: str = "") -> str:
-        """Any part of any message, in few words; fields that have their default are left out."""
+        """Format any part of any message. Fields with their default are left out."""
         if isinstance(value, tuple | list):
             return "[" + " ".join(self.describe(item, field) for item in value) + "]"
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -101,7 +101,7 @@ class Names:
 
 
 def code_name(code: int) -> str:
-    """The name of an error code, or its number if Kafka has none for it."""
+    """Return the name of an error code, or its number if Kafka has no name for it."""
     try:
         return ErrorCode(code).name
     except ValueError:

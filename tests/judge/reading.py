@@ -49,7 +49,7 @@ STATES: Final = (
     "CompleteAbort",
 )
 SHOWN_MAX: Final = 20
-"""Offsets of one batch that are told; the rest is counted."""
+"""The number of offsets of a batch that are shown; the rest is counted."""
 SETTLE_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.001
 

@@ -1,4 +1,4 @@
-"""What a story is: a function that asks a broker things, in one or several variants.
+"""Stories: functions that send requests to a broker, in one or several variants.
 
     @variants(version=range(6))
     def story_new_id(broker: Broker, version: int) -> None:
@@ -22,37 +22,39 @@ from tests.judge.hurry import ATTEMPTS, Hurry
 
 PREFIX: Final = "story_"
 LIVE_SEEDS: Final = 25
-"""So many of the stories that dice are told to a live Kafka each time."""
+"""The number of seeds of a random story that run on a live Kafka each time."""
 _VARIANTS: Final = "judge_variants"
 _PLANTED: Final = "judge_planted"
-_HOUSE: Final = "judge_house"
+_SETUP: Final = "judge_house"
 _RECORDING: Final = "judge_recording"
 _ATTEMPTS: Final = "judge_attempts"
 SHARED: Final = "shared"
 BRIEF: Final = "brief"
 GIVING_UP: Final = "giving up"
 
-Tell = Callable[..., Hurry | None]
-"""What it returns, if anything, has to be over when the logs in the end have been read, too."""
+StoryFunction = Callable[..., Hurry | None]
+"""If it returns a `Hurry`, its time must not be over before the logs at the end have been read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """One variant of one function. `house`: with which settings its brokers run;
-    `recording`: the file that has Kafka's answers, if not the module's; `attempts`: how often it is
-    told at most, if it is told too slowly (`hurry.py`)."""
+    """One variant of one function.
+
+    `setup`: the settings of its brokers (`setups.py`). `recording`: the file with Kafka's answers,
+    if it is not the module's. `attempts`: the number of runs until it is quick enough (`hurry.py`).
+    """
 
     id: str
-    tell: Tell
+    function: StoryFunction
     arguments: dict[str, Any] = field(default_factory=dict)
-    house: str = SHARED
+    setup: str = SHARED
     planted: dict[str, TransactionLogValue] = field(default_factory=dict)
     recording: str = ""
     attempts: int = 1
 
     @property
     def live(self) -> bool:
-        """Whether it is told to a live Kafka each time, and not only when it is recorded."""
+        """Return True if it runs on a live Kafka each time, and not only when it is recorded."""
         return int(self.arguments.get("seed", 0)) < LIVE_SEEDS
 
     @property
@@ -61,100 +63,102 @@ class Story:
 
     @property
     def prefix(self) -> str:
-        """What is put before the story's names, so that all stories can share one broker."""
+        """The prefix of the story's names, so that all stories can share one broker."""
         return re.sub(r"[^a-zA-Z0-9]+", "-", self.id) + "-"
 
     @property
     def prefixes(self) -> list[str]:
-        """Those of all attempts: what an attempt leaves behind must not disturb the next."""
+        """The prefixes of all attempts: what an attempt leaves must not disturb the next."""
         return [self.prefix, *(f"{self.prefix}again-{n}-" for n in range(1, self.attempts))]
 
     def run(self, broker: Broker) -> list[str]:
-        """Tell the story to a broker and return the transcript, with the logs in the end. Raises
-        TooSlow."""
+        """Run the story. Return the transcript, with the logs at the end. Raises TooSlow."""
         for name in self.planted:
             broker.states.watch_from_planted(broker.names.on_wire(name))
-        hurry = self.tell(broker, **self.arguments)
+        hurry = self.function(broker, **self.arguments)
         broker.write_down_the_end()
         if hurry is not None:
             hurry.over()
         return broker.transcript
 
 
-def variants(**values: Iterable[Any]) -> Callable[[Tell], Tell]:
-    """Tell the story once for every combination of these arguments."""
+def variants(**values: Iterable[Any]) -> Callable[[StoryFunction], StoryFunction]:
+    """Run the story once for every combination of these arguments."""
 
-    def mark(tell: Tell) -> Tell:
-        setattr(tell, _VARIANTS, {name: tuple(several) for name, several in values.items()})
-        return tell
-
-    return mark
-
-
-def planted(**records: TransactionLogValue) -> Callable[[Tell], Tell]:
-    """Before the brokers start, put these records of `__transaction_state` there, by the story's
-    name for the transactional id: states that would take 32,766 transactions to reach."""
-
-    def mark(tell: Tell) -> Tell:
-        setattr(tell, _PLANTED, records)
-        return tell
+    def mark(function: StoryFunction) -> StoryFunction:
+        setattr(function, _VARIANTS, {name: tuple(several) for name, several in values.items()})
+        return function
 
     return mark
 
 
-def kept_in(recording: str) -> Callable[[Tell], Tell]:
+def planted(**records: TransactionLogValue) -> Callable[[StoryFunction], StoryFunction]:
+    """Write these records of `__transaction_state` before the brokers start.
+
+    They are given by the story's name of the transactional id, and lead to states that would take
+    32,766 transactions to reach.
+    """
+
+    def mark(function: StoryFunction) -> StoryFunction:
+        setattr(function, _PLANTED, records)
+        return function
+
+    return mark
+
+
+def kept_in(recording: str) -> Callable[[StoryFunction], StoryFunction]:
     """Record the story in this file instead of its module's: long ones are compressed."""
 
-    def mark(tell: Tell) -> Tell:
-        setattr(tell, _RECORDING, recording)
-        return tell
+    def mark(function: StoryFunction) -> StoryFunction:
+        setattr(function, _RECORDING, recording)
+        return function
 
     return mark
 
 
-def against_the_clock(tell: Tell) -> Tell:
-    """Tell the story again if it was told too slowly."""
-    setattr(tell, _ATTEMPTS, ATTEMPTS)
-    return tell
+def against_the_clock(function: StoryFunction) -> StoryFunction:
+    """Run the story again if it was too slow."""
+    setattr(function, _ATTEMPTS, ATTEMPTS)
+    return function
 
 
-def in_house(house: str | Callable[..., str]) -> Callable[[Tell], Tell]:
-    """Tell the story to the brokers of this house, or of the one that the arguments say."""
+def in_setup(setup: str | Callable[..., str]) -> Callable[[StoryFunction], StoryFunction]:
+    """Run the story on the brokers of this setup, or of the one for its arguments."""
 
-    def mark(tell: Tell) -> Tell:
-        setattr(tell, _HOUSE, house)
-        return tell
+    def mark(function: StoryFunction) -> StoryFunction:
+        setattr(function, _SETUP, setup)
+        return function
 
     return mark
 
 
-def in_brief_house(tell: Tell) -> Tell:
-    """Tell the story to brokers that forget transactional ids and producer ids in a moment."""
-    return in_house(BRIEF)(tell)
+def in_brief_setup(function: StoryFunction) -> StoryFunction:
+    """Run the story on brokers where transactional ids and producer ids expire soon."""
+    return in_setup(BRIEF)(function)
 
 
 def stories_of(module: ModuleType) -> list[Story]:
-    """Every story that a module tells, in its order."""
+    """Return the stories of a module, in their order."""
     found = []
     name_of_module = module.__name__.rpartition(".")[2]
-    for name, tell in inspect.getmembers(module, inspect.isfunction):
-        if not name.startswith(PREFIX) or tell.__module__ != module.__name__:
+    for name, function in inspect.getmembers(module, inspect.isfunction):
+        if not name.startswith(PREFIX) or function.__module__ != module.__name__:
             continue
         base = f"{name_of_module}.{name.removeprefix(PREFIX)}"
-        several: dict[str, tuple[Any, ...]] = getattr(tell, _VARIANTS, {})
+        several: dict[str, tuple[Any, ...]] = getattr(function, _VARIANTS, {})
         for values in itertools.product(*several.values()):
             arguments = dict(zip(several, values, strict=True))
             variant = ",".join(f"{key}={_short(value)}" for key, value in arguments.items())
-            house = getattr(tell, _HOUSE, SHARED)
+            setup = getattr(function, _SETUP, SHARED)
             found.append(
                 Story(
                     f"{base}[{variant}]" if variant else base,
-                    tell,
+                    function,
                     arguments,
-                    house(**arguments) if callable(house) else house,
-                    getattr(tell, _PLANTED, {}),
-                    getattr(tell, _RECORDING, ""),
-                    getattr(tell, _ATTEMPTS, 1),
+                    setup(**arguments) if callable(setup) else setup,
+                    getattr(function, _PLANTED, {}),
+                    getattr(function, _RECORDING, ""),
+                    getattr(function, _ATTEMPTS, 1),
                 )
             )
     return found

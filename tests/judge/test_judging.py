@@ -12,10 +12,10 @@ from tests.judge import judging
 from tests.judge.broker import Broker
 from tests.judge.catalogue import catalogue
 from tests.judge.differences import DIFFERENCES, Difference
-from tests.judge.houses import records_to_plant
 from tests.judge.hurry import ATTEMPTS, Hurry, TooSlow
-from tests.judge.judging import disagreements, record, recorded, told_to
+from tests.judge.judging import disagreements, record, recorded, transcript_of
 from tests.judge.names import NOBODY, Names
+from tests.judge.setups import records_to_plant
 from tests.judge.stories import basics
 from tests.judge.story import PREFIX, Story, stories_of
 
@@ -113,24 +113,24 @@ def test_a_variant_of_a_story_has_an_id_and_names_of_its_own() -> None:
 
 
 def slow_at_first(attempts: int) -> tuple[Story, list[str]]:
-    """A story whose first attempts take too long, and the prefixes that it was told with."""
+    """A story whose first attempts take too long, and the prefixes of its runs."""
     prefixes: list[str] = []
 
-    def tell(broker: Broker) -> Hurry:
+    def run(broker: Broker) -> Hurry:
         broker.say("once more")
         prefixes.append(broker.names.prefix)
         return Hurry(0 if len(prefixes) < attempts else 3_600_000)
 
-    return Story("a.b", tell, attempts=3), prefixes
+    return Story("a.b", run, attempts=3), prefixes
 
 
 def test_a_story_that_was_told_too_slowly_is_told_again_under_other_names() -> None:
     story, prefixes = slow_at_first(3)
     hopeless, prefixes_in_vain = slow_at_first(4)
     with run_broker() as broker:
-        assert told_to(broker, story) == ["once more"]
+        assert transcript_of(broker, story) == ["once more"]
         with pytest.raises(TooSlow):
-            told_to(broker, hopeless)
+            transcript_of(broker, hopeless)
     assert prefixes == prefixes_in_vain == ["a-b-", "a-b-again-1-", "a-b-again-2-"]
 
 

@@ -1,8 +1,8 @@
 """What a partition knows of its producers outlives the broker: asked before and after a restart.
 
-It is told apart from the stories, for those share one broker that stays. A real Kafka is stopped in
-good order only: after kill -9 it says the same, some 12 s later. It keeps one batch of each
-producer, we keep five, so that only the last one is repeated here.
+It is apart from the stories, because those share one broker that is not restarted. A real Kafka is
+stopped in good order only: after kill -9 it says the same, some 12 s later. It keeps one batch of
+each producer, we keep five, so that only the last one is repeated here.
 """
 
 import time
@@ -15,7 +15,7 @@ import pytest
 from odradek.broker.testing import RunningBroker, run_broker
 from tests.judge.asking import Batch, Marker, mark, producers, read, send
 from tests.judge.broker import Broker, Identity
-from tests.judge.houses import OURS, SETTINGS
+from tests.judge.setups import OURS, SETTINGS
 from tests.judge.story import SHARED
 from tests.peers.kafka import RealKafka
 
@@ -90,14 +90,16 @@ def after(broker: Broker, cast: Cast) -> None:
         send(broker, "x", batch, version=11)
     send(broker, None, Batch(T1, cast.open, 5), version=11)
     broker.end("x", cast.open, commit=True)
-    for who, sequence in ((cast.aborted, 2), (cast.next, 2), (cast.next, 0)):
-        send(broker, "y", Batch(T2, who, sequence, is_transactional=True), version=12)
+    for producer, sequence in ((cast.aborted, 2), (cast.next, 2), (cast.next, 0)):
+        send(broker, "y", Batch(T2, producer, sequence, is_transactional=True), version=12)
     broker.end("y", cast.next, commit=True, version=5)
     for coordinator_epoch in (4, 5):
         mark(broker, Marker(cast.marked, [T2], coordinator_epoch=coordinator_epoch))
 
 
-def told(broker: RunningBroker | RealKafka, restart: Callable[[], None]) -> list[str]:
+def transcript_over_restart(
+    broker: RunningBroker | RealKafka, restart: Callable[[], None]
+) -> list[str]:
     first = Broker(broker.host, broker.port, "restart-")
     first.find("x")
     cast = before(first)
@@ -134,7 +136,7 @@ def ours() -> Iterator[RunningBroker]:
 
 
 def test_stopped_in_good_order(ours: RunningBroker) -> None:
-    assert told(ours, ours.restart) == AFTERWARDS.splitlines()
+    assert transcript_over_restart(ours, ours.restart) == AFTERWARDS.splitlines()
 
 
 def test_killed(ours: RunningBroker) -> None:
@@ -144,7 +146,7 @@ def test_killed(ours: RunningBroker) -> None:
         ours.kill()
         ours.start()
 
-    assert told(ours, kill_and_start) == AFTERWARDS.splitlines()
+    assert transcript_over_restart(ours, kill_and_start) == AFTERWARDS.splitlines()
 
 
 @pytest.mark.peers
@@ -155,4 +157,4 @@ def test_a_real_kafka_says_the_same() -> None:
             kafka.stop()
             kafka.start()
 
-        assert told(kafka, restart) == AFTERWARDS.splitlines()
+        assert transcript_over_restart(kafka, restart) == AFTERWARDS.splitlines()

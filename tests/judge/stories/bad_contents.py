@@ -33,7 +33,7 @@ NEW: Final = 5
 @variants(version=(0, 1, 2, 3, 4, 5))
 def story_unknown_among_known(broker: Broker, version: int) -> None:
     broker.topic("t", 2)
-    who = broker.init("x")
+    producer = broker.init("x")
     for wanted in (
         [T0, ("no", 0)],
         [T0, ("t", 2)],
@@ -48,9 +48,9 @@ def story_unknown_among_known(broker: Broker, version: int) -> None:
         [],
         [T0, T0],
     ):
-        broker.add("x", who, wanted, version=version)
+        broker.add("x", producer, wanted, version=version)
     describe(broker, "x")
-    broker.end("x", who, commit=False)
+    broker.end("x", producer, commit=False)
 
 
 @variants(call=(("add", 0), ("add", 3), ("add", 4), ("add", 5), ("verify", 4), ("verify", 5)))
@@ -58,28 +58,28 @@ def story_thousands_of_partitions_to_add(broker: Broker, call: tuple[str, int]) 
     api, version = call
     verify_only = api == "verify"
     broker.topic("t", 2)
-    who = broker.init("x")
+    producer = broker.init("x")
     for topic in ("t", "no"):
         topics: tuple[AddPartitionsToTxnTopic, ...] = (
             AddPartitionsToTxnTopic(
                 name=broker.names.on_wire(topic), partitions=tuple(range(MANY))
             ),
         )
-        _ask_to_add(broker, version, who, topics, verify_only, f"{MANY} partitions of {topic}")
+        _ask_to_add(broker, version, producer, topics, verify_only, f"{MANY} partitions of {topic}")
     topics = tuple(
         AddPartitionsToTxnTopic(name=broker.names.on_wire(f"no{number}"), partitions=(0,))
         for number in range(MANY)
     )
-    _ask_to_add(broker, version, who, topics, verify_only, f"{MANY} topics")
+    _ask_to_add(broker, version, producer, topics, verify_only, f"{MANY} topics")
     describe(broker, "x")
-    broker.end("x", who, commit=True)
+    broker.end("x", producer, commit=True)
     broker.end_offsets("t")
 
 
 def _ask_to_add(
     broker: Broker,
     version: int,
-    who: Identity,
+    producer: Identity,
     topics: tuple[AddPartitionsToTxnTopic, ...],
     verify_only: bool,
     words: str,
@@ -88,8 +88,8 @@ def _ask_to_add(
     if version >= 4:
         transaction = AddPartitionsToTxnTransaction(
             transactional_id=name,
-            producer_id=who.producer_id,
-            producer_epoch=who.epoch,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
             verify_only=verify_only,
             topics=topics,
         )
@@ -97,8 +97,8 @@ def _ask_to_add(
     else:
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=name,
-            v3_and_below_producer_id=who.producer_id,
-            v3_and_below_producer_epoch=who.epoch,
+            v3_and_below_producer_id=producer.producer_id,
+            v3_and_below_producer_epoch=producer.epoch,
             v3_and_below_topics=topics,
         )
 
@@ -118,13 +118,13 @@ def story_several_transactions_in_one_request(broker: Broker, version: int) -> N
     first, second = broker.init("x"), broker.init("y")
 
     def transaction(
-        name: str, who: Identity, *indexes: int, topic: str = "t", verify_only: bool = False
+        name: str, producer: Identity, *indexes: int, topic: str = "t", verify_only: bool = False
     ) -> AddPartitionsToTxnTransaction:
         wanted = AddPartitionsToTxnTopic(name=broker.names.on_wire(topic), partitions=indexes)
         return AddPartitionsToTxnTransaction(
             transactional_id=broker.names.on_wire(name),
-            producer_id=who.producer_id,
-            producer_epoch=who.epoch,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
             verify_only=verify_only,
             topics=(wanted,),
         )
@@ -159,12 +159,12 @@ def story_several_transactions_in_one_request(broker: Broker, version: int) -> N
 @variants(version=(3, 9, 12, 13))
 def story_thousands_of_partitions_to_produce_to(broker: Broker, version: int) -> None:
     broker.topic("t")
-    who = broker.init("x")
-    broker.add("x", who, [T0])
-    batches = [Batch(("t", index), who, is_transactional=True) for index in range(MANY // 10)]
+    producer = broker.init("x")
+    broker.add("x", producer, [T0])
+    batches = [Batch(("t", index), producer, is_transactional=True) for index in range(MANY // 10)]
     send(broker, "x", *batches, version=version, is_counted=True)
     describe(broker, "x")
-    broker.end("x", who, commit=True)
+    broker.end("x", producer, commit=True)
     broker.end_offsets("t")
 
 
@@ -173,7 +173,7 @@ def story_thousands_of_partitions_to_produce_to(broker: Broker, version: int) ->
 
 def commit_offsets(
     broker: Broker,
-    who: Identity,
+    producer: Identity,
     topics: tuple[TxnOffsetCommitRequestTopic, ...],
     *,
     version: int,
@@ -184,8 +184,8 @@ def commit_offsets(
     request = TxnOffsetCommitRequest(
         transactional_id=broker.wire_id("x") or "",
         group_id=broker.names.on_wire(group),
-        producer_id=who.producer_id,
-        producer_epoch=who.epoch,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
         topics=topics,
     )
 
@@ -216,8 +216,8 @@ def offsets_of(
 def story_offsets_of_any_kind(broker: Broker, version: int) -> None:
     broker.topic("t", 2)
     broker.find("g", key_type=0)
-    who = broker.init("x")
-    broker.add_offsets("x", who, "g")
+    producer = broker.init("x")
+    broker.add_offsets("x", producer, "g")
     good = offsets_of(broker, "t", 1)
     for words, topics in {
         "metadata of 4096 bytes": (offsets_of(broker, "t", 0, metadata="m" * 4096),),
@@ -232,12 +232,12 @@ def story_offsets_of_any_kind(broker: Broker, version: int) -> None:
         "a topic without a name": (good, offsets_of(broker, "", 0)),
         "an internal topic": (good, offsets_of(broker, "__transaction_state", 0)),
     }.items():
-        commit_offsets(broker, who, topics, version=version, words=words)
+        commit_offsets(broker, producer, topics, version=version, words=words)
     for group in ("", "h", "g" * LONG_GROUP):
         words = f"group of {len(group)} characters"
-        commit_offsets(broker, who, (good,), version=version, words=words, group=group)
+        commit_offsets(broker, producer, (good,), version=version, words=words, group=group)
     broker.committed("g", [T0, T1], stable=True)
-    broker.end("x", who, commit=True)
+    broker.end("x", producer, commit=True)
     broker.committed("g", [T0, T1, ("__transaction_state", 0)], stable=True)
 
 
@@ -245,11 +245,11 @@ def story_offsets_of_any_kind(broker: Broker, version: int) -> None:
 def story_offsets_of_partitions_that_are_not_there(broker: Broker, version: int) -> None:
     broker.topic("t")
     broker.find("g", key_type=0)
-    who = broker.init("x")
-    broker.add_offsets("x", who, "g")
+    producer = broker.init("x")
+    broker.add_offsets("x", producer, "g")
     offsets = offsets_of(broker, "t", *range(MANY))
-    commit_offsets(broker, who, (offsets,), version=version, words=f"{MANY} partitions")
-    broker.end("x", who, commit=True)
+    commit_offsets(broker, producer, (offsets,), version=version, words=f"{MANY} partitions")
+    broker.end("x", producer, commit=True)
     broker.committed("g", [T0], stable=True)
 
 
@@ -257,8 +257,8 @@ def story_offsets_of_partitions_that_are_not_there(broker: Broker, version: int)
 def story_members_that_are_not_there(broker: Broker, version: int) -> None:
     broker.topic("t")
     broker.find("g", key_type=0)
-    who = broker.init("x")
-    broker.add_offsets("x", who, "g")
+    producer = broker.init("x")
+    broker.add_offsets("x", producer, "g")
     for generation, member, instance in (
         (-1, "", None),
         (-1, "m", None),
@@ -273,7 +273,7 @@ def story_members_that_are_not_there(broker: Broker, version: int) -> None:
         offsets = {T0: generation}
         broker.commit_offsets(
             "x",
-            who,
+            producer,
             "g",
             offsets,
             version=version,
@@ -282,27 +282,27 @@ def story_members_that_are_not_there(broker: Broker, version: int) -> None:
             instance=instance,
         )
     broker.committed("g", [T0], stable=True)
-    broker.end("x", who, commit=True)
+    broker.end("x", producer, commit=True)
     broker.committed("g", [T0], stable=True)
 
 
 @variants(version=(0, 2, 3, 4))
 def story_groups_of_any_name(broker: Broker, version: int) -> None:
     broker.find("g", key_type=0)
-    who = broker.init("x")
+    producer = broker.init("x")
     for group in ("", "g", " ", "g" * LONG_GROUP):
-        broker.add_offsets("x", who, group, version=version)
-    broker.end("x", who, commit=True)
+        broker.add_offsets("x", producer, group, version=version)
+    broker.end("x", producer, commit=True)
 
 
 @variants(version=(3, 9, 12))
 def story_no_batch_at_all(broker: Broker, version: int) -> None:
     """A transactional Produce that has nothing good in it."""
     broker.topic("t")
-    who = broker.init("x")
-    broker.add("x", who, [T0])
+    producer = broker.init("x")
+    broker.add("x", producer, [T0])
     broker.send_batch("zeros", "x", "t", 0, bytes(100), version=version)
-    good = Batch(T0, who, is_transactional=True).encode()
+    good = Batch(T0, producer, is_transactional=True).encode()
     broker.send_batch("cut off", "x", "t", 0, good[:-1], version=version)
     broker.send_batch("twice", "x", "t", 0, good + good, version=version)
     spoilt = bytearray(good)
@@ -310,30 +310,30 @@ def story_no_batch_at_all(broker: Broker, version: int) -> None:
     broker.send_batch("bad CRC", "x", "t", 0, spoilt, version=version)
     broker.end_offsets("t")
     broker.send_batch("good", "x", "t", 0, good, version=version)
-    broker.end("x", who, commit=True)
+    broker.end("x", producer, commit=True)
 
 
 @variants(version=(3, 12))
 def story_batches_for_internal_topics(broker: Broker, version: int) -> None:
     """Outside of transactions: the state topics are the broker's own."""
-    who = broker.init(None)
+    producer = broker.init(None)
     for topic in ("__consumer_offsets", "__transaction_state"):
         for partition in (0, 77):
             send(broker, None, Batch((topic, partition)), version=version)
-            send(broker, None, Batch((topic, partition), who), version=version)
+            send(broker, None, Batch((topic, partition), producer), version=version)
 
 
 @variants(version=(1, 2))
 def story_a_marker_for_a_transaction_that_goes_on(broker: Broker, version: int) -> None:
     """Anybody may send one; the transaction's own end is not lost by it."""
     broker.topic("t")
-    who = broker.init("x")
-    send(broker, "x", Batch(T0, who, is_transactional=True), version=12)
-    mark(broker, Marker(who.older(), [T0], False, -1), version=version)
-    mark(broker, Marker(who, [T0], True, -1), version=version)
+    producer = broker.init("x")
+    send(broker, "x", Batch(T0, producer, is_transactional=True), version=12)
+    mark(broker, Marker(producer.older(), [T0], False, -1), version=version)
+    mark(broker, Marker(producer, [T0], True, -1), version=version)
     broker.end_offsets("t")
-    send(broker, "x", Batch(T0, who, 1, is_transactional=True), version=12)
-    after = broker.end("x", who, commit=False, version=NEW)
+    send(broker, "x", Batch(T0, producer, 1, is_transactional=True), version=12)
+    after = broker.end("x", producer, commit=False, version=NEW)
     broker.end_offsets("t")
     send(broker, "x", Batch(T0, after, is_transactional=True), version=12)
     broker.end("x", after, commit=True, version=NEW)
@@ -342,9 +342,9 @@ def story_a_marker_for_a_transaction_that_goes_on(broker: Broker, version: int) 
 @variants(version=(3, 9, 12))
 def story_no_time_to_produce_in(broker: Broker, version: int) -> None:
     broker.topic("t")
-    who = broker.init("x")
-    broker.add("x", who, [T0])
+    producer = broker.init("x")
+    broker.add("x", producer, [T0])
     for sequence, timeout_ms in enumerate((0, -1, -(2**31), 2**31 - 1)):
-        batch = Batch(T0, who, sequence, is_transactional=True)
+        batch = Batch(T0, producer, sequence, is_transactional=True)
         send(broker, "x", batch, version=version, timeout_ms=timeout_ms)
-    broker.end("x", who, commit=True)
+    broker.end("x", producer, commit=True)

@@ -20,36 +20,36 @@ LONG_BEFORE_FLEXIBLE: Final = 32_000
 Call = Callable[[Broker, int, str, Identity], object]
 
 
-def _add(broker: Broker, version: int, name: str, who: Identity) -> object:
-    return broker.add(name, who, [T0], version=version)
+def _add(broker: Broker, version: int, name: str, producer: Identity) -> object:
+    return broker.add(name, producer, [T0], version=version)
 
 
-def _verify(broker: Broker, version: int, name: str, who: Identity) -> object:
-    return broker.add(name, who, [T0], version=version, verify_only=True)
+def _verify(broker: Broker, version: int, name: str, producer: Identity) -> object:
+    return broker.add(name, producer, [T0], version=version, verify_only=True)
 
 
-def _add_offsets(broker: Broker, version: int, name: str, who: Identity) -> object:
-    return broker.add_offsets(name, who, "g", version=version)
+def _add_offsets(broker: Broker, version: int, name: str, producer: Identity) -> object:
+    return broker.add_offsets(name, producer, "g", version=version)
 
 
-def _commit_offsets(broker: Broker, version: int, name: str, who: Identity) -> object:
-    return broker.commit_offsets(name, who, "g", {T0: 5}, version=version)
+def _commit_offsets(broker: Broker, version: int, name: str, producer: Identity) -> object:
+    return broker.commit_offsets(name, producer, "g", {T0: 5}, version=version)
 
 
-def _produce(broker: Broker, version: int, name: str, who: Identity) -> object:
-    return send(broker, name, Batch(T0, who, is_transactional=True), version=version)
+def _produce(broker: Broker, version: int, name: str, producer: Identity) -> object:
+    return send(broker, name, Batch(T0, producer, is_transactional=True), version=version)
 
 
-def _commit(broker: Broker, version: int, name: str, who: Identity) -> object:
-    return broker.end(name, who, commit=True, version=version)
+def _commit(broker: Broker, version: int, name: str, producer: Identity) -> object:
+    return broker.end(name, producer, commit=True, version=version)
 
 
-def _abort(broker: Broker, version: int, name: str, who: Identity) -> object:
-    return broker.end(name, who, commit=False, version=version)
+def _abort(broker: Broker, version: int, name: str, producer: Identity) -> object:
+    return broker.end(name, producer, commit=False, version=version)
 
 
-def _init(broker: Broker, version: int, name: str, who: Identity) -> object:
-    return broker.init(name, version=version, expected=who)
+def _init(broker: Broker, version: int, name: str, producer: Identity) -> object:
+    return broker.init(name, version=version, expected=producer)
 
 
 CALLS: Final[dict[str, tuple[Call, tuple[int, ...]]]] = {
@@ -67,30 +67,30 @@ EVERY_CALL: Final = tuple(
 )
 
 
-def strangers(who: Identity, other: Identity) -> dict[str, Identity]:
+def strangers(producer: Identity, other: Identity) -> dict[str, Identity]:
     """Who may not speak for the owner of an id, with the ways in which they may not."""
     return {
         "another's producer id": other,
-        "another's id with this epoch": Identity(other.producer_id, who.epoch),
-        "an epoch from the future": who.newer(),
-        "an epoch far from the future": Identity(who.producer_id, 32767),
-        "an epoch that is over": who.older(),
-        "an epoch that never was": Identity(who.producer_id, -2),
-        "no epoch": Identity(who.producer_id, -1),
-        "nobody's id": Identity(NOBODYS_ID, who.epoch),
-        "no id": Identity(-1, who.epoch),
+        "another's id with this epoch": Identity(other.producer_id, producer.epoch),
+        "an epoch from the future": producer.newer(),
+        "an epoch far from the future": Identity(producer.producer_id, 32767),
+        "an epoch that is over": producer.older(),
+        "an epoch that never was": Identity(producer.producer_id, -2),
+        "no epoch": Identity(producer.producer_id, -1),
+        "nobody's id": Identity(NOBODYS_ID, producer.epoch),
+        "no id": Identity(-1, producer.epoch),
         "nobody": Identity(-1, -1),
-        "a negative id": Identity(-7, who.epoch),
+        "a negative id": Identity(-7, producer.epoch),
     }
 
 
 def told_by_all(
-    broker: Broker, call: tuple[str, int], name: str, who: Identity, other: Identity
+    broker: Broker, call: tuple[str, int], name: str, producer: Identity, other: Identity
 ) -> None:
     """The call by every stranger. One that is let in by InitProducerId is the owner then."""
     api, version = call
     function, _ = CALLS[api]
-    for words, stranger in strangers(who, other).items():
+    for words, stranger in strangers(producer, other).items():
         if api == "init" and words == "nobody":
             continue  # a new instance
         if api == "produce" and stranger.producer_id < 0:
@@ -106,8 +106,8 @@ def story_strangers_while_nothing_is_open(broker: Broker, call: tuple[str, int])
     broker.find("g", key_type=0)
     other = broker.init("y")
     broker.init("x")
-    who = broker.init("x")
-    told_by_all(broker, call, "x", who, other)
+    producer = broker.init("x")
+    told_by_all(broker, call, "x", producer, other)
     describe(broker, "x", "y")
     for partition in range(2):
         broker.end_offsets("t", partition)
@@ -121,14 +121,14 @@ def story_strangers_while_transactions_are_open(broker: Broker, call: tuple[str,
     broker.find("g", key_type=0)
     other = broker.init("y")
     broker.init("x")
-    who = broker.init("x")
-    for name, owner in (("x", who), ("y", other)):
+    producer = broker.init("x")
+    for name, owner in (("x", producer), ("y", other)):
         broker.add(name, owner, [T0, T1])
         broker.add_offsets(name, owner, "g")
         send(broker, name, Batch(T1, owner, is_transactional=True), version=11)
-    told_by_all(broker, call, "x", who, other)
+    told_by_all(broker, call, "x", producer, other)
     describe(broker, "x", "y")
-    broker.end("x", who, commit=True)
+    broker.end("x", producer, commit=True)
     broker.end("y", other, commit=True)
     for partition in range(2):
         broker.end_offsets("t", partition)
@@ -140,13 +140,13 @@ def story_strangers_while_transactions_are_open(broker: Broker, call: tuple[str,
 def story_transactional_batches_of_nobody(broker: Broker, version: int, producer_id: int) -> None:
     """They are in no transaction, for nobody can end it."""
     broker.topic("t")
-    who = broker.init("x")
-    broker.add("x", who, [T0])
+    producer = broker.init("x")
+    broker.add("x", producer, [T0])
     for epoch in (-1, 0):
         batch = Batch(T0, Identity(producer_id, epoch), is_transactional=True)
         send(broker, "x", batch, version=version)
     producers(broker, "t")
-    broker.end("x", who, commit=True)
+    broker.end("x", producer, commit=True)
     del broker.topics_made["t"]
 
 
@@ -158,14 +158,14 @@ def story_ids_that_nobody_has(broker: Broker, call: tuple[str, int], kind: str) 
     function, _ = CALLS[api]
     broker.topic("t", 2)
     broker.find("g", key_type=0)
-    who = broker.init("x")
+    producer = broker.init("x")
     is_flexible = version >= {"init": 2, "produce": 9}.get(api, 3)
     long = "l" * (LONG if is_flexible else LONG_BEFORE_FLEXIBLE)
-    function(broker, version, {"empty": "", "unknown": "z", "long": long}[kind], who)
+    function(broker, version, {"empty": "", "unknown": "z", "long": long}[kind], producer)
     describe(broker, "x", "z")
     broker.end_offsets("t")
-    broker.add("x", who, [T0])
-    broker.end("x", who, commit=True)
+    broker.add("x", producer, [T0])
+    broker.end("x", producer, commit=True)
     broker.committed("g", [T0], stable=True)
 
 

@@ -23,9 +23,9 @@ def begin(broker: Broker) -> tuple[Identity, Identity]:
     """An id with a transaction open in a partition, and one without."""
     broker.topic("t", 2)
     idle = broker.init("idle")
-    who = broker.init("x")
-    send(broker, "x", Batch(T0, who, count=2, is_transactional=True), version=12)
-    return who, idle
+    producer = broker.init("x")
+    send(broker, "x", Batch(T0, producer, count=2, is_transactional=True), version=12)
+    return producer, idle
 
 
 def listed(
@@ -56,14 +56,14 @@ def listed(
         return " | ".join((code_name(response.error_code), *unknown, *own))
 
     shown = None if pattern is None else pattern.replace(broker.names.prefix, "")
-    who = [broker.names.producer(producer_id) for producer_id in producers]
-    what = f"list v{version} {list(states)} {who} longer than {duration_ms} like {shown!r}"
+    producer = [broker.names.producer(producer_id) for producer_id in producers]
+    what = f"list v{version} {list(states)} {producer} longer than {duration_ms} like {shown!r}"
     broker.ask(what, LIST_TRANSACTIONS, version, request, answer)
 
 
 @variants(version=(0, 1, 2))
 def story_filters_of_states_and_producers(broker: Broker, version: int) -> None:
-    who, idle = begin(broker)
+    producer, idle = begin(broker)
     for states in (
         (),
         ("Ongoing",),
@@ -76,49 +76,49 @@ def story_filters_of_states_and_producers(broker: Broker, version: int) -> None:
     ):
         listed(broker, version=version, states=states)
     for producers in (
-        (who.producer_id,),
-        (who.producer_id, idle.producer_id),
+        (producer.producer_id,),
+        (producer.producer_id, idle.producer_id),
         (NOBODYS_ID,),
         (-1,),
-        (who.producer_id, NOBODYS_ID, -5),
+        (producer.producer_id, NOBODYS_ID, -5),
     ):
         listed(broker, version=version, producers=producers)
-    listed(broker, version=version, states=("Empty",), producers=(who.producer_id,))
-    broker.end("x", who, commit=True, version=5)
+    listed(broker, version=version, states=("Empty",), producers=(producer.producer_id,))
+    broker.end("x", producer, commit=True, version=5)
     listed(broker, version=version)
 
 
 @variants(version=(1, 2))
 def story_filters_of_durations(broker: Broker, version: int) -> None:
-    who, _ = begin(broker)
+    producer, _ = begin(broker)
     for duration_ms in (-1, 0, 3_600_000, -2, 2**63 - 1, -(2**63)):
         listed(broker, version=version, duration_ms=duration_ms)
-    broker.end("x", who, commit=True, version=5)
+    broker.end("x", producer, commit=True, version=5)
     listed(broker, version=version, duration_ms=3_600_000)
 
 
 def story_patterns(broker: Broker) -> None:
-    who, _ = begin(broker)
+    producer, _ = begin(broker)
     prefix = broker.names.prefix
     for pattern in ("", "x", f"{prefix}x", f"{prefix}.*", ".*idle", "(", "[", "*", "(?i).*IDLE"):
         listed(broker, version=2, pattern=pattern)
-    broker.end("x", who, commit=True, version=5)
+    broker.end("x", producer, commit=True, version=5)
 
 
 def story_ids_to_describe(broker: Broker) -> None:
-    who, _ = begin(broker)
+    producer, _ = begin(broker)
     describe(broker)
     describe(broker, "")
     describe(broker, "never", "x", "", "idle")
     describe(broker, "x", "x")
     describe(broker, "n" * 32_000)
     describe(broker, *(f"n{number}" for number in range(100)))
-    broker.end("x", who, commit=True, version=5)
+    broker.end("x", producer, commit=True, version=5)
     describe(broker, "x")
 
 
 def story_partitions_to_describe(broker: Broker) -> None:
-    who, _ = begin(broker)
+    producer, _ = begin(broker)
     for wanted in (
         (("t", (0, 1)),),
         (("t", (1, 2, -1)),),
@@ -132,7 +132,7 @@ def story_partitions_to_describe(broker: Broker) -> None:
     ):
         _describe_producers(broker, wanted)
     _describe_producers(broker, (("no", tuple(range(MANY))),), is_counted=True)
-    broker.end("x", who, commit=True, version=5)
+    broker.end("x", producer, commit=True, version=5)
 
 
 def _describe_producers(

@@ -3,22 +3,22 @@
 import itertools
 
 from tests.judge.broker import Broker
-from tests.judge.situations import HELD, TOPIC, WHO, house_of, reach, situations, somebody
-from tests.judge.story import in_house, kept_in, variants
+from tests.judge.situations import HELD, RELATIONS, TOPIC, reach, related, setup_of, situations
+from tests.judge.story import in_setup, kept_in, variants
 
 
 @kept_in("end_cells.txt.gz")
-@in_house(house_of)
+@in_setup(setup_of)
 @variants(situation=situations(), version=range(6))
 def story_cells(broker: Broker, situation: str, version: int) -> None:
     broker.topic(TOPIC)
-    for commit, relation in itertools.product((True, False), WHO):
+    for commit, relation in itertools.product((True, False), RELATIONS):
         name = f"{'commit' if commit else 'abort'}-{relation}"
-        who = somebody(reach(broker, name, situation), relation)
+        producer = related(reach(broker, name, situation), relation)
         is_held = situation.startswith(HELD)
-        told = broker.end(name, who, commit=commit, version=version, settle=not is_held)
-        broker.end(name, who, commit=commit, version=version, settle=not is_held)
-        if told != who and relation == "current":
+        told = broker.end(name, producer, commit=commit, version=version, settle=not is_held)
+        broker.end(name, producer, commit=commit, version=version, settle=not is_held)
+        if told != producer and relation == "current":
             broker.end(name, told, commit=commit, version=version, settle=not is_held)
 
 

@@ -9,7 +9,7 @@ from odradek.protocol.state_topics import TransactionLogValue
 from tests.judge.broker import Broker, Identity
 from tests.judge.hurry import Hurry
 from tests.judge.situations import TOPIC, begin, current, hold
-from tests.judge.story import GIVING_UP, against_the_clock, in_house, planted, variants
+from tests.judge.story import GIVING_UP, against_the_clock, in_setup, planted, variants
 
 PRODUCER_ID = 5_000_000
 TIMEOUT_MS = 300
@@ -53,13 +53,13 @@ def story_new_instances(broker: Broker, version: int) -> None:
 @variants(version=range(3, 6), planted_epoch=EPOCHS)
 def story_continued(broker: Broker, version: int, planted_epoch: int) -> None:
     """The same instance asks for the next epoch, loses the answer, and asks again."""
-    name, who = f"e{planted_epoch}", who_has(planted_epoch)
+    name, producer = f"e{planted_epoch}", who_has(planted_epoch)
     for _ in range(3):
-        following = broker.init(name, version=version, expected=who)
-        broker.init(name, version=version, expected=who)
+        following = broker.init(name, version=version, expected=producer)
+        broker.init(name, version=version, expected=producer)
         if following.producer_id < 0:
             return
-        who = following
+        producer = following
 
 
 @planted(**ENDED)
@@ -69,42 +69,42 @@ def story_tv2_ends(broker: Broker, planted_epoch: int, commit: bool) -> None:
     if commit and planted_epoch > LAST:
         return
     broker.topic(TOPIC)
-    name, who = f"e{planted_epoch}", who_has(planted_epoch)
+    name, producer = f"e{planted_epoch}", who_has(planted_epoch)
     for _ in range(4):
-        begin(broker, name, who, 2)
-        following = broker.end(name, who, commit=commit, version=5)
-        broker.end(name, who, commit=commit, version=5)
-        broker.end(name, who, commit=not commit, version=5)
-        broker.produce(name, who, TOPIC, version=12)
-        if following == who:
+        begin(broker, name, producer, 2)
+        following = broker.end(name, producer, commit=commit, version=5)
+        broker.end(name, producer, commit=commit, version=5)
+        broker.end(name, producer, commit=not commit, version=5)
+        broker.produce(name, producer, TOPIC, version=12)
+        if following == producer:
             return
-        who = following
+        producer = following
 
 
 @planted(**ENDED)
 @variants(planted_epoch=EPOCHS, commit=(True, False))
 def story_tv1_ends(broker: Broker, planted_epoch: int, commit: bool) -> None:
     broker.topic(TOPIC)
-    name, who = f"e{planted_epoch}", who_has(planted_epoch)
+    name, producer = f"e{planted_epoch}", who_has(planted_epoch)
     for _ in range(2):
-        begin(broker, name, who, 1)
-        broker.end(name, who, commit=commit)
-        broker.end(name, who, commit=commit)
-    broker.end(name, who, commit=commit, version=5)
-    broker.init(name, expected=who)
+        begin(broker, name, producer, 1)
+        broker.end(name, producer, commit=commit)
+        broker.end(name, producer, commit=commit)
+    broker.end(name, producer, commit=commit, version=5)
+    broker.init(name, expected=producer)
 
 
 @planted(**ENDED)
 @variants(planted_epoch=EPOCHS)
 def story_empty_aborts(broker: Broker, planted_epoch: int) -> None:
     """An abort of TV2 without a transaction spends an epoch, too."""
-    name, who = f"e{planted_epoch}", who_has(planted_epoch)
+    name, producer = f"e{planted_epoch}", who_has(planted_epoch)
     for _ in range(4):
-        following = broker.end(name, who, commit=False, version=5)
-        broker.end(name, who, commit=False, version=5)
-        if following == who:
+        following = broker.end(name, producer, commit=False, version=5)
+        broker.end(name, producer, commit=False, version=5)
+        if following == producer:
             return
-        who = following
+        producer = following
 
 
 @planted(**PLANTED)
@@ -114,13 +114,13 @@ def story_fenced_while_open(
 ) -> None:
     """A new instance comes while a transaction of the last epoch is open."""
     broker.topic(TOPIC)
-    name, who = f"e{planted_epoch}", who_has(planted_epoch)
-    begin(broker, name, who, generation)
+    name, producer = f"e{planted_epoch}", who_has(planted_epoch)
+    begin(broker, name, producer, generation)
     after = broker.init(name, version=version)
     for zombie_version in (3, 5):
-        broker.end(name, who, commit=True, version=zombie_version)
-        broker.end(name, who, commit=False, version=zombie_version)
-    broker.produce(name, who, TOPIC, version=11)
+        broker.end(name, producer, commit=True, version=zombie_version)
+        broker.end(name, producer, commit=False, version=zombie_version)
+    broker.produce(name, producer, TOPIC, version=11)
     if after.producer_id >= 0:
         begin(broker, name, after, generation)
         broker.end(name, after, commit=True, version=5 if generation == 2 else 3)
@@ -130,10 +130,10 @@ def story_fenced_while_open(
 @variants(planted_epoch=EPOCHS, generation=(1, 2))
 def story_continued_while_open(broker: Broker, planted_epoch: int, generation: int) -> None:
     broker.topic(TOPIC)
-    name, who = f"e{planted_epoch}", who_has(planted_epoch)
-    begin(broker, name, who, generation)
-    broker.init(name, expected=who)
-    broker.init(name, expected=who)
+    name, producer = f"e{planted_epoch}", who_has(planted_epoch)
+    begin(broker, name, producer, generation)
+    broker.init(name, expected=producer)
+    broker.init(name, expected=producer)
 
 
 @against_the_clock
@@ -143,33 +143,33 @@ def story_timed_out(broker: Broker, planted_epoch: int, generation: int, version
     """The time-out of a transaction spends the epoch that is left, and the zombie comes back."""
     broker.topic(TOPIC)
     name = f"e{planted_epoch}"
-    who = broker.init(name, timeout_ms=TIMEOUT_MS)
-    if who.producer_id < 0:
+    producer = broker.init(name, timeout_ms=TIMEOUT_MS)
+    if producer.producer_id < 0:
         return
     hurry = Hurry(TIMEOUT_MS)
-    begin(broker, name, who, generation)
+    begin(broker, name, producer, generation)
     hurry.over()
     broker.wait_for(name, "CompleteAbort")
-    broker.produce(name, who, TOPIC, version=11)
-    told = broker.end(name, who, commit=False, version=version)
+    broker.produce(name, producer, TOPIC, version=11)
+    told = broker.end(name, producer, commit=False, version=version)
     broker.end(name, told, commit=True, version=version)
-    broker.init(name, expected=who)
+    broker.init(name, expected=producer)
     broker.init(name)
 
 
-@in_house(GIVING_UP)
+@in_setup(GIVING_UP)
 @planted(**PLANTED)
 @variants(commit=(True, False))
 def story_held_while_a_new_producer_id_waits(broker: Broker, commit: bool) -> None:
     """Prepare* at the last epoch: the next producer id is promised and not yet current."""
     broker.topic(TOPIC)
-    name, who = f"e{LAST}", who_has(LAST)
-    begin(broker, name, who, 2)
-    hold(broker, who)
-    told = broker.end(name, who, commit=commit, version=5, settle=False)
-    for somebody in (who, told, current(broker, name)):
-        broker.end(name, somebody, commit=commit, version=5, settle=False)
-        broker.end(name, somebody, commit=commit, version=3, settle=False)
-        broker.add(name, somebody, [(TOPIC, 0)])
-        broker.produce(name, somebody, TOPIC, version=12)
-        broker.init(name, expected=somebody)
+    name, producer = f"e{LAST}", who_has(LAST)
+    begin(broker, name, producer, 2)
+    hold(broker, producer)
+    told = broker.end(name, producer, commit=commit, version=5, settle=False)
+    for related in (producer, told, current(broker, name)):
+        broker.end(name, related, commit=commit, version=5, settle=False)
+        broker.end(name, related, commit=commit, version=3, settle=False)
+        broker.add(name, related, [(TOPIC, 0)])
+        broker.produce(name, related, TOPIC, version=12)
+        broker.init(name, expected=related)

@@ -1,8 +1,17 @@
 """InitProducerId: every row, at every version."""
 
 from tests.judge.broker import Broker, Identity
-from tests.judge.situations import HELD, TOPIC, WHO, begin, house_of, reach, situations, somebody
-from tests.judge.story import in_house, kept_in, variants
+from tests.judge.situations import (
+    HELD,
+    RELATIONS,
+    TOPIC,
+    begin,
+    reach,
+    related,
+    setup_of,
+    situations,
+)
+from tests.judge.story import in_setup, kept_in, variants
 
 EXPECTS_FROM = 3
 
@@ -11,10 +20,10 @@ EXPECTS_FROM = 3
 def story_no_id(broker: Broker, version: int) -> None:
     broker.init(None, version=version)
     broker.init(None, version=version, timeout_ms=0)
-    who = broker.init(None, version=version, timeout_ms=2**31 - 1)
+    producer = broker.init(None, version=version, timeout_ms=2**31 - 1)
     if version >= EXPECTS_FROM:
-        broker.init(None, version=version, expected=who)
-        broker.init(None, version=version, expected=Identity(who.producer_id, -1))
+        broker.init(None, version=version, expected=producer)
+        broker.init(None, version=version, expected=Identity(producer.producer_id, -1))
         broker.init(None, version=version, expected=Identity(-1, 3))
 
 
@@ -44,11 +53,11 @@ def story_timeouts_refused(broker: Broker, version: int) -> None:
 def story_half_an_identity(broker: Broker, version: int) -> None:
     broker.init("x", version=version, expected=Identity(5, -1))
     broker.init("x", version=version, expected=Identity(-1, 5))
-    who = broker.init("x", version=version)
-    broker.init("x", version=version, expected=Identity(who.producer_id, -1))
-    broker.init("x", version=version, expected=Identity(-1, who.epoch))
+    producer = broker.init("x", version=version)
+    broker.init("x", version=version, expected=Identity(producer.producer_id, -1))
+    broker.init("x", version=version, expected=Identity(-1, producer.epoch))
     broker.init("x", version=version, expected=Identity(-5, -7))
-    broker.init("x", version=version, expected=Identity(who.producer_id, -7))
+    broker.init("x", version=version, expected=Identity(producer.producer_id, -7))
 
 
 @variants(version=range(EXPECTS_FROM, 6))
@@ -64,7 +73,7 @@ def story_lost_answers(broker: Broker, version: int) -> None:
     broker.init("x", version=version, expected=third)
 
 
-@in_house(house_of)
+@in_setup(setup_of)
 @variants(situation=situations(), version=range(EXPECTS_FROM))
 def story_a_new_instance(broker: Broker, situation: str, version: int) -> None:
     """Versions that cannot say whom they expect."""
@@ -75,15 +84,15 @@ def story_a_new_instance(broker: Broker, situation: str, version: int) -> None:
 
 
 @kept_in("init_cells.txt.gz")
-@in_house(house_of)
+@in_setup(setup_of)
 @variants(situation=situations(), version=range(EXPECTS_FROM, 6))
 def story_cells(broker: Broker, situation: str, version: int) -> None:
     """Nobody, or somebody in particular, is expected; each request is sent twice, and the answer
     must be good for a transaction."""
     broker.topic(TOPIC)
-    for relation in ("none", *WHO):
-        who = reach(broker, relation, situation)
-        expected = None if relation == "none" else somebody(who, relation)
+    for relation in ("none", *RELATIONS):
+        producer = reach(broker, relation, situation)
+        expected = None if relation == "none" else related(producer, relation)
         broker.init(relation, version=version, expected=expected)
         told = broker.init(relation, version=version, expected=expected)
         if told.producer_id >= 0 and not situation.startswith(HELD):

@@ -19,30 +19,30 @@ GENERATIONS = ((1, 0), (2, 0), (2, 1), (2, 2))
 
 def known_producer(broker: Broker, epoch: int = 3, where: tuple[str, int] = T0) -> Identity:
     """An idempotent producer with one batch of this epoch in the partition."""
-    who = Identity(broker.init(None).producer_id, epoch)
-    send(broker, None, Batch(where, who), version=12)
-    return who
+    producer = Identity(broker.init(None).producer_id, epoch)
+    send(broker, None, Batch(where, producer), version=12)
+    return producer
 
 
 def open_transaction(broker: Broker, *, epoch: int = 0, where: tuple[str, int] = T0) -> Identity:
     """A transaction of TV1 of "x" with one batch in a partition."""
-    who = broker.init("x")
-    while who.epoch < epoch:
-        who = broker.init("x")
-    broker.add("x", who, [where])
-    send(broker, "x", Batch(where, who, is_transactional=True), version=11)
-    return who
+    producer = broker.init("x")
+    while producer.epoch < epoch:
+        producer = broker.init("x")
+    broker.add("x", producer, [where])
+    send(broker, "x", Batch(where, producer, is_transactional=True), version=11)
+    return producer
 
 
 @variants(generation=GENERATIONS)
 def story_coordinator_epochs(broker: Broker, generation: tuple[int, int]) -> None:
     version, transaction_version = generation
     broker.topic("t")
-    who = known_producer(broker)
+    producer = known_producer(broker)
     for step, coordinator_epoch in enumerate((-1, 5, 4, 5, -1, -2, 0, 6, 5, 2**31 - 1, 6)):
-        epoch = who.epoch + 1 + step  # that is always in order, in every generation
+        epoch = producer.epoch + 1 + step  # that is always in order, in every generation
         marker = Marker(
-            Identity(who.producer_id, epoch),
+            Identity(producer.producer_id, epoch),
             [T0],
             commit=step % 2 == 0,
             coordinator_epoch=coordinator_epoch,
@@ -56,14 +56,14 @@ def story_coordinator_epochs(broker: Broker, generation: tuple[int, int]) -> Non
 def story_epochs_with_nothing_open(broker: Broker, generation: tuple[int, int]) -> None:
     version, transaction_version = generation
     broker.topic("t")
-    who = known_producer(broker)
+    producer = known_producer(broker)
     for epoch in (2, 3, 3, 4, 3, 4, 10, 9, 10, 32767, 32766, 32767):
         marker = Marker(
-            Identity(who.producer_id, epoch), [T0], transaction_version=transaction_version
+            Identity(producer.producer_id, epoch), [T0], transaction_version=transaction_version
         )
         mark(broker, marker, version=version)
     producers(broker, "t")
-    send(broker, None, Batch(T0, who, 1), version=12)
+    send(broker, None, Batch(T0, producer, 1), version=12)
     if transaction_version == 2:
         del broker.topics_made["t"]  # the logs differ by the repeats
 
@@ -75,9 +75,9 @@ def story_epochs_with_a_transaction_open(
     """The transaction has epoch 1. Twice, and what the partition then holds."""
     version, transaction_version = generation
     broker.topic("t")
-    who = open_transaction(broker, epoch=1)
+    producer = open_transaction(broker, epoch=1)
     marker = Marker(
-        Identity(who.producer_id, epoch),
+        Identity(producer.producer_id, epoch),
         [T0],
         commit=False,
         coordinator_epoch=-1,
@@ -87,9 +87,9 @@ def story_epochs_with_a_transaction_open(
         mark(broker, marker, version=version)
         producers(broker, "t")
         broker.end_offsets("t")
-        send(broker, "x", Batch(T0, who, 1, is_transactional=True), version=11)
+        send(broker, "x", Batch(T0, producer, 1, is_transactional=True), version=11)
     if epoch <= 1:  # a coordinator that is overtaken is another story
-        broker.end("x", who, commit=True)
+        broker.end("x", producer, commit=True)
     if epoch > 1 and transaction_version == 2:
         del broker.topics_made["t"]
 
@@ -99,9 +99,9 @@ def story_a_repeat(broker: Broker, first: bool, second: bool, generation: tuple[
     """KAFKA-19999: acknowledged, even if it says otherwise; what was decided stays."""
     version, transaction_version = generation
     broker.topic("t")
-    who = open_transaction(broker).newer()
+    producer = open_transaction(broker).newer()
     for commit in (first, second, second):
-        mark(broker, Marker(who, [T0], commit, -1, transaction_version), version=version)
+        mark(broker, Marker(producer, [T0], commit, -1, transaction_version), version=version)
     producers(broker, "t")
     broker.end_offsets("t")
     del broker.topics_made["t"]
@@ -114,8 +114,8 @@ def story_a_producer_that_the_partition_does_not_know(
     version, transaction_version = generation
     broker.topic("t", 2)
     for epoch in (0, 0, 1):
-        who = Identity(NOBODYS_ID, epoch)
-        marker = Marker(who, [T0], transaction_version=transaction_version)
+        producer = Identity(NOBODYS_ID, epoch)
+        marker = Marker(producer, [T0], transaction_version=transaction_version)
         mark(broker, marker, version=version)
     producers(broker, "t")
     send(broker, None, Batch(T1, Identity(NOBODYS_ID, 1), 9), version=12)
@@ -138,9 +138,9 @@ def story_any_numbers(broker: Broker, version: int, producer_id: int, epoch: int
 @variants(transaction_version=(-128, -1, 3, 127))
 def story_generations_that_are_not_there(broker: Broker, transaction_version: int) -> None:
     broker.topic("t")
-    who = open_transaction(broker)
+    producer = open_transaction(broker)
     for epoch in (0, 1):
-        marker = Marker(who.newer(epoch), [T0], False, -1, transaction_version)
+        marker = Marker(producer.newer(epoch), [T0], False, -1, transaction_version)
         mark(broker, marker, version=2)
         producers(broker, "t")
 
@@ -148,7 +148,7 @@ def story_generations_that_are_not_there(broker: Broker, transaction_version: in
 @variants(version=(1, 2))
 def story_partitions_that_are_not_there(broker: Broker, version: int) -> None:
     broker.topic("t", 2)
-    who = open_transaction(broker)
+    producer = open_transaction(broker)
     for wanted in (
         [("no", 0)],
         [("t", 9)],
@@ -158,10 +158,10 @@ def story_partitions_that_are_not_there(broker: Broker, version: int) -> None:
         [("", 0)],
         [],
     ):
-        mark(broker, Marker(who, wanted, False, -1), version=version)
+        mark(broker, Marker(producer, wanted, False, -1), version=version)
     mark(broker, version=version)
     broker.end_offsets("t")
-    broker.end("x", who, commit=True)
+    broker.end("x", producer, commit=True)
 
 
 @variants(version=(1, 2))
@@ -178,18 +178,18 @@ def story_several_in_one_request(broker: Broker, version: int) -> None:
 @variants(version=(1, 2))
 def story_the_same_partition_twice(broker: Broker, version: int) -> None:
     broker.topic("t")
-    who = known_producer(broker)
-    mark(broker, Marker(who, [T0]), Marker(who, [T0]), version=version)
-    mark(broker, Marker(who.newer(), [T0]), Marker(who, [T0], False), version=version)
+    producer = known_producer(broker)
+    mark(broker, Marker(producer, [T0]), Marker(producer, [T0]), version=version)
+    mark(broker, Marker(producer.newer(), [T0]), Marker(producer, [T0], False), version=version)
 
 
 @variants(version=(1, 2))
 def story_thousands_of_partitions(broker: Broker, version: int) -> None:
     """10,000 that are not there and one that is."""
     broker.topic("t")
-    who = known_producer(broker)
+    producer = known_producer(broker)
     wanted = [("no", index) for index in range(10_000)]
-    mark(broker, Marker(who, [*wanted, T0]), version=version, is_counted=True)
+    mark(broker, Marker(producer, [*wanted, T0]), version=version, is_counted=True)
 
 
 @variants(commit=(True, False), version=(3, 12))
@@ -197,20 +197,22 @@ def story_an_administrator_aborts(broker: Broker, commit: bool, version: int) ->
     """With coordinator epoch -1, as `kafka-transactions.sh abort` does; and who goes on."""
     broker.topic("t", 2)
     is_new = version >= 12
-    who = broker.init("x")
-    broker.add("x", who, [T0, T1])
+    producer = broker.init("x")
+    broker.add("x", producer, [T0, T1])
     for where in (T0, T1):
-        send(broker, "x", Batch(where, who, is_transactional=True), version=version)
-    mark(broker, Marker(who, [T0], False, -1))
+        send(broker, "x", Batch(where, producer, is_transactional=True), version=version)
+    mark(broker, Marker(producer, [T0], False, -1))
     broker.end_offsets("t")
-    send(broker, "x", Batch(T0, who, 1, is_transactional=True), version=version)
+    send(broker, "x", Batch(T0, producer, 1, is_transactional=True), version=version)
     broker.end_offsets("t")
-    who = broker.end("x", who, commit=commit, version=5 if is_new else 3)
+    producer = broker.end("x", producer, commit=commit, version=5 if is_new else 3)
     producers(broker, "t")
-    broker.add("x", who, [T0])
-    send(broker, "x", Batch(T0, who, 0 if is_new else 2, is_transactional=True), version=version)
-    mark(broker, Marker(who, [T0], False, -1))  # not the first coordinator here any more
-    broker.end("x", who, commit=True, version=5 if is_new else 3)
+    broker.add("x", producer, [T0])
+    send(
+        broker, "x", Batch(T0, producer, 0 if is_new else 2, is_transactional=True), version=version
+    )
+    mark(broker, Marker(producer, [T0], False, -1))  # not the first coordinator here any more
+    broker.end("x", producer, commit=True, version=5 if is_new else 3)
     for partition in range(2):
         read(broker, "t", partition)
 
@@ -219,21 +221,21 @@ def story_an_administrator_aborts(broker: Broker, commit: bool, version: int) ->
 def story_a_groups_partition(broker: Broker, commit: bool, version: int) -> None:
     """A marker of anybody settles the offsets that are pending there."""
     broker.topic("t")
-    who = broker.init("x")
+    producer = broker.init("x")
     broker.find("g", key_type=0)
-    broker.add_offsets("x", who, "g")
-    broker.commit_offsets("x", who, "g", {T0: 7})
+    broker.add_offsets("x", producer, "g")
+    broker.commit_offsets("x", producer, "g", {T0: 7})
     broker.committed("g", [T0], stable=True)
     index = state_partition(broker.names.on_wire("g"), STATE_PARTITIONS)
     where = (CONSUMER_OFFSETS_TOPIC, index)
     nowhere = (CONSUMER_OFFSETS_TOPIC, 99)
-    mark(broker, Marker(who.newer(5), [nowhere], commit, -1), version=version)
+    mark(broker, Marker(producer.newer(5), [nowhere], commit, -1), version=version)
     broker.committed("g", [T0], stable=True)
-    mark(broker, Marker(who, [where], commit, -1), version=version, has_shared=True)
+    mark(broker, Marker(producer, [where], commit, -1), version=version, has_shared=True)
     broker.committed("g", [T0], stable=True)
-    broker.commit_offsets("x", who, "g", {T0: 8})
+    broker.commit_offsets("x", producer, "g", {T0: 8})
     broker.committed("g", [T0], stable=True)
-    broker.end("x", who, commit=not commit)
+    broker.end("x", producer, commit=not commit)
     broker.committed("g", [T0], stable=True)
 
 
@@ -241,7 +243,12 @@ def story_a_groups_partition(broker: Broker, commit: bool, version: int) -> None
 def story_of_a_producer_without_offsets_in_the_group(broker: Broker, version: int) -> None:
     broker.topic("t")
     broker.find("g", key_type=0)
-    who = Identity(broker.init(None).producer_id, 0)
+    producer = Identity(broker.init(None).producer_id, 0)
     index = state_partition(broker.names.on_wire("g"), STATE_PARTITIONS)
-    mark(broker, Marker(who, [(CONSUMER_OFFSETS_TOPIC, index)]), version=version, has_shared=True)
+    mark(
+        broker,
+        Marker(producer, [(CONSUMER_OFFSETS_TOPIC, index)]),
+        version=version,
+        has_shared=True,
+    )
     broker.committed("g", [T0], stable=True)

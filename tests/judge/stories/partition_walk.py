@@ -27,7 +27,7 @@ class Known:
     sequence: int
 
     @property
-    def who(self) -> Identity:
+    def identity_of(self) -> Identity:
         return Identity(self.producer_id, self.epoch)
 
 
@@ -38,23 +38,23 @@ def near(choice: random.Random, known: Known) -> Identity:
 
 
 def batch_of(choice: random.Random, known: Known) -> Batch:
-    who = near(choice, known)
-    usual = known.sequence if who.epoch == known.epoch else 0
+    producer = near(choice, known)
+    usual = known.sequence if producer.epoch == known.epoch else 0
     sequence = (usual + choice.choice((0, 0, 0, 0, 0, 0, -1, -2, -4, -9, 1))) % SEQUENCES
-    return Batch(T0, who, sequence, choice.choice((1, 1, 1, 2, 4)))
+    return Batch(T0, producer, sequence, choice.choice((1, 1, 1, 2, 4)))
 
 
 def take_a_batch(broker: Broker, choice: random.Random, known: Known) -> None:
     batch = batch_of(choice, known)
     (found,) = send(broker, None, batch, version=choice.choice((3, 8, 12)))
     if found.error_code == 0:
-        known.epoch = batch.who.epoch
+        known.epoch = batch.producer.epoch
         known.sequence = (batch.sequence + batch.count) % SEQUENCES
 
 
 def take_a_marker(broker: Broker, choice: random.Random, known: Known) -> None:
-    who = near(choice, known)
-    marker = Marker(who, [T0], choice.random() < 0.5, choice.choice((-1, 0, 0, 1, 2)))
+    producer = near(choice, known)
+    marker = Marker(producer, [T0], choice.random() < 0.5, choice.choice((-1, 0, 0, 1, 2)))
     mark(broker, marker, version=choice.choice((1, 2)))
 
 
@@ -83,7 +83,7 @@ class Open:
     """A transactional producer. `sequence` is the next; `begun`: it has written something."""
 
     name: str
-    who: Identity
+    producer: Identity
     sequence: int = 0
     is_added: bool = False
     begun: bool = False
@@ -96,20 +96,20 @@ def go_on(broker: Broker, choice: random.Random, known: Open) -> None:
     is kept out: a transaction's first batch is always a good one.
     """
     if not known.is_added:
-        known.is_added = broker.add(known.name, known.who, [T0])
+        known.is_added = broker.add(known.name, known.producer, [T0])
         return
     what = choice.random()
     if what < 0.25 and known.begun:
-        broker.end(known.name, known.who, commit=choice.random() < 0.5)
+        broker.end(known.name, known.producer, commit=choice.random() < 0.5)
         known.is_added = known.begun = False
         return
     if what < 0.35:
-        plain = Batch(T0, known.who, known.sequence)
+        plain = Batch(T0, known.producer, known.sequence)
         (found,) = send(broker, None, plain, version=9)
         known.sequence += found.error_code == 0
         return
     offset = choice.choice((0, 0, 0, 0, 1, -1, -3)) if known.begun else 0
-    batch = Batch(T0, known.who, max(0, known.sequence + offset), 1, is_transactional=True)
+    batch = Batch(T0, known.producer, max(0, known.sequence + offset), 1, is_transactional=True)
     (found,) = send(broker, known.name, batch, version=choice.choice((3, 9, 11)))
     known.begun = True
     if found.error_code == 0 and offset == 0:
@@ -125,7 +125,7 @@ def story_transactions_side_by_side(broker: Broker, seed: int) -> None:
     for step in range(STEPS):
         known = choice.choice(cast)
         if choice.random() < 0.08:
-            known.who = broker.init(known.name)
+            known.producer = broker.init(known.name)
             known.sequence, known.is_added, known.begun = 0, False, False
         else:
             go_on(broker, choice, known)
@@ -135,4 +135,4 @@ def story_transactions_side_by_side(broker: Broker, seed: int) -> None:
                 read(broker, "t", 0, choice.randrange(20), committed=committed, max_bytes=400)
     for known in cast:
         if known.is_added:
-            broker.end(known.name, known.who, commit=True)
+            broker.end(known.name, known.producer, commit=True)

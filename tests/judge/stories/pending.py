@@ -27,7 +27,9 @@ IDS_FROM: Final = 10
 INDEXES: Final = (0, 1, 2)
 
 
-def commit_in_transaction(broker: Broker, who: Identity, offset: int, leader_epoch: int) -> None:
+def commit_in_transaction(
+    broker: Broker, producer: Identity, offset: int, leader_epoch: int
+) -> None:
     """TxnOffsetCommit with everything that can be stored."""
     partition = TxnOffsetCommitRequestPartition(
         partition_index=0,
@@ -39,8 +41,8 @@ def commit_in_transaction(broker: Broker, who: Identity, offset: int, leader_epo
     request = TxnOffsetCommitRequest(
         transactional_id=broker.wire_id("x") or "",
         group_id=broker.wire_group("g"),
-        producer_id=who.producer_id,
-        producer_epoch=who.epoch,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
         topics=(topic,),
     )
     what = f"commit offset {offset} of leader epoch {leader_epoch}"
@@ -103,19 +105,19 @@ def _described(found: Any) -> str:
 def story_asked_for_at_every_step(broker: Broker, version: int, commit: bool) -> None:
     broker.topic("t", 2)
     broker.find("g", key_type=0)
-    who = broker.init("x")
-    broker.add_offsets("x", who, "g")
+    producer = broker.init("x")
+    broker.add_offsets("x", producer, "g")
     fetch(broker, version)
-    commit_in_transaction(broker, who, 5, 0)
+    commit_in_transaction(broker, producer, 5, 0)
     fetch(broker, version)
-    broker.end("x", who, commit=True)
+    broker.end("x", producer, commit=True)
     fetch(broker, version)
-    broker.add_offsets("x", who, "g")
-    commit_in_transaction(broker, who, 6, -1)
+    broker.add_offsets("x", producer, "g")
+    commit_in_transaction(broker, producer, 6, -1)
     for has_topics in (True, False):
         if has_topics or version >= 2:
             fetch(broker, version, has_topics=has_topics)
-    broker.end("x", who, commit=commit)
+    broker.end("x", producer, commit=commit)
     for has_topics in (True, False):
         if has_topics or version >= 2:
             fetch(broker, version, has_topics=has_topics)
@@ -126,11 +128,11 @@ def story_two_groups_of_which_one_is_unstable(broker: Broker, version: int) -> N
     broker.topic("t", 2)
     for group in ("g", "h"):
         broker.find(group, key_type=0)
-    who = broker.init("x")
+    producer = broker.init("x")
     for group in ("g", "h"):
-        broker.add_offsets("x", who, group)
-    commit_in_transaction(broker, who, 5, 0)
+        broker.add_offsets("x", producer, group)
+    commit_in_transaction(broker, producer, 5, 0)
     fetch(broker, version, groups=("h", "g", "never"))
     fetch(broker, version, groups=("h", "g"), has_topics=False)
-    broker.end("x", who, commit=True)
+    broker.end("x", producer, commit=True)
     fetch(broker, version, groups=("g", "h", "g"))

@@ -123,7 +123,7 @@ def story_list_offsets(broker: Broker, version: int) -> None:
 def story_by_time(broker: Broker, commit: bool) -> None:
     """KAFKA-5522: a read_committed look-up ends at the last stable offset."""
     broker.topic("t")
-    who = broker.init("x")
+    producer = broker.init("x")
     start_ms = now_ms() - 10 * MINUTE_MS
 
     def at(minute: int) -> Batch:
@@ -142,12 +142,12 @@ def story_by_time(broker: Broker, commit: bool) -> None:
     look()
     send(broker, None, at(0), version=9)
     send(broker, None, at(2), version=9)
-    batch = Batch(T0, who, is_transactional=True, timestamp_ms=start_ms + 3 * MINUTE_MS)
+    batch = Batch(T0, producer, is_transactional=True, timestamp_ms=start_ms + 3 * MINUTE_MS)
     send(broker, "x", batch, version=12)
     send(broker, None, at(4), version=9)
     send(broker, None, at(1), version=9)
     look()
-    broker.end("x", who, commit=commit, version=5)
+    broker.end("x", producer, commit=commit, version=5)
     look()
 
 
@@ -155,17 +155,17 @@ def story_by_time(broker: Broker, commit: bool) -> None:
 def story_a_transaction_without_records(broker: Broker, commit: bool, version: int) -> None:
     """A partition that was added and never written to gets its marker all the same."""
     broker.topic("t", 2)
-    who = broker.init("x")
-    broker.add("x", who, [T0])
+    producer = broker.init("x")
+    broker.add("x", producer, [T0])
     broker.end_offsets("t")
-    who = broker.end("x", who, commit=commit, version=version)
+    producer = broker.end("x", producer, commit=commit, version=version)
     for committed in (True, False):
         read(broker, "t", committed=committed)
     for timestamp in (LATEST, EARLIEST, MAX_TIMESTAMP, 0):
         offset_at(broker, "t", timestamp=timestamp)
-    broker.end("x", who, commit=commit, version=version)
-    broker.add("x", who, [T0])
-    broker.end("x", who, commit=False, version=version)
+    broker.end("x", producer, commit=commit, version=version)
+    broker.add("x", producer, [T0])
+    broker.end("x", producer, commit=False, version=version)
 
 
 def story_the_order_of_aborted_transactions(broker: Broker) -> None:
@@ -192,8 +192,8 @@ def story_out_of_range(broker: Broker, offset: int) -> None:
     """There are 5 offsets, the last stable one is 2."""
     broker.topic("t")
     send(broker, None, Batch(T0, count=2), version=9)
-    who = broker.init("x")
-    send(broker, "x", Batch(T0, who, count=3, is_transactional=True), version=12)
+    producer = broker.init("x")
+    send(broker, "x", Batch(T0, producer, count=3, is_transactional=True), version=12)
     for committed in (True, False):
         read(broker, "t", 0, offset, committed=committed)
         read(broker, "t", 0, 3, committed=committed)
@@ -204,25 +204,25 @@ def story_a_long_poll_across_the_end(broker: Broker, commit: bool, version: int)
     """KAFKA-5376: a reader that waits at the last stable offset is woken by the marker, and its
     answer has both the records and whether they are aborted."""
     broker.topic("t")
-    who = broker.init("x")
-    send(broker, "x", Batch(T0, who, count=2, is_transactional=True), version=12)
+    producer = broker.init("x")
+    send(broker, "x", Batch(T0, producer, count=2, is_transactional=True), version=12)
     answer = reading_meanwhile(broker, "t", 0, 0, version=version)
-    broker.end("x", who, commit=commit, version=5)
+    broker.end("x", producer, commit=commit, version=5)
     answer()
 
 
 def story_a_marker_moves_readers_of_one_partition_only(broker: Broker) -> None:
     """An administrator ends the transaction in one partition; the other still waits."""
     broker.topic("t", 2)
-    who = broker.init("x")
+    producer = broker.init("x")
     for partition in range(2):
-        batch = Batch(("t", partition), who, is_transactional=True)
+        batch = Batch(("t", partition), producer, is_transactional=True)
         send(broker, "x", batch, version=12)
-    mark(broker, Marker(who, [T0], False, -1))
+    mark(broker, Marker(producer, [T0], False, -1))
     for partition in range(2):
         broker.end_offsets("t", partition)
         read(broker, "t", partition)
-    broker.end("x", who, commit=False, version=5)
+    broker.end("x", producer, commit=False, version=5)
     for partition in range(2):
         read(broker, "t", partition)
 
@@ -231,11 +231,11 @@ def story_a_marker_moves_readers_of_one_partition_only(broker: Broker) -> None:
 
 
 def begin_with_offsets(broker: Broker, version: int) -> Identity:
-    who = broker.init("x")
+    producer = broker.init("x")
     if version < 5:
-        broker.add_offsets("x", who, "g")
-    broker.commit_offsets("x", who, "g", {T0: 70}, version=version)
-    return who
+        broker.add_offsets("x", producer, "g")
+    broker.commit_offsets("x", producer, "g", {T0: 70}, version=version)
+    return producer
 
 
 def plain_commit(broker: Broker, offset: int) -> None:
@@ -264,11 +264,11 @@ def story_pending_offsets(broker: Broker, commit: bool, version: int) -> None:
     broker.topic("t", 2)
     broker.find("g", key_type=0)
     both(broker)
-    who = begin_with_offsets(broker, version)
+    producer = begin_with_offsets(broker, version)
     both(broker)
-    broker.commit_offsets("x", who, "g", {T0: 71, ("t", 1): 5}, version=version)
+    broker.commit_offsets("x", producer, "g", {T0: 71, ("t", 1): 5}, version=version)
     both(broker)
-    who = broker.end("x", who, commit=commit, version=5 if version == 5 else 3)
+    producer = broker.end("x", producer, commit=commit, version=5 if version == 5 else 3)
     both(broker)
 
 
@@ -279,11 +279,11 @@ def story_plain_commits_beside_pending_ones(broker: Broker, commit: bool, order:
     broker.find("g", key_type=0)
     if order == "plain first":
         plain_commit(broker, 80)
-    who = begin_with_offsets(broker, 3)
+    producer = begin_with_offsets(broker, 3)
     if order == "plain between":
         plain_commit(broker, 80)
         both(broker)
-    broker.end("x", who, commit=commit)
+    broker.end("x", producer, commit=commit)
     if order == "plain last":
         plain_commit(broker, 80)
     both(broker)
@@ -296,13 +296,13 @@ def story_two_transactions_commit_for_one_partition(
     """Of two that commit, the one that wrote last counts, whichever ends first."""
     broker.topic("t", 2)
     broker.find("g", key_type=0)
-    who = {name: broker.init(name) for name in "xy"}
+    producer = {name: broker.init(name) for name in "xy"}
     for name, offset in (("x", 7), ("y", 8)):
-        broker.add_offsets(name, who[name], "g")
-        broker.commit_offsets(name, who[name], "g", {T0: offset})
+        broker.add_offsets(name, producer[name], "g")
+        broker.commit_offsets(name, producer[name], "g", {T0: offset})
     both(broker)
     for name in sorted("xy", key=lambda name: name != first):
-        broker.end(name, who[name], commit=commit_x if name == "x" else commit_y)
+        broker.end(name, producer[name], commit=commit_x if name == "x" else commit_y)
         both(broker)
 
 
@@ -310,10 +310,10 @@ def story_two_transactions_commit_for_one_partition(
 def story_a_group_is_deleted_with_offsets_pending(broker: Broker, commit: bool) -> None:
     broker.topic("t", 2)
     broker.find("g", key_type=0)
-    who = begin_with_offsets(broker, 3)
+    producer = begin_with_offsets(broker, 3)
     delete_group(broker)
     both(broker)
-    broker.end("x", who, commit=commit)
+    broker.end("x", producer, commit=commit)
     both(broker)
 
 
@@ -322,11 +322,11 @@ def story_a_group_is_deleted_with_stored_and_pending_offsets(broker: Broker, com
     broker.topic("t", 2)
     broker.find("g", key_type=0)
     plain_commit(broker, 60)
-    who = begin_with_offsets(broker, 3)
+    producer = begin_with_offsets(broker, 3)
     delete_group(broker)
     both(broker)
     plain_commit(broker, 61)
-    broker.end("x", who, commit=commit)
+    broker.end("x", producer, commit=commit)
     both(broker)
 
 
@@ -335,9 +335,9 @@ def story_the_topic_is_not_there(broker: Broker, commit: bool) -> None:
     """Offsets of topics and partitions that do not exist."""
     broker.topic("t")
     broker.find("g", key_type=0)
-    who = broker.init("x")
-    broker.add_offsets("x", who, "g")
-    broker.commit_offsets("x", who, "g", {T0: 1, ("no", 0): 2})
+    producer = broker.init("x")
+    broker.add_offsets("x", producer, "g")
+    broker.commit_offsets("x", producer, "g", {T0: 1, ("no", 0): 2})
     broker.committed("g", [T0, ("no", 0)], stable=True)
-    broker.end("x", who, commit=commit)
+    broker.end("x", producer, commit=commit)
     broker.committed("g", [T0, ("no", 0)], stable=True)

@@ -40,11 +40,11 @@ def story_the_late_one_comes_back(broker: Broker, version: int, generation: int)
 @variants(generation=(1, 2))
 def story_offsets_that_were_pending(broker: Broker, generation: int) -> None:
     broker.topic(TOPIC)
-    who = broker.init("x", timeout_ms=TIMEOUT_MS)
+    producer = broker.init("x", timeout_ms=TIMEOUT_MS)
     hurry = Hurry(TIMEOUT_MS)
     if generation == 1:
-        broker.add_offsets("x", who, "g")
-    broker.commit_offsets("x", who, "g", {(TOPIC, 0): 5}, version=5 if generation == 2 else 3)
+        broker.add_offsets("x", producer, "g")
+    broker.commit_offsets("x", producer, "g", {(TOPIC, 0): 5}, version=5 if generation == 2 else 3)
     broker.committed("g", [(TOPIC, 0)], stable=True)
     hurry.over()
     broker.wait_for("x", "CompleteAbort")
@@ -55,39 +55,39 @@ def story_offsets_that_were_pending(broker: Broker, generation: int) -> None:
 def story_the_clock_starts_with_the_first_partition(broker: Broker) -> None:
     """Waiting before it costs nothing; adding another partition does not start it anew."""
     broker.topic(TOPIC, 2)
-    who = broker.init("x", timeout_ms=TIMEOUT_MS)
+    producer = broker.init("x", timeout_ms=TIMEOUT_MS)
     slow = broker.init("y", timeout_ms=TIMEOUT_MS)
     hurry = Hurry(TIMEOUT_MS)
     broker.produce("y", slow, TOPIC, 0, version=12)
     hurry.over()
     broker.wait_for("y", "CompleteAbort")
     hurry = Hurry(TIMEOUT_MS)
-    broker.produce("x", who, TOPIC, 1, version=12)
-    broker.end("x", who, commit=True, version=5)
+    broker.produce("x", producer, TOPIC, 1, version=12)
+    broker.end("x", producer, commit=True, version=5)
     hurry.over()
 
 
 @against_the_clock
 def story_every_transaction_has_its_own_clock(broker: Broker) -> None:
     broker.topic(TOPIC)
-    who = broker.init("x", timeout_ms=TIMEOUT_MS)
+    producer = broker.init("x", timeout_ms=TIMEOUT_MS)
     hurry = Hurry(TIMEOUT_MS)
-    broker.produce("x", who, TOPIC, version=12)
-    who = broker.end("x", who, commit=True, version=5)
+    broker.produce("x", producer, TOPIC, version=12)
+    producer = broker.end("x", producer, commit=True, version=5)
     hurry.over()
     hurry = Hurry(TIMEOUT_MS)
-    broker.produce("x", who, TOPIC, version=12)
+    broker.produce("x", producer, TOPIC, version=12)
     hurry.over()
     broker.wait_for("x", "CompleteAbort")
-    broker.init("x", expected=who)
+    broker.init("x", expected=producer)
 
 
 @against_the_clock
 def story_the_new_instances_timeout_counts(broker: Broker) -> None:
     broker.topic(TOPIC)
     broker.init("x", timeout_ms=600_000)
-    who = broker.init("x", timeout_ms=TIMEOUT_MS)
+    producer = broker.init("x", timeout_ms=TIMEOUT_MS)
     hurry = Hurry(TIMEOUT_MS)
-    broker.produce("x", who, TOPIC, version=12)
+    broker.produce("x", producer, TOPIC, version=12)
     hurry.over()
     broker.wait_for("x", "CompleteAbort")

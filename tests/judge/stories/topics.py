@@ -20,15 +20,17 @@ U0: Final = ("u", 0)
 TIMEOUT_MS: Final = 60_000
 
 
-def write(broker: Broker, who: Identity, generation: int, where: Where, sequence: int = 0) -> None:
+def write(
+    broker: Broker, producer: Identity, generation: int, where: Where, sequence: int = 0
+) -> None:
     if generation != TV2:
-        broker.add("x", who, [where])
-    batch = Batch(where, who, sequence, is_transactional=True)
+        broker.add("x", producer, [where])
+    batch = Batch(where, producer, sequence, is_transactional=True)
     send(broker, "x", batch, version=12 if generation == TV2 else 11)
 
 
-def end(broker: Broker, who: Identity, generation: int, *, commit: bool) -> Identity:
-    return broker.end("x", who, commit=commit, version=5 if generation == TV2 else 3)
+def end(broker: Broker, producer: Identity, generation: int, *, commit: bool) -> Identity:
+    return broker.end("x", producer, commit=commit, version=5 if generation == TV2 else 3)
 
 
 def grow(broker: Broker, topic: str, count: int) -> None:
@@ -52,16 +54,16 @@ def delete(broker: Broker, topic: str) -> None:
 def story_new_partitions(broker: Broker, generation: int, commit: bool) -> None:
     """They are not in the transaction until they are added."""
     broker.topic("t")
-    who = broker.init("x")
-    write(broker, who, generation, T0)
-    write(broker, who, generation, T1)
+    producer = broker.init("x")
+    write(broker, producer, generation, T0)
+    write(broker, producer, generation, T1)
     grow(broker, "t", 3)
-    send(broker, "x", Batch(T1, who, is_transactional=True), version=11)
-    write(broker, who, generation, T1)
+    send(broker, "x", Batch(T1, producer, is_transactional=True), version=11)
+    write(broker, producer, generation, T1)
     describe(broker, "x")
-    who = end(broker, who, generation, commit=commit)
-    write(broker, who, generation, ("t", 2))
-    end(broker, who, generation, commit=True)
+    producer = end(broker, producer, generation, commit=commit)
+    write(broker, producer, generation, ("t", 2))
+    end(broker, producer, generation, commit=True)
 
 
 @variants(generation=GENERATIONS, commit=(True, False))
@@ -69,31 +71,31 @@ def story_gone(broker: Broker, generation: int, commit: bool) -> None:
     """The transaction keeps the partition in its list, and ends without it."""
     broker.topic("t")
     broker.topic("u")
-    who = broker.init("x")
-    write(broker, who, generation, T0)
-    write(broker, who, generation, U0)
+    producer = broker.init("x")
+    write(broker, producer, generation, T0)
+    write(broker, producer, generation, U0)
     delete(broker, "t")
     describe(broker, "x")
-    write(broker, who, generation, T0, 1)
-    broker.add("x", who, [T0], version=5, verify_only=True)
-    who = end(broker, who, generation, commit=commit)
+    write(broker, producer, generation, T0, 1)
+    broker.add("x", producer, [T0], version=5, verify_only=True)
+    producer = end(broker, producer, generation, commit=commit)
     describe(broker, "x")
-    write(broker, who, generation, U0, 0 if generation == TV2 else 1)
-    end(broker, who, generation, commit=True)
+    write(broker, producer, generation, U0, 0 if generation == TV2 else 1)
+    end(broker, producer, generation, commit=True)
 
 
 @variants(generation=GENERATIONS, commit=(True, False))
 def story_made_anew(broker: Broker, generation: int, commit: bool) -> None:
     """The new topic knows nothing of the transaction, and gets its marker nevertheless."""
     broker.topic("t")
-    who = broker.init("x")
-    write(broker, who, generation, T0)
+    producer = broker.init("x")
+    write(broker, producer, generation, T0)
     delete(broker, "t")
     broker.topic("t", 2)
     producers(broker, "t")
     broker.end_offsets("t")
-    who = end(broker, who, generation, commit=commit)
+    producer = end(broker, producer, generation, commit=commit)
     producers(broker, "t")
-    write(broker, who, generation, T0, 0 if generation == TV2 else 1)
-    write(broker, who, generation, T1)
-    end(broker, who, generation, commit=True)
+    write(broker, producer, generation, T0, 0 if generation == TV2 else 1)
+    write(broker, producer, generation, T1)
+    end(broker, producer, generation, commit=True)

@@ -52,20 +52,20 @@ class Walk:
             _, step = self.rng.choices(self.steps, weights)[0]
             step()
 
-    def learn(self, name: str, who: Identity) -> None:
-        if who.producer_id >= 0 and (name, who) not in self.known:
-            self.known.append((name, who))
+    def learn(self, name: str, producer: Identity) -> None:
+        if producer.producer_id >= 0 and (name, producer) not in self.known:
+            self.known.append((name, producer))
 
     def client(self) -> tuple[str, Identity]:
         """Mostly the newest instance of an id, now and then a zombie or somebody confused."""
-        name, who = self.writer()
-        return (name, who) if self.rng.random() < 0.96 else (name, who.newer())
+        name, producer = self.writer()
+        return (name, producer) if self.rng.random() < 0.96 else (name, producer.newer())
 
     def writer(self) -> tuple[str, Identity]:
         """The same, but nobody from the future."""
         name = self.rng.choice(IDS)
         dice = self.rng.random()
-        mine = [who for known, who in self.known if known == name]
+        mine = [producer for known, producer in self.known if known == name]
         if dice < 0.78:
             return name, mine[-1]
         if dice < 0.94:
@@ -91,79 +91,83 @@ class Walk:
         if self.rng.random() < 0.6:
             _, expected = self.client() if self.rng.random() < 0.1 else (name, self.one_of(name))
         version = self.rng.randrange(6) if expected is None else self.rng.randrange(3, 6)
-        who = self.broker.init(name, version=version, timeout_ms=TIMEOUT_MS, expected=expected)
-        self.learn(name, who)
+        producer = self.broker.init(name, version=version, timeout_ms=TIMEOUT_MS, expected=expected)
+        self.learn(name, producer)
 
     def one_of(self, name: str) -> Identity:
-        mine = [who for known, who in self.known if known == name]
+        mine = [producer for known, producer in self.known if known == name]
         return mine[-1] if self.rng.random() < 0.6 else self.rng.choice(mine[-4:])
 
     def add(self) -> None:
-        name, who = self.client()
+        name, producer = self.client()
         count = self.rng.randrange(1, PARTITIONS + 1)
         chosen = sorted(self.rng.sample(range(PARTITIONS), count))
         wanted = [(TOPIC, index) for index in chosen]
-        self.broker.add(name, who, wanted, version=self.rng.randrange(6))
+        self.broker.add(name, producer, wanted, version=self.rng.randrange(6))
 
     def verify(self) -> None:
-        name, who = self.client()
+        name, producer = self.client()
         wanted = [(TOPIC, self.partition())]
-        self.broker.add(name, who, wanted, version=self.rng.choice((4, 5)), verify_only=True)
+        self.broker.add(name, producer, wanted, version=self.rng.choice((4, 5)), verify_only=True)
 
     def produce(self) -> None:
         """A sequence too high, now and then. A lower one, or a batch from the future, would have
         Kafka refuse good ones for a while, which we do not follow (`differences.py`); and what is
         too high for the first one depends in Kafka on the versions of batches refused before."""
-        name, who = self.writer()
+        name, producer = self.writer()
         partition = self.partition()
         version = self.rng.choice((12, 13)) if self.speaks(name) == 2 else self.rng.randrange(3, 12)
-        skipped = self.rng.random() < 0.05 and (partition, who.producer_id) in self.taken
+        skipped = self.rng.random() < 0.05 and (partition, producer.producer_id) in self.taken
         count = self.rng.choice((1, 1, 1, 2, 3))
         offset = self.broker.produce(
-            name, who, TOPIC, partition, version=version, skipped=int(skipped), count=count
+            name, producer, TOPIC, partition, version=version, skipped=int(skipped), count=count
         )
-        (self.taken.add if offset >= 0 else self.taken.discard)((partition, who.producer_id))
+        (self.taken.add if offset >= 0 else self.taken.discard)((partition, producer.producer_id))
 
     def produce_plain(self) -> None:
         """The same producer outside its transaction, which it must not be if one is open. Nobody
         from the future, as for markers; and not after a transactional batch that was refused, for
         the reason that `produce` has."""
         name = self.rng.choice(IDS)
-        who = self.one_of(name)
+        producer = self.one_of(name)
         partition = self.partition()
-        if (partition, who.producer_id) in self.taken:
+        if (partition, producer.producer_id) in self.taken:
             name_or_null = name if self.rng.random() < 0.5 else None
             version = self.rng.randrange(3, 14)
             self.broker.produce(
-                name_or_null, who, TOPIC, partition, version=version, is_transactional=False
+                name_or_null, producer, TOPIC, partition, version=version, is_transactional=False
             )
 
     def add_offsets(self) -> None:
-        name, who = self.client()
-        self.broker.add_offsets(name, who, self.rng.choice(GROUPS), version=self.rng.randrange(5))
+        name, producer = self.client()
+        self.broker.add_offsets(
+            name, producer, self.rng.choice(GROUPS), version=self.rng.randrange(5)
+        )
 
     def commit_offsets(self) -> None:
-        name, who = self.client()
+        name, producer = self.client()
         version = 5 if self.speaks(name) == 2 else self.rng.randrange(5)
         offsets = {(TOPIC, self.partition()): self.rng.randrange(100)}
-        self.broker.commit_offsets(name, who, self.rng.choice(GROUPS), offsets, version=version)
+        self.broker.commit_offsets(
+            name, producer, self.rng.choice(GROUPS), offsets, version=version
+        )
 
     def end(self) -> None:
-        name, who = self.client()
+        name, producer = self.client()
         version = 5 if self.speaks(name) == 2 else self.rng.randrange(5)
         commit = self.rng.random() < 0.6
-        told = self.broker.end(name, who, commit=commit, version=version)
-        if told != who:
+        told = self.broker.end(name, producer, commit=commit, version=version)
+        if told != producer:
             self.learn(name, told)
         if self.rng.random() < 0.15:  # the answer was lost
-            self.broker.end(name, who, commit=commit, version=version)
+            self.broker.end(name, producer, commit=commit, version=version)
 
     def write_marker(self) -> None:
         """An administrator's. Not of an epoch from the future: that would have the partition refuse
         the coordinator's own, for good."""
-        who = self.one_of(self.rng.choice(IDS))
+        producer = self.one_of(self.rng.choice(IDS))
         self.broker.write_markers(
-            who,
+            producer,
             [(TOPIC, self.partition())],
             commit=self.rng.random() < 0.5,
             version=self.rng.choice((1, 2)),

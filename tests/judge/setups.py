@@ -1,8 +1,8 @@
-"""The brokers that stories are told to: ours and a real Kafka, prepared alike.
+"""The brokers that stories run on: ours and a real Kafka, prepared alike.
 
-A house is a pair of settings. Before a house opens, the state records that its stories want to find
-are planted, through Produce under the client id that Kafka lets write to internal topics, and the
-broker is started again so that its coordinator reads them.
+A setup is a set of settings. Before its stories run, the records of `__transaction_state` that they
+need are written, through Produce with the client id that Kafka allows to write to internal topics.
+Then the broker is restarted, so that its coordinator reads them.
 """
 
 import contextlib
@@ -59,7 +59,7 @@ COMMON: Final = {
     "group.initial.rebalance.delay.ms": "0",
 }
 EXPIRES_MS: Final = 1_500
-"""When an id that nobody uses is forgotten in the house for that."""
+"""The time after which unused ids expire in the setup BRIEF."""
 SETTINGS: Final[Mapping[str, Mapping[str, str]]] = {
     SHARED: COMMON,
     GIVING_UP: COMMON,
@@ -72,11 +72,11 @@ SETTINGS: Final[Mapping[str, Mapping[str, str]]] = {
     },
 }
 OURS: Final = {"log.flush": "os"}
-"""What is judged is the answers: nothing here needs to survive a power cut."""
+"""Only answers are compared: nothing here needs to survive a power cut."""
 WAIT_MS: Final = "100"
 NO_WAIT_MS: Final = "1"
-"""Where decided transactions are held, waiting for their end would be in vain. Whether a request
-waits long or is asked again makes no difference to the last answer."""
+"""The wait in the setup GIVING_UP, where decided transactions never end. A request that waits long
+and one that is retried get the same last answer."""
 
 
 class Address(Protocol):
@@ -89,57 +89,57 @@ class Startable(Address, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class House:
-    """A broker that serves stories of these houses."""
+class Setup:
+    """A running broker, and the setups whose stories can run on it."""
 
     serves: Collection[str]
     broker: Address
 
 
 class GivingUp(RunningBroker):
-    """See `held.py`."""
+    """A broker whose coordinator gives up (`held.py`)."""
 
     command = (sys.executable, "-m", "tests.judge.held", "serve")
 
 
-Open = Callable[[str, Iterable[Story]], contextlib.AbstractContextManager[House]]
+Open = Callable[[str, Iterable[Story]], contextlib.AbstractContextManager[Setup]]
 
 
 @contextlib.contextmanager
-def our_house(house: str, stories: Iterable[Story]) -> Iterator[House]:
-    """Our broker with what the stories of this house need."""
-    kind = GivingUp if house == GIVING_UP else RunningBroker
-    wait_ms = NO_WAIT_MS if house == GIVING_UP else WAIT_MS
-    config = {**SETTINGS[house], **OURS, "transaction.concurrent.wait.ms": wait_ms}
+def our_setup(setup: str, stories: Iterable[Story]) -> Iterator[Setup]:
+    """Run our broker with the settings and records of a setup."""
+    kind = GivingUp if setup == GIVING_UP else RunningBroker
+    wait_ms = NO_WAIT_MS if setup == GIVING_UP else WAIT_MS
+    config = {**SETTINGS[setup], **OURS, "transaction.concurrent.wait.ms": wait_ms}
     with run_broker(config=config, kind=kind) as broker:
-        if _prepare(broker, house, stories):
+        if _prepare(broker, setup, stories):
             broker.restart()
             _wait_until_coordinating(broker)
-        yield House([house], broker)
+        yield Setup([setup], broker)
 
 
 @contextlib.contextmanager
-def kafka_house(house: str, stories: Iterable[Story]) -> Iterator[House]:
-    """A real Kafka with the same."""
-    with RealKafka(settings=SETTINGS[house]) as kafka:
-        if _prepare(kafka, house, stories):
+def kafka_setup(setup: str, stories: Iterable[Story]) -> Iterator[Setup]:
+    """Run a real Kafka with the settings and records of a setup."""
+    with RealKafka(settings=SETTINGS[setup]) as kafka:
+        if _prepare(kafka, setup, stories):
             kafka.stop()
             kafka.start()
             _wait_until_coordinating(kafka)
-        yield House(served_by(house), kafka)
+        yield Setup(served_by(setup), kafka)
 
 
-def served_by(house: str) -> Collection[str]:
-    """The houses that a Kafka serves which was started for this one: some differ in ours only."""
-    return [name for name, settings in SETTINGS.items() if settings == SETTINGS[house]]
+def served_by(setup: str) -> Collection[str]:
+    """Return the setups with the same settings of Kafka: some differ only in our broker's."""
+    return [name for name, settings in SETTINGS.items() if settings == SETTINGS[setup]]
 
 
-def _prepare(broker: RunningBroker | RealKafka, house: str, stories: Iterable[Story]) -> bool:
-    """Make the state topics and plant what is to be found. Whether anything was planted."""
+def _prepare(broker: RunningBroker | RealKafka, setup: str, stories: Iterable[Story]) -> bool:
+    """Make the state topics and write the stories' records. Return True if there were any."""
     _wait_until_coordinating(broker)
     line = Line(broker.host, broker.port, ADMIN_CLIENT)
     try:
-        here = [story for story in stories if story.house in served_by(house)]
+        here = [story for story in stories if story.setup in served_by(setup)]
         records = records_to_plant(here)
         for partition, of_partition in records.items():
             _plant(line, partition, of_partition)
@@ -149,7 +149,7 @@ def _prepare(broker: RunningBroker | RealKafka, house: str, stories: Iterable[St
 
 
 def records_to_plant(stories: Iterable[Story]) -> dict[int, list[Record]]:
-    """What the stories want to find, by partition of the state topic."""
+    """Return the records that the stories need, by partition of the state topic."""
     records: dict[int, list[Record]] = {}
     for story in stories:
         for prefix, (name, value) in itertools.product(story.prefixes, story.planted.items()):
@@ -176,8 +176,11 @@ def _plant(line: Line, partition: int, records: list[Record]) -> None:
 
 
 def _wait_until_coordinating(broker: Address) -> None:
-    """FindCoordinator makes the state topics; the answer is an error until they are there. Then
-    the coordinators read them, each partition by itself, and refuse to answer until they have."""
+    """Wait until every partition of the state topics is loaded.
+
+    FindCoordinator makes the topics, and returns an error until they exist. Then the coordinators
+    read them, and return an error for each partition until it is read.
+    """
     ids = _one_of_each_partition()
     groups = tuple(OffsetFetchRequestGroup(group_id=group, topics=None) for group in ids)
     line = Line(broker.host, broker.port)
@@ -196,7 +199,7 @@ def _wait_until_coordinating(broker: Address) -> None:
 
 
 def _one_of_each_partition() -> tuple[str, ...]:
-    """Ids and groups of which nothing is known, for every partition of the state topics."""
+    """Return an unused id for every partition of the state topics."""
     found: dict[int, str] = {}
     for number in itertools.count():
         found.setdefault(state_partition(f"k{number}", STATE_PARTITIONS), f"k{number}")
