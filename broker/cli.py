@@ -81,7 +81,7 @@ def main() -> None:
 @click.option(
     "--advertise",
     metavar="HOST:PORT",
-    help="The address that clients are told to connect to.  [default: that of --listen]",
+    help="The address that clients connect to.  [default: that of --listen]",
 )
 @click.option(
     "--data-dir",
@@ -139,7 +139,7 @@ def serve(
             config.advertised_listeners, "advertised.listeners", strange
         )
         where = parse_address(listen, "--listen")
-        told = parse_address(advertise, "--advertise") if advertise else None
+        advertised = parse_address(advertise, "--advertise") if advertise else None
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
 
@@ -152,7 +152,7 @@ def serve(
         gc.enable()
 
     try:
-        run(config, None if ephemeral else directory, where, told)
+        run(config, None if ephemeral else directory, where, advertised)
     except CannotServe as error:
         raise click.ClickException(str(error)) from None
 
