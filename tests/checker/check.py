@@ -1,4 +1,4 @@
-"""Judges a history: did a transaction get lost, doubled, torn, reordered, or seen though aborted?
+"""Check a history: find transactions that were lost, doubled, torn, reordered, or aborted and seen.
 
 Pure functions; linear in the history. Interleaving of different writers is legal in Kafka, as is a
 commit that is acknowledged before it is visible: only the state at rest is judged.
@@ -22,7 +22,7 @@ class Anomaly:
 
 
 def check(history: History) -> list[Anomaly]:
-    """Every anomaly of the history; none is what a correct broker gives."""
+    """Return every anomaly of the history. A correct broker has none."""
     return [
         *_wrong_offsets(history),
         *_phantoms(history),

@@ -1,4 +1,4 @@
-"""What clients did and saw: the material the checker judges.
+"""A history: the transactions of clients, and the records that a reader found.
 
 Every value that is sent is unique in the whole history, so a value that is read names its sender.
 An outcome is FAIL only when it is certain (the abort was acknowledged, or a commit was never asked
@@ -15,7 +15,7 @@ Partition = tuple[str, int]  # topic, number
 class Outcome(Enum):
     OK = "committed"
     FAIL = "certainly not committed"
-    INFO = "nobody knows: all of it or nothing of it"
+    INFO = "unknown: all of it or nothing of it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Where the stories are played: on our broker and, with --peers, the same on a real Kafka."""
+"""The brokers of the stories: ours and, with --peers, a real Kafka."""
 
 import uuid
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ from tests.stories.looking import Onlooker
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A broker that serves, and where its files are."""
+    """A running broker and the directory of its files."""
 
     name: str
     address: str

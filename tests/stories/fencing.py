@@ -1,4 +1,4 @@
-"""The story of two instances, played by any client on any broker, and what the log must read."""
+"""The story of two instances, for any client and any broker, and the log that it must leave."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What a log tells, read from its files: ours and a real Kafka's are the same format.
+"""The contents of a log, read from its files: ours and a real Kafka's have the same format.
 
 Producer ids differ from run to run and epochs begin where they will, so both are told from their
 first appearance on: the first producer of a log is `a`, and its first epoch 0.
@@ -17,7 +17,7 @@ from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC
 
 
 class Entry(NamedTuple):
-    """A record or a marker, and who wrote it; an epoch is counted from the producer's first."""
+    """A record or a marker with its producer. Epochs are counted from the producer's first."""
 
     offset: int
     what: str

@@ -1,4 +1,4 @@
-"""What a broker shows to those who look: topics, ends of partitions, offsets of groups."""
+"""The visible state of a broker: topics, ends of partitions, offsets of groups."""
 
 import functools
 import time
@@ -17,7 +17,7 @@ Seen = TypeVar("Seen")
 
 
 def eventually(look: Callable[[], Seen], wanted: Seen) -> None:
-    """Look until it is what is wanted: what the broker does by itself takes its time."""
+    """Call `look` until it returns `wanted`. Fail after DEADLINE_SECONDS."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while (seen := look()) != wanted:
         assert time.monotonic() < deadline, f"still {seen}, not {wanted}"

@@ -1,4 +1,4 @@
-"""The fencing story as the files tell it: to `odradek log dump`, and to Kafka's own tool."""
+"""The fencing story in the files, as `odradek log dump` and Kafka's own tool read them."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What a client is told after it lost its transaction: the same, call by call, as by a real Kafka.
+"""The errors of a client that has lost its transaction are, call by call, those of a real Kafka.
 
 Foreign clients decide by these answers whether to abort and go on or to give up for good.
 """

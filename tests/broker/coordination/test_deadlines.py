@@ -1,4 +1,4 @@
-"""Which of many deadlines comes first, at a price that does not grow with how often they move."""
+"""Deadlines: the order in which they come, and the cost of moving them."""
 
 from math import inf
 

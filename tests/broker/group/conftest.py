@@ -1,4 +1,4 @@
-"""Every async test here runs on a clock that jumps when nobody is busy: nothing sleeps."""
+"""Every async test here runs on a clock that jumps when no task is busy: nothing sleeps."""
 
 import uuid
 from collections.abc import AsyncIterator, Iterator

@@ -1,4 +1,4 @@
-"""What a client may ask for, and how much of it."""
+"""The limits of what a client may request."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What nobody wants any more goes away (KIP-211)."""
+"""Expiry of offsets and groups (KIP-211)."""
 
 import pytest
 import trio

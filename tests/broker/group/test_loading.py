@@ -1,4 +1,4 @@
-"""Loading a partition of offsets: faster than one record after the other, and with the same end."""
+"""Loading a partition of offsets leads to the same as applying its records in order."""
 
 from collections.abc import AsyncIterator
 from typing import Final
@@ -90,7 +90,7 @@ def in_a_row(batches: list[bytearray]) -> list[bytes]:
 
 
 def one_by_one(data: bytes) -> tuple[Offsets, Found]:
-    """What loading means, said as simply as possible."""
+    """The simplest implementation of loading, to compare with."""
     offsets, groups = Offsets(), Found()
     for header, batch in iter_batches(data):
         if header.is_control:

@@ -1,4 +1,4 @@
-"""One group as a value: votes, leaders, who may join."""
+"""One group as a value: votes, leaders, admission of members."""
 
 import pytest
 

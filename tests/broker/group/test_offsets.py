@@ -1,4 +1,4 @@
-"""Offsets, plain and in transactions, and who may store them."""
+"""Offsets, plain and in transactions, and the checks before they are stored."""
 
 import pytest
 import trio

@@ -1,4 +1,4 @@
-"""Restarts: what was acknowledged is there, what was open goes on, what was not written is not."""
+"""Restarts: acknowledged records are kept, and open transactions continue."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Members with a group.instance.id: they may be away for a while (KIP-345, KIP-814)."""
+"""Members with a group.instance.id, which may restart without a rebalance (KIP-345, KIP-814)."""
 
 import pytest
 import trio

@@ -54,7 +54,7 @@ from tests.broker.raw import RawClient
 
 PATIENCE_SECONDS: Final = 60.0
 PRESENT_MS: Final = 300_000
-"""Longer than any test takes: nobody is missed because a disk was slow."""
+"""Longer than any test takes, so that no session ends because a disk was slow."""
 NOT_YET: Final[Collection[int]] = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -62,7 +62,7 @@ NOT_YET: Final[Collection[int]] = {
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 }
-"""What a broker says while something has just been made."""
+"""The errors of a broker while a topic or a coordinator is new."""
 
 
 def versions(api: Any) -> range:

@@ -1,4 +1,4 @@
-"""A group coordinator over a fake partition, and members that talk to it: a story's stage."""
+"""A group coordinator over a fake partition, and members that send it requests."""
 
 import random
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Every test here runs on a clock that jumps when nobody is busy: nothing sleeps."""
+"""Every test here runs on a clock that jumps when no task is busy: nothing sleeps."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

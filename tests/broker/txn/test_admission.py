@@ -1,4 +1,4 @@
-"""Which batches of a Produce are let into a transaction that others are ending at the same time."""
+"""Admission of batches to a transaction that another request ends at the same time."""
 
 from dataclasses import dataclass, field
 
@@ -14,7 +14,7 @@ from tests.broker.txn.world import ID, P0, P1, P2, Marker, World
 
 @dataclass
 class Leader:
-    """What admission asks of a partition."""
+    """A partition as admission sees it."""
 
     open_epochs: dict[int, int] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""What ends by itself: transactions that are open for too long, and ids that nobody uses."""
+"""Time-outs of open transactions, and expiry of unused transactional ids."""
 
 import logging
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Markers that a partition refuses for good, on a broker where nobody else coordinates."""
+"""Markers that a partition refuses for good, although there is no newer coordinator."""
 
 import logging
 

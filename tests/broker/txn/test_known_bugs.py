@@ -1,4 +1,4 @@
-"""What has bitten other coordinators, each once: the name of the test says what went wrong.
+"""Known bugs of other coordinators, one test for each, named after what went wrong.
 
 The numbers are those of the bug reports. Those about single records, markers and deadlines are with
 the tests of `store`, `markers` and `expiry`.
@@ -195,7 +195,7 @@ async def test_a_failed_init_spends_no_epoch(world: World) -> None:
 async def test_the_record_of_completion_is_written_until_it_is_there(
     world: World, where: str
 ) -> None:
-    """The markers are written, and nobody else would try again."""
+    """The markers are written, and no request would retry the record."""
     me = await world.init()
     await world.add(me, P0)
     world.markers.hold()

@@ -1,4 +1,4 @@
-"""What has bitten other coordinators with markers and crashes, as in `test_known_bugs.py`."""
+"""Known bugs of other coordinators with markers and crashes, as in `test_known_bugs.py`."""
 
 import pytest
 import trio

@@ -1,4 +1,4 @@
-"""What happens at the last epochs, 32,765 to 32,767, on every way that spends one.
+"""The last epochs, 32,765 to 32,767, in every operation that spends an epoch.
 
 Partition leaders judge the markers by Kafka's rules: a marker with a wrong epoch hangs the id.
 """

@@ -1,4 +1,4 @@
-"""Loading: the decoder for what is usual says what the declaration says, of whatever is stored."""
+"""Loading: the fast decoder returns the same as the declared format for every stored value."""
 
 from dataclasses import replace
 from typing import Final

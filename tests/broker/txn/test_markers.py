@@ -1,4 +1,4 @@
-"""Markers reach every partition, whatever goes wrong on the way, and nobody waits for others."""
+"""Markers reach every partition in spite of failures, and transactions do not wait for others."""
 
 from typing import cast
 

@@ -1,4 +1,4 @@
-"""Lines in the log: the first at once, the others counted, and never too many."""
+"""Log lines: the first is written at once, repetitions are counted, and their number is limited."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -80,7 +80,7 @@ async def test_what_is_remembered_is_bounded_and_what_was_withheld_is_still_told
 async def test_many_subjects_of_one_kind_have_one_cause_in_the_log(
     narrator: Narrator, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever makes up ids could fill the log with first lines."""
+    """A client that invents ids could fill the log with first lines."""
     for kind in (Kind.FENCED, Kind.REFUSED):
         for number in range(3):
             narrator.log(kind, f"id-{number}", f"line {number}")
@@ -111,7 +111,7 @@ async def test_a_refused_request_says_who_asked_and_why(
 async def test_ids_that_nobody_has_share_one_line(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever makes them up could fill the log."""
+    """A client that invents ids could fill the log."""
     caplog.set_level(logging.INFO)
     for number in range(100):
         with refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING):

@@ -1,4 +1,4 @@
-"""`transaction.abort.on.disconnect`: when a producer counts as gone, and what happens then."""
+"""`transaction.abort.on.disconnect`: when a producer counts as disconnected, and its abort."""
 
 from collections.abc import AsyncIterator
 

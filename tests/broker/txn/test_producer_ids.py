@@ -1,4 +1,4 @@
-"""Blocks of producer ids: never an id twice, whatever crashes and whoever else takes blocks."""
+"""Blocks of producer ids: ids are unique in spite of crashes and of other brokers."""
 
 import trio
 

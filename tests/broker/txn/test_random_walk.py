@@ -58,7 +58,7 @@ EXPECTED_REFUSALS = {
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """An identity that somebody was given, and the generation that it speaks."""
+    """An identity that a client was given, and the generation that the client speaks."""
 
     transactional_id: str
     who: ProducerIdAndEpoch

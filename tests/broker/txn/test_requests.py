@@ -1,4 +1,4 @@
-"""The coordinator's answers: who is let in, who waits, who is refused and in what words."""
+"""The coordinator's answers: which requests succeed, wait, or are refused, and the messages."""
 
 import logging
 

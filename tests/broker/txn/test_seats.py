@@ -1,4 +1,4 @@
-"""Which ends of a connection mean that its client has gone (`txn/presence.py`)."""
+"""The ends of a connection that count as a disconnected client (`txn/presence.py`)."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

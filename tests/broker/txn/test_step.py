@@ -1,4 +1,4 @@
-"""How the fields change with each transition: epochs, producer ids, times, explanations."""
+"""The fields that each transition changes: epochs, producer ids, times, explanations."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The records of `__transaction_state`: what is written can be read, by us and by Kafka."""
+"""The records of `__transaction_state`: this broker and Kafka can read what is written."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What a coordinator says of a transactional id when it is asked."""
+"""The coordinator's description of a transactional id."""
 
 import trio
 import trio.testing

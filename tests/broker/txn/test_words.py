@@ -1,4 +1,4 @@
-"""What the coordinator says to people: in errors, in the log, to those who ask."""
+"""The coordinator's sentences: in errors, in the log, in descriptions."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""A coordinator with everything around it faked: the state partition, the markers, the clock.
+"""A coordinator among fakes: the state partition, the markers, the clock.
 
 All ids live in `__transaction_state-0`. Time is trio's (let the test use `autojump_clock`).
 """
@@ -76,7 +76,7 @@ class Marker:
 
 @dataclass
 class FakeMarkers:
-    """Leaders of all partitions. `answer` says what a marker gets; NONE means it was written."""
+    """Leaders of all partitions. `answer` returns a marker's code; NONE means it was written."""
 
     answer: Callable[[Marker], ErrorCode] = lambda marker: ErrorCode.NONE
     known_coordinator_epoch: Callable[[TopicPartition, int], int] = lambda partition, who: -1
@@ -153,7 +153,7 @@ class FakeMarkers:
 
 @dataclass
 class ModelLeaders:
-    """What partition leaders know of producers, and their answers by Kafka's rules for markers.
+    """Partition leaders, their producers' states, and their answers by Kafka's rules for markers.
 
     `write` is a transactional batch that was let in. `open` is who has a transaction open where.
     """
@@ -357,6 +357,6 @@ def refused(*codes: ErrorCode) -> Iterator[None]:
 
 
 async def commit_into_nothing(world: World, who: ProducerIdAndEpoch) -> None:
-    """Ask for a commit of which nobody will say how it ended."""
+    """Send a commit without waiting for its answer."""
     with refused(ErrorCode.NOT_COORDINATOR):
         await world.commit(who)
