@@ -27,6 +27,7 @@ from odradek.client.spark.reader import (
 from odradek.client.spark.stream_reader import StreamReader
 from odradek.client.types import EARLIEST, TopicPartition
 from tests.spark.conftest import CreateTopic
+from tests.stories.looking import Onlooker
 
 
 def parse(bootstrap: str, **options: str) -> dict[str, str]:
@@ -79,6 +80,7 @@ def abort(bootstrap: str, topic: str, value: bytes) -> None:
         transaction.send(topic, value, partition=0)
         transaction.flush()
         transaction.abort()
+    Onlooker(bootstrap).wait_until_settled(topic)  # the marker follows the answer
 
 
 def test_all_columns_are_read(
