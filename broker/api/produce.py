@@ -45,6 +45,7 @@ from odradek.broker.partitions.partitions import Appended, Partition
 from odradek.broker.storage.validation import check_client_batch, check_keys
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.turns import Turns
+from odradek.broker.txn.admission import refusal_words
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
 from odradek.protocol.apis.produce import (
     PartitionProduceResponse,
@@ -251,8 +252,7 @@ async def _admit(
         if code is not ErrorCode.NONE:
             batch.error = KafkaError(
                 produce_code(code, context.api_version),
-                f"Producer {producer.producer_id} with epoch {producer.producer_epoch} may not "
-                f"write to {batch.where} in its transaction: {code.name}.",
+                refusal_words(producer, batch.where, code),
             )
 
 

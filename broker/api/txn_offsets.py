@@ -19,6 +19,7 @@ from odradek.broker.api.transactional import log_refusal, note_opener
 from odradek.broker.group.requests import Claim, Committing, OffsetToStore
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.turns import Turns
+from odradek.broker.txn.admission import refusal_words
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
 from odradek.protocol.apis.txn import (
     TxnOffsetCommitRequest,
@@ -108,11 +109,7 @@ async def _commit_in_transaction(
     )
     code, verified_after = verdicts[partition]
     if code is not ErrorCode.NONE:
-        raise KafkaError(
-            code,
-            f"Producer {producer.producer_id} with epoch {producer.producer_epoch} may not write "
-            f"to {partition} in its transaction: {code.name}.",
-        )
+        raise KafkaError(code, refusal_words(producer, partition, code))
     codes = await core.groups.commit_transaction_offsets(
         Committing(
             group_id=request.group_id,

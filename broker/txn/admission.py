@@ -139,3 +139,10 @@ def _decided_here(
 
 def _undecided(leaders: Leaders, codes: Mapping[TopicPartition, ErrorCode]) -> list[TopicPartition]:
     return [partition for partition in leaders if partition not in codes]
+
+
+def refusal_words(producer: ProducerIdAndEpoch, partition: TopicPartition, code: ErrorCode) -> str:
+    return (
+        f"Producer {producer.producer_id} with epoch {producer.producer_epoch} may not write "
+        f"to {partition} in its transaction: {code.name}."
+    )
