@@ -18,6 +18,7 @@ from odradek.client.errors import BufferFull, Closed, Refused, TimedOut
 from odradek.client.journal import LOG, loggable, records_were
 from odradek.client.producing.accumulator import Accumulator
 from odradek.client.producing.delivery import Delivery
+from odradek.client.producing.ending import complete, finish
 from odradek.client.producing.open_transaction import OpenTransaction
 from odradek.client.producing.outcomes import Unread, call_back, known_error
 from odradek.client.producing.partitioner import DefaultPartitioner
@@ -137,7 +138,7 @@ class Producer:
     async def _end_open_transaction(self, session: TransactionalSession) -> None:
         """Abort a transaction that is open, or wait for its end, for `ABORT_GRACE_S`."""
         with trio.move_on_after(ABORT_GRACE_S):
-            await session.finish()
+            await finish(session)
 
     async def _close(self) -> None:
         """Close the producer now. Every record gets its outcome, even if the wait is cancelled."""
@@ -208,13 +209,7 @@ class Producer:
         """
         if self._transactions is None:
             raise Refused("only a producer with a transactional_id has prepared transactions")
-        if not isinstance(decided, PreparedTransaction | None):
-            # A text never equals the prepared transaction, so a committed one would be aborted.
-            raise Refused(
-                f"complete takes what prepare returned, or None, and not {decided!r}: "
-                f"PreparedTransaction.parse reads what was kept as text"
-            )
-        return await self._transactions.complete(decided)
+        return await complete(self._transactions, decided)
 
     @trio.lowlevel.enable_ki_protection  # Ctrl-C comes before the record is taken, or afterwards
     async def send(

@@ -1,8 +1,8 @@
 """A transactional producer's requests to the coordinators, each retried until it is answered.
 
-`transactional_session.py` decides when a request is sent. This module builds it, in the version
-that belongs to the generation of the transaction protocol, retries it while the answer is
-retriable, and raises `Refusal` with the code of any other error.
+`transactional_session.py` and `ending.py` decide when a request is sent. This module builds it, in
+the version that belongs to the generation of the transaction protocol, retries it while the answer
+is retriable, and raises `Refusal` with the code of any other error.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -12,6 +12,7 @@ from odradek.client.cluster.cluster import COORDINATOR_MOVED, GROUP, TRANSACTION
 from odradek.client.cluster.connection import TRANSACTION_FEATURE, Connection
 from odradek.client.config import ProducerConfig
 from odradek.client.errors import (
+    FENCED,
     Disconnected,
     Fenced,
     OdradekError,
@@ -297,7 +298,33 @@ class TransactionRequests:
 
         return await self._repeat(doing, attempt)
 
-    async def taken_over(self, timeout_ms: int) -> Fenced:
+    async def identity_after_time_out(self, producer: ProducerIdentity) -> ProducerIdentity:
+        """Return the next identity if a time-out has raised the epoch.
+
+        The request is an abort under the producer's own epoch, as in the Java client.
+        InitProducerId cannot be used: it looks at the producer id only, and would abort the open
+        transaction of a successor. TV1 has no harmless request. Raises `Fenced` with TV1, or if a
+        successor has raised the epoch; `Refusal`, `TimedOut`.
+        """
+        if self.transaction_version < 2:
+            raise await self.taken_over()
+        try:
+            return await self.end_txn(producer, committed=False)
+        except Refusal as refusal:
+            if refusal.code in FENCED:
+                raise await self.taken_over() from None
+            raise
+
+    async def recovered_identity(self, producer: ProducerIdentity) -> ProducerIdentity:
+        """Return the identity after INVALID_TXN_STATE: the epoch is ours (TV1) or timed out (TV2).
+
+        Raises the errors of `identity_after_time_out`.
+        """
+        if self.transaction_version < 2:
+            return await self.init_producer_id(producer)
+        return await self.identity_after_time_out(producer)
+
+    async def taken_over(self) -> Fenced:
         """Return the error for a producer that its coordinator has fenced, with the cause.
 
         Only Odradek returns the cause, in DescribeTransactions. The producer has failed already, so
@@ -314,7 +341,7 @@ class TransactionRequests:
                 f"{self.transactional_id!r}"
             )
             if self.transaction_version < 2:  # both cases have the same error code
-                why += f", or a transaction was open for longer than {timeout_ms} ms"
+                why += f", or a transaction was open for longer than {self._timeout_ms} ms"
         return Fenced(f"{why}; this one must stop", code=ErrorCode.PRODUCER_FENCED)
 
     async def _why_fenced(self) -> str | None:

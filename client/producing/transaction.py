@@ -13,6 +13,7 @@ import trio
 from odradek.client.cluster.offsets import with_metadata
 from odradek.client.errors import Aborted, Fatal, OdradekError, Refused
 from odradek.client.producing.delivery import Delivery
+from odradek.client.producing.ending import end, end_previous, prepare
 from odradek.client.producing.open_transaction import OpenTransaction
 from odradek.client.producing.prepared import PreparedTransaction
 from odradek.client.producing.state import State
@@ -86,7 +87,8 @@ class Transaction:
     async def __aenter__(self) -> Self:
         if self._transaction is not None:
             raise Refused("a transaction is used once: ask producer.transaction() for another one")
-        self._transaction = await self._session.begin()
+        await end_previous(self._session)
+        self._transaction = self._session.begin()
         return self
 
     async def __aexit__(
@@ -153,7 +155,7 @@ class Transaction:
         broker still aborts it when its time is over. Raises `Aborted`, `Fatal`, `Refused`.
         """
         self.check_open()
-        return await self._session.prepare()
+        return await prepare(self._session)
 
     async def commit(self) -> None:
         """Commit now. Leaving the block does nothing more.
@@ -162,7 +164,7 @@ class Transaction:
         """
         self._check_current()
         try:
-            await self._session.end(committed=True)
+            await end(self._session, committed=True)
         except Fatal:
             self._outcome = "failed"
             raise
@@ -185,7 +187,7 @@ class Transaction:
         """Abort now. Leaving the block does nothing more. Raises `Fatal`, `Fenced`."""
         self._check_current()
         self._outcome = "aborted"
-        await self._session.end(committed=False)
+        await end(self._session, committed=False)
 
     async def _abort_because(self, exc: BaseException) -> None:
         """Abort. An error of the abort becomes a note on `exc` and does not replace it."""
@@ -200,7 +202,7 @@ class Transaction:
         self._outcome = "aborted"
         with trio.move_on_after(grace, shield=True) as scope:
             try:
-                await session.end(committed=False)
+                await end(session, committed=False)
             except OdradekError as error:
                 exc.add_note(f"Aborting the transaction failed as well: {error}")
         if scope.cancelled_caught:

@@ -12,7 +12,7 @@ MOVES: Final = "broker/txn/moves.py"
 PRESENCE: Final = "broker/txn/presence.py"
 STEPS: Final = "broker/txn/steps.py"
 BATCHES: Final = "broker/storage/compaction/batches.py"
-CONTROL: Final = "client/producing/transactional_session.py"
+ENDING: Final = "client/producing/ending.py"
 CLEANER: Final = "broker/storage/compaction/cleaner.py"
 
 CLIENT: Final = "tests/client/producing/test_two_phases_live.py::test_"
@@ -187,9 +187,9 @@ OUR_BUGS: Final = (
     ),
     Planted(
         bug="an open transaction is completed although nobody prepared it",
-        file=CONTROL,
-        old='        if self.state is not State.PREPARED:\n            raise Refused(f"nothing is',
-        new='        if False:\n            raise Refused(f"nothing is',
+        file=ENDING,
+        old='    if session.state is not State.PREPARED:\n        raise Refused(f"nothing is',
+        new='    if False:\n        raise Refused(f"nothing is',
         tests=(f"{CLIENT}what_is_open_and_not_prepared_is_not_completed",),
     ),
     Planted(
@@ -201,9 +201,9 @@ OUR_BUGS: Final = (
     ),
     Planted(
         bug="an empty transaction that was prepared is committed",
-        file=CONTROL,
-        old="            committed = False\n        try:",
-        new="            pass\n        try:",
+        file=ENDING,
+        old="committed = self._committed and transaction.is_started",
+        new="committed = self._committed",
         tests=(f"{CLIENT}an_empty_prepared_transaction_is_not_taken_for_the_next_one",),
     ),
     Planted(
