@@ -19,7 +19,7 @@ from odradek.broker.api import HANDLERS
 from odradek.broker.api.context import Core
 from odradek.broker.cluster.controller import Controller, load_image
 from odradek.broker.cluster.image import BrokerImage
-from odradek.broker.cluster.topic_logs import TopicLogs
+from odradek.broker.cluster.topic_logs import LocalTopicLogs
 from odradek.broker.config.broker import MINUTE_MS, BrokerConfig
 from odradek.broker.env import Env
 from odradek.broker.group.coordinator import GroupCoordinator
@@ -107,7 +107,7 @@ async def serve(
     here = BrokerImage(node_id=config.node_id, host="", port=0)
     image = await load_image(env.meta, here=here, rng=env.rng)
     partitions = _partitions(env, config, directory)
-    logs = TopicLogs(partitions, config, cluster_id=image.cluster_id)
+    logs = LocalTopicLogs(partitions, config, cluster_id=image.cluster_id)
     cluster = Controller(meta=env.meta, config=config, rng=env.rng, logs=logs, image=image)
     try:
         await cluster.finish_deletions()

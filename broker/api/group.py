@@ -22,7 +22,7 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from odradek.broker.api.context import RequestContext, text_bytes
-from odradek.broker.group.members import GroupMetadata, Member, MemberProtocol
+from odradek.broker.group.members import ClassicGroup, Member, MemberProtocol
 from odradek.broker.group.requests import Claim, Joined, Joining, MemberIdRequiredError, Syncing
 from odradek.broker.group.state import GroupState
 from odradek.broker.turns import Turns
@@ -269,7 +269,7 @@ def _describe(context: RequestContext, group_id: str, operations: int) -> Descri
         )
 
 
-def _described(group: GroupMetadata, operations: int) -> DescribedGroup:
+def _described(group: ClassicGroup, operations: int) -> DescribedGroup:
     """Describe a group. Its protocol and members' metadata are only shown while it is stable."""
     protocol = group.protocol_name if group.state is GroupState.STABLE else None
     return DescribedGroup(
@@ -315,7 +315,7 @@ async def list_groups(context: RequestContext, request: ListGroupsRequest) -> Li
     return ListGroupsResponse(error_code=ErrorCode.NONE, groups=tuple(listed))
 
 
-def _listed(group: GroupMetadata) -> ListedGroup:
+def _listed(group: ClassicGroup) -> ListedGroup:
     return ListedGroup(
         group_id=group.group_id,
         protocol_type=group.protocol_type or "",

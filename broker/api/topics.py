@@ -24,7 +24,7 @@ import trio
 from odradek.broker.api.configs import topic_configs
 from odradek.broker.api.context import RequestContext
 from odradek.broker.cluster.image import TopicImage
-from odradek.broker.cluster.new_topic import NewTopic
+from odradek.broker.cluster.new_topic import WantedTopic
 from odradek.broker.turns import Turns
 from odradek.protocol.apis.topics import (
     CreatableTopic,
@@ -76,7 +76,7 @@ async def create_topics(
 async def _create_topic(
     context: RequestContext, asked: CreatableTopic, *, validate_only: bool
 ) -> CreatableTopicResult:
-    wanted = NewTopic(
+    wanted = WantedTopic(
         name=asked.name,
         partition_count=asked.num_partitions,
         replication_factor=asked.replication_factor,

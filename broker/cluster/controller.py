@@ -30,7 +30,7 @@ import trio
 
 from odradek.broker.cluster.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from odradek.broker.cluster.new_topic import (
-    NewTopic,
+    WantedTopic,
     check_growth,
     check_name,
     check_replicas,
@@ -173,7 +173,7 @@ class Controller:
                 return
             self.image = self.image.with_topics(topics)
 
-    async def create_topic(self, wanted: NewTopic, *, validate_only: bool = False) -> TopicImage:
+    async def create_topic(self, wanted: WantedTopic, *, validate_only: bool = False) -> TopicImage:
         """Create a topic.
 
         Raises KafkaError: its name, numbers or settings are invalid, it exists, or the disk failed.
@@ -204,7 +204,7 @@ class Controller:
         if found is not None:
             return found
         try:
-            return await self.create_topic(NewTopic(name=name))
+            return await self.create_topic(WantedTopic(name=name))
         except KafkaError as error:
             if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:  # by another request meanwhile
                 return self.image.topics[name]
@@ -314,7 +314,7 @@ class Controller:
     def _check_room(self, added: int) -> None:
         check_room(self.image.partition_count, added, self._config.max_broker_partitions)
 
-    def _planned(self, wanted: NewTopic) -> TopicImage:
+    def _planned(self, wanted: WantedTopic) -> TopicImage:
         count = planned_partition_count(
             wanted, default=self._config.num_partitions, brokers=self._broker_ids()
         )

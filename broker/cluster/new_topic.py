@@ -15,7 +15,7 @@ PARTITIONS_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewTopic:
+class WantedTopic:
     """A topic as requested; -1 stands for the broker's default."""
 
     name: str
@@ -131,7 +131,7 @@ def check_growth(name: str, have: int, wanted: int, new_assignments: int | None)
         )
 
 
-def planned_partition_count(wanted: NewTopic, *, default: int, brokers: Collection[int]) -> int:
+def planned_partition_count(wanted: WantedTopic, *, default: int, brokers: Collection[int]) -> int:
     """Check a new topic's partitions and replicas. Return the number of partitions."""
     if not wanted.assignments:
         count = default if wanted.partition_count == -1 else wanted.partition_count

@@ -26,8 +26,8 @@ OPEN_STEPS: Final = STEPS_PER_TURN
 LOGGER: Final = logging.getLogger(__name__)
 
 
-class TopicLogs:
-    """Makes, opens and removes the partitions that an image speaks of."""
+class LocalTopicLogs:
+    """The `TopicLogs` of the controller, on this broker's disk."""
 
     def __init__(
         self, partitions: Partitions, config: BrokerConfig, *, cluster_id: str = ""

@@ -32,7 +32,7 @@ from odradek.broker.group.limits import (
     GroupConfig,
 )
 from odradek.broker.group.live import LiveGroup
-from odradek.broker.group.members import GroupMetadata
+from odradek.broker.group.members import ClassicGroup
 from odradek.broker.group.offsets import Offsets
 from odradek.broker.group.rebalance import Surroundings
 from odradek.broker.group.requests import (
@@ -45,7 +45,7 @@ from odradek.broker.group.requests import (
     Synced,
     Syncing,
 )
-from odradek.broker.group.state import Event, step
+from odradek.broker.group.state import GroupEvent, decide
 from odradek.broker.group.store import (
     NO_EXPIRY,
     Entry,
@@ -175,14 +175,14 @@ class GroupCoordinator:
 
     # administration
 
-    def describe_group(self, group_id: str) -> GroupMetadata:
+    def describe_group(self, group_id: str) -> ClassicGroup:
         """Raises KafkaError: GROUP_ID_NOT_FOUND, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS."""
         live = self._tenure_of(group_id).groups.get(group_id)
         if live is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         return live.group
 
-    def list_groups(self) -> list[GroupMetadata]:
+    def list_groups(self) -> list[ClassicGroup]:
         """Raises COORDINATOR_LOAD_IN_PROGRESS while any partition is being read."""
         if self._tenures.is_loading:
             raise KafkaError(
@@ -207,7 +207,7 @@ class GroupCoordinator:
         return results
 
     async def _delete_group(self, group_id: str) -> None:
-        step(self.describe_group(group_id).state, Event.DELETE)
+        decide(self.describe_group(group_id).state, GroupEvent.DELETE)
         tenure = self._tenure_of(group_id)
         offsets = tenure.offsets
         partitions = {partition: None for partition, _ in offsets.all_stored(group_id)}

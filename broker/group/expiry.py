@@ -1,6 +1,6 @@
 """Expiry of offsets, and of groups without members and offsets (KIP-211)."""
 
-from odradek.broker.group.members import GroupMetadata
+from odradek.broker.group.members import ClassicGroup
 from odradek.broker.group.offsets import Offsets
 from odradek.broker.group.state import GroupState
 from odradek.broker.group.store import (
@@ -14,7 +14,7 @@ from odradek.broker.group.store import (
 
 
 def expired_entries(
-    group: GroupMetadata, offsets: Offsets, *, now_ms: int, retention_ms: int
+    group: ClassicGroup, offsets: Offsets, *, now_ms: int, retention_ms: int
 ) -> list[OffsetEntry | GroupEntry]:
     """Return tombstones for what has expired in one group, by Kafka's rules (KIP-211).
 

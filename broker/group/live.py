@@ -1,6 +1,6 @@
 """The requests of the members of one group: join, sync, heartbeat, leave, store offsets.
 
-A request is decided in one synchronous piece: check the member, look up the event (`state.step`),
+A request is decided in one synchronous piece: check the member, look up the event (`state.decide`),
 make the new value, do what the table says (`rebalance.py`). A JoinGroup or SyncGroup then waits for
 its answer, until another member's request or a deadline settles it. A group's record is written
 when the leader has sent its assignment, when the last member has gone, and when a static member
@@ -17,8 +17,8 @@ from dataclasses import replace
 from typing import Final
 
 from odradek.broker.group.limits import CLIENT_ID_MAX_CHARACTERS, GROUP_MAX_BYTES
-from odradek.broker.group.members import GroupMetadata, Member
-from odradek.broker.group.rebalance import Journal, Rebalance, Surroundings, refusal
+from odradek.broker.group.members import ClassicGroup, Member
+from odradek.broker.group.rebalance import GroupLog, Rebalance, Surroundings, refusal
 from odradek.broker.group.requests import (
     Claim,
     Joined,
@@ -27,7 +27,7 @@ from odradek.broker.group.requests import (
     Synced,
     Syncing,
 )
-from odradek.broker.group.state import Do, Event, GroupState, step
+from odradek.broker.group.state import Do, GroupEvent, GroupState, decide
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 log: Final = logging.getLogger(__name__)
@@ -37,15 +37,15 @@ NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60_000
 
 
 class LiveGroup:
-    def __init__(self, group: GroupMetadata, journal: Journal, around: Surroundings) -> None:
-        self._rebalance: Final = Rebalance(group, journal, around)
-        self._journal: Final = journal
+    def __init__(self, group: ClassicGroup, group_log: GroupLog, around: Surroundings) -> None:
+        self._rebalance: Final = Rebalance(group, group_log, around)
+        self._group_log: Final = group_log
         self._around: Final = around
         self._storing = -1
         """The generation whose assignment is being made durable; -1 for none."""
 
     @property
-    def group(self) -> GroupMetadata:
+    def group(self) -> ClassicGroup:
         return self._rebalance.group
 
     @property
@@ -57,7 +57,7 @@ class LiveGroup:
         """Resume a group that was loaded. `written` is the offset after its newest record."""
         self._rebalance.resume(written)
 
-    def close(self, event: Event) -> None:
+    def close(self, event: GroupEvent) -> None:
         """End a group that was deleted, has expired, or has another coordinator."""
         self._rebalance.close(event)
 
@@ -71,7 +71,7 @@ class LiveGroup:
         """
         group = self.group
         if group.state is GroupState.DEAD:
-            step(group.state, Event.ADD)
+            decide(group.state, GroupEvent.ADD)
         self._check_room(joining)
         if not group.supports(joining.protocol_type, [each.name for each in joining.protocols]):
             raise KafkaError(
@@ -101,7 +101,7 @@ class LiveGroup:
         return await self._add(joining, member_id)
 
     async def _add(self, joining: Joining, member_id: str) -> Joined:
-        go = step(self.group.state, Event.ADD)
+        go = decide(self.group.state, GroupEvent.ADD)
         self._rebalance.add_newcomer(member_id)
         member = _member_of(joining, member_id)
         self._rebalance.group = self.group.with_joined(member, joining.protocol_type)
@@ -112,12 +112,12 @@ class LiveGroup:
         group, member_id = self.group, joining.member_id
         known = group.members[member_id]
         if known.protocols != joining.protocols:
-            event = Event.UPDATE
+            event = GroupEvent.UPDATE
         elif member_id == group.leader_id:
-            event = Event.REJOIN_AS_LEADER
+            event = GroupEvent.REJOIN_AS_LEADER
         else:
-            event = Event.REJOIN
-        go = step(group.state, event)
+            event = GroupEvent.REJOIN
+        go = decide(group.state, event)
         assert go is not None
         # The answer to the member's JoinGroup was lost. It gets the same generation again: a new
         # rebalance for each lost answer would never let the group become stable.
@@ -136,7 +136,9 @@ class LiveGroup:
         keeps_protocol = (
             group.state is GroupState.STABLE and replaced.selected_protocol() == group.protocol_name
         )
-        go = step(group.state, Event.REPLACE if keeps_protocol else Event.REPLACE_AND_RESELECT)
+        go = decide(
+            group.state, GroupEvent.REPLACE if keeps_protocol else GroupEvent.REPLACE_AND_RESELECT
+        )
         assert go is not None
         next_offset = 0
         if go.do is Do.STORE_MEMBER:
@@ -147,7 +149,7 @@ class LiveGroup:
         if go.do is not Do.STORE_MEMBER:
             self._rebalance.group = self.group.with_joining(member_id)
             return await self._rebalance.do_and_wait(member_id, go)
-        await self._journal.flushed(next_offset)
+        await self._group_log.flushed(next_offset)
         self.group.check_member(member_id, joining.group_instance_id)
         if joining.can_skip_assignment:
             is_leader = self.group.leader_id == member_id
@@ -183,7 +185,7 @@ class LiveGroup:
         was_member = member_id in self.group.members
         self._rebalance.remove([member_id])
         if was_member:
-            self._rebalance.do(step(self.group.state, Event.REMOVE))
+            self._rebalance.do(decide(self.group.state, GroupEvent.REMOVE))
 
     def _new_member_id(self, name: str) -> str:
         unique = uuid.UUID(int=self._around.rng.getrandbits(128), version=4)
@@ -197,7 +199,7 @@ class LiveGroup:
         Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
         INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS.
         """
-        self._check_claim(syncing.claim, Event.SYNC)
+        self._check_claim(syncing.claim, GroupEvent.SYNC)
         group, member_id = self.group, syncing.claim.member_id
         for asked, own in (
             (syncing.protocol_type, group.protocol_type),
@@ -208,7 +210,7 @@ class LiveGroup:
                     ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the group has {own!r}, not {asked!r}"
                 )
         is_leader = member_id == group.leader_id
-        go = step(group.state, Event.SYNC_AS_LEADER if is_leader else Event.SYNC)
+        go = decide(group.state, GroupEvent.SYNC_AS_LEADER if is_leader else GroupEvent.SYNC)
         assert go is not None
         self._rebalance.add_synced(member_id)
         if go.do is Do.ANSWER_ASSIGNMENT:
@@ -234,7 +236,7 @@ class LiveGroup:
             next_offset = self._rebalance.write(
                 assigned.in_state(GroupState.STABLE, self._around.clock.wall_ms())
             )
-            await self._journal.flushed(next_offset)
+            await self._group_log.flushed(next_offset)
         except KafkaError as error:
             self._assignment_is_not_stored(generation_id, error)
         else:
@@ -244,7 +246,7 @@ class LiveGroup:
 
     def _assignment_is_stored(self, generation_id: int, assignments: Mapping[str, bytes]) -> None:
         if generation_id == self.group.generation_id:
-            go = step(self.group.state, Event.ASSIGNMENT_STORED)
+            go = decide(self.group.state, GroupEvent.ASSIGNMENT_STORED)
             if go is not None:
                 self._rebalance.group = self.group.with_assignment(assignments)
                 self._rebalance.do(go)
@@ -252,7 +254,7 @@ class LiveGroup:
     def _assignment_is_not_stored(self, generation_id: int, error: KafkaError) -> None:
         log.warning("group %r: the assignment was not stored: %s", self.group.group_id, error)
         if generation_id == self.group.generation_id:
-            go = step(self.group.state, Event.ASSIGNMENT_NOT_STORED)
+            go = decide(self.group.state, GroupEvent.ASSIGNMENT_NOT_STORED)
             if go is not None:
                 self._rebalance.send_syncs_back(error)
                 self._rebalance.do(go)
@@ -265,9 +267,9 @@ class LiveGroup:
         Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, or
         REBALANCE_IN_PROGRESS, after which the member joins again.
         """
-        self._check_claim(claim, Event.HEARTBEAT)
+        self._check_claim(claim, GroupEvent.HEARTBEAT)
         self._rebalance.extend_session(claim.member_id)
-        step(self.group.state, Event.HEARTBEAT)
+        decide(self.group.state, GroupEvent.HEARTBEAT)
 
     async def leave(self, leaving: Sequence[Claim]) -> list[ErrorCode]:
         """Remove these members, whatever their generation. Return an error code for each."""
@@ -276,9 +278,9 @@ class LiveGroup:
         written = self.written
         codes = [self._leave(claim) for claim in leaving]
         if ErrorCode.NONE in codes:
-            self._rebalance.do(step(self.group.state, Event.REMOVE))
+            self._rebalance.do(decide(self.group.state, GroupEvent.REMOVE))
         if self.written != written:
-            await self._journal.flushed(self.written)
+            await self._group_log.flushed(self.written)
         return codes
 
     def _leave(self, claim: Claim) -> ErrorCode:
@@ -303,20 +305,20 @@ class LiveGroup:
         # because producers before KIP-447 do not send their member.
         names_member = bool(claim.member_id) or claim.group_instance_id is not None
         if claim.generation_id < 0 and (group.state is GroupState.EMPTY or not names_member):
-            strange = Event.COMMIT_IN_TRANSACTION_AS_STRANGER
-            step(group.state, strange if in_transaction else Event.COMMIT_AS_STRANGER)
+            strange = GroupEvent.COMMIT_IN_TRANSACTION_AS_STRANGER
+            decide(group.state, strange if in_transaction else GroupEvent.COMMIT_AS_STRANGER)
             return
-        event = Event.COMMIT_IN_TRANSACTION if in_transaction else Event.COMMIT
+        event = GroupEvent.COMMIT_IN_TRANSACTION if in_transaction else GroupEvent.COMMIT
         self._check_claim(claim, event)
-        step(group.state, event)
+        decide(group.state, event)
         if not in_transaction:
             self._rebalance.extend_session(claim.member_id)
 
-    def _check_claim(self, claim: Claim, event: Event) -> None:
+    def _check_claim(self, claim: Claim, event: GroupEvent) -> None:
         """Raise KafkaError unless the claim names a member of the current generation."""
         group = self.group
         if group.state in (GroupState.EMPTY, GroupState.DEAD):
-            step(group.state, event)
+            decide(group.state, event)
         group.check_member(claim.member_id, claim.group_instance_id)
         if claim.generation_id != group.generation_id:
             raise KafkaError(

@@ -15,7 +15,7 @@ from uuid import UUID
 
 import trio
 
-from odradek.broker.group.members import GroupMetadata
+from odradek.broker.group.members import ClassicGroup
 from odradek.broker.group.offsets import Offsets
 from odradek.broker.group.store import (
     Entry,
@@ -50,7 +50,7 @@ _PARTITION: Final = struct.Struct(">i")
 
 log: Final = logging.getLogger(__name__)
 
-Found = dict[str, tuple[GroupMetadata | None, int]]
+Found = dict[str, tuple[ClassicGroup | None, int]]
 """The newest record of each group by its id, and the offset after the record."""
 
 

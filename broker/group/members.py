@@ -54,7 +54,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupMetadata:
+class ClassicGroup:
     group_id: str
     state: GroupState = GroupState.EMPTY
     state_since_ms: int = -1
@@ -146,13 +146,13 @@ class GroupMetadata:
 
     # what a change makes of it
 
-    def in_state(self, state: GroupState, now_ms: int) -> "GroupMetadata":
+    def in_state(self, state: GroupState, now_ms: int) -> "ClassicGroup":
         return replace(self, state=state, state_since_ms=now_ms)
 
-    def with_promised(self, member_id: str) -> "GroupMetadata":
+    def with_promised(self, member_id: str) -> "ClassicGroup":
         return replace(self, promised=self.promised | {member_id})
 
-    def with_joined(self, member: Member, protocol_type: str) -> "GroupMetadata":
+    def with_joined(self, member: Member, protocol_type: str) -> "ClassicGroup":
         """Return the group with a new or updated member, which waits for the next generation."""
         return replace(
             self,
@@ -163,7 +163,7 @@ class GroupMetadata:
             promised=self.promised - {member.member_id},
         )
 
-    def with_replaced(self, old_id: str, member: Member) -> "GroupMetadata":
+    def with_replaced(self, old_id: str, member: Member) -> "ClassicGroup":
         """Return the group with a static member replaced. The new one has not joined yet."""
         members = {
             member.member_id if member_id == old_id else member_id: (
@@ -180,10 +180,10 @@ class GroupMetadata:
             unsynced=(self.unsynced - {old_id}) | unsynced,
         )
 
-    def with_joining(self, member_id: str) -> "GroupMetadata":
+    def with_joining(self, member_id: str) -> "ClassicGroup":
         return replace(self, joined=self.joined | {member_id})
 
-    def without(self, gone: Iterable[str]) -> "GroupMetadata":
+    def without(self, gone: Iterable[str]) -> "ClassicGroup":
         """Return the group without these members. If the leader goes, the oldest member leads."""
         leaving = frozenset(gone)
         members = {key: member for key, member in self.members.items() if key not in leaving}
@@ -197,14 +197,14 @@ class GroupMetadata:
             promised=self.promised - leaving,
         )
 
-    def with_leader_that_joined(self) -> "GroupMetadata":
+    def with_leader_that_joined(self) -> "ClassicGroup":
         """Return the group with a leader that has joined again, if any member has."""
         if self.leader_id in self.joined:
             return self
         leader_id = next((each for each in self.members if each in self.joined), self.leader_id)
         return replace(self, leader_id=leader_id)
 
-    def with_next_generation(self, state: GroupState, now_ms: int) -> "GroupMetadata":
+    def with_next_generation(self, state: GroupState, now_ms: int) -> "ClassicGroup":
         """Return the group in its next generation, in which no member has synced yet."""
         return replace(
             self,
@@ -216,10 +216,10 @@ class GroupMetadata:
             unsynced=frozenset(self.members),
         )
 
-    def with_synced(self, member_id: str) -> "GroupMetadata":
+    def with_synced(self, member_id: str) -> "ClassicGroup":
         return replace(self, unsynced=self.unsynced - {member_id})
 
-    def with_assignment(self, assignment: Mapping[str, bytes]) -> "GroupMetadata":
+    def with_assignment(self, assignment: Mapping[str, bytes]) -> "ClassicGroup":
         """Return the group with this assignment; a member that it does not name gets nothing."""
         members = {
             member_id: replace(member, assignment=assignment.get(member_id, b""))

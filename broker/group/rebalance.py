@@ -16,9 +16,9 @@ import trio
 from odradek.broker.coordination.deadlines import Deadlines
 from odradek.broker.env import Clock
 from odradek.broker.group.limits import GroupConfig
-from odradek.broker.group.members import GroupMetadata
+from odradek.broker.group.members import ClassicGroup
 from odradek.broker.group.requests import Joined, JoinedMember, Synced
-from odradek.broker.group.state import Do, Event, Go, GroupState, step
+from odradek.broker.group.state import Do, Go, GroupEvent, GroupState, decide
 from odradek.broker.group.timers import Timer
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -54,13 +54,13 @@ class Reply(Generic[T]):
         return self._value
 
 
-class Journal(Protocol):
+class GroupLog(Protocol):
     """The log in which groups are stored."""
 
     membership_bytes: int
     """The size of all its groups in memory."""
 
-    def write_group(self, group: GroupMetadata) -> int:
+    def write_group(self, group: ClassicGroup) -> int:
         """Append a group's record. Return the offset after it.
 
         Raises KafkaError; then nothing was written.
@@ -80,12 +80,12 @@ class Surroundings:
 
 
 class Rebalance:
-    def __init__(self, group: GroupMetadata, journal: Journal, around: Surroundings) -> None:
+    def __init__(self, group: ClassicGroup, group_log: GroupLog, around: Surroundings) -> None:
         self._group = group
         self._size_bytes = group.size_bytes
-        journal.membership_bytes += self._size_bytes
+        group_log.membership_bytes += self._size_bytes
         self.written = 0
-        self._journal = journal
+        self._group_log = group_log
         self._around = around
         self._join_timer: Final = Timer(around.timers)
         self._sync_timer: Final = Timer(around.timers)
@@ -99,20 +99,20 @@ class Rebalance:
         """True if a member joined while the first rebalance was being delayed."""
 
     @property
-    def group(self) -> GroupMetadata:
+    def group(self) -> ClassicGroup:
         return self._group
 
     @group.setter
-    def group(self, group: GroupMetadata) -> None:
+    def group(self, group: ClassicGroup) -> None:
         before, self._group = self._group, group
         if group.members is not before.members or group.promised != before.promised:
             size_bytes = group.size_bytes
-            self._journal.membership_bytes += size_bytes - self._size_bytes
+            self._group_log.membership_bytes += size_bytes - self._size_bytes
             self._size_bytes = size_bytes
 
-    def write(self, group: GroupMetadata) -> int:
+    def write(self, group: ClassicGroup) -> int:
         """Append a record of `group`. Return the offset after it. Raises KafkaError."""
-        self.written = self._journal.write_group(group)
+        self.written = self._group_log.write_group(group)
         return self.written
 
     # the two phases
@@ -154,7 +154,7 @@ class Rebalance:
             case Do.NOTHING:
                 pass
             case _:
-                raise AssertionError(f"{go} is done by the caller of step()")
+                raise AssertionError(f"{go} is done by the caller of decide()")
 
     def _enter(self, state: GroupState) -> None:
         self.group = self.group.in_state(state, self._around.clock.wall_ms())
@@ -220,8 +220,8 @@ class Rebalance:
             self._wait_for_joins()
             return
         self._is_first_rebalance = False
-        event = Event.JOIN_PHASE_OVER if self.group.members else Event.NOBODY_LEFT
-        go = step(self.group.state, event)
+        event = GroupEvent.JOIN_PHASE_OVER if self.group.members else GroupEvent.NOBODY_LEFT
+        go = decide(self.group.state, event)
         if go is not None:
             self.group = self.group.with_next_generation(go.state, self._around.clock.wall_ms())
             self.do(go)
@@ -248,7 +248,7 @@ class Rebalance:
         late = [member_id for member_id in self.group.members if member_id in self.group.unsynced]
         if late:
             self.remove(late)
-            self.do(step(self.group.state, Event.SYNC_PHASE_TIMEOUT))
+            self.do(decide(self.group.state, GroupEvent.SYNC_PHASE_TIMEOUT))
 
     def _answer_syncs(self) -> None:
         self._enter(GroupState.STABLE)
@@ -300,7 +300,7 @@ class Rebalance:
             self.remove([member_id])
             was_member = member_id in group.members
             if was_member or self.group.state is GroupState.PREPARING_REBALANCE:
-                self.do(step(self.group.state, Event.REMOVE))
+                self.do(decide(self.group.state, GroupEvent.REMOVE))
 
     def remove(self, member_ids: Sequence[str]) -> None:
         for member_id in member_ids:
@@ -380,9 +380,9 @@ class Rebalance:
         for member_id, member in self.group.members.items():
             self.expect_heartbeat(member_id, member.session_timeout_ms)
 
-    def close(self, event: Event) -> None:
+    def close(self, event: GroupEvent) -> None:
         """End the group: answer every waiting request and stop the timers."""
-        step(self.group.state, event)
+        decide(self.group.state, event)
         for member_id in [*self.group.members, *self.group.promised]:
             self.give_up(member_id, ErrorCode.NOT_COORDINATOR)
         self._join_timer.stop()
@@ -390,5 +390,5 @@ class Rebalance:
         self._enter(GroupState.DEAD)
 
 
-def refusal(code: ErrorCode, group: GroupMetadata) -> KafkaError:
+def refusal(code: ErrorCode, group: ClassicGroup) -> KafkaError:
     return KafkaError(code, f"group {group.group_id!r} is {group.state.value}")

@@ -16,7 +16,7 @@ assignment in its SyncGroup. When the assignment is on disk, every waiting SyncG
 
 `TABLE` is the whole specification, in the form of the table of transactions: a row for each event,
 a column for each state. A cell refuses the event with an error code, or has the next state and one
-thing to do (`Do`), or is an `Answer`. The members and their votes are in `members.py`, their
+thing to do (`Do`), or is `NoStep`. The members and their votes are in `members.py`, their
 requests in `live.py`, waiting and time in `rebalance.py`.
 
 Kafka's names of the states, as DescribeGroups and ListGroups show them, are the enum's values.
@@ -37,7 +37,7 @@ class GroupState(Enum):
     DEAD = "Dead"
 
 
-class Event(Enum):
+class GroupEvent(Enum):
     """The events of a group."""
 
     ADD = auto()
@@ -119,8 +119,8 @@ class Refuse:
     code: ErrorCode
 
 
-class Answer(Enum):
-    """The reasons why nothing changes, as in the table of transactions."""
+class NoStep(Enum):
+    """The reasons why nothing changes. No answer is sent for these events."""
 
     LATE = auto()
     """An event of the broker came too late to matter."""
@@ -128,10 +128,11 @@ class Answer(Enum):
     """The event cannot come in this state: reaching the cell is a bug of the broker."""
 
 
-Cell = Go | Refuse | Answer
+Cell = Go | Refuse | NoStep
 Row = tuple[Cell, Cell, Cell, Cell, Cell]
 
-LATE, NEVER = Answer
+E = GroupEvent
+LATE, NEVER = NoStep
 
 EMPTY, PREPARING, COMPLETING, STABLE, DEAD = GroupState
 
@@ -162,31 +163,30 @@ SEND_AWAY: Final = Go(DEAD, Do.SEND_AWAY)
 STAY_D: Final = Go(DEAD)
 
 # fmt: off
-_ROWS: Final[dict[Event, Row]] = {
+_ROWS: Final[dict[GroupEvent, Row]] = {
     #                                      Empty      Preparing  Completing Stable      Dead
-    Event.ADD:                            (FIRST,     ONE_MORE,  REBALANCE, REBALANCE,  GONE),
-    Event.REJOIN:                         (UNKNOWN,   ONE_MORE,  AGAIN,     SAME,       GONE),
-    Event.REJOIN_AS_LEADER:               (UNKNOWN,   ONE_MORE,  AGAIN,     REBALANCE,  GONE),
-    Event.UPDATE:                         (UNKNOWN,   ONE_MORE,  REBALANCE, REBALANCE,  GONE),
-    Event.REPLACE:                        (UNKNOWN,   ONE_MORE,  REBALANCE, KEEP,       GONE),
-    Event.REPLACE_AND_RESELECT:           (UNKNOWN,   ONE_MORE,  REBALANCE, REBALANCE,  GONE),
-    Event.REMOVE:                         (STAY_E,    ONE_MORE,  REBALANCE, REBALANCE,  LATE),
-    Event.JOIN_PHASE_OVER:                (NEVER,     NEXT,      NEVER,     NEVER,      LATE),
-    Event.NOBODY_LEFT:                    (NEVER,     NO_ONE,    NEVER,     NEVER,      LATE),
-    Event.SYNC:                           (UNKNOWN,   REJOIN,    WAIT,      ASSIGNMENT, GONE),
-    Event.SYNC_AS_LEADER:                 (UNKNOWN,   REJOIN,    ASSIGN,    ASSIGNMENT, GONE),
-    Event.ASSIGNMENT_STORED:              (LATE,      LATE,      ASSIGNED,  LATE,       LATE),
-    Event.ASSIGNMENT_NOT_STORED:          (LATE,      LATE,      REBALANCE, LATE,       LATE),
-    Event.SYNC_PHASE_TIMEOUT:             (LATE,      LATE,      REBALANCE, REBALANCE,  LATE),
-    Event.HEARTBEAT:                      (UNKNOWN,   REJOIN,    STAY_C,    STAY_S,     GONE),
-    Event.COMMIT:                         (UNKNOWN,   STAY_P,    REJOIN,    STAY_S,     GONE),
-    Event.COMMIT_AS_STRANGER:             (STAY_E,    UNKNOWN,   UNKNOWN,   UNKNOWN,    GONE),
-    Event.COMMIT_IN_TRANSACTION:          (UNKNOWN,   STAY_P,    STAY_C,    STAY_S,     GONE),
-    Event.COMMIT_IN_TRANSACTION_AS_STRANGER:
-                                          (STAY_E,    STAY_P,    STAY_C,    STAY_S,     GONE),
-    Event.DELETE:                         (BURY,      NOT_EMPTY, NOT_EMPTY, NOT_EMPTY,  NOT_FOUND),
-    Event.EXPIRE:                         (BURY,      LATE,      LATE,      LATE,       LATE),
-    Event.UNLOAD:                         (SEND_AWAY, SEND_AWAY, SEND_AWAY, SEND_AWAY,  STAY_D),
+    E.ADD:                                (FIRST,     ONE_MORE,  REBALANCE, REBALANCE,  GONE),
+    E.REJOIN:                             (UNKNOWN,   ONE_MORE,  AGAIN,     SAME,       GONE),
+    E.REJOIN_AS_LEADER:                   (UNKNOWN,   ONE_MORE,  AGAIN,     REBALANCE,  GONE),
+    E.UPDATE:                             (UNKNOWN,   ONE_MORE,  REBALANCE, REBALANCE,  GONE),
+    E.REPLACE:                            (UNKNOWN,   ONE_MORE,  REBALANCE, KEEP,       GONE),
+    E.REPLACE_AND_RESELECT:               (UNKNOWN,   ONE_MORE,  REBALANCE, REBALANCE,  GONE),
+    E.REMOVE:                             (STAY_E,    ONE_MORE,  REBALANCE, REBALANCE,  LATE),
+    E.JOIN_PHASE_OVER:                    (NEVER,     NEXT,      NEVER,     NEVER,      LATE),
+    E.NOBODY_LEFT:                        (NEVER,     NO_ONE,    NEVER,     NEVER,      LATE),
+    E.SYNC:                               (UNKNOWN,   REJOIN,    WAIT,      ASSIGNMENT, GONE),
+    E.SYNC_AS_LEADER:                     (UNKNOWN,   REJOIN,    ASSIGN,    ASSIGNMENT, GONE),
+    E.ASSIGNMENT_STORED:                  (LATE,      LATE,      ASSIGNED,  LATE,       LATE),
+    E.ASSIGNMENT_NOT_STORED:              (LATE,      LATE,      REBALANCE, LATE,       LATE),
+    E.SYNC_PHASE_TIMEOUT:                 (LATE,      LATE,      REBALANCE, REBALANCE,  LATE),
+    E.HEARTBEAT:                          (UNKNOWN,   REJOIN,    STAY_C,    STAY_S,     GONE),
+    E.COMMIT:                             (UNKNOWN,   STAY_P,    REJOIN,    STAY_S,     GONE),
+    E.COMMIT_AS_STRANGER:                 (STAY_E,    UNKNOWN,   UNKNOWN,   UNKNOWN,    GONE),
+    E.COMMIT_IN_TRANSACTION:              (UNKNOWN,   STAY_P,    STAY_C,    STAY_S,     GONE),
+    E.COMMIT_IN_TRANSACTION_AS_STRANGER:  (STAY_E,    STAY_P,    STAY_C,    STAY_S,     GONE),
+    E.DELETE:                             (BURY,      NOT_EMPTY, NOT_EMPTY, NOT_EMPTY,  NOT_FOUND),
+    E.EXPIRE:                             (BURY,      LATE,      LATE,      LATE,       LATE),
+    E.UNLOAD:                             (SEND_AWAY, SEND_AWAY, SEND_AWAY, SEND_AWAY,  STAY_D),
 }
 # fmt: on
 TABLE: Final = {
@@ -196,7 +196,7 @@ TABLE: Final = {
 }
 
 
-def step(state: GroupState, event: Event) -> Go | None:
+def decide(state: GroupState, event: GroupEvent) -> Go | None:
     """Return the cell for `event` in `state`; None if the event came too late to matter.
 
     Raises KafkaError with the cell's code if it is refused. Pure: nothing is changed.

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Final
 from uuid import UUID
 
-from odradek.broker.group.members import GroupMetadata, Member, MemberProtocol
+from odradek.broker.group.members import ClassicGroup, Member, MemberProtocol
 from odradek.broker.group.state import GroupState
 from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol import wire
@@ -66,7 +66,7 @@ class GroupEntry:
     """A group with its members; None removes it."""
 
     group_id: str
-    group: GroupMetadata | None
+    group: ClassicGroup | None
 
 
 Entry = OffsetEntry | GroupEntry
@@ -127,7 +127,7 @@ def _read_offset(data: bytes) -> StoredOffset:
     )
 
 
-def _write_group(group: GroupMetadata) -> bytes:
+def _write_group(group: ClassicGroup) -> bytes:
     members = tuple(
         MemberMetadata(
             member_id=member.member_id,
@@ -154,11 +154,11 @@ def _write_group(group: GroupMetadata) -> bytes:
     )
 
 
-def _read_group(group_id: str, data: bytes) -> GroupMetadata:
+def _read_group(group_id: str, data: bytes) -> ClassicGroup:
     """Decode a group. Its members have only the selected protocol, because no other is stored."""
     value = decode_value(GroupMetadataValue, data)
     members = {each.member_id: _read_member(each, value.protocol) for each in value.members}
-    return GroupMetadata(
+    return ClassicGroup(
         group_id=group_id,
         state=GroupState.STABLE if members else GroupState.EMPTY,
         state_since_ms=value.current_state_timestamp,
@@ -194,7 +194,7 @@ class ConsumerSubscription:
     topics: tuple[str, ...] = array("string")
 
 
-def subscribed_topics(group: GroupMetadata) -> frozenset[str] | None:
+def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
     """Return the topics that the members read; None if their metadata cannot be read."""
     if group.protocol_type != CONSUMER:
         return None

@@ -21,10 +21,10 @@ from odradek.broker.coordination.tenure import LOG_ERRORS, Tenure
 from odradek.broker.group.limits import BATCH_MAX_BYTES
 from odradek.broker.group.live import LiveGroup
 from odradek.broker.group.loading import Replay
-from odradek.broker.group.members import GroupMetadata
+from odradek.broker.group.members import ClassicGroup
 from odradek.broker.group.offsets import Offsets
 from odradek.broker.group.rebalance import Surroundings
-from odradek.broker.group.state import Event, GroupState
+from odradek.broker.group.state import GroupEvent, GroupState
 from odradek.broker.group.store import Entry, GroupEntry, OffsetEntry, write_entry
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.record import Record
@@ -68,16 +68,16 @@ class GroupTenure(Tenure):
         group = self.groups.get(group_id)
         if group is None:
             now_ms = self._around.clock.wall_ms()
-            group = self._revive(GroupMetadata(group_id=group_id, state_since_ms=now_ms))
+            group = self._revive(ClassicGroup(group_id=group_id, state_since_ms=now_ms))
         return group
 
-    def _revive(self, group: GroupMetadata) -> LiveGroup:
+    def _revive(self, group: ClassicGroup) -> LiveGroup:
         live = self.groups[group.group_id] = LiveGroup(group, self, self._around)
         return live
 
     # writing
 
-    def write_group(self, group: GroupMetadata) -> int:
+    def write_group(self, group: ClassicGroup) -> int:
         return self.append([GroupEntry(group.group_id, group)])
 
     def append(self, entries: Iterable[Entry]) -> int:
@@ -188,7 +188,7 @@ class GroupTenure(Tenure):
         if group is None or group.group.state is not GroupState.EMPTY:
             return
         if group.written <= log_offset and not self.offsets.has_any(group_id):
-            group.close(Event.EXPIRE)
+            group.close(GroupEvent.EXPIRE)
             del self.groups[group_id]
 
     # reading
@@ -218,7 +218,7 @@ class GroupTenure(Tenure):
     def end(self) -> None:
         super().end()
         for group in self.groups.values():
-            group.close(Event.UNLOAD)
+            group.close(GroupEvent.UNLOAD)
         self.groups.clear()
 
 

@@ -22,11 +22,10 @@ from odradek.broker.coordination.state_partition import StatePartitions
 from odradek.broker.env import Clock
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.txn import explain, state, store
-from odradek.broker.txn.background import Background
 from odradek.broker.txn.config import TransactionConfig
 from odradek.broker.txn.events import (
     Event,
-    Request,
+    StepRequest,
     add_event,
     end_event,
     init_event,
@@ -37,6 +36,7 @@ from odradek.broker.txn.narrator import Kind, Narrator
 from odradek.broker.txn.presence import Presence
 from odradek.broker.txn.producer_ids import ProducerIds
 from odradek.broker.txn.steps import REFUSALS, Steps
+from odradek.broker.txn.tasks import CoordinatorTasks
 from odradek.broker.txn.tenure import Entry
 from odradek.broker.txn.transaction import (
     NO_TIMEOUT_MS,
@@ -88,7 +88,7 @@ class TransactionCoordinator:
         self._steps = Steps(self._ledger, producer_ids, clock, config, self._narrator, reached)
         watches = config.transaction_abort_on_disconnect
         self.presence = Presence(self._producer_has_gone) if watches else None
-        self._background: Background | None = None
+        self._tasks: CoordinatorTasks | None = None
 
     # Life
 
@@ -104,7 +104,7 @@ class TransactionCoordinator:
         """
         try:
             async with trio.open_nursery() as nursery:
-                self._background = Background(
+                self._tasks = CoordinatorTasks(
                     nursery, self._ledger, self._steps, sender, self._clock, self._narrator
                 )
                 task_status.started()
@@ -158,9 +158,9 @@ class TransactionCoordinator:
             return Initialised(ProducerIdAndEpoch(producer_id=fresh, producer_epoch=0))
         _check_id(transactional_id)
 
-        def request_for(transaction: TransactionMetadata) -> Request:
+        def request_for(transaction: TransactionMetadata) -> StepRequest:
             event = init_event(transaction, expected, keep=keep_prepared)
-            return Request(
+            return StepRequest(
                 event=event,
                 now_ms=self._clock.wall_ms(),
                 timeout_ms=NO_TIMEOUT_MS if two_phase else timeout_ms,
@@ -199,8 +199,8 @@ class TransactionCoordinator:
         _check_id(transactional_id)
         added = frozenset(partitions)
 
-        def request_for(transaction: TransactionMetadata) -> Request:
-            return Request(
+        def request_for(transaction: TransactionMetadata) -> StepRequest:
+            return StepRequest(
                 event=add_event(transaction, producer, added),
                 now_ms=self._clock.wall_ms(),
                 transaction_version=transaction_version,
@@ -252,9 +252,9 @@ class TransactionCoordinator:
         """
         _check_id(transactional_id)
 
-        def request_for(transaction: TransactionMetadata) -> Request:
+        def request_for(transaction: TransactionMetadata) -> StepRequest:
             version = transaction_version
-            return Request(
+            return StepRequest(
                 event=end_event(transaction, producer, version, committed=committed),
                 now_ms=self._clock.wall_ms(),
                 transaction_version=version,
@@ -398,11 +398,11 @@ class TransactionCoordinator:
             )
             raise KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT, message)
 
-    # Background
+    # Tasks
 
     def _finish_soon(self, entry: Entry) -> None:
-        assert self._background is not None, "TransactionCoordinator.run has not been started"
-        self._background.finish(entry)
+        assert self._tasks is not None, "TransactionCoordinator.run has not been started"
+        self._tasks.finish(entry)
 
     def _producer_has_gone(
         self, transactional_id: str, producer: ProducerIdAndEpoch, client: ClientIdentity
@@ -411,8 +411,8 @@ class TransactionCoordinator:
             entry = self._ledger.find(transactional_id)
         except KafkaError:  # it is not coordinated here any more
             return
-        if entry is not None and self._background is not None:
-            self._background.abort_disconnected(entry, producer, client)
+        if entry is not None and self._tasks is not None:
+            self._tasks.abort_disconnected(entry, producer, client)
 
 
 def _cause_of(event: Event, by_administrator: bool) -> BumpCause:

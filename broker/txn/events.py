@@ -67,8 +67,11 @@ class Answer(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """An event and its fields. `producer_id`: a fresh one if the move `needs_producer_id`."""
+class StepRequest:
+    """A request to step the table: an event and its fields.
+
+    `producer_id` is a fresh one if the move `needs_producer_id`.
+    """
 
     event: Event
     now_ms: int

@@ -14,7 +14,7 @@ import trio
 
 from odradek.broker.env import Clock
 from odradek.broker.txn import state
-from odradek.broker.txn.events import Event, Request
+from odradek.broker.txn.events import Event, StepRequest
 from odradek.broker.txn.ledger import RETRY_LAST_S, Ledger, retry_until_written
 from odradek.broker.txn.moves import Move
 from odradek.broker.txn.steps import Steps
@@ -82,7 +82,7 @@ def _dead(entry: Entry, now_ms: int) -> tuple[Entry, TransactionMetadata] | None
     """Return the entry with its Dead transaction; None if the id is in use after all."""
     if entry.pending is not None or entry.expires_at > trio.current_time():
         return None
-    request = Request(event=Event.EXPIRE, now_ms=now_ms)
+    request = StepRequest(event=Event.EXPIRE, now_ms=now_ms)
     cell = state.decide(entry.transaction, request.event, request.transaction_version)
     assert isinstance(cell, Move), "only an idle id has an end"
     return entry, state.step(entry.transaction, cell, request)

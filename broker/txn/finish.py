@@ -28,7 +28,7 @@ import trio
 from odradek.broker.env import Clock
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.txn import state
-from odradek.broker.txn.events import Event, Request
+from odradek.broker.txn.events import Event, StepRequest
 from odradek.broker.txn.ledger import Ledger, retry_until_written
 from odradek.broker.txn.markers import BACKOFF_LAST_S, Debt, Markers, MarkerSender
 from odradek.broker.txn.moves import Move
@@ -119,7 +119,7 @@ class Finisher:
 
     async def _complete(self, entry: Entry) -> None:
         """Append the Complete* record."""
-        request = Request(event=Event.MARKED, now_ms=self._clock.wall_ms())
+        request = StepRequest(event=Event.MARKED, now_ms=self._clock.wall_ms())
         cell = state.decide(entry.transaction, request.event, request.transaction_version)
         assert isinstance(cell, Move)
         await self._ledger.append(entry, state.step(entry.transaction, cell, request))

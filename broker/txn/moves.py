@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from odradek.broker.txn.events import Event, Request
+from odradek.broker.txn.events import Event, StepRequest
 from odradek.broker.txn.transaction import (
     FENCED_LAST_EPOCH,
     NO_PRODUCER_EPOCH,
@@ -19,7 +19,7 @@ from odradek.broker.txn.transaction import (
     TransactionMetadata,
 )
 
-Change = Callable[[TransactionMetadata, Request], TransactionMetadata]
+Change = Callable[[TransactionMetadata, StepRequest], TransactionMetadata]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Move:
     spends_epoch: bool = False
 
 
-def _emptied(transaction: TransactionMetadata, request: Request) -> TransactionMetadata:
+def _emptied(transaction: TransactionMetadata, request: StepRequest) -> TransactionMetadata:
     return replace(
         transaction,
         state=State.EMPTY,
@@ -46,7 +46,7 @@ def _emptied(transaction: TransactionMetadata, request: Request) -> TransactionM
 
 
 def _with_next_epoch(
-    transaction: TransactionMetadata, request: Request, last: int
+    transaction: TransactionMetadata, request: StepRequest, last: int
 ) -> TransactionMetadata:
     emptied = replace(_emptied(transaction, request), last_producer_epoch=last)
     if transaction.is_exhausted:
@@ -54,31 +54,31 @@ def _with_next_epoch(
     return replace(emptied, producer_epoch=transaction.producer_epoch + 1)
 
 
-def _bumped(transaction: TransactionMetadata, request: Request) -> TransactionMetadata:
+def _bumped(transaction: TransactionMetadata, request: StepRequest) -> TransactionMetadata:
     """Give the next epoch to a new instance. The instance before gets no retry."""
     is_first = transaction.producer_epoch == NO_PRODUCER_EPOCH
     after = _with_next_epoch(transaction, request, NO_PRODUCER_EPOCH)
     return after if is_first else _explained(after, request, _why(request))
 
 
-def _why(request: Request) -> BumpCause:
+def _why(request: StepRequest) -> BumpCause:
     """Return the cause of a bump: a new instance, unless an administrator sent the request."""
     is_administrator = request.cause is BumpCause.ADMINISTRATOR
     return BumpCause.ADMINISTRATOR if is_administrator else BumpCause.NEW_INSTANCE
 
 
-def _continued(transaction: TransactionMetadata, request: Request) -> TransactionMetadata:
+def _continued(transaction: TransactionMetadata, request: StepRequest) -> TransactionMetadata:
     """Give the next epoch to the same instance, whose retry names the epoch before (KIP-360)."""
     after = _with_next_epoch(transaction, request, transaction.producer_epoch)
     return _explained(after, request, BumpCause.RESUMED)
 
 
-def _repeated(transaction: TransactionMetadata, request: Request) -> TransactionMetadata:
+def _repeated(transaction: TransactionMetadata, request: StepRequest) -> TransactionMetadata:
     """Keep the identity: the answer was lost, and the retry gets the same one."""
     return _emptied(transaction, request)
 
 
-def _kept(transaction: TransactionMetadata, request: Request, last: int) -> TransactionMetadata:
+def _kept(transaction: TransactionMetadata, request: StepRequest, last: int) -> TransactionMetadata:
     """Leave the transaction open under its identity, and give the new instance the next one."""
     current = transaction.current
     # Once an instance that commits in two phases has kept the transaction, it never gets a time-out
@@ -97,17 +97,17 @@ def _kept(transaction: TransactionMetadata, request: Request, last: int) -> Tran
     return after
 
 
-def _kept_for_new(transaction: TransactionMetadata, request: Request) -> TransactionMetadata:
+def _kept_for_new(transaction: TransactionMetadata, request: StepRequest) -> TransactionMetadata:
     after = _kept(transaction, request, NO_PRODUCER_EPOCH)
     return _explained(after, request, BumpCause.NEW_INSTANCE)
 
 
-def _kept_for_same(transaction: TransactionMetadata, request: Request) -> TransactionMetadata:
+def _kept_for_same(transaction: TransactionMetadata, request: StepRequest) -> TransactionMetadata:
     after = _kept(transaction, request, transaction.current.producer_epoch)
     return _explained(after, request, BumpCause.RESUMED)
 
 
-def _fenced(transaction: TransactionMetadata, request: Request) -> TransactionMetadata:
+def _fenced(transaction: TransactionMetadata, request: StepRequest) -> TransactionMetadata:
     assert request.cause is not None
     after = replace(
         transaction,
@@ -118,12 +118,12 @@ def _fenced(transaction: TransactionMetadata, request: Request) -> TransactionMe
 
 
 def _explained(
-    transaction: TransactionMetadata, request: Request, cause: BumpCause
+    transaction: TransactionMetadata, request: StepRequest, cause: BumpCause
 ) -> TransactionMetadata:
     return replace(transaction, bump=EpochBump(cause=cause, at_ms=request.now_ms))
 
 
-def _joined(transaction: TransactionMetadata, request: Request) -> TransactionMetadata:
+def _joined(transaction: TransactionMetadata, request: StepRequest) -> TransactionMetadata:
     """Add partitions. The time of a transaction starts with its first partition."""
     is_open = transaction.state is State.ONGOING
     return replace(
@@ -138,7 +138,7 @@ def _joined(transaction: TransactionMetadata, request: Request) -> TransactionMe
 def _decided(target: State) -> Change:
     """Return the change to Prepare* in generations 0 and 1: the epoch stays."""
 
-    def change(transaction: TransactionMetadata, request: Request) -> TransactionMetadata:
+    def change(transaction: TransactionMetadata, request: StepRequest) -> TransactionMetadata:
         return replace(
             transaction,
             state=target,
@@ -154,7 +154,7 @@ def _decided(target: State) -> Change:
 def _decided_with_next_epoch(target: State) -> Change:
     """Return the change to Prepare* in generation 2: the end spends an epoch (KIP-890)."""
 
-    def change(transaction: TransactionMetadata, request: Request) -> TransactionMetadata:
+    def change(transaction: TransactionMetadata, request: StepRequest) -> TransactionMetadata:
         # The minimum is for an id that an older Kafka has left at epoch 32,767 (KAFKA-20090).
         after = replace(
             transaction,
@@ -182,7 +182,7 @@ def _decided_with_next_epoch(target: State) -> Change:
     return change
 
 
-def _voided(transaction: TransactionMetadata, request: Request) -> TransactionMetadata:
+def _voided(transaction: TransactionMetadata, request: StepRequest) -> TransactionMetadata:
     """Spend the epoch by an abort without a transaction, which still needs a start time."""
     after = _decided_with_next_epoch(State.PREPARE_ABORT)(transaction, request)
     return replace(after, started_ms=request.now_ms)
@@ -191,7 +191,7 @@ def _voided(transaction: TransactionMetadata, request: Request) -> TransactionMe
 def _completed(target: State) -> Change:
     """Return the change to Complete*, which makes the assigned identity the current one."""
 
-    def change(transaction: TransactionMetadata, request: Request) -> TransactionMetadata:
+    def change(transaction: TransactionMetadata, request: StepRequest) -> TransactionMetadata:
         assigned = transaction.assigned
         return replace(
             transaction,
@@ -206,7 +206,7 @@ def _completed(target: State) -> Change:
     return change
 
 
-def _buried(transaction: TransactionMetadata, request: Request) -> TransactionMetadata:
+def _buried(transaction: TransactionMetadata, request: StepRequest) -> TransactionMetadata:
     return replace(transaction, state=State.DEAD, partitions=frozenset())
 
 

@@ -60,7 +60,7 @@ from dataclasses import replace
 from typing import Final
 
 from odradek.broker.topic_partition import TopicPartition
-from odradek.broker.txn.events import Answer, Event, Request
+from odradek.broker.txn.events import Answer, Event, StepRequest
 from odradek.broker.txn.moves import (
     ABORT1,
     ABORT2,
@@ -195,7 +195,7 @@ def _previous_producer_id(transaction: TransactionMetadata) -> int:
     return transaction.current.producer_id
 
 
-def step(transaction: TransactionMetadata, move: Move, request: Request) -> TransactionMetadata:
+def step(transaction: TransactionMetadata, move: Move, request: StepRequest) -> TransactionMetadata:
     """Return what `transaction` becomes by `move`. Pure: nothing is changed."""
     assert not needs_producer_id(transaction, move) or request.producer_id != NO_PRODUCER_ID
     after = replace(

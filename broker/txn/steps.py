@@ -14,7 +14,7 @@ from odradek.broker.client_identity import ClientIdentity
 from odradek.broker.env import Clock
 from odradek.broker.txn import explain, state
 from odradek.broker.txn.config import TransactionConfig
-from odradek.broker.txn.events import Answer, Event, Request
+from odradek.broker.txn.events import Answer, Event, StepRequest
 from odradek.broker.txn.ledger import Ledger
 from odradek.broker.txn.moves import Move
 from odradek.broker.txn.narrator import Kind, Narrator
@@ -55,7 +55,7 @@ class Steps:
     async def perform(
         self,
         entry_of: Callable[[], Entry | None],
-        request_for: Callable[[TransactionMetadata], Request],
+        request_for: Callable[[TransactionMetadata], StepRequest],
         max_wait_ms: int | None = None,
     ) -> TransactionMetadata:
         """Carry a request through. Return the transaction as the request left it.
@@ -103,7 +103,7 @@ class Steps:
             else:
                 raise _refusal(entry, request, REFUSALS[cell])
 
-    async def _move(self, entry: Entry, move: Move, request: Request) -> bool:
+    async def _move(self, entry: Entry, move: Move, request: StepRequest) -> bool:
         """Make a move durable and visible.
 
         Return False if nothing was done: the move needs a producer id, and while that was fetched
@@ -152,7 +152,7 @@ class Steps:
                 await entry.changed()
                 continue
             now_ms = self._clock.wall_ms()
-            request = Request(event=happened, now_ms=now_ms, cause=cause, client=client)
+            request = StepRequest(event=happened, now_ms=now_ms, cause=cause, client=client)
             cell = state.decide(entry.transaction, happened, request.transaction_version)
             if not isinstance(cell, Move):
                 assert cell is Answer.LATE, cell
@@ -162,7 +162,7 @@ class Steps:
                 self._log_move(entry, before, request)
                 return
 
-    def _log_move(self, entry: Entry, before: TransactionMetadata, request: Request) -> None:
+    def _log_move(self, entry: Entry, before: TransactionMetadata, request: StepRequest) -> None:
         """Log a move that locks a producer out."""
         name, after = entry.transactional_id, entry.transaction
         line = explain.what_happened(name, before, after, request.now_ms)
@@ -180,7 +180,7 @@ async def _wait_for_change(entry: Entry, give_up_at: float) -> None:
     raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, message)
 
 
-def _refusal(entry: Entry, request: Request, code: ErrorCode) -> KafkaError:
+def _refusal(entry: Entry, request: StepRequest, code: ErrorCode) -> KafkaError:
     name, transaction = entry.transactional_id, entry.transaction
     if code is ErrorCode.INVALID_TXN_STATE:
         what = request.event.name.split("_")[0].lower()

@@ -56,7 +56,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class ObservedEvent:
     """An event of a transactional id, found at a time."""
 
     at_ms: int
@@ -77,15 +77,17 @@ class Trouble:
 class View(Protocol):
     """A way to show snapshots and events."""
 
-    def show(self, snapshot: Snapshot, happened: list[Event], trouble: Trouble | None) -> None: ...
+    def show(
+        self, snapshot: Snapshot, happened: list[ObservedEvent], trouble: Trouble | None
+    ) -> None: ...
 
 
-def events(before: Snapshot, after: Snapshot) -> Iterator[Event]:
+def events(before: Snapshot, after: Snapshot) -> Iterator[ObservedEvent]:
     """Yield the events between two snapshots, by id, and for one id in the order of time."""
     for name in sorted(before.transactions.keys() | after.transactions.keys()):
         old, new = before.transactions.get(name), after.transactions.get(name)
         for kind, text in _between(old, new):
-            yield Event(at_ms=after.at_ms, transactional_id=name, kind=kind, text=text)
+            yield ObservedEvent(at_ms=after.at_ms, transactional_id=name, kind=kind, text=text)
 
 
 def _between(

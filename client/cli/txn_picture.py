@@ -17,7 +17,7 @@ from rich.text import Text
 
 from odradek.client.administration.descriptions import TransactionDescription
 from odradek.client.cli import words
-from odradek.client.cli.txn_events import Event, Snapshot, Trouble
+from odradek.client.cli.txn_events import ObservedEvent, Snapshot, Trouble
 from odradek.protocol.text import printable
 
 LINGER_MS: Final = 10_000
@@ -65,7 +65,9 @@ class Picture:
         self._bootstrap = bootstrap
         self._show_all = show_all
 
-    def show(self, snapshot: Snapshot, happened: list[Event], trouble: Trouble | None) -> None:
+    def show(
+        self, snapshot: Snapshot, happened: list[ObservedEvent], trouble: Trouble | None
+    ) -> None:
         size = self._console.size
         drawn = draw(
             snapshot,
@@ -81,7 +83,7 @@ class Picture:
 
 def draw(
     snapshot: Snapshot,
-    happened: list[Event],
+    happened: list[ObservedEvent],
     trouble: Trouble | None,
     *,
     title: str,
@@ -103,7 +105,7 @@ def draw(
 
 
 def _shown(
-    snapshot: Snapshot, happened: list[Event], show_all: bool
+    snapshot: Snapshot, happened: list[ObservedEvent], show_all: bool
 ) -> list[TransactionDescription]:
     recent = {
         event.transactional_id for event in happened if snapshot.at_ms - event.at_ms < LINGER_MS
@@ -182,9 +184,9 @@ def _waiting(snapshot: Snapshot, found: TransactionDescription) -> str:
     return f"{sum(known):,}: {where}" if known else where
 
 
-def newest(happened: list[Event], room: int) -> list[Event]:
+def newest(happened: list[ObservedEvent], room: int) -> list[ObservedEvent]:
     """Return the newest events first. Of routine events, only the last one of each id."""
-    shown: list[Event] = []
+    shown: list[ObservedEvent] = []
     seen: set[str] = set()
     for event in reversed(happened):
         if len(shown) >= room:
@@ -198,7 +200,7 @@ def newest(happened: list[Event], room: int) -> list[Event]:
 
 
 def _events(
-    happened: list[Event], trouble: Trouble | None, room: int, width: int
+    happened: list[ObservedEvent], trouble: Trouble | None, room: int, width: int
 ) -> Iterator[Text]:
     if trouble is not None:
         room -= 1

@@ -24,7 +24,7 @@ from odradek.client.cli.common import (
     limits,
     reports_errors,
 )
-from odradek.client.cli.txn_events import Event, Snapshot, Trouble, View, events
+from odradek.client.cli.txn_events import ObservedEvent, Snapshot, Trouble, View, events
 from odradek.client.config import system_wall_ms
 from odradek.protocol.text import printable
 
@@ -82,7 +82,7 @@ def watch(
             Admin(bootstrap, max_block_ms=look_ms) as admin,
             _view(as_json, show_all, bootstrap) as view,
         ):
-            Watch(admin, view, pattern).run(interval_s, patience_s)
+            TransactionWatch(admin, view, pattern).run(interval_s, patience_s)
     except KeyboardInterrupt:
         return
 
@@ -98,7 +98,7 @@ def _view(as_json: bool, show_all: bool, bootstrap: str) -> Iterator[View]:
         yield view
 
 
-class Watch:
+class TransactionWatch:
     """Take snapshots at an interval, and show them and their events in a view."""
 
     def __init__(self, admin: Admin, view: View, pattern: str | None) -> None:
@@ -108,7 +108,7 @@ class Watch:
         self._snapshot: Snapshot | None = None
         self._listed: dict[str, object] = {}
         self._trouble: Trouble | None = None
-        self._happened: deque[Event] = deque(maxlen=REMEMBERED)
+        self._happened: deque[ObservedEvent] = deque(maxlen=REMEMBERED)
 
     def run(self, interval_s: float, patience_s: float) -> None:
         """Run until interrupted. Raises an error of the first snapshot after `patience_s`."""
@@ -184,10 +184,12 @@ class Lines:
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
         self._begun = False
-        self._last: Event | None = None
+        self._last: ObservedEvent | None = None
         self._was_in_trouble = False
 
-    def show(self, snapshot: Snapshot, happened: list[Event], trouble: Trouble | None) -> None:
+    def show(
+        self, snapshot: Snapshot, happened: list[ObservedEvent], trouble: Trouble | None
+    ) -> None:
         check_reader()
         if not self._begun:
             self._begun = True
@@ -210,7 +212,7 @@ class Lines:
             self._say(event.at_ms, event.transactional_id, event.kind, event.text)
         sys.stdout.flush()
 
-    def _new(self, happened: list[Event]) -> list[Event]:
+    def _new(self, happened: list[ObservedEvent]) -> list[ObservedEvent]:
         """Return the events after the last shown event."""
         start = 0
         for number, event in enumerate(happened):

@@ -48,7 +48,7 @@ def checked(node: Node) -> Node:
     return node
 
 
-class Leader(NamedTuple):
+class LeaderAndEpoch(NamedTuple):
     """The leader of a partition. Its node id is -1 while the partition has none."""
 
     node_id: int
@@ -59,7 +59,7 @@ class Topic(NamedTuple):
     name: str
     topic_id: UUID
     is_internal: bool
-    partitions: dict[int, Leader]
+    partitions: dict[int, LeaderAndEpoch]
     led: tuple[int, ...] = ()
     """The partitions with a leader; empty if all have one."""
 
@@ -79,7 +79,7 @@ class Metadata:
         """Make the metadata stale, so that it is requested again before its next use."""
         self.learned_at = float("-inf")
 
-    def leader(self, topic: str, partition: int) -> Leader | None:
+    def leader(self, topic: str, partition: int) -> LeaderAndEpoch | None:
         """Return the leader of a partition; None if it is not known or does not exist."""
         known = self.topics.get(topic)
         leader = known.partitions.get(partition) if known else None
@@ -160,9 +160,9 @@ class Metadata:
         self.topic_errors.pop(name, None)
         before = self.topics.get(name)
         is_same = before is not None and before.topic_id == topic.topic_id
-        partitions: dict[int, Leader] = {}
+        partitions: dict[int, LeaderAndEpoch] = {}
         for partition in sorted(topic.partitions, key=lambda partition: partition.partition_index):
-            leader = Leader(partition.leader_id, partition.leader_epoch)
+            leader = LeaderAndEpoch(partition.leader_id, partition.leader_epoch)
             old = before.partitions.get(partition.partition_index) if before and is_same else None
             # A broker whose metadata is older must not bring back a former leader (KIP-320).
             if old is not None and old.leader_epoch > leader.leader_epoch >= 0:

@@ -13,7 +13,7 @@ from odradek.broker.cluster.image import BrokerImage, TopicImage
 from odradek.broker.cluster.new_topic import (
     NAME_MAX_CHARACTERS,
     PARTITIONS_MAX,
-    NewTopic,
+    WantedTopic,
     check_name,
 )
 from odradek.broker.config.broker import BrokerConfig
@@ -88,7 +88,7 @@ async def refusal(awaitable: object) -> ErrorCode:
 async def test_a_topic_is_there_after_a_restart_with_the_same_id(world: World) -> None:
     controller = await world.controller()
     made = await controller.create_topic(
-        NewTopic(name="t", partition_count=3, configs=(("retention.ms", "5"),))
+        WantedTopic(name="t", partition_count=3, configs=(("retention.ms", "5"),))
     )
     assert world.logs.present == {("t", 0), ("t", 1), ("t", 2)}
     again = await world.controller()
@@ -106,13 +106,13 @@ async def test_the_cluster_keeps_its_id(world: World) -> None:
 
 async def test_defaults_are_the_brokers(world: World) -> None:
     controller = await world.controller(from_properties({"num.partitions": "6"}))
-    assert len((await controller.create_topic(NewTopic(name="t"))).partitions) == 6
+    assert len((await controller.create_topic(WantedTopic(name="t"))).partitions) == 6
     assert len((await controller.ensure_topic("u")).partitions) == 6
 
 
 async def test_whoever_starts_leads_in_a_new_epoch(world: World) -> None:
     controller = await world.controller()
-    await controller.create_topic(NewTopic(name="t", partition_count=2))
+    await controller.create_topic(WantedTopic(name="t", partition_count=2))
     for epoch in (1, 2):
         controller = await world.controller()
         await controller.elect()
@@ -123,25 +123,25 @@ async def test_whoever_starts_leads_in_a_new_epoch(world: World) -> None:
 @pytest.mark.parametrize(
     ("wanted", "code"),
     [
-        (NewTopic(name="t", partition_count=0), ErrorCode.INVALID_PARTITIONS),
-        (NewTopic(name="t", partition_count=-5), ErrorCode.INVALID_PARTITIONS),
-        (NewTopic(name="t", partition_count=PARTITIONS_MAX + 1), ErrorCode.INVALID_PARTITIONS),
-        (NewTopic(name="t", replication_factor=0), ErrorCode.INVALID_REPLICATION_FACTOR),
-        (NewTopic(name="t", replication_factor=2), ErrorCode.INVALID_REPLICATION_FACTOR),
-        (NewTopic(name="t", configs=(("nonsense", "1"),)), ErrorCode.INVALID_CONFIG),
-        (NewTopic(name="t", assignments=((0, (2,)),)), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (NewTopic(name="t", assignments=((0, ()),)), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (NewTopic(name="t", assignments=((1, (1,)),)), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (WantedTopic(name="t", partition_count=0), ErrorCode.INVALID_PARTITIONS),
+        (WantedTopic(name="t", partition_count=-5), ErrorCode.INVALID_PARTITIONS),
+        (WantedTopic(name="t", partition_count=PARTITIONS_MAX + 1), ErrorCode.INVALID_PARTITIONS),
+        (WantedTopic(name="t", replication_factor=0), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (WantedTopic(name="t", replication_factor=2), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (WantedTopic(name="t", configs=(("nonsense", "1"),)), ErrorCode.INVALID_CONFIG),
+        (WantedTopic(name="t", assignments=((0, (2,)),)), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (WantedTopic(name="t", assignments=((0, ()),)), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (WantedTopic(name="t", assignments=((1, (1,)),)), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (
-            NewTopic(name="t", partition_count=1, assignments=((0, (1,)),)),
+            WantedTopic(name="t", partition_count=1, assignments=((0, (1,)),)),
             ErrorCode.INVALID_REQUEST,
         ),
-        (NewTopic(name=CONSUMER_OFFSETS_TOPIC), ErrorCode.INVALID_TOPIC_EXCEPTION),
-        (NewTopic(name="../t"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (WantedTopic(name=CONSUMER_OFFSETS_TOPIC), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (WantedTopic(name="../t"), ErrorCode.INVALID_TOPIC_EXCEPTION),
     ],
 )
 async def test_what_cannot_be_made_is_refused_and_leaves_nothing(
-    world: World, wanted: NewTopic, code: ErrorCode
+    world: World, wanted: WantedTopic, code: ErrorCode
 ) -> None:
     controller = await world.controller()
     assert await refusal(controller.create_topic(wanted)) is code
@@ -166,14 +166,14 @@ def test_other_names_are_fine(name: str) -> None:
 
 async def test_assignments_say_how_many_partitions_there_are(world: World) -> None:
     controller = await world.controller()
-    topic = await controller.create_topic(NewTopic(name="t", assignments=((1, (1,)), (0, (1,)))))
+    topic = await controller.create_topic(WantedTopic(name="t", assignments=((1, (1,)), (0, (1,)))))
     assert len(topic.partitions) == 2
 
 
 async def test_a_topic_is_made_once(world: World) -> None:
     controller = await world.controller()
-    made = await controller.create_topic(NewTopic(name="t"))
-    assert await refusal(controller.create_topic(NewTopic(name="t"))) is (
+    made = await controller.create_topic(WantedTopic(name="t"))
+    assert await refusal(controller.create_topic(WantedTopic(name="t"))) is (
         ErrorCode.TOPIC_ALREADY_EXISTS
     )
     assert await controller.ensure_topic("t") is made
@@ -195,16 +195,16 @@ async def test_many_who_need_a_topic_at_once_make_it_once(world: World) -> None:
 
 async def test_checking_alone_changes_nothing(world: World) -> None:
     controller = await world.controller()
-    await controller.create_topic(NewTopic(name="t"), validate_only=True)
+    await controller.create_topic(WantedTopic(name="t"), validate_only=True)
     assert controller.image.topics == {}
-    await controller.create_topic(NewTopic(name="t", partition_count=1))
+    await controller.create_topic(WantedTopic(name="t", partition_count=1))
     await controller.create_partitions("t", 2, validate_only=True)
     assert len(controller.image.topics["t"].partitions) == 1
 
 
 async def test_a_topic_grows(world: World) -> None:
     controller = await world.controller()
-    await controller.create_topic(NewTopic(name="t", partition_count=1))
+    await controller.create_topic(WantedTopic(name="t", partition_count=1))
     await controller.create_partitions("t", 3)
     assert world.logs.present == {("t", 0), ("t", 1), ("t", 2)}
     assert len((await world.controller()).image.topics["t"].partitions) == 3
@@ -224,20 +224,20 @@ async def test_a_topic_grows(world: World) -> None:
 
 async def test_a_deleted_topic_is_gone_and_may_come_again_as_another(world: World) -> None:
     controller = await world.controller()
-    before = await controller.create_topic(NewTopic(name="t"))
+    before = await controller.create_topic(WantedTopic(name="t"))
     await controller.delete_topic("t")
     assert world.logs.present == set()
     assert controller.image.topic_by_id(before.topic_id) is None
     assert (await world.controller()).image.topics == {}
     assert await refusal(controller.delete_topic("t")) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert (await controller.create_topic(NewTopic(name="t"))).topic_id != before.topic_id
+    assert (await controller.create_topic(WantedTopic(name="t"))).topic_id != before.topic_id
 
 
 async def test_that_a_topic_was_deleted_is_noted_until_its_directories_are_gone(
     world: World,
 ) -> None:
     controller = await world.controller()
-    before = await controller.create_topic(NewTopic(name="t"))
+    before = await controller.create_topic(WantedTopic(name="t"))
     world.logs.can_remove = False
     await controller.delete_topic("t")
     noted, _ = await world.meta.range("/deletions/")
@@ -246,13 +246,13 @@ async def test_that_a_topic_was_deleted_is_noted_until_its_directories_are_gone(
     await controller.finish_deletions()
     assert (await world.meta.range("/deletions/"))[0] == noted
     world.logs.can_remove = True
-    await controller.create_topic(NewTopic(name="t"))
+    await controller.create_topic(WantedTopic(name="t"))
     assert (await world.meta.range("/deletions/"))[0] == {}
 
 
 async def test_deleting_can_be_forbidden(world: World) -> None:
     controller = await world.controller(from_properties({"delete.topic.enable": "false"}))
-    await controller.create_topic(NewTopic(name="t"))
+    await controller.create_topic(WantedTopic(name="t"))
     assert await refusal(controller.delete_topic("t")) is ErrorCode.TOPIC_DELETION_DISABLED
 
 
@@ -274,12 +274,12 @@ async def test_a_state_topic_is_made_when_needed_and_loaded_before_anyone_knows(
 async def test_a_disk_that_cannot_make_the_logs_makes_no_topic(world: World) -> None:
     controller = await world.controller()
     world.logs.failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "full")
-    assert await refusal(controller.create_topic(NewTopic(name="t"))) is (
+    assert await refusal(controller.create_topic(WantedTopic(name="t"))) is (
         ErrorCode.KAFKA_STORAGE_ERROR
     )
     assert controller.image.topics == {}
     world.logs.failure = None
-    await controller.create_topic(NewTopic(name="t"))
+    await controller.create_topic(WantedTopic(name="t"))
 
 
 async def test_a_state_topic_that_cannot_be_made_now_is_asked_for_again(world: World) -> None:
@@ -298,7 +298,7 @@ async def test_leader_epochs_stay_as_they_were_if_the_disk_is_full_at_the_start(
 ) -> None:
     """The broker did not start, and served nobody."""
     controller = await world.controller()
-    await controller.create_topic(NewTopic(name="t", partition_count=1))
+    await controller.create_topic(WantedTopic(name="t", partition_count=1))
 
     def no_room(_: object) -> None:
         error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "full")
@@ -319,9 +319,11 @@ async def test_all_topics_together_have_a_bounded_number_of_partitions(world: Wo
         from_properties({"max.broker.partitions": "10", "num.partitions": "4"})
     )
     await controller.ensure_topic("a")
-    await controller.create_topic(NewTopic(name="b", partition_count=3))
+    await controller.create_topic(WantedTopic(name="b", partition_count=3))
     assert await refusal(controller.ensure_topic("c")) is ErrorCode.POLICY_VIOLATION
-    assert await refusal(controller.create_topic(NewTopic(name="c"))) is ErrorCode.POLICY_VIOLATION
+    assert (
+        await refusal(controller.create_topic(WantedTopic(name="c"))) is ErrorCode.POLICY_VIOLATION
+    )
     assert await refusal(controller.create_partitions("b", 7)) is ErrorCode.POLICY_VIOLATION
     await controller.create_partitions("b", 6)
     assert await refusal(controller.create_partitions("b", 7)) is ErrorCode.POLICY_VIOLATION

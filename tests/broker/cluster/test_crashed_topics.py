@@ -5,7 +5,7 @@ from pathlib import Path
 
 import trio
 
-from odradek.broker.cluster.new_topic import NewTopic
+from odradek.broker.cluster.new_topic import WantedTopic
 from odradek.broker.inspect.rebuild import Salvaged, Wishes, plan
 from odradek.broker.inspect.survey import survey_all
 from tests.broker.cluster.test_topic_logs import Node, a_life, ends_with_power_off
@@ -24,7 +24,7 @@ async def with_a_stranger() -> tuple[FakeDisk, bytes]:
     """A disk with the log of a topic that nobody knows any more, and the bytes of that log."""
     disk = FakeDisk()
     node = await Node.start(disk)
-    await node.cluster.create_topic(NewTopic(name="t", partition_count=1))
+    await node.cluster.create_topic(WantedTopic(name="t", partition_count=1))
     await node.append("t", 0, b"acknowledged")
     await forget(node)
     disk.crash()
@@ -33,10 +33,10 @@ async def with_a_stranger() -> tuple[FakeDisk, bytes]:
 
 async def a_namesake(disk: FakeDisk) -> None:
     node = await Node.start(disk)
-    await node.cluster.create_topic(NewTopic(name="t", partition_count=2))
+    await node.cluster.create_topic(WantedTopic(name="t", partition_count=2))
     await node.append("t", 0, b"another")
     await node.cluster.delete_topic("t")
-    await node.cluster.create_topic(NewTopic(name="t", partition_count=1))
+    await node.cluster.create_topic(WantedTopic(name="t", partition_count=1))
 
 
 async def test_a_power_cut_at_any_operation_keeps_a_log_that_is_in_the_way() -> None:
@@ -112,7 +112,7 @@ async def test_a_rebuild_after_a_power_cut_at_any_operation_finds_what_was_ackno
 async def test_looking_for_what_is_left_of_a_topic_does_not_hold_the_loop() -> None:
     disk = FakeDisk()
     node = await Node.start(disk)
-    await node.cluster.create_topic(NewTopic(name="t", partition_count=1))
+    await node.cluster.create_topic(WantedTopic(name="t", partition_count=1))
     for index in range(5_000):
         disk.mkdir(f"/data/others-{index}")
     with longest_turn() as longest:

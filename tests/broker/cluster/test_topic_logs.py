@@ -8,9 +8,9 @@ import trio
 
 from odradek.broker.cluster.controller import Controller, load_image
 from odradek.broker.cluster.image import BrokerImage
-from odradek.broker.cluster.new_topic import NewTopic
+from odradek.broker.cluster.new_topic import WantedTopic
 from odradek.broker.cluster.store_embedded import EmbeddedStore
-from odradek.broker.cluster.topic_logs import TopicLogs, log_config
+from odradek.broker.cluster.topic_logs import LocalTopicLogs, log_config
 from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.storage.config import FlushPolicy
@@ -36,7 +36,7 @@ class Node:
         meta = await EmbeddedStore.open(disk, "/data")
         image = await load_image(meta, here=HERE, rng=rng)
         partitions = Partitions(disk=disk, directory="/data", clock=FakeClock())
-        logs = TopicLogs(partitions, BrokerConfig(), cluster_id=image.cluster_id)
+        logs = LocalTopicLogs(partitions, BrokerConfig(), cluster_id=image.cluster_id)
         cluster = Controller(meta=meta, config=BrokerConfig(), rng=rng, logs=logs, image=image)
         await cluster.finish_deletions()
         await cluster.elect()
@@ -59,14 +59,14 @@ class Node:
 async def a_life(disk: FakeDisk, said: Callable[[str], None]) -> None:
     """Make, grow, delete and make again; `said` is told what was answered."""
     node = await Node.start(disk)
-    await node.cluster.create_topic(NewTopic(name="t", partition_count=2))
+    await node.cluster.create_topic(WantedTopic(name="t", partition_count=2))
     said("made")
     await node.append("t", 0, b"old")
     await node.append("t", 1, b"old")
     said("filled")
     await node.cluster.delete_topic("t")
     said("deleted")
-    await node.cluster.create_topic(NewTopic(name="t", partition_count=1))
+    await node.cluster.create_topic(WantedTopic(name="t", partition_count=1))
     said("made again")
     await node.cluster.create_partitions("t", 3)
     said("grown")
@@ -117,7 +117,7 @@ async def test_a_power_cut_at_any_operation_leaves_topics_as_they_were_answered(
         # a namesake of whatever was left behind begins empty
         if "t" in node.cluster.image.topics:
             await node.cluster.delete_topic("t")
-        await node.cluster.create_topic(NewTopic(name="t", partition_count=3))
+        await node.cluster.create_topic(WantedTopic(name="t", partition_count=3))
         assert node.ends() == {"t-0": 0, "t-1": 0, "t-2": 0}, where
         # nothing of a deleted topic is taken for something that must be kept
         assert [name for name in disk.listdir("/data") if name.endswith("aside")] == [], where
@@ -129,7 +129,7 @@ async def test_a_change_goes_to_its_end_although_the_client_is_gone() -> None:
         name = f"t{number}"
         with trio.CancelScope() as gone:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(node.cluster.create_topic, NewTopic(name=name))
+                nursery.start_soon(node.cluster.create_topic, WantedTopic(name=name))
                 for _ in range(number):
                     await trio.lowlevel.checkpoint()
                 gone.cancel()
@@ -147,7 +147,7 @@ async def test_a_topic_whose_logs_cannot_be_made_is_not_there_at_all() -> None:
         disk.mkdir("/data/t-0")  # an interrupted creation left it
         disk.fail(call, 28, path_end="")
         with pytest.raises(KafkaError) as refused:
-            await node.cluster.create_topic(NewTopic(name="t", partition_count=3))
+            await node.cluster.create_topic(WantedTopic(name="t", partition_count=3))
         assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR, call
         assert node.ends() == {}, call
         assert "t" not in node.cluster.image.topics
@@ -160,12 +160,12 @@ async def test_a_partition_that_cannot_be_moved_away_keeps_no_other() -> None:
     """The others of its topic were still there when the topic was made anew: the broker ended."""
     disk = FakeDisk()
     node = await Node.start(disk)
-    await node.cluster.create_topic(NewTopic(name="t", partition_count=3))
+    await node.cluster.create_topic(WantedTopic(name="t", partition_count=3))
     await node.append("t", 0, b"old")
     disk.fail("rename", 5, path_end="t-0")
     await node.cluster.delete_topic("t")
     assert node.ends() == {}
-    await node.cluster.create_topic(NewTopic(name="t", partition_count=3))
+    await node.cluster.create_topic(WantedTopic(name="t", partition_count=3))
     assert node.ends() == {"t-0": 0, "t-1": 0, "t-2": 0}
 
 
@@ -173,7 +173,7 @@ async def test_a_partition_that_cannot_be_moved_away_keeps_no_other() -> None:
 async def test_a_topic_that_cannot_grow_stays_as_it_is(call: str, path_end: str) -> None:
     disk = FakeDisk()
     node = await Node.start(disk)
-    await node.cluster.create_topic(NewTopic(name="t", partition_count=1))
+    await node.cluster.create_topic(WantedTopic(name="t", partition_count=1))
     await node.append("t", 0, b"kept")
     disk.fail(call, 28, path_end=path_end)
     with pytest.raises(KafkaError):
@@ -189,7 +189,7 @@ async def test_a_log_whose_topic_was_forgotten_is_set_aside_and_not_removed(
     """The metadata was lost, a topic of that name was made, and 172 KB of records were gone."""
     disk = FakeDisk()
     node = await Node.start(disk)
-    await node.cluster.create_topic(NewTopic(name="t", partition_count=1))
+    await node.cluster.create_topic(WantedTopic(name="t", partition_count=1))
     await node.append("t", 0, b"kept")
     kept = disk.bytes_of(f"/data/t-0/{0:020}.log")
     disk.kill()
@@ -206,7 +206,7 @@ async def test_a_log_whose_topic_was_forgotten_is_set_aside_and_not_removed(
 async def test_a_deleted_topics_directory_that_could_not_be_moved_goes_at_the_next_start() -> None:
     disk = FakeDisk()
     node = await Node.start(disk)
-    await node.cluster.create_topic(NewTopic(name="t", partition_count=2))
+    await node.cluster.create_topic(WantedTopic(name="t", partition_count=2))
     await node.append("t", 0, b"old")
     for _ in range(2):
         disk.fail("rename", 5, path_end="t-0")
@@ -221,7 +221,7 @@ async def test_a_deleted_topics_directory_that_could_not_be_moved_goes_at_the_ne
 async def test_the_settings_of_a_topic_reach_its_log() -> None:
     node = await Node.start(FakeDisk())
     topic = await node.cluster.create_topic(
-        NewTopic(
+        WantedTopic(
             name="t",
             configs=(("retention.ms", "7"), ("message.timestamp.type", "LogAppendTime")),
         )

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.broker.group.loading import Found, Replay, is_usual
-from odradek.broker.group.members import GroupMetadata
+from odradek.broker.group.members import ClassicGroup
 from odradek.broker.group.offsets import Offsets
 from odradek.broker.group.store import (
     Entry,
@@ -180,7 +180,7 @@ def test_what_we_write_is_usual_but_for_an_expiry_or_long_or_foreign_metadata(
 async def test_a_group_and_its_offsets_come_out_of_one_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    group = GroupMetadata(group_id="g", state_since_ms=3)
+    group = ClassicGroup(group_id="g", state_since_ms=3)
     place = TopicPartition("t", 0)
     offset = StoredOffset(offset=9, commit_timestamp_ms=1)
     batch = encode_batch(

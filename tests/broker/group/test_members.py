@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.broker.group.members import GroupMetadata, Member, MemberProtocol
+from odradek.broker.group.members import ClassicGroup, Member, MemberProtocol
 from odradek.broker.group.state import GroupState
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -19,8 +19,8 @@ def member(member_id: str, *protocols: str, instance: str | None = None) -> Memb
     )
 
 
-def group(*members: Member) -> GroupMetadata:
-    value = GroupMetadata(group_id="g")
+def group(*members: Member) -> ClassicGroup:
+    value = ClassicGroup(group_id="g")
     for each in members:
         value = value.with_joined(each, "consumer")
     return value.in_state(GroupState.PREPARING_REBALANCE, 1)
@@ -64,7 +64,7 @@ def test_who_shares_no_protocol_with_all_may_not_join() -> None:
 
 
 def test_an_empty_group_takes_anybody_who_names_a_protocol() -> None:
-    empty = GroupMetadata(group_id="g", protocol_type="connect")
+    empty = ClassicGroup(group_id="g", protocol_type="connect")
     assert empty.supports("consumer", ["x"])
     assert not empty.supports("consumer", [])
     assert not empty.supports("", ["x"])

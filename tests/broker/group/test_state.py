@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.broker.group.state import TABLE, Do, Event, Go, GroupState, Refuse, step
+from odradek.broker.group.state import TABLE, Do, Go, GroupEvent, GroupState, Refuse, decide
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 EMPTY, PREPARING, COMPLETING, STABLE, DEAD = GroupState
@@ -18,11 +18,11 @@ MAY_COME_FROM = {
 
 
 def test_every_cell_is_filled() -> None:
-    assert set(TABLE) == {(state, event) for state in GroupState for event in Event}
+    assert set(TABLE) == {(state, event) for state in GroupState for event in GroupEvent}
 
 
 @pytest.mark.parametrize(("state", "event"), TABLE)
-def test_a_group_only_goes_where_kafka_lets_it(state: GroupState, event: Event) -> None:
+def test_a_group_only_goes_where_kafka_lets_it(state: GroupState, event: GroupEvent) -> None:
     cell = TABLE[state, event]
     if isinstance(cell, Go):
         assert state in MAY_COME_FROM[cell.state]
@@ -35,7 +35,7 @@ def test_every_state_can_be_reached_and_every_deed_is_asked_for() -> None:
 
 
 def test_nothing_leads_out_of_dead() -> None:
-    for event in Event:
+    for event in GroupEvent:
         cell = TABLE[DEAD, event]
         assert not isinstance(cell, Go) or cell == Go(DEAD)
 
@@ -43,36 +43,39 @@ def test_nothing_leads_out_of_dead() -> None:
 @pytest.mark.parametrize(
     ("state", "event", "code"),
     [
-        (EMPTY, Event.HEARTBEAT, ErrorCode.UNKNOWN_MEMBER_ID),
-        (PREPARING, Event.HEARTBEAT, ErrorCode.REBALANCE_IN_PROGRESS),
-        (PREPARING, Event.SYNC, ErrorCode.REBALANCE_IN_PROGRESS),
-        (COMPLETING, Event.COMMIT, ErrorCode.REBALANCE_IN_PROGRESS),
-        (STABLE, Event.COMMIT_AS_STRANGER, ErrorCode.UNKNOWN_MEMBER_ID),
-        (STABLE, Event.DELETE, ErrorCode.NON_EMPTY_GROUP),
-        (DEAD, Event.DELETE, ErrorCode.GROUP_ID_NOT_FOUND),
-        (DEAD, Event.ADD, ErrorCode.COORDINATOR_NOT_AVAILABLE),
-        (DEAD, Event.HEARTBEAT, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (EMPTY, GroupEvent.HEARTBEAT, ErrorCode.UNKNOWN_MEMBER_ID),
+        (PREPARING, GroupEvent.HEARTBEAT, ErrorCode.REBALANCE_IN_PROGRESS),
+        (PREPARING, GroupEvent.SYNC, ErrorCode.REBALANCE_IN_PROGRESS),
+        (COMPLETING, GroupEvent.COMMIT, ErrorCode.REBALANCE_IN_PROGRESS),
+        (STABLE, GroupEvent.COMMIT_AS_STRANGER, ErrorCode.UNKNOWN_MEMBER_ID),
+        (STABLE, GroupEvent.DELETE, ErrorCode.NON_EMPTY_GROUP),
+        (DEAD, GroupEvent.DELETE, ErrorCode.GROUP_ID_NOT_FOUND),
+        (DEAD, GroupEvent.ADD, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (DEAD, GroupEvent.HEARTBEAT, ErrorCode.COORDINATOR_NOT_AVAILABLE),
     ],
 )
-def test_refusals_have_kafkas_codes(state: GroupState, event: Event, code: ErrorCode) -> None:
+def test_refusals_have_kafkas_codes(state: GroupState, event: GroupEvent, code: ErrorCode) -> None:
     assert TABLE[state, event] == Refuse(code)
     with pytest.raises(KafkaError) as refused:
-        step(state, event)
+        decide(state, event)
     assert refused.value.code is code
 
 
 def test_offsets_in_a_transaction_do_not_ask_whether_a_rebalance_is_under_way() -> None:
     for state in (PREPARING, COMPLETING, STABLE):
-        for event in (Event.COMMIT_IN_TRANSACTION, Event.COMMIT_IN_TRANSACTION_AS_STRANGER):
-            assert step(state, event) == Go(state)
+        for event in (
+            GroupEvent.COMMIT_IN_TRANSACTION,
+            GroupEvent.COMMIT_IN_TRANSACTION_AS_STRANGER,
+        ):
+            assert decide(state, event) == Go(state)
 
 
 @pytest.mark.parametrize("state", GroupState)
 def test_an_assignment_counts_only_while_the_group_waits_for_it(state: GroupState) -> None:
     expected = Go(STABLE, Do.ANSWER_SYNCS) if state is COMPLETING else None
-    assert step(state, Event.ASSIGNMENT_STORED) == expected
+    assert decide(state, GroupEvent.ASSIGNMENT_STORED) == expected
 
 
 def test_an_event_that_cannot_be_is_our_bug() -> None:
     with pytest.raises(AssertionError):
-        step(STABLE, Event.JOIN_PHASE_OVER)
+        decide(STABLE, GroupEvent.JOIN_PHASE_OVER)

@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from odradek.broker.group.members import GroupMetadata, Member, MemberProtocol
+from odradek.broker.group.members import ClassicGroup, Member, MemberProtocol
 from odradek.broker.group.state import GroupState
 from odradek.broker.group.store import (
     Entry,
@@ -37,8 +37,8 @@ def member(member_id: str, metadata: bytes = b"\1\2", **options: object) -> Memb
     return Member(**fields | options)  # type: ignore[arg-type]
 
 
-def group(*members: Member, protocol_type: str | None = "consumer") -> GroupMetadata:
-    return GroupMetadata(
+def group(*members: Member, protocol_type: str | None = "consumer") -> ClassicGroup:
+    return ClassicGroup(
         group_id="g",
         state=GroupState.STABLE if members else GroupState.EMPTY,
         state_since_ms=12,

@@ -13,7 +13,7 @@ from odradek.broker.txn import state
 from odradek.broker.txn.events import (
     Answer,
     Event,
-    Request,
+    StepRequest,
     add_event,
     disconnect_event,
     end_event,
@@ -398,7 +398,7 @@ def test_a_move_leads_where_it_says(event: Event, version: int) -> None:
         if not isinstance(cell, Move):
             continue
         before = a_transaction(source)
-        request = Request(
+        request = StepRequest(
             event=event,
             now_ms=1,
             transaction_version=version,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from odradek.broker.txn import state
-from odradek.broker.txn.events import Answer, Event, Request, end_event, init_event
+from odradek.broker.txn.events import Answer, Event, StepRequest, end_event, init_event
 from odradek.broker.txn.moves import Move
 from odradek.broker.txn.transaction import BumpCause, EpochBump, State, TransactionMetadata
 from tests.broker.txn.world import CLIENT, OTHER, P0, P1, producer
@@ -35,7 +35,7 @@ def go(
     before: TransactionMetadata, event: Event, version: int = 2, **fields: object
 ) -> TransactionMetadata:
     """One step out of the table; a fence with both halves."""
-    plain = Request(event=event, now_ms=NOW, transaction_version=version, client=CLIENT)
+    plain = StepRequest(event=event, now_ms=NOW, transaction_version=version, client=CLIENT)
     request = replace(plain, **fields)  # type: ignore[arg-type]
     cell = state.decide(before, event, version)
     assert isinstance(cell, Move), cell

@@ -5,18 +5,18 @@ import io
 import pytest
 from rich.console import Console
 
-from odradek.client.cli.txn_events import Event, Snapshot, Trouble
+from odradek.client.cli.txn_events import ObservedEvent, Snapshot, Trouble
 from odradek.client.cli.txn_picture import draw, newest
 from tests.client.cli.samples import NOW_MS, a_foreign_transaction, a_look, a_transaction
 
 
-def event(kind: str, text: str, name: str = "refunds-0", at_ms: int = NOW_MS) -> Event:
-    return Event(at_ms=at_ms, transactional_id=name, kind=kind, text=text)
+def event(kind: str, text: str, name: str = "refunds-0", at_ms: int = NOW_MS) -> ObservedEvent:
+    return ObservedEvent(at_ms=at_ms, transactional_id=name, kind=kind, text=text)
 
 
 def drawn(
     look: Snapshot,
-    *happened: Event,
+    *happened: ObservedEvent,
     trouble: Trouble | None = None,
     width: int = 80,
     height: int = 24,

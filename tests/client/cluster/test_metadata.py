@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from odradek.client import Refused, Retriable, TopicPartition
-from odradek.client.cluster.metadata import Leader, Metadata
+from odradek.client.cluster.metadata import LeaderAndEpoch, Metadata
 from odradek.protocol.apis.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -50,16 +50,16 @@ def test_a_broker_that_lags_behind_does_not_take_us_back() -> None:
     metadata = Metadata()
     metadata.learn(answer((1, 5)), 0)
     metadata.learn(answer((2, 4)), 1)
-    assert metadata.leader("t", 0) == Leader(1, 5)
+    assert metadata.leader("t", 0) == LeaderAndEpoch(1, 5)
     metadata.learn(answer((2, 6)), 2)
-    assert metadata.leader("t", 0) == Leader(2, 6)
+    assert metadata.leader("t", 0) == LeaderAndEpoch(2, 6)
 
 
 def test_a_topic_made_anew_begins_anew() -> None:
     metadata = Metadata()
     metadata.learn(answer((1, 5)), 0)
     metadata.learn(answer((2, 0), topic_id=SECOND), 1)
-    assert metadata.leader("t", 0) == Leader(2, 0)
+    assert metadata.leader("t", 0) == LeaderAndEpoch(2, 0)
 
 
 def test_a_partition_without_a_leader_is_not_one_that_is_not_there() -> None:

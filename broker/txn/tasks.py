@@ -1,6 +1,7 @@
 """The background tasks of a transaction coordinator.
 
-`Background` is made when the coordinator starts to run, with its nursery: no task outlives it.
+`CoordinatorTasks` is made when the coordinator starts to run. The tasks run in its nursery, so none
+outlives it.
 """
 
 import trio
@@ -18,7 +19,7 @@ from odradek.broker.txn.tenure import Entry
 from odradek.broker.txn.transaction import BumpCause, ProducerIdAndEpoch
 
 
-class Background:
+class CoordinatorTasks:
     """Time-outs, expiry and withheld log lines from the start; the rest when it is called."""
 
     def __init__(
