@@ -103,6 +103,22 @@ RIDDLE = re.compile(
     r"(How|Tell|What|When|Where|Whether|Which|Who|Whose|Why|This (class|function|method|module))\b"
 )
 
+# public classes that two modules may define, and why a reader is not led astray
+NAMESAKES = {
+    **dict.fromkeys(
+        ("Admin", "Consumer", "Delivery", "Producer", "Transaction"),
+        "the public client and its counterpart in `client/blocking/` have the same names",
+    ),
+    **dict.fromkeys(
+        ("EpochEndOffset", "LeaderIdAndEpoch", "NodeEndpoint"),
+        "Kafka's schemas of two APIs name parts of their messages alike",
+    ),
+    **dict.fromkeys(
+        ("ProducerIdAndEpoch", "TopicPartition"),
+        "the same value in broker and client, which share nothing but the protocol",
+    ),
+}
+
 FUNCTION_LINES_MAX = 70
 MODULE_LINES_MAX = 500
 
@@ -351,6 +367,30 @@ def test_the_first_line_of_a_docstring_is_a_plain_sentence() -> None:
 def test_a_docstring_of_another_form_is_seen(line: str) -> None:
     function = f'def f() -> None:\n    """{line}"""'
     assert list(wrong_docstrings("broker/broker.py", ast.parse(function))) != []
+
+
+def namesakes(trees: list[tuple[str, ast.Module]]) -> dict[str, list[str]]:
+    """Return the modules of each public class name that is defined in two of them."""
+    found: dict[str, list[str]] = {}
+    for module, tree in trees:
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(module)
+    return {name: where for name, where in found.items() if len(where) > 1}
+
+
+def test_a_class_name_stands_for_one_concept() -> None:
+    found = namesakes(modules())
+    assert {name: where for name, where in found.items() if name not in NAMESAKES} == {}
+    assert NAMESAKES.keys() <= found.keys(), "a name that is defined once needs no reason"
+
+
+def test_a_class_with_the_name_of_another_is_seen() -> None:
+    trees = [
+        ("broker/txn/events.py", ast.parse("class Event: ...\nclass _Entry: ...")),
+        ("broker/group/state.py", ast.parse("class Event: ...\nclass _Entry: ...")),
+    ]
+    assert list(namesakes(trees)) == ["Event"]
 
 
 def test_nothing_grows_too_long() -> None:

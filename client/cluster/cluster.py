@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, Self, TypeVar
 import trio
 
 from odradek.client.cluster.backoff import Backoff
-from odradek.client.cluster.connection import Connection
+from odradek.client.cluster.connection import BrokerConnection
 from odradek.client.cluster.link import Link, Refresh, first_cause
 from odradek.client.cluster.metadata import Metadata, Node, Topic, checked
 from odradek.client.config import ClientConfig, parse_bootstrap
@@ -232,14 +232,14 @@ class Cluster:
 
     # Connections
 
-    def open_connection(self, node_id: int, purpose: str = "") -> Connection | None:
+    def open_connection(self, node_id: int, purpose: str = "") -> BrokerConnection | None:
         """Return the open connection to a node; None without one."""
         link = self._links.get((node_id, purpose))
         if link is None or link.connection is None or link.connection.is_closed:
             return None
         return link.connection
 
-    async def connection(self, node_id: int | None, purpose: str = "") -> Connection:
+    async def connection(self, node_id: int | None, purpose: str = "") -> BrokerConnection:
         """Return a connection to a node (None: to any). Open it if necessary.
 
         Each purpose has its own connection, so a slow request delays only requests of its purpose.
@@ -258,7 +258,7 @@ class Cluster:
                 raise Retriable(f"broker {node_id} is not known to the cluster at the moment")
         return await self._connect(node_id, purpose, node.host, node.port)
 
-    async def _any_connection(self) -> Connection:
+    async def _any_connection(self) -> BrokerConnection:
         for link in self._links.values():
             if link.connection is not None and not link.connection.is_closed:
                 return link.connection
@@ -274,7 +274,7 @@ class Cluster:
                 errors.append(str(error))
         raise Disconnected("; ".join(dict.fromkeys(errors)))
 
-    async def _connect(self, node_id: int, purpose: str, host: str, port: int) -> Connection:
+    async def _connect(self, node_id: int, purpose: str, host: str, port: int) -> BrokerConnection:
         """Open a connection, or wait for the attempt under way. Cancelling ends only the wait."""
         link = self._links.setdefault((node_id, purpose), Link())
         if link.connection is not None and not link.connection.is_closed:
@@ -303,7 +303,7 @@ class Cluster:
                 )
                 self.journal.lost(f"{host}:{port}", link.error)
                 return
-            connection = Connection(
+            connection = BrokerConnection(
                 stream,
                 client_id=self.config.client_id,
                 request_timeout_ms=self.config.request_timeout_ms,

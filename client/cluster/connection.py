@@ -56,7 +56,7 @@ class ApiRange(NamedTuple):
     max_version: int
 
 
-class Connection:
+class BrokerConnection:
     """A connection that requests may be posted on until it is closed."""
 
     def __init__(self, stream: Stream, *, client_id: str, request_timeout_ms: int) -> None:

@@ -2,7 +2,7 @@
 
 import trio
 
-from odradek.client.cluster.connection import Connection
+from odradek.client.cluster.connection import BrokerConnection
 from odradek.client.errors import OdradekError
 
 
@@ -10,7 +10,7 @@ class Link:
     """The connection to one node for one purpose, or the attempt to open it."""
 
     def __init__(self) -> None:
-        self.connection: Connection | None = None
+        self.connection: BrokerConnection | None = None
         self.attempt: trio.Event | None = None
         self.error: OdradekError | None = None
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import trio
 
 from odradek.client.errors import OdradekError, Refused
-from odradek.client.producing.batches import Batch, PartitionQueue
+from odradek.client.producing.batches import PartitionQueue, ProducerBatch
 from odradek.client.producing.outcomes import Failures
 from odradek.client.types import Header, TopicPartition
 from odradek.protocol.batch import HEADER_BYTES, MAGIC, crc_is_good, read_header, set_base_offset
@@ -21,7 +21,7 @@ class Accumulator:
         self.queues: dict[TopicPartition, PartitionQueue] = {}
         self.active: dict[TopicPartition, PartitionQueue] = {}
         """The queues with unsent batches."""
-        self.incomplete: dict[Batch, None] = {}
+        self.incomplete: dict[ProducerBatch, None] = {}
         """Batches without an outcome, the oldest first."""
         self.buffered_bytes = 0
         self._batch_bytes = batch_bytes
@@ -52,7 +52,7 @@ class Accumulator:
         headers: tuple[Header, ...],
         timestamp_ms: int,
         size_bytes: int,
-    ) -> tuple[Batch, bool]:
+    ) -> tuple[ProducerBatch, bool]:
         """Put a record into the queue's open batch. Return the batch, and True if it is new."""
         record = Record(key, value, headers, timestamp_ms)
         batch = queue.open
@@ -67,17 +67,17 @@ class Accumulator:
         self.buffered_bytes += size_bytes
         return batch, is_new
 
-    def _open(self, queue: PartitionQueue, builder: BatchBuilder) -> Batch:
+    def _open(self, queue: PartitionQueue, builder: BatchBuilder) -> ProducerBatch:
         now = trio.current_time()
         if queue.open is not None:
             queue.ready.append(queue.open)
-        batch = Batch(queue, builder, now, now + self._delivery_timeout)
+        batch = ProducerBatch(queue, builder, now, now + self._delivery_timeout)
         queue.open = batch
         self.incomplete[batch] = None
         self.active[queue.name] = queue
         return batch
 
-    def append_encoded(self, queue: PartitionQueue, encoded: bytearray) -> Batch:
+    def append_encoded(self, queue: PartitionQueue, encoded: bytearray) -> ProducerBatch:
         """Queue a batch that the program has encoded, behind the batches of the partition.
 
         Raises `Refused` if the bytes are not exactly one valid batch of records.
@@ -88,7 +88,7 @@ class Accumulator:
             queue.open = None
         set_base_offset(encoded, 0, -1)
         now = trio.current_time()
-        batch = Batch(queue, None, now, now + self._delivery_timeout)
+        batch = ProducerBatch(queue, None, now, now + self._delivery_timeout)
         batch.encoded = encoded
         batch.is_one_record = True
         batch.count = count
@@ -99,7 +99,7 @@ class Accumulator:
         self.active[queue.name] = queue
         return batch
 
-    def settle(self, batch: Batch, error: OdradekError | None) -> None:
+    def settle(self, batch: ProducerBatch, error: OdradekError | None) -> None:
         """Set the outcome of a batch, and free its memory."""
         self.buffered_bytes -= batch.reserved_bytes
         del self.incomplete[batch]
@@ -110,7 +110,7 @@ class Accumulator:
                 self.failures.add(batch)
             self._notify_changed()
 
-    def answered(self, batch: Batch) -> None:
+    def answered(self, batch: ProducerBatch) -> None:
         """Take a batch out of those in flight."""
         batch.queue.answered(batch)
         if batch.is_done:  # it was given up while in flight, and `settled` may wait for it
@@ -121,7 +121,7 @@ class Accumulator:
             self._changed.set()
             self._changed = None
 
-    def give_up(self, batch: Batch, error: OdradekError) -> None:
+    def give_up(self, batch: ProducerBatch, error: OdradekError) -> None:
         """Fail a batch, in whatever state it is."""
         batch.queue.discard(batch)
         if not batch.queue.has_unsent:
@@ -135,7 +135,7 @@ class Accumulator:
             self.give_up(batch, error.copy())
         return any(batch.is_sequenced for batch in dropped)
 
-    def not_in_flight(self) -> list[Batch]:
+    def not_in_flight(self) -> list[ProducerBatch]:
         """Return the batches without an outcome that are in no request under way."""
         in_flight = {batch for queue in self.queues.values() for batch in queue.in_flight}
         return [batch for batch in self.incomplete if batch not in in_flight]

@@ -49,7 +49,7 @@ class ProducerIdentity(NamedTuple):
 NO_PRODUCER: Final = ProducerIdentity(-1, -1)
 
 
-class Batch:
+class ProducerBatch:
     """Records of one partition that are sent together and have one outcome."""
 
     __slots__ = (
@@ -200,10 +200,10 @@ class PartitionQueue:
 
     def __init__(self, name: TopicPartition) -> None:
         self.name = name
-        self.open: Batch | None = None
-        self.ready: deque[Batch] = deque()
-        self.in_flight: list[Batch] = []
-        self.again: list[Batch] = []
+        self.open: ProducerBatch | None = None
+        self.ready: deque[ProducerBatch] = deque()
+        self.in_flight: list[ProducerBatch] = []
+        self.again: list[ProducerBatch] = []
         self.identity = NO_PRODUCER
         self.next_sequence = 0
         self.is_restarting = False
@@ -216,7 +216,7 @@ class PartitionQueue:
     def has_unsent(self) -> bool:
         return self.open is not None or bool(self.ready) or bool(self.again)
 
-    def is_first(self, batch: Batch) -> bool:
+    def is_first(self, batch: ProducerBatch) -> bool:
         """Return True if every batch that was sent before this one has its answer."""
         return all(other.order >= batch.order for other in (*self.in_flight, *self.again))
 
@@ -227,7 +227,7 @@ class PartitionQueue:
         *,
         is_transactional: bool,
         takes_open: bool,
-    ) -> Batch | None:
+    ) -> ProducerBatch | None:
         """Return the next batch to send, sealed and now in flight; None if none may be sent.
 
         With `takes_open` the open batch may be sent: it has waited for more records long enough.
@@ -258,14 +258,14 @@ class PartitionQueue:
         is_known = self.known_as == self.identity.producer_id
         return is_known and len(self.in_flight) < MAX_IN_FLIGHT
 
-    def _seal(self, batch: Batch, codec: Codec, is_transactional: bool) -> None:
+    def _seal(self, batch: ProducerBatch, codec: Codec, is_transactional: bool) -> None:
         sequence = self.next_sequence if self.identity.producer_id >= 0 else -1
         batch.seal(self.identity, sequence, codec, is_transactional)
         self.next_sequence = add_sequence(self.next_sequence, batch.count)
 
     def _take_again(
         self, identity: ProducerIdentity, codec: Codec, is_transactional: bool
-    ) -> Batch | None:
+    ) -> ProducerBatch | None:
         if self.in_flight:
             return None
         if self.is_restarting:
@@ -280,7 +280,7 @@ class PartitionQueue:
         self.in_flight.append(batch)
         return batch
 
-    def answered(self, batch: Batch) -> None:
+    def answered(self, batch: ProducerBatch) -> None:
         """Take a batch out of those in flight: its request has an answer, or has failed."""
         self.in_flight.remove(batch)
 
@@ -289,7 +289,7 @@ class PartitionQueue:
         self.attempts = 0
         self.known_as = self.identity.producer_id
 
-    def put_back(self, batch: Batch) -> None:
+    def put_back(self, batch: ProducerBatch) -> None:
         """Queue the batch for another attempt, before every batch that was sent after it."""
         self.again.append(batch)
         self.again.sort(key=lambda waiting: waiting.order)
@@ -298,7 +298,7 @@ class PartitionQueue:
         """Number the unanswered batches anew when the session has a new identity."""
         self.is_restarting = True
 
-    def discard(self, batch: Batch) -> None:
+    def discard(self, batch: ProducerBatch) -> None:
         """Forget a batch that was given up. A batch in flight stays until it is answered."""
         if batch is self.open:
             self.open = None

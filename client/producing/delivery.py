@@ -3,7 +3,7 @@
 from collections.abc import Generator
 from typing import Any
 
-from odradek.client.producing.batches import Batch
+from odradek.client.producing.batches import ProducerBatch
 from odradek.client.types import RecordMetadata
 
 
@@ -12,7 +12,7 @@ class Delivery:
 
     __slots__ = ("_batch", "_index", "_timestamp_ms")
 
-    def __init__(self, batch: Batch, index: int, timestamp_ms: int) -> None:
+    def __init__(self, batch: ProducerBatch, index: int, timestamp_ms: int) -> None:
         self._batch = batch
         self._index = index
         self._timestamp_ms = timestamp_ms

@@ -23,7 +23,7 @@ from odradek.client.errors import (
 )
 from odradek.client.producing.prepared import Completion, PreparedTransaction
 from odradek.client.producing.requests import Refusal
-from odradek.client.producing.state import Event, State
+from odradek.client.producing.state import SessionEvent, SessionState
 from odradek.client.producing.transaction_errors import end_unknown
 from odradek.client.producing.transactional_session import TransactionalSession
 from odradek.protocol.errors import ErrorCode
@@ -37,10 +37,10 @@ async def end(session: TransactionalSession, *, committed: bool) -> None:
 
     Raises `Aborted` if it must be aborted instead of committed, `Fatal`, `Fenced`.
     """
-    if committed and session.state is State.IN_DOUBT:
+    if committed and session.state is SessionState.IN_DOUBT:
         await session.transaction.wait_decided()
     session.cluster.check_open()
-    session.advance(Event.COMMIT if committed else Event.ABORT)
+    session.advance(SessionEvent.COMMIT if committed else SessionEvent.ABORT)
     ending = Ending(session, committed=committed)
     session.transaction.ending = ending.is_over
     session.cluster.spawn(ending.run)
@@ -52,14 +52,14 @@ async def end(session: TransactionalSession, *, committed: bool) -> None:
 async def end_previous(session: TransactionalSession) -> None:
     """Wait until the previous transaction has ended. Abort it if it can only be aborted."""
     await session.transaction.wait_ended()
-    if session.state in (State.ABORTABLE, State.IN_DOUBT):
+    if session.state in (SessionState.ABORTABLE, SessionState.IN_DOUBT):
         await end(session, committed=False)
 
 
 async def finish(session: TransactionalSession) -> None:
     """Abort an open transaction before the producer closes. Ignore errors."""
     await session.transaction.wait_ended()
-    if session.state in (State.OPEN, State.ABORTABLE, State.IN_DOUBT):
+    if session.state in (SessionState.OPEN, SessionState.ABORTABLE, SessionState.IN_DOUBT):
         with contextlib.suppress(OdradekError):
             await end(session, committed=False)
 
@@ -73,8 +73,8 @@ async def prepare(session: TransactionalSession) -> PreparedTransaction:
     if session.transaction_version < 2:
         raise Refused("preparing a transaction needs a broker with transaction.version 2")
     session.check_sending()
-    await _all_stored(session, State.OPEN)
-    session.advance(Event.PREPARE)
+    await _all_stored(session, SessionState.OPEN)
+    session.advance(SessionEvent.PREPARE)
     session.transaction.prepared = prepared = PreparedTransaction(*session.identity)
     return prepared
 
@@ -90,18 +90,18 @@ async def complete(
             f"PreparedTransaction.parse reads what was kept as text"
         )
     await session.transaction.wait_ended()
-    if session.state is State.READY:
+    if session.state is SessionState.READY:
         return Completion.NOTHING
-    if session.state is State.FAILED:
-        session.advance(Event.COMMIT)  # raises the cause of the failure
-    if session.state is not State.PREPARED:
+    if session.state is SessionState.FAILED:
+        session.advance(SessionEvent.COMMIT)  # raises the cause of the failure
+    if session.state is not SessionState.PREPARED:
         raise Refused(f"nothing is prepared, the transaction is {session.state.value}")
     committed = decided is not None and decided == session.transaction.prepared
     await end(session, committed=committed)
     return Completion.COMMITTED if committed else Completion.ABORTED
 
 
-async def _all_stored(session: TransactionalSession, state: State) -> None:
+async def _all_stored(session: TransactionalSession, state: SessionState) -> None:
     """Wait until every record and offset of the transaction is stored.
 
     Raises the reason if the transaction leaves `state` meanwhile.
@@ -113,7 +113,7 @@ async def _all_stored(session: TransactionalSession, state: State) -> None:
                 await accumulator.changed()
             else:
                 await transaction.wait_stored()
-    if session.state is State.IN_DOUBT:
+    if session.state is SessionState.IN_DOUBT:
         await transaction.wait_decided()
     if session.state is not state:
         if transaction.cause is None:  # another task has ended it meanwhile
@@ -139,9 +139,9 @@ class Ending:
         """Store what remains, and end the transaction. `error` has the outcome."""
         try:
             if self._committed:
-                await _all_stored(self._session, State.COMMITTING)
+                await _all_stored(self._session, SessionState.COMMITTING)
             await self._ask()
-            self._session.advance(Event.ENDED)
+            self._session.advance(SessionEvent.ENDED)
             self.error = None
         except OdradekError as error:
             self.error = error
@@ -165,7 +165,7 @@ class Ending:
             await session.accumulator.settled()
             await session.wait_asked()
             await transaction.wait_decided()
-            if session.state is State.FAILED and transaction.cause is not None:
+            if session.state is SessionState.FAILED and transaction.cause is not None:
                 raise transaction.cause.copy()
         await self._end()
 

@@ -25,7 +25,7 @@ from odradek.client.producing.partitioner import DefaultPartitioner
 from odradek.client.producing.prepared import Completion, PreparedTransaction
 from odradek.client.producing.sender import Sender
 from odradek.client.producing.session import IdempotentSession, ProducerSession
-from odradek.client.producing.state import State
+from odradek.client.producing.state import SessionState
 from odradek.client.producing.transaction import ABORT_GRACE_S, Transaction
 from odradek.client.producing.transactional_session import TransactionalSession
 from odradek.client.types import Header, OnDelivery, TopicPartition
@@ -274,7 +274,7 @@ class Producer:
         If it raises or returns None, the record was not taken, and `on_delivery` is not called.
         """
         session = self._transactions
-        if session is not None and session.state is not State.OPEN:
+        if session is not None and session.state is not SessionState.OPEN:
             session.check_sending()
         cluster, accumulator = self._cluster, self._accumulator
         known = cluster.metadata.topics.get(topic)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
 from odradek.client.cluster.cluster import COORDINATOR_MOVED, GROUP, TRANSACTION, Cluster
-from odradek.client.cluster.connection import TRANSACTION_FEATURE, Connection
+from odradek.client.cluster.connection import TRANSACTION_FEATURE, BrokerConnection
 from odradek.client.config import ProducerConfig
 from odradek.client.errors import (
     FENCED,
@@ -164,7 +164,7 @@ class TransactionRequests:
 
         return await self._repeat(doing, attempt)
 
-    def _choose_version(self, connection: Connection) -> None:
+    def _choose_version(self, connection: BrokerConnection) -> None:
         """Choose TV2 if the cluster has finalised it and the coordinator serves its versions."""
         has_feature = connection.features.get(TRANSACTION_FEATURE, 0) >= 2
         served = connection.versions
@@ -356,7 +356,7 @@ class TransactionRequests:
         ]
         return printable(found[0].rstrip(".")) if found else None
 
-    async def _coordinator(self) -> Connection:
+    async def _coordinator(self) -> BrokerConnection:
         node_id = await self._cluster.coordinator(TRANSACTION, self.transactional_id)
         return await self._cluster.connection(node_id, "coordinator")
 

@@ -17,7 +17,7 @@ import trio
 
 from odradek.client.cluster.backoff import Backoff
 from odradek.client.cluster.cluster import Cluster
-from odradek.client.cluster.connection import Connection
+from odradek.client.cluster.connection import BrokerConnection
 from odradek.client.cluster.metadata import LEADER_MOVED
 from odradek.client.config import CODECS, MAX_IN_FLIGHT, ProducerConfig
 from odradek.client.errors import (
@@ -30,7 +30,7 @@ from odradek.client.errors import (
     transactional_error_for,
 )
 from odradek.client.producing.accumulator import Accumulator
-from odradek.client.producing.batches import Batch, PartitionQueue
+from odradek.client.producing.batches import PartitionQueue, ProducerBatch
 from odradek.client.producing.session import ProducerSession
 from odradek.client.types import TopicPartition
 from odradek.protocol.apis.produce import (
@@ -112,7 +112,7 @@ class Sender:
         self._wake_at(next(iter(self._accumulator.incomplete)).deadline)
         if not active or not self._session.may_send():
             return
-        by_connection: dict[Connection, list[Batch]] = {}
+        by_connection: dict[BrokerConnection, list[ProducerBatch]] = {}
         for name, queue in list(active.items()):
             connection = self._way(name, queue, now)
             if connection is None:
@@ -130,7 +130,9 @@ class Sender:
     def _wake_at(self, when: float) -> None:
         self._next_wake = min(self._next_wake, when)
 
-    def _way(self, name: TopicPartition, queue: PartitionQueue, now: float) -> Connection | None:
+    def _way(
+        self, name: TopicPartition, queue: PartitionQueue, now: float
+    ) -> BrokerConnection | None:
         """Return the connection to the partition's leader, or None if nothing may be sent now.
 
         Start what is missing: a timer, a metadata request, or a connection.
@@ -151,7 +153,7 @@ class Sender:
             return None
         return connection if self._session.admit(name) else None
 
-    def _take(self, queue: PartitionQueue, now: float) -> Batch | None:
+    def _take(self, queue: PartitionQueue, now: float) -> ProducerBatch | None:
         linger = 0.0 if self._accumulator.is_flushing else self._linger
         due = queue.open.opened_at + linger if queue.open is not None else NEVER
         batch = queue.take(
@@ -165,7 +167,7 @@ class Sender:
             self._wake_at(due)
         return batch
 
-    def _post(self, connection: Connection, batches: list[Batch]) -> None:
+    def _post(self, connection: BrokerConnection, batches: list[ProducerBatch]) -> None:
         """Post the batches in requests of at most `request_bytes`, each with at least one batch."""
         rest = batches
         while rest:
@@ -179,7 +181,7 @@ class Sender:
             self._post_one(connection, rest[:count])
             rest = rest[count:]
 
-    def _post_one(self, connection: Connection, batches: list[Batch]) -> None:
+    def _post_one(self, connection: BrokerConnection, batches: list[ProducerBatch]) -> None:
         def answered(response: ProduceResponse | None, error: OdradekError | None) -> None:
             self._answered(batches, response, error)
             self.pump()
@@ -207,7 +209,10 @@ class Sender:
     # Answers
 
     def _answered(
-        self, batches: list[Batch], response: ProduceResponse | None, error: OdradekError | None
+        self,
+        batches: list[ProducerBatch],
+        response: ProduceResponse | None,
+        error: OdradekError | None,
     ) -> None:
         results: dict[tuple[str, int], PartitionProduceResponse] = {}
         for topic in response.responses if response is not None else ():
@@ -229,27 +234,27 @@ class Sender:
             if queue.has_unsent:
                 self._accumulator.active[queue.name] = queue
 
-    def _stored(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
+    def _stored(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> None:
         batch.queue.acknowledged()
         if not batch.is_done:
             batch.base_offset = base_offset
             batch.log_append_time_ms = log_append_time_ms
             self._accumulator.settle(batch, None)
 
-    def _unanswered(self, batch: Batch, error: OdradekError) -> None:
+    def _unanswered(self, batch: ProducerBatch, error: OdradekError) -> None:
         """Handle a batch without an answer: the connection was lost, or the answer omits it."""
         if isinstance(error, Retriable):
             self._cluster.metadata.forget_age()
         self._attempt_failed(batch, error)
 
-    def _refused(self, batch: Batch, code: ErrorCode, said: str | None) -> None:
+    def _refused(self, batch: ProducerBatch, code: ErrorCode, said: str | None) -> None:
         if code in LEADER_MOVED:
             self._cluster.metadata.forget_age()
             self._once("metadata", self._refresh)
         make = transactional_error_for if self._is_transactional else error_for
         self._attempt_failed(batch, make(code, f"writing to {batch.queue.name}", said))
 
-    def _attempt_failed(self, batch: Batch, error: OdradekError) -> None:
+    def _attempt_failed(self, batch: ProducerBatch, error: OdradekError) -> None:
         """Send the batch again, or give it up, as the session decides."""
         final = self._session.refused(batch, error)
         if final is None:
@@ -257,7 +262,7 @@ class Sender:
         else:
             self._give_up(batch, final)
 
-    def _try_again(self, batch: Batch, error: OdradekError) -> None:
+    def _try_again(self, batch: ProducerBatch, error: OdradekError) -> None:
         if batch.is_done:
             return
         queue = batch.queue
@@ -272,7 +277,7 @@ class Sender:
             queue.attempts += 1
             queue.not_before = now + pause
 
-    def _too_late(self, batch: Batch, last: OdradekError | None) -> TimedOut:
+    def _too_late(self, batch: ProducerBatch, last: OdradekError | None) -> TimedOut:
         reason = f" ({last})" if last else ""
         sent = (
             "it may or may not be stored" if batch.is_sequenced or batch.order >= 0 else "not sent"
@@ -283,7 +288,7 @@ class Sender:
             code=last.code if last else None,
         )
 
-    def _give_up(self, batch: Batch, error: OdradekError) -> None:
+    def _give_up(self, batch: ProducerBatch, error: OdradekError) -> None:
         if batch.is_done:
             return
         self._accumulator.give_up(batch, error)

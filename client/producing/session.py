@@ -20,7 +20,7 @@ from odradek.client.cluster.cluster import Cluster
 from odradek.client.config import ProducerConfig
 from odradek.client.errors import FENCED, Fatal, OdradekError, Retriable
 from odradek.client.producing.accumulator import Accumulator
-from odradek.client.producing.batches import NO_PRODUCER, Batch, ProducerIdentity
+from odradek.client.producing.batches import NO_PRODUCER, ProducerBatch, ProducerIdentity
 from odradek.client.types import TopicPartition
 from odradek.protocol.apis.txn import INIT_PRODUCER_ID, InitProducerIdRequest
 from odradek.protocol.errors import ErrorCode
@@ -56,14 +56,14 @@ class ProducerSession(ABC):
         """Return True if the partition may be written now. If not, start what makes it so."""
 
     @abstractmethod
-    def refused(self, batch: Batch, error: OdradekError) -> OdradekError | None:
+    def refused(self, batch: ProducerBatch, error: OdradekError) -> OdradekError | None:
         """Decide about a batch whose attempt has failed with `error`.
 
         Return None if it may be sent again, else the error to give it up with.
         """
 
     @abstractmethod
-    def failed(self, batch: Batch, error: OdradekError) -> None:
+    def failed(self, batch: ProducerBatch, error: OdradekError) -> None:
         """Record that the batch was given up. It is not sent again."""
 
 
@@ -88,7 +88,7 @@ class IdempotentSession(ProducerSession):
     def admit(self, partition: TopicPartition) -> bool:
         return True
 
-    def refused(self, batch: Batch, error: OdradekError) -> OdradekError | None:
+    def refused(self, batch: ProducerBatch, error: OdradekError) -> OdradekError | None:
         if error.code in LOST_SEQUENCE and batch.is_sequenced:
             self._sequence_refused(batch)
             return None
@@ -96,10 +96,10 @@ class IdempotentSession(ProducerSession):
             return Fatal(str(error), code=error.code)
         return None if isinstance(error, Retriable) else error
 
-    def failed(self, batch: Batch, error: OdradekError) -> None:
+    def failed(self, batch: ProducerBatch, error: OdradekError) -> None:
         """Do nothing, because other batches do not depend on this one."""
 
-    def _sequence_refused(self, batch: Batch) -> None:
+    def _sequence_refused(self, batch: ProducerBatch) -> None:
         """Number the partition's batches anew if a batch before this one is lost for good.
 
         If earlier batches are unanswered, the refusal may be about one of them, and it is enough to

@@ -27,7 +27,7 @@ from typing import Final
 from odradek.client.errors import Aborted, Fatal, OdradekError, Refused
 
 
-class State(Enum):
+class SessionState(Enum):
     NEW = "not initialised"
     READY = "no transaction open"
     OPEN = "open"
@@ -39,7 +39,7 @@ class State(Enum):
     FAILED = "failed"
 
 
-class Event(Enum):
+class SessionEvent(Enum):
     INITIALISED = auto()
     BEGIN = auto()
     SEND = auto()
@@ -60,11 +60,11 @@ class Event(Enum):
 
 
 Error = tuple[type[OdradekError], str]
-Cell = State | Error
+Cell = SessionState | Error
 Row = tuple[Cell, Cell, Cell, Cell, Cell, Cell, Cell, Cell, Cell]
 
-E = Event
-NEW, READY, OPEN, PREP, DOUBT, DOOMED, COMMIT, ABORT, FAILED = tuple(State)
+E = SessionEvent
+NEW, READY, OPEN, PREP, DOUBT, DOOMED, COMMIT, ABORT, FAILED = tuple(SessionState)
 
 UNUSED: Final = (Refused, "the producer has not been started: use it with `async with`")
 TWICE: Final = (Refused, "the producer is initialised already")
@@ -79,7 +79,7 @@ OVER: Final = (Fatal, "the producer has failed: make a new one")
 # a transaction that has ended. In Prep., everything is stored, so the answer cannot be about what
 # was promised. In Doomed, the abort finds out by itself why the epoch was refused.
 # fmt: off
-ROWS: Final[tuple[tuple[Event, Row], ...]] = (
+ROWS: Final[tuple[tuple[SessionEvent, Row], ...]] = (
     #                 New     Ready   Open    Prep.    Doubt   Doomed  Commit  Abort   Failed
     (E.INITIALISED,  (READY,  TWICE,  TWICE,  TWICE,   TWICE,  TWICE,  TWICE,  TWICE,  OVER)),
     (E.BEGIN,        (UNUSED, OPEN,   BEGUN,  KEPT,    BEGUN,  BEGUN,  ENDING, ENDING, OVER)),
@@ -96,23 +96,23 @@ ROWS: Final[tuple[tuple[Event, Row], ...]] = (
 # fmt: on
 
 
-def _expanded() -> dict[State, dict[Event, Cell]]:
+def _expanded() -> dict[SessionState, dict[SessionEvent, Cell]]:
     """The table by state and event. A row left out or given twice ends the import."""
     events = [event for event, _ in ROWS]
-    assert events == list(Event), f"the rows are {events}"
-    return {state: {event: row[at] for event, row in ROWS} for at, state in enumerate(State)}
+    assert events == list(SessionEvent), f"the rows are {events}"
+    return {state: {event: row[at] for event, row in ROWS} for at, state in enumerate(SessionState)}
 
 
 TABLE: Final = _expanded()
 
 
-def step(state: State, event: Event) -> State:
+def state_after(state: SessionState, event: SessionEvent) -> SessionState:
     """Return the state after `event`.
 
     Raises `Refused`, `Aborted` or `Fatal` where the event is not allowed.
     """
     following = TABLE[state][event]
-    if isinstance(following, State):
+    if isinstance(following, SessionState):
         return following
     kind, message = following
     raise kind(message)

@@ -16,7 +16,7 @@ from odradek.client.producing.delivery import Delivery
 from odradek.client.producing.ending import end, end_previous, prepare
 from odradek.client.producing.open_transaction import OpenTransaction
 from odradek.client.producing.prepared import PreparedTransaction
-from odradek.client.producing.state import State
+from odradek.client.producing.state import SessionState
 from odradek.client.producing.transactional_session import TransactionalSession
 from odradek.client.types import GroupMetadata, OffsetAndMetadata, RecordOptions, TopicPartition
 
@@ -73,7 +73,7 @@ class Transaction:
     def _is_completed(self) -> bool:
         """Return True if `Producer.complete` has ended it."""
         is_latest = self._transaction is self._session.transaction
-        return self._is_prepared and (not is_latest or self._session.state is State.READY)
+        return self._is_prepared and (not is_latest or self._session.state is SessionState.READY)
 
     @property
     def state(self) -> str:
@@ -100,7 +100,7 @@ class Transaction:
         if self._outcome:
             return
         if self._is_prepared:
-            if exc is not None and self._session.state is State.PREPARED:
+            if exc is not None and self._session.state is SessionState.PREPARED:
                 exc.add_note(
                     f"The transaction of {self._session.transactional_id!r} is prepared and stays "
                     f"open: commit, abort or complete it."
@@ -192,7 +192,7 @@ class Transaction:
     async def _abort_because(self, exc: BaseException) -> None:
         """Abort. An error of the abort becomes a note on `exc` and does not replace it."""
         session = self._session
-        if session.state is State.FAILED:
+        if session.state is SessionState.FAILED:
             cause = session.transaction.cause
             if cause is not None and cause is not exc:
                 exc.add_note(f"The transaction was not aborted by this producer: {cause}")
@@ -218,7 +218,7 @@ class Transaction:
 
     def check_open(self) -> None:
         """Raise an error unless records and offsets may be given to it now."""
-        if self._session.state is not State.OPEN or not self._is_current:
+        if self._session.state is not SessionState.OPEN or not self._is_current:
             self._check_current()
             self._session.check_sending()
 

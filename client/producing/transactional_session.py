@@ -22,11 +22,11 @@ from odradek.client.cluster.cluster import Cluster
 from odradek.client.config import ProducerConfig
 from odradek.client.errors import FENCED, Aborted, Fatal, Fenced, OdradekError, Refused, Retriable
 from odradek.client.producing.accumulator import Accumulator
-from odradek.client.producing.batches import NO_PRODUCER, Batch
+from odradek.client.producing.batches import NO_PRODUCER, ProducerBatch
 from odradek.client.producing.open_transaction import OpenTransaction
 from odradek.client.producing.requests import Refusal, TransactionRequests
 from odradek.client.producing.session import LOST_SEQUENCE, ProducerSession
-from odradek.client.producing.state import Event, State, step
+from odradek.client.producing.state import SessionEvent, SessionState, state_after
 from odradek.client.producing.transaction_errors import timed_out
 from odradek.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 
@@ -38,7 +38,7 @@ class TransactionalSession(ProducerSession):
         super().__init__()
         assert config.transactional_id is not None
         self.transactional_id = config.transactional_id
-        self.state = State.NEW
+        self.state = SessionState.NEW
         self.transaction = OpenTransaction()
         """The open transaction, or the latest one. Before the first begin: the transaction that an
         earlier instance has left prepared."""
@@ -61,10 +61,10 @@ class TransactionalSession(ProducerSession):
 
     # State
 
-    def advance(self, event: Event) -> None:
+    def advance(self, event: SessionEvent) -> None:
         """Take one step of the table. If the table refuses, raise its error, or the cause of it."""
         try:
-            self.state = step(self.state, event)
+            self.state = state_after(self.state, event)
         except OdradekError as refusal:
             cause = self.transaction.cause
             if cause is None or isinstance(refusal, Refused):
@@ -73,7 +73,7 @@ class TransactionalSession(ProducerSession):
 
     def check_sending(self) -> None:
         """Raise an error unless records and offsets may be sent in the transaction now."""
-        self.advance(Event.SEND)
+        self.advance(SessionEvent.SEND)
 
     def _check_not_ended(self) -> None:
         """Raise an error if nothing may be added to the transaction any more."""
@@ -83,17 +83,17 @@ class TransactionalSession(ProducerSession):
 
     def begin(self) -> OpenTransaction:
         """Begin the next transaction. Raises `Refused`, `Fatal`."""
-        self.advance(Event.BEGIN)
+        self.advance(SessionEvent.BEGIN)
         self.transaction = OpenTransaction()
         # A record that the previous transaction has lost must not fail this one.
         self.accumulator.failures.take()
         return self.transaction
 
-    def _set_back(self, event: Event, error: OdradekError) -> None:
+    def _set_back(self, event: SessionEvent, error: OdradekError) -> None:
         """Take a step after an error. If it dooms the transaction, drop the unsent batches."""
         before = self.state
-        self.state = step(self.state, event)
-        if self.state is not before and self.state in (State.ABORTABLE, State.FAILED):
+        self.state = state_after(self.state, event)
+        if self.state is not before and self.state in (SessionState.ABORTABLE, SessionState.FAILED):
             transaction = self.transaction
             transaction.cause = error
             transaction.has_gap |= self.accumulator.drop(error)
@@ -101,15 +101,15 @@ class TransactionalSession(ProducerSession):
                 transaction.decided.set()
 
     def fail(self, error: OdradekError) -> None:
-        self._set_back(Event.FAIL, error)
+        self._set_back(SessionEvent.FAIL, error)
 
     def abort_needed(self, error: OdradekError) -> None:
-        self._set_back(Event.ABORT_NEEDED, error)
+        self._set_back(SessionEvent.ABORT_NEEDED, error)
 
     def set_timed_out(self) -> None:
         """Take the step for a transaction that the coordinator has aborted because of its age."""
         self.transaction.was_ended = True
-        self._set_back(Event.TIMED_OUT, timed_out(self.transactional_id, self.timeout_ms))
+        self._set_back(SessionEvent.TIMED_OUT, timed_out(self.transactional_id, self.timeout_ms))
 
     def judge(self, error: OdradekError) -> None:
         """Take the step that an error causes for the transaction or the producer."""
@@ -125,10 +125,10 @@ class TransactionalSession(ProducerSession):
     # Answers to the sender
 
     def may_send(self) -> bool:
-        return self.state in (State.OPEN, State.COMMITTING)
+        return self.state in (SessionState.OPEN, SessionState.COMMITTING)
 
     def _may_retry(self) -> bool:
-        return self.state in (State.OPEN, State.COMMITTING, State.IN_DOUBT)
+        return self.state in (SessionState.OPEN, SessionState.COMMITTING, SessionState.IN_DOUBT)
 
     def admit(self, partition: TopicPartition) -> bool:
         transaction = self.transaction
@@ -144,7 +144,7 @@ class TransactionalSession(ProducerSession):
             self.cluster.spawn(self._add_partitions, transaction)
         return False
 
-    def refused(self, batch: Batch, error: OdradekError) -> OdradekError | None:
+    def refused(self, batch: ProducerBatch, error: OdradekError) -> OdradekError | None:
         if error.code in LOST_SEQUENCE and batch.is_sequenced:
             # While earlier batches are unanswered, this batch is sent again later. If it is the
             # first unanswered one, an earlier batch is lost for good. See `batches.py`.
@@ -158,15 +158,15 @@ class TransactionalSession(ProducerSession):
             return Aborted(f"the transaction cannot go on: {error}")
         return None
 
-    def failed(self, batch: Batch, error: OdradekError) -> None:
+    def failed(self, batch: ProducerBatch, error: OdradekError) -> None:
         self.transaction.has_gap |= batch.is_sequenced
         self.judge(error)
 
     def _doubt(self, error: OdradekError) -> None:
         """Start to find out why a broker refused the producer's epoch."""
         before = self.state
-        self.state = step(self.state, Event.DOUBT)
-        if self.state is State.IN_DOUBT and before is not State.IN_DOUBT:
+        self.state = state_after(self.state, SessionEvent.DOUBT)
+        if self.state is SessionState.IN_DOUBT and before is not SessionState.IN_DOUBT:
             if self.cluster.is_closed:  # no task can ask any more, and a waiter would wait
                 self.fail(Fatal(f"{error}; the client was closed", code=error.code))
                 return
@@ -193,7 +193,7 @@ class TransactionalSession(ProducerSession):
             raise refusal.error from None
         self.transaction.prepared = found
         self.transaction.is_started = found is not None
-        self.advance(Event.PREPARE if found is not None else Event.INITIALISED)
+        self.advance(SessionEvent.PREPARE if found is not None else SessionEvent.INITIALISED)
 
     async def _decide(self, transaction: OpenTransaction, error: OdradekError) -> None:
         """Ask the coordinator whether the epoch went up by a time-out or by a successor."""
@@ -215,7 +215,7 @@ class TransactionalSession(ProducerSession):
         """Take the step that a coordinator's refusal causes. Return the error to raise."""
         if refusal.code in FENCED:
             self._doubt(refusal.error)
-            if self.state is State.IN_DOUBT:
+            if self.state is SessionState.IN_DOUBT:
                 await self.transaction.wait_decided()
         else:
             self.judge(refusal.error)

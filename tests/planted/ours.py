@@ -188,8 +188,8 @@ OUR_BUGS: Final = (
     Planted(
         bug="an open transaction is completed although nobody prepared it",
         file=ENDING,
-        old='    if session.state is not State.PREPARED:\n        raise Refused(f"nothing is',
-        new='    if False:\n        raise Refused(f"nothing is',
+        old="    if session.state is not SessionState.PREPARED:",
+        new="    if False:",
         tests=(f"{CLIENT}what_is_open_and_not_prepared_is_not_completed",),
     ),
     Planted(

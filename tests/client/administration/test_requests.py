@@ -9,7 +9,7 @@ import trio
 from odradek.client.administration import requests
 from odradek.client.administration.descriptions import TransactionDescription
 from odradek.client.cluster.cluster import Cluster
-from odradek.client.cluster.connection import ApiRange, Connection
+from odradek.client.cluster.connection import ApiRange, BrokerConnection
 from odradek.client.cluster.metadata import Node
 from odradek.client.config import ClientConfig
 from odradek.client.errors import Disconnected, Refused, Retriable, TimedOut
@@ -158,7 +158,7 @@ async def test_a_topic_that_is_not_there_is_no_reason_to_wait() -> None:
     assert str(error) == "there is no topic 'absent'"
 
 
-class OldConnection(Connection):
+class OldConnection(BrokerConnection):
     """To a broker that serves the first versions only."""
 
     def __init__(self, node_id: int, newest: int) -> None:
@@ -178,7 +178,7 @@ class OldConnection(Connection):
 class Old(Scripted):
     newest = 0
 
-    async def connection(self, node_id: int | None, purpose: str = "") -> Connection:
+    async def connection(self, node_id: int | None, purpose: str = "") -> BrokerConnection:
         assert node_id is not None
         return OldConnection(node_id, self.newest)
 

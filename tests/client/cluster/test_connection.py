@@ -11,7 +11,7 @@ import trio.testing
 from trio.testing import MockClock
 
 from odradek.client import Closed, Disconnected, OdradekError, Refused, TimedOut
-from odradek.client.cluster.connection import ApiRange, Connection
+from odradek.client.cluster.connection import ApiRange, BrokerConnection
 from odradek.protocol.apis.metadata import (
     DESCRIBE_CLUSTER,
     METADATA,
@@ -28,10 +28,12 @@ Peer = Any  # trio's stapled stream of two memory streams
 
 
 @asynccontextmanager
-async def connected(request_timeout_ms: int = 1_000) -> AsyncIterator[tuple[Connection, Peer]]:
+async def connected(
+    request_timeout_ms: int = 1_000,
+) -> AsyncIterator[tuple[BrokerConnection, Peer]]:
     ours, theirs = trio.testing.memory_stream_pair()
     async with trio.open_nursery() as nursery:
-        connection = Connection(
+        connection = BrokerConnection(
             MemoryStream(ours, "peer:1"), client_id="me", request_timeout_ms=request_timeout_ms
         )
         await nursery.start(connection.run)

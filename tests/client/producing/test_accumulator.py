@@ -4,7 +4,12 @@ import pytest
 
 from odradek.client.errors import Refused, TimedOut
 from odradek.client.producing.accumulator import Accumulator
-from odradek.client.producing.batches import NO_PRODUCER, Batch, PartitionQueue, ProducerIdentity
+from odradek.client.producing.batches import (
+    NO_PRODUCER,
+    PartitionQueue,
+    ProducerBatch,
+    ProducerIdentity,
+)
 from odradek.client.producing.outcomes import FAILURES_KEPT
 from odradek.protocol.batch import Codec, read_header
 from odradek.protocol.record import Record, decode_batch, encode_batch
@@ -18,7 +23,7 @@ def accumulator() -> Accumulator:
     return Accumulator(batch_bytes=1024, buffer_bytes=4096, delivery_timeout=10)
 
 
-def add(accumulator: Accumulator, value: bytes, partition: int = 0) -> Batch:
+def add(accumulator: Accumulator, value: bytes, partition: int = 0) -> ProducerBatch:
     queue = accumulator.queue("t", partition)
     batch, _ = accumulator.append(queue, None, value, (), 1_000, len(value) + 24)
     return batch
@@ -36,17 +41,17 @@ def known(queue: PartitionQueue) -> PartitionQueue:
     return queue
 
 
-def take(queue: PartitionQueue, identity: ProducerIdentity = FIRST) -> Batch | None:
+def take(queue: PartitionQueue, identity: ProducerIdentity = FIRST) -> ProducerBatch | None:
     return queue.take(identity, Codec.NONE, is_transactional=False, takes_open=True)
 
 
-def took(queue: PartitionQueue, identity: ProducerIdentity = FIRST) -> Batch:
+def took(queue: PartitionQueue, identity: ProducerIdentity = FIRST) -> ProducerBatch:
     batch = take(queue, identity)
     assert batch is not None
     return batch
 
 
-def header(batch: Batch) -> tuple[int, int, int]:
+def header(batch: ProducerBatch) -> tuple[int, int, int]:
     assert batch.encoded is not None
     found = read_header(batch.encoded)
     return found.producer_id, found.producer_epoch, found.base_sequence
