@@ -4,7 +4,6 @@ A user's mistake ends in one sentence and a status other than 0, never in a trac
 imported by the command that needs them, so that `serve` starts quickly.
 """
 
-import gc
 import importlib
 import io
 import os
@@ -15,6 +14,7 @@ from typing import Final
 
 import click
 
+from odradek.broker import collector
 from odradek.broker.config.broker import BrokerConfig, Settled, settle
 from odradek.broker.config.properties import Given, read_properties
 from odradek.broker.config.settings import ConfigError
@@ -143,18 +143,14 @@ def serve(
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
 
-    gc.disable()  # until the broker serves, as in `__main__`
-    try:
+    with collector.paused():  # until the broker has loaded its state: `run` resumes it then
         from odradek.broker.broker import CannotServe
         from odradek.broker.process import run
-    finally:
-        gc.freeze()
-        gc.enable()
 
-    try:
-        run(config, None if ephemeral else directory, where, advertised)
-    except CannotServe as error:
-        raise click.ClickException(str(error)) from None
+        try:
+            run(config, None if ephemeral else directory, where, advertised)
+        except CannotServe as error:
+            raise click.ClickException(str(error)) from None
 
 
 def _sources(config_file: Path | None, assignments: tuple[str, ...]) -> list[list[Given]]:

@@ -1,7 +1,6 @@
 """A broker as an operating system process: directory, lock, signals, log, and the start-up line."""
 
 import contextlib
-import gc
 import logging
 import shutil
 import signal
@@ -12,6 +11,7 @@ from typing import Final, TypeVar
 
 import trio
 
+from odradek.broker import collector
 from odradek.broker.broker import Address, CannotServe, Started, serve
 from odradek.broker.cluster.store_embedded import DamagedStore, EmbeddedStore
 from odradek.broker.config.broker import BrokerConfig
@@ -35,10 +35,6 @@ E = TypeVar("E", bound=BaseException)
 LOCK_FILE: Final = ".lock"
 FILES_OF_A_CONNECTION: Final = 2
 """The part of the open files of a process that may be connections: a half."""
-OBJECTS_PER_COLLECTION: Final = 20_000
-"""Objects that are made and not freed before Python looks for unreachable cycles among them. Its
-default of 700 is less than the requests under way of 100 connections, which are no garbage: they
-would be looked at again and again. Cycles of 20,000 objects take a few MiB until they are freed."""
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 LINE_MAX_CHARACTERS: Final = 2000
 
@@ -143,7 +139,6 @@ async def _main(
     def started(what: Started) -> None:
         _say_started(what, config, directory, is_ephemeral)
 
-    gc.disable()  # until everything is there that lives for ever: half the time of loading much
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(_wait_for_signal, stop)
@@ -156,7 +151,7 @@ async def _main(
                 started=started,
                 stop=stop,
                 connections_max=connections,
-                loaded=_collect_from_here_on,
+                loaded=collector.resume,
             )
             nursery.cancel_scope.cancel()
     except* CannotServe as group:
@@ -165,7 +160,6 @@ async def _main(
         LOGGER.critical("the broker stops, as an invariant is broken: %s", _first(group))
         raise
     finally:
-        gc.enable()
         meta.close()
 
 
@@ -177,13 +171,6 @@ async def _wait_for_signal(
         async for number in signals:
             LOGGER.info("stopping, as %s asks for it", signal.Signals(number).name)
             stop.set()
-
-
-def _collect_from_here_on() -> None:
-    """Freeze the objects of the start, which live as long as the process, and start collecting."""
-    gc.freeze()
-    gc.set_threshold(OBJECTS_PER_COLLECTION, *gc.get_threshold()[1:])
-    gc.enable()
 
 
 def _say_started(what: Started, config: BrokerConfig, directory: Path, is_ephemeral: bool) -> None:

@@ -35,7 +35,7 @@ LEVELS = {
         {"__init__"},
     ),
     "broker": (
-        {"env", "topic_partition", "client_identity", "turns", "repeats", "__init__"},
+        {"collector", "env", "topic_partition", "client_identity", "turns", "repeats", "__init__"},
         {"storage", "config", "coordination", "system", "log_lines"},
         {"partitions", "txn", "group"},
         {"cluster"},
@@ -82,6 +82,7 @@ IMPURE = {"trio", "socket", "time", "random", "os", "pathlib", "threading"}
 ADDRESSES = {
     "socket": ("broker/system.py", "client/", "broker/testing.py"),
     "threading": ("broker/storage/disk.py", "client/blocking"),
+    "gc": ("broker/collector.py",),
 }
 CONSTRUCT = "protocol/kinds.py"
 # what makes a run depend on the machine: a simulation replays from its seed only without them
@@ -217,6 +218,7 @@ def test_imports_point_one_way() -> None:
         ("broker/partitions/watch.py", "from odradek.broker.txn import state"),
         ("broker/env.py", "from odradek.broker import system"),
         ("broker/txn/coordinator.py", "import socket"),
+        ("broker/process.py", "import gc"),
     ],
 )
 def test_a_wrong_import_is_seen(module: str, line: str) -> None:
