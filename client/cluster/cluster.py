@@ -1,8 +1,7 @@
-"""The brokers of a cluster: their connections, leaders and coordinators, and retried calls.
+"""The brokers of a cluster: their leaders and coordinators, and retried calls to them.
 
-Every producer, consumer and admin has a `Cluster`. All of its background tasks (connections,
-metadata, sending, fetching) run in the nursery of the `Cluster` and end with it. A connection is
-made when it is first needed.
+Every producer, consumer and admin has a `Cluster`, which owns its connections. All background tasks
+(connecting, sending, fetching) are tasks of the `Cluster` and end with it.
 
 A call that may be retried is written as an attempt: it raises `Retriable` if another attempt may
 succeed. `retrying` repeats it with a growing, jittered pause until its time is over. A call that
@@ -17,18 +16,11 @@ import trio
 
 from odradek.client.cluster.backoff import Backoff
 from odradek.client.cluster.connection import BrokerConnection
-from odradek.client.cluster.link import Link, Refresh, first_cause
+from odradek.client.cluster.connections import Connections
 from odradek.client.cluster.metadata import Metadata, Node, Topic, checked
-from odradek.client.config import ClientConfig, parse_bootstrap
-from odradek.client.errors import (
-    Closed,
-    Disconnected,
-    OdradekError,
-    Retriable,
-    TimedOut,
-    code_of,
-    error_for,
-)
+from odradek.client.cluster.tasks import BackgroundTasks
+from odradek.client.config import ClientConfig
+from odradek.client.errors import Closed, OdradekError, Retriable, TimedOut, code_of, error_for
 from odradek.client.journal import Journal
 from odradek.client.types import TopicPartition
 from odradek.protocol.api import Api
@@ -58,7 +50,14 @@ COORDINATOR_MOVED: Final = frozenset(
 MANY_COORDINATORS_SINCE: Final = 4
 """The first FindCoordinator version with several keys (KIP-699)."""
 KEYS_PER_REQUEST: Final = 1_000
-CONNECT_TIMEOUT_S: Final = 10.0
+
+
+class _Refresh:
+    """A metadata request under way, for other tasks that need the same."""
+
+    def __init__(self) -> None:
+        self.is_over = trio.Event()
+        self.error: OdradekError | None = None
 
 
 class Cluster:
@@ -67,24 +66,16 @@ class Cluster:
     def __init__(self, bootstrap: str | Sequence[str], config: ClientConfig) -> None:
         self.config = config
         self.metadata = Metadata()
-        self._bootstrap = parse_bootstrap(bootstrap)
-        self._links: dict[tuple[int, str], Link] = {}
-        self._coordinators: dict[tuple[int, str], int] = {}
-        self._refreshing: dict[tuple[str, ...] | None, Refresh] = {}
-        self._manager: Any = None
-        self._nursery: trio.Nursery | None = None
-        self._running: dict[trio.CancelScope, None] = {}
-        self._was_reached = False
-        """A broker has answered on some connection."""
+        self.tasks = BackgroundTasks()
         self.journal = Journal()
+        self.connections = Connections(bootstrap, config, self.tasks, self.journal)
+        self._coordinators: dict[tuple[int, str], int] = {}
+        self._refreshing: dict[tuple[str, ...] | None, _Refresh] = {}
         self.last_trouble: Retriable | None = None
         """The error of the latest failed attempt of any call."""
-        self.is_closed = False
 
     async def __aenter__(self) -> Self:
-        assert self._nursery is None, "a cluster is entered once"
-        self._manager = trio.open_nursery()
-        self._nursery = await self._manager.__aenter__()
+        await self.tasks.open()
         return self
 
     async def __aexit__(
@@ -93,44 +84,15 @@ class Cluster:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # The user's exception stays out of the nursery, which would wrap it in a group.
         self.close()
-        await self._manager.__aexit__(None, None, None)
+        await self.tasks.wait_ended()
 
     def close(self) -> None:
-        self.is_closed = True
-        for link in list(self._links.values()):
-            link.close(Closed("the client was closed"))
-        assert self._nursery is not None
-        self._nursery.cancel_scope.cancel()
-        for scope in list(self._running):
-            scope.cancel()
-
-    def spawn(self, task: Callable[..., Awaitable[None]], *args: object) -> None:
-        """Run a task until the cluster is closed. Do nothing if it is closed already."""
-        if not self.is_closed and self._nursery is not None:
-            self._nursery.start_soon(self._until_closed, task, args)
-
-    async def _until_closed(
-        self, task: Callable[..., Awaitable[None]], args: tuple[object, ...]
-    ) -> None:
-        """Run a task that only `close` cancels: a cancelled program may still have to abort."""
-        with trio.CancelScope(shield=True) as scope:
-            self._running[scope] = None
-            if self.is_closed:  # a waiter may need the task's `finally`
-                scope.cancel()
-            try:
-                await task(*args)
-            except Closed:
-                if not self.is_closed:
-                    raise
-            finally:
-                del self._running[scope]
-
-    def check_open(self) -> None:
-        """Raise `Closed` unless the cluster is entered and not left."""
-        if self.is_closed or self._nursery is None:
-            raise Closed("it is not open: use it inside its `with` block, or make a new one")
+        """Close the connections, and cancel the background tasks."""
+        # First, because a request that fails when its connection is closed must not be sent again.
+        self.tasks.is_closed = True
+        self.connections.close(Closed("the client was closed"))
+        self.tasks.cancel()
 
     # Retried calls
 
@@ -153,7 +115,7 @@ class Cluster:
         backoff = Backoff(self.config)
         last: Retriable | None = None
         with trio.move_on_at(since + limit_ms / 1000 if until is None else until):
-            await self._reach()
+            await self.connections.reach()
             while True:
                 try:
                     return await attempt()
@@ -172,45 +134,16 @@ class Cluster:
 
     def out_of_time(self, doing: str, limit_ms: float, last: Retriable | None) -> OdradekError:
         """Return the error of a call that was not done in time, with its last failed attempt."""
-        if self.is_closed:
+        if self.tasks.is_closed:
             return Closed("the client was closed")
-        reason = last or f"no answer from {self._places}; see whether a Kafka broker runs there"
+        addresses = self.connections.addresses
+        reason = last or f"no answer from {addresses}; see whether a Kafka broker runs there"
         return TimedOut(
             f"{doing}: not done within {limit_ms:.0f} ms ({reason})",
             code=last.code if last else None,
         )
 
-    @property
-    def _places(self) -> str:
-        return ", ".join(f"{host}:{port}" for host, port in self._bootstrap)
-
-    async def _reach(self) -> None:
-        """Wait for the first connection for `first_connect_ms`, if set. Raises `Disconnected`."""
-        limit_ms = self.config.first_connect_ms
-        if limit_ms is None or self._was_reached:
-            return
-        errors: dict[str, None] = {}
-        with trio.move_on_after(limit_ms / 1000):
-            # All addresses at once, so that a silent broker does not use up the time of the next.
-            async with trio.open_nursery() as nursery:
-                for number, (host, port) in enumerate(self._bootstrap):
-                    node_id = number - len(self._bootstrap) - 1
-                    nursery.start_soon(self._try_to_reach, node_id, host, port, errors, nursery)
-        if not self._was_reached:
-            reason = "; ".join(errors) or f"no answer from {self._places}"
-            raise Disconnected(f"{reason}; no broker was reached within {limit_ms} ms")
-
-    async def _try_to_reach(
-        self, node_id: int, host: str, port: int, errors: dict[str, None], others: trio.Nursery
-    ) -> None:
-        backoff = Backoff(self.config)
-        while not self._was_reached:
-            try:
-                await self._connect(node_id, "", host, port)
-            except Retriable as error:
-                errors[str(error)] = None
-                await trio.sleep(backoff.next_seconds())
-        others.cancel_scope.cancel()
+    # Requests
 
     async def ask(
         self,
@@ -230,15 +163,6 @@ class Cluster:
         version = connection.version_of(api, at_most)
         return await connection.request(api, version, request, timeout_ms=timeout_ms)
 
-    # Connections
-
-    def open_connection(self, node_id: int, purpose: str = "") -> BrokerConnection | None:
-        """Return the open connection to a node; None without one."""
-        link = self._links.get((node_id, purpose))
-        if link is None or link.connection is None or link.connection.is_closed:
-            return None
-        return link.connection
-
     async def connection(self, node_id: int | None, purpose: str = "") -> BrokerConnection:
         """Return a connection to a node (None: to any). Open it if necessary.
 
@@ -246,8 +170,8 @@ class Cluster:
         Raises `Disconnected`, `TimedOut` or `Refused`.
         """
         if node_id is None:
-            return await self._any_connection()
-        found = self.open_connection(node_id, purpose)
+            return await self.connections.to_any(self.metadata.nodes.values())
+        found = self.connections.find(node_id, purpose)
         if found is not None:
             return found
         node = self.metadata.nodes.get(node_id)
@@ -256,88 +180,7 @@ class Cluster:
             node = self.metadata.nodes.get(node_id)
             if node is None:
                 raise Retriable(f"broker {node_id} is not known to the cluster at the moment")
-        return await self._connect(node_id, purpose, node.host, node.port)
-
-    async def _any_connection(self) -> BrokerConnection:
-        for link in self._links.values():
-            if link.connection is not None and not link.connection.is_closed:
-                return link.connection
-        places = [(node.node_id, node.host, node.port) for node in self.metadata.nodes.values()]
-        self.config.rng.shuffle(places)
-        first = -1 - len(self._bootstrap)
-        places += [(first + i, host, port) for i, (host, port) in enumerate(self._bootstrap)]
-        errors: list[str] = []
-        for node_id, host, port in places:
-            try:
-                return await self._connect(node_id, "", host, port)
-            except Retriable as error:
-                errors.append(str(error))
-        raise Disconnected("; ".join(dict.fromkeys(errors)))
-
-    async def _connect(self, node_id: int, purpose: str, host: str, port: int) -> BrokerConnection:
-        """Open a connection, or wait for the attempt under way. Cancelling ends only the wait."""
-        link = self._links.setdefault((node_id, purpose), Link())
-        if link.connection is not None and not link.connection.is_closed:
-            return link.connection
-        self.check_open()
-        if link.attempt is None:
-            link.attempt = trio.Event()
-            link.error = Disconnected(f"no connection to {host}:{port}")
-            self.spawn(self._serve, link, host, port)
-        await link.attempt.wait()
-        if link.connection is not None and not link.connection.is_closed:
-            return link.connection
-        error = link.error or Disconnected(f"the connection to {host}:{port} was lost")
-        raise error.copy()
-
-    async def _serve(self, link: Link, host: str, port: int) -> None:
-        """Open a connection and serve it until it is closed or lost."""
-        attempt = link.attempt
-        assert attempt is not None
-        try:
-            with trio.move_on_after(CONNECT_TIMEOUT_S) as scope:
-                stream = await self.config.connect(host, port)
-            if scope.cancelled_caught:
-                link.error = TimedOut(
-                    f"no connection to {host}:{port} within {CONNECT_TIMEOUT_S:.0f} s"
-                )
-                self.journal.lost(f"{host}:{port}", link.error)
-                return
-            connection = BrokerConnection(
-                stream,
-                client_id=self.config.client_id,
-                request_timeout_ms=self.config.request_timeout_ms,
-            )
-            async with trio.open_nursery() as nursery:
-                await nursery.start(connection.run)
-                try:
-                    await connection.ask_versions()
-                    link.connection, link.error = connection, None
-                    self._was_reached = True
-                    self.journal.connected(connection.peer)
-                except OdradekError as error:
-                    link.error = error
-                    connection.close()
-                link.attempt = None
-                attempt.set()
-            if connection.lost_answers:
-                self.journal.lost(connection.peer, connection.why_closed)
-        except (OSError, UnicodeError) as error:  # UnicodeError: a host name that IDNA refuses
-            link.error = Disconnected(
-                f"no connection to {host}:{port} ({first_cause(error)}); "
-                f"see whether a broker listens there"
-            )
-            self.journal.lost(f"{host}:{port}", link.error)
-        finally:
-            if link.attempt is attempt:
-                link.attempt = None
-            attempt.set()
-
-    def drop_connection(self, node_id: int, purpose: str) -> None:
-        """Close a connection whose answers are not needed any more."""
-        link = self._links.get((node_id, purpose))
-        if link is not None and link.connection is not None:
-            link.connection.close(Disconnected("the request was taken back"))
+        return await self.connections.to(node, purpose)
 
     # Metadata
 
@@ -362,7 +205,7 @@ class Cluster:
             if under_way.error is not None:
                 raise under_way.error.copy()
             return None
-        mine = self._refreshing[wanted] = Refresh()
+        mine = self._refreshing[wanted] = _Refresh()
         try:
             request = MetadataRequest(
                 topics=None
@@ -372,7 +215,7 @@ class Cluster:
             )
             answer = await self.ask(None, METADATA, request)
             for node_id in self.metadata.learn(answer, trio.current_time()):
-                self._drop_links(node_id)
+                self.connections.drop_moved(node_id)
             if wanted is None:
                 self.metadata.forget_topics_but({topic.name for topic in answer.topics})
             return answer
@@ -382,11 +225,6 @@ class Cluster:
         finally:
             del self._refreshing[wanted]
             mine.is_over.set()
-
-    def _drop_links(self, node_id: int) -> None:
-        for (linked, _), link in list(self._links.items()):
-            if linked == node_id and link.connection is not None:
-                link.connection.close(Disconnected(f"broker {node_id} has another address now"))
 
     async def topic(
         self, name: str, *, auto_create: bool = False, until: float | None = None
@@ -430,7 +268,7 @@ class Cluster:
         node_id = self._coordinators.get((kind, key))
         if node_id is not None:
             return node_id
-        connection = await self._any_connection()
+        connection = await self.connection(None)
         version = connection.version_of(FIND_COORDINATOR)
         request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=(key,))
         answer = await connection.request(FIND_COORDINATOR, version, request)
@@ -453,7 +291,7 @@ class Cluster:
 
         For a key without an answer, `coordinator` asks again. Raises the errors of `ask`.
         """
-        connection = await self._any_connection()
+        connection = await self.connection(None)
         version = connection.version_of(FIND_COORDINATOR)
         missing = [key for key in keys if (kind, key) not in self._coordinators]
         if version < MANY_COORDINATORS_SINCE:

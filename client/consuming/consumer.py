@@ -275,7 +275,7 @@ class Consumer:
         returns_empty: Callable[[bool], bool],
     ) -> list[T]:
         """Return what `take` returns, as soon as that is not empty; [] after `timeout_ms`."""
-        self._cluster.check_open()
+        self._cluster.tasks.check_open()
         if not self._assigned:
             raise Refused("no partition is assigned: call assign first")
         self._fetcher.start()
@@ -283,7 +283,7 @@ class Consumer:
         await trio.lowlevel.checkpoint()
         with trio.move_on_after(float("inf") if timeout_ms is None else timeout_ms / 1000):
             while True:
-                self._cluster.check_open()  # another task may have closed it meanwhile
+                self._cluster.tasks.check_open()  # another task may have closed it meanwhile
                 self._fetcher.expect()
                 moved = self._reader.skip_read()
                 await self._reader.open_large()

@@ -121,7 +121,7 @@ class Fetcher:
         """Start the fetching task at the first poll. Before it the program may still seek."""
         if not self._is_started:
             self._is_started = True
-            self._cluster.spawn(self._run)
+            self._cluster.tasks.spawn(self._run)
         elif not self._wake.is_set():
             self._wake.set()
 
@@ -265,9 +265,9 @@ class Fetcher:
     def _spawn(self, node_id: int, readers: list[AssignedPartition]) -> None:
         scope = self._under_way[node_id] = trio.CancelScope()
         if node_id < 0:
-            self._cluster.spawn(self._find_leaders, scope)
+            self._cluster.tasks.spawn(self._find_leaders, scope)
         else:
-            self._cluster.spawn(self._fetch, node_id, readers, scope)
+            self._cluster.tasks.spawn(self._fetch, node_id, readers, scope)
 
     async def _find_leaders(self, scope: trio.CancelScope) -> None:
         try:
@@ -327,7 +327,7 @@ class Fetcher:
                 elif trio.current_time() < soon:  # the broker did not wait for records
                     await trio.sleep(self._backoff.next_seconds())
             if scope.cancelled_caught:
-                self._cluster.drop_connection(node_id, PURPOSE)
+                self._cluster.connections.drop(node_id, PURPOSE)
         except Retriable as error:
             self._cluster.last_trouble = error
             self._cluster.metadata.forget_age()

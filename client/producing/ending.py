@@ -39,11 +39,11 @@ async def end(session: TransactionalSession, *, committed: bool) -> None:
     """
     if committed and session.state is SessionState.IN_DOUBT:
         await session.transaction.wait_decided()
-    session.cluster.check_open()
+    session.cluster.tasks.check_open()
     session.advance(SessionEvent.COMMIT if committed else SessionEvent.ABORT)
     ending = Ending(session, committed=committed)
     session.transaction.ending = ending.is_over
-    session.cluster.spawn(ending.run)
+    session.cluster.tasks.spawn(ending.run)
     await ending.is_over.wait()
     if ending.error is not None:
         raise ending.error
@@ -119,7 +119,7 @@ async def _all_stored(session: TransactionalSession, state: SessionState) -> Non
         if transaction.cause is None:  # another task has ended it meanwhile
             raise Refused(f"the transaction is {session.state.value}")
         raise transaction.cause.copy()
-    session.cluster.check_open()  # closing drops what was not sent, so nothing waits for it
+    session.cluster.tasks.check_open()  # closing drops what was not sent, so nothing waits for it
 
 
 class Ending:

@@ -112,7 +112,7 @@ class Producer:
 
     async def __aenter__(self) -> Self:
         await self._cluster.__aenter__()
-        self._cluster.spawn(self._sender.run)
+        self._cluster.tasks.spawn(self._sender.run)
         if self._transactions is not None:
             try:
                 await self._transactions.initialise()
@@ -278,7 +278,12 @@ class Producer:
             session.check_sending()
         cluster, accumulator = self._cluster, self._accumulator
         known = cluster.metadata.topics.get(topic)
-        if known is None or not known.partitions or not accumulator.has_room or cluster.is_closed:
+        if (
+            known is None
+            or not known.partitions
+            or not accumulator.has_room
+            or cluster.tasks.is_closed
+        ):
             return None
         try:
             if timestamp_ms is None:
@@ -396,7 +401,7 @@ class Producer:
         `until` is a time of trio's clock, in seconds. Raises `BufferFull` if there was no room,
         `TimedOut` if the topic did not appear, `Refused`.
         """
-        self._cluster.check_open()
+        self._cluster.tasks.check_open()
         now = trio.current_time()
         if until is None:
             until = now + self._config.max_block_ms / 1000

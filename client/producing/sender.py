@@ -144,7 +144,7 @@ class Sender:
         if leader is None:
             self._once("metadata", self._refresh)
             return None
-        connection = self._cluster.open_connection(leader.node_id, PURPOSE)
+        connection = self._cluster.connections.find(leader.node_id, PURPOSE)
         if connection is None:
             node_id = leader.node_id
             self._once(node_id, lambda: self._connect(node_id))
@@ -308,9 +308,9 @@ class Sender:
 
     def _once(self, key: object, task: Callable[[], Awaitable[None]]) -> None:
         """Start a background task unless one with this key runs. Pump when it has ended."""
-        if key not in self._running and not self._cluster.is_closed:
+        if key not in self._running and not self._cluster.tasks.is_closed:
             self._running.add(key)
-            self._cluster.spawn(self._run_once, key, task)
+            self._cluster.tasks.spawn(self._run_once, key, task)
 
     async def _run_once(self, key: object, task: Callable[[], Awaitable[None]]) -> None:
         try:

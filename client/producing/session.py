@@ -82,7 +82,7 @@ class IdempotentSession(ProducerSession):
             return True
         if not self._is_asking:
             self._is_asking = True
-            self._cluster.spawn(self._obtain_identity)
+            self._cluster.tasks.spawn(self._obtain_identity)
         return False
 
     def admit(self, partition: TopicPartition) -> bool:

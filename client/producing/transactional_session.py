@@ -141,7 +141,7 @@ class TransactionalSession(ProducerSession):
         transaction.wanted[partition] = None
         if not transaction.is_adding:
             transaction.is_adding = True
-            self.cluster.spawn(self._add_partitions, transaction)
+            self.cluster.tasks.spawn(self._add_partitions, transaction)
         return False
 
     def refused(self, batch: ProducerBatch, error: OdradekError) -> OdradekError | None:
@@ -167,11 +167,11 @@ class TransactionalSession(ProducerSession):
         before = self.state
         self.state = state_after(self.state, SessionEvent.DOUBT)
         if self.state is SessionState.IN_DOUBT and before is not SessionState.IN_DOUBT:
-            if self.cluster.is_closed:  # no task can ask any more, and a waiter would wait
+            if self.cluster.tasks.is_closed:  # no task can ask any more, and a waiter would wait
                 self.fail(Fatal(f"{error}; the client was closed", code=error.code))
                 return
             self.transaction.decided = trio.Event()
-            self.cluster.spawn(self._decide, self.transaction, error)
+            self.cluster.tasks.spawn(self._decide, self.transaction, error)
 
     # Identity
 

@@ -57,13 +57,13 @@ async def test_a_call_ends_when_the_client_is_closed_before_its_connection_was_b
         outcome.append(closed.value)
 
     async with trio.open_nursery() as callers, cluster_of(fake_broker) as cluster:
-        spawn = cluster.spawn
+        spawn = cluster.tasks.spawn
 
         def spawn_and_close(*args: Any) -> None:
             spawn(*args)
             cluster.close()
 
-        monkeypatch.setattr(cluster, "spawn", spawn_and_close)
+        monkeypatch.setattr(cluster.tasks, "spawn", spawn_and_close)
         callers.start_soon(ask)
         await trio.sleep_forever()
     assert len(outcome) == 1

@@ -30,7 +30,7 @@ async def test_a_commit_ends_when_the_client_is_closed_before_its_end_was_begun(
     async def commit() -> None:  # as a blocking client does, in a task that `close` does not cancel
         async with producer.transaction() as transaction:
             await (await transaction.send("t", b"a", partition=0))
-            monkeypatch.setattr(cluster, "spawn", spawn_and_close)
+            monkeypatch.setattr(cluster.tasks, "spawn", spawn_and_close)
             with trio.fail_after(LONGER_THAN_ANY_TIME_OUT_S), pytest.raises(Closed):
                 await transaction.commit()
         outcome.append(transaction.state)
@@ -44,7 +44,7 @@ async def test_a_commit_ends_when_the_client_is_closed_before_its_end_was_begun(
         producer_of(broker, transactional_id="x") as producer,
     ):
         cluster = producer._cluster
-        spawn = cluster.spawn
+        spawn = cluster.tasks.spawn
         callers.start_soon(commit)
         await trio.sleep_forever()
     assert outcome == ["aborted"]
@@ -63,7 +63,7 @@ async def test_a_commit_whose_records_were_dropped_by_closing_is_no_commit(
     async def commit() -> None:
         async with producer.transaction() as transaction:
             delivery = await transaction.send("t", b"a", partition=0)
-            monkeypatch.setattr(producer._cluster, "spawn", spawn_and_close)
+            monkeypatch.setattr(producer._cluster.tasks, "spawn", spawn_and_close)
             with trio.fail_after(LONGER_THAN_ANY_TIME_OUT_S), pytest.raises(Closed):
                 await transaction.commit()
             with pytest.raises(Closed):
@@ -80,7 +80,7 @@ async def test_a_commit_whose_records_were_dropped_by_closing_is_no_commit(
         producer_of(broker, transactional_id="x", linger_ms=60_000) as producer,
     ):
         await producer.partitions_for("t")
-        spawn = producer._cluster.spawn
+        spawn = producer._cluster.tasks.spawn
         callers.start_soon(commit)
         await trio.sleep_forever()
     assert outcome == ["aborted"]

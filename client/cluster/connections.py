@@ -1,0 +1,204 @@
+"""The connections of a client, by node and purpose. Each is opened when it is first needed.
+
+An attempt to open a connection is a background task: several calls may wait for it, and cancelling
+one of them does not end it. The addresses that the program has given stand for nodes with negative
+ids, because a client learns the ids of the brokers from one of them.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import trio
+
+from odradek.client.cluster.backoff import Backoff
+from odradek.client.cluster.connection import BrokerConnection
+from odradek.client.cluster.metadata import Node
+from odradek.client.cluster.tasks import BackgroundTasks
+from odradek.client.config import ClientConfig, parse_bootstrap
+from odradek.client.errors import Disconnected, OdradekError, Retriable, TimedOut
+from odradek.client.journal import Journal
+
+CONNECT_TIMEOUT_S: Final = 10.0
+
+
+class _Link:
+    """The connection to one node for one purpose, or the attempt to open it."""
+
+    def __init__(self) -> None:
+        self.connection: BrokerConnection | None = None
+        self.attempt: trio.Event | None = None
+        self.error: OdradekError | None = None
+
+    @property
+    def open_connection(self) -> BrokerConnection | None:
+        if self.connection is None or self.connection.is_closed:
+            return None
+        return self.connection
+
+    def close(self, why: OdradekError) -> None:
+        """Close the connection, and fail the tasks that wait for the attempt to open it."""
+        if self.connection is not None:
+            self.connection.close(why)
+        if self.attempt is not None:
+            self.error = why
+            self.attempt.set()
+
+
+class Connections:
+    """The connections of one client, open or being opened."""
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        config: ClientConfig,
+        tasks: BackgroundTasks,
+        journal: Journal,
+    ) -> None:
+        addresses = parse_bootstrap(bootstrap)
+        self.addresses = ", ".join(f"{host}:{port}" for host, port in addresses)
+        """The addresses that the program has given, for messages."""
+        first = -1 - len(addresses)
+        self._bootstrap = [Node(first + i, host, port) for i, (host, port) in enumerate(addresses)]
+        self._config = config
+        self._tasks = tasks
+        self._journal = journal
+        self._links: dict[tuple[int, str], _Link] = {}
+        self._was_reached = False
+        """A broker has answered on some connection."""
+
+    def find(self, node_id: int, purpose: str = "") -> BrokerConnection | None:
+        """Return the open connection to a node; None without one."""
+        link = self._links.get((node_id, purpose))
+        return link.open_connection if link is not None else None
+
+    async def to(self, node: Node, purpose: str = "") -> BrokerConnection:
+        """Open a connection, or wait for the attempt under way. Cancelling ends only the wait.
+
+        Raises `Disconnected`, `TimedOut` or `Refused`.
+        """
+        link = self._links.setdefault((node.node_id, purpose), _Link())
+        if link.open_connection is not None:
+            return link.open_connection
+        self._tasks.check_open()
+        if link.attempt is None:
+            link.attempt = trio.Event()
+            link.error = Disconnected(f"no connection to {node.host}:{node.port}")
+            self._tasks.spawn(self._serve, link, node.host, node.port)
+        await link.attempt.wait()
+        if link.open_connection is not None:
+            return link.open_connection
+        lost = f"the connection to {node.host}:{node.port} was lost"
+        raise (link.error or Disconnected(lost)).copy()
+
+    async def to_any(self, nodes: Iterable[Node]) -> BrokerConnection:
+        """Return an open connection. Without one, connect to a node or a given address."""
+        for link in self._links.values():
+            if link.open_connection is not None:
+                return link.open_connection
+        places = list(nodes)
+        self._config.rng.shuffle(places)
+        errors: list[str] = []
+        for node in (*places, *self._bootstrap):
+            try:
+                return await self.to(node)
+            except Retriable as error:
+                errors.append(str(error))
+        raise Disconnected("; ".join(dict.fromkeys(errors)))
+
+    async def reach(self) -> None:
+        """Wait for the first connection for `first_connect_ms`, if set. Raises `Disconnected`."""
+        limit_ms = self._config.first_connect_ms
+        if limit_ms is None or self._was_reached:
+            return
+        errors: dict[str, None] = {}
+        with trio.move_on_after(limit_ms / 1000):
+            # All addresses at once, so that a silent broker does not use up the time of the next.
+            async with trio.open_nursery() as nursery:
+                for node in self._bootstrap:
+                    nursery.start_soon(self._try_to_reach, node, errors, nursery)
+        if not self._was_reached:
+            reason = "; ".join(errors) or f"no answer from {self.addresses}"
+            raise Disconnected(f"{reason}; no broker was reached within {limit_ms} ms")
+
+    async def _try_to_reach(
+        self, node: Node, errors: dict[str, None], others: trio.Nursery
+    ) -> None:
+        backoff = Backoff(self._config)
+        while not self._was_reached:
+            try:
+                await self.to(node)
+            except Retriable as error:
+                errors[str(error)] = None
+                await trio.sleep(backoff.next_seconds())
+        others.cancel_scope.cancel()
+
+    async def _serve(self, link: _Link, host: str, port: int) -> None:
+        """Open a connection and serve it until it is closed or lost."""
+        attempt = link.attempt
+        assert attempt is not None
+        try:
+            with trio.move_on_after(CONNECT_TIMEOUT_S) as scope:
+                stream = await self._config.connect(host, port)
+            if scope.cancelled_caught:
+                link.error = TimedOut(
+                    f"no connection to {host}:{port} within {CONNECT_TIMEOUT_S:.0f} s"
+                )
+                self._journal.lost(f"{host}:{port}", link.error)
+                return
+            connection = BrokerConnection(
+                stream,
+                client_id=self._config.client_id,
+                request_timeout_ms=self._config.request_timeout_ms,
+            )
+            async with trio.open_nursery() as nursery:
+                await nursery.start(connection.run)
+                try:
+                    await connection.ask_versions()
+                    link.connection, link.error = connection, None
+                    self._was_reached = True
+                    self._journal.connected(connection.peer)
+                except OdradekError as error:
+                    link.error = error
+                    connection.close()
+                link.attempt = None
+                attempt.set()
+            if connection.lost_answers:
+                self._journal.lost(connection.peer, connection.why_closed)
+        except (OSError, UnicodeError) as error:  # UnicodeError: a host name that IDNA refuses
+            link.error = Disconnected(
+                f"no connection to {host}:{port} ({_first_cause(error)}); "
+                f"see whether a broker listens there"
+            )
+            self._journal.lost(f"{host}:{port}", link.error)
+        finally:
+            if link.attempt is attempt:
+                link.attempt = None
+            attempt.set()
+
+    def drop(self, node_id: int, purpose: str) -> None:
+        """Close a connection whose answers are not needed any more."""
+        link = self._links.get((node_id, purpose))
+        if link is not None and link.connection is not None:
+            link.connection.close(Disconnected("the request was taken back"))
+
+    def drop_moved(self, node_id: int) -> None:
+        """Close the connections to a node that has another address now."""
+        for (linked, _), link in list(self._links.items()):
+            if linked == node_id and link.connection is not None:
+                link.connection.close(Disconnected(f"broker {node_id} has another address now"))
+
+    def close(self, why: OdradekError) -> None:
+        """Close every connection, and end every attempt to open one."""
+        for link in list(self._links.values()):
+            link.close(why)
+
+
+def _first_cause(error: Exception) -> str:
+    """Return the text of the first cause of a failed `trio.open_tcp_stream`.
+
+    trio tries several addresses and raises one error for all of them.
+    """
+    cause = error.__cause__
+    first = cause.exceptions[0] if isinstance(cause, BaseExceptionGroup) else error
+    said = getattr(first, "strerror", None) or str(first)
+    return said.rpartition(": ")[2]
