@@ -67,7 +67,7 @@ PURE = {
         *("client_identity", "repeats", "topic_partition", "config", "server/failures"),
         *("cluster/image", "cluster/new_topic", "cluster/two_copies"),
         *("group/expiry", "group/limits", "group/members", "group/offsets", "group/requests"),
-        *("group/state", "group/store", "partitions/offline", "partitions/openers"),
+        *("group/state", "group/store", "partitions/unopened", "partitions/openers"),
         *("inspect/dump_words", "inspect/inspection", "reference/configuration"),
         *("storage/aborted", "storage/config", "storage/index", "storage/leader_epochs"),
         *("storage/producers", "storage/snapshot", "storage/compaction/batches"),

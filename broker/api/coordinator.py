@@ -14,7 +14,6 @@ without having asked.
 from typing import Final
 
 from odradek.broker.api.context import RequestContext
-from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.turns import Turns
 from odradek.protocol.apis.coordinator import (
     Coordinator,
@@ -63,7 +62,7 @@ async def _coordinator(context: RequestContext, key: str, key_type: int) -> Coor
             )
         state = await context.core.cluster.ensure_state_topic(topic)
         index = state_partition(key, len(state.partitions))
-        if TopicPartition(topic, index) in context.core.partitions.offline:
+        if context.core.partitions.is_offline(topic, index):
             raise KafkaError(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic}-{index}, which keeps it, is offline."
             )

@@ -24,7 +24,6 @@ from uuid import UUID
 from odradek.broker.api.context import RequestContext
 from odradek.broker.cluster.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from odradek.broker.cluster.new_topic import check_name
-from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.turns import Turns
 from odradek.protocol.apis.metadata import (
     DescribeClusterBroker,
@@ -159,8 +158,7 @@ def _partition(
     context: RequestContext, topic: str, numbered: tuple[int, PartitionImage]
 ) -> MetadataResponsePartition:
     index, partition = numbered
-    offline = context.core.partitions.offline
-    if offline and TopicPartition(topic, index) in offline:
+    if context.core.partitions.is_offline(topic, index):
         return _offline(index, partition)
     return MetadataResponsePartition(
         error_code=ErrorCode.NONE,

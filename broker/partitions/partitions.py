@@ -13,7 +13,6 @@ import contextlib
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -24,10 +23,10 @@ from odradek.broker.partitions.answers import Appended, ReadResult
 from odradek.broker.partitions.background import Background
 from odradek.broker.partitions.directories import PartitionDirectories
 from odradek.broker.partitions.log_cleaner import CleanerConfig, LogCleaner
-from odradek.broker.partitions.offline import OfflinePartitions
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.retention import RetentionLoop
 from odradek.broker.partitions.scrubber import Scrubber, ScrubConfig
+from odradek.broker.partitions.unopened import UnopenedPartitions
 from odradek.broker.partitions.watch import Watch
 from odradek.broker.storage.compaction.cleaner import Offload
 from odradek.broker.storage.config import MIB, LogConfig
@@ -101,9 +100,8 @@ class Partitions:
         self._decompressor = Decompressor(offload)
         self._files = OpenFiles(self._disk)
         self._partitions: dict[TopicPartition, Partition] = {}
-        self.offline = OfflinePartitions()
+        self._unopened = UnopenedPartitions()
         self._last_run = LastRun()
-        self._has_failures = trio.Event()
         self._is_open = False
         self._opened: Opened | None = None
 
@@ -121,14 +119,20 @@ class Partitions:
         Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR if it is offline.
         """
         where = TopicPartition(topic, index)
-        if self.offline:
-            self.offline.check(where)
         found = self._partitions.get(where)
         if found is None:
+            self._unopened.check(where)
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{index} is not on this broker"
             )
+        found.check_available()
         return found
+
+    def is_offline(self, topic: str, index: int) -> bool:
+        """Return True if the log of a partition could not be opened, or has failed since."""
+        where = TopicPartition(topic, index)
+        found = self._partitions.get(where)
+        return where in self._unopened if found is None else found.log.failure is not None
 
     def all(self) -> list[Partition]:
         return list(self._partitions.values())
@@ -140,7 +144,7 @@ class Partitions:
     @property
     def recovered(self) -> str:
         """Return a summary of the opening, for the start-up line."""
-        return f"{self._opened or Opened()}{self.offline}"
+        return f"{self._opened or Opened()}{self._unopened}"
 
     # opening and closing
 
@@ -187,7 +191,6 @@ class Partitions:
             decompressor=self._decompressor,
         )
         self._partitions[where] = partition
-        log.on_failure = partial(self._has_failed, where, partition)
         return partition
 
     def _rules(self, name: str) -> Rules:
@@ -208,7 +211,8 @@ class Partitions:
         await self._note_this_run()
 
     async def _note_this_run(self) -> None:
-        this_run = LastRun(boot_id=self._disk.boot_id(), damaged=self.offline.damaged())
+        damaged = {str(where) for where, found in self._partitions.items() if found.log.is_damaged}
+        this_run = LastRun(boot_id=self._disk.boot_id(), damaged=self._unopened.damaged() | damaged)
         if not self._is_open or this_run == self._last_run:
             return
         try:
@@ -223,8 +227,13 @@ class Partitions:
         """Note that `open` could not open a partition, and why. Its directory is left as it is."""
         where = TopicPartition(topic, index)
         is_damaged = isinstance(error, DamagedLog | DamagedSegment)
-        self.offline.add(where, topic_id, str(error), is_damaged=is_damaged)
+        self._unopened.add(where, topic_id, str(error), is_damaged=is_damaged)
         LOGGER.error("%s is offline, and nothing in its directory is changed: %s", where, error)
+
+    async def take_offline(self, partition: Partition, reason: str) -> None:
+        """See `Partition.take_offline`. The damage is noted on disk for the next start."""
+        partition.take_offline(reason)
+        await self._note_this_run()
 
     async def create(
         self,
@@ -273,15 +282,15 @@ class Partitions:
         failures: list[OSError] = []
         for where in [TopicPartition(topic, index) for index in indexes]:
             partition = self._partitions.pop(where, None)
-            offline_id = self.offline.discard(where)
+            topic_id = self._unopened.discard(where)
             if partition is not None:
                 self._background.forget(partition)
                 await partition.discard()
             try:
                 if partition is not None:
                     self._directories.throw_away(where, partition.topic_id)
-                elif offline_id is not None and await self._directories.may_be(where, offline_id):
-                    self._directories.throw_away(where, offline_id)
+                elif topic_id is not None and await self._directories.may_be(where, topic_id):
+                    self._directories.throw_away(where, topic_id)
             except OSError as error:
                 failures.append(error)
         await self._directories.sync()
@@ -315,14 +324,14 @@ class Partitions:
 
     def warn_of_strangers(self) -> None:
         """Log the directories that belong to no topic, once everything is open. Raises OSError."""
-        known = {str(where) for where in (*self._partitions, *self.offline)}
+        known = {str(where) for where in (*self._partitions, *self._unopened)}
         self._directories.warn_of_strangers(known)
 
     async def close(self) -> None:
         """Flush and close every log. If all succeed, write the file `clean-shutdown`."""
         opened = await self.begin()
         # The mark would say that every log ends with a checkpoint.
-        is_clean = opened is not None and not self.offline
+        is_clean = opened is not None and not self._unopened
         waiting = iter(self.all())
 
         async def close_some() -> None:
@@ -354,12 +363,6 @@ class Partitions:
 
     # in the background
 
-    def _has_failed(self, where: TopicPartition, partition: Partition, reason: str) -> None:
-        if self._partitions.get(where) is partition:  # and its topic is not deleted meanwhile
-            is_damaged = partition.log.is_damaged
-            self.offline.add(where, partition.topic_id, reason, is_damaged=is_damaged)
-            self._has_failures.set()
-
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run the background work until cancelled."""
         if self._opened is None:
@@ -369,7 +372,6 @@ class Partitions:
             nursery.start_soon(self._retention.run)
             nursery.start_soon(self._expire_producers)
             nursery.start_soon(self._directories.run)
-            nursery.start_soon(self._note_failures)
             nursery.start_soon(self._cleaner.run)
             nursery.start_soon(self._scrubber.run)
             task_status.started()
@@ -382,9 +384,3 @@ class Partitions:
                 if expired:
                     LOGGER.info("%r: forgot %d silent producers", partition, len(expired))
                 await trio.lowlevel.checkpoint()
-
-    async def _note_failures(self) -> None:
-        while True:
-            await self._has_failures.wait()
-            self._has_failures = trio.Event()
-            await self._note_this_run()

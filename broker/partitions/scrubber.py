@@ -8,9 +8,8 @@ A partition with damaged batches goes offline; its directory is kept as it is.
 
 import errno
 import logging
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -20,6 +19,9 @@ from odradek.broker.storage.config import DAY_MS, MIB
 from odradek.broker.storage.scrub import Offload, scrub
 from odradek.broker.storage.segment import DamagedSegment, Segment
 from odradek.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.partitions.partitions import Partitions
 
 LOGGER: Final = logging.getLogger(__name__)
 FIRST_AFTER_SECONDS: Final = 600.0
@@ -38,7 +40,7 @@ class ScrubConfig:
 class Scrubber:
     """Scrubs while `run` runs. Each pass takes the partitions that exist at its start."""
 
-    partitions: Iterable[Partition]
+    partitions: "Partitions"
     config: ScrubConfig = field(default_factory=ScrubConfig)
     offload: Offload = inline
 
@@ -72,7 +74,7 @@ class Scrubber:
             if isinstance(error, OSError) and error.errno != errno.EIO:
                 LOGGER.warning("%s is not scrubbed now: %s", segment.path(), error)
                 return
-            partition.take_offline(str(error))
+            await self.partitions.take_offline(partition, str(error))
         except KafkaError as error:
             LOGGER.debug("%r is not scrubbed: %s", partition, error)
 

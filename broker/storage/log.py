@@ -73,8 +73,6 @@ class Log:
         self.is_deleted = False
         self.is_damaged = False
         """True if stored data is wrong, which a restart does not repair."""
-        self.on_failure: Callable[[str], None] = lambda _reason: None
-        """Called with the reason when the log goes offline."""
         self._is_new = self.log_end_offset == 0
         self._unsynced: list[Segment] = []
         self._names_changed = self._names_synced = 0
@@ -167,7 +165,6 @@ class Log:
         if self.failure is None:
             self.failure = error
             LOGGER.error("%s is offline until the broker is restarted: %s", self.name, error)
-            self.on_failure(error.strerror or str(error))
 
     @property
     def is_saved(self) -> bool:

@@ -1,4 +1,4 @@
-"""The partitions of a broker that are offline: damaged, or failed since the broker started.
+"""The partitions of a broker whose logs could not be opened, so that they are offline.
 
 Nothing in their directories is changed. A person mends them with `odradek log repair` while the
 broker is stopped; until then every request for such a partition is refused with
@@ -17,8 +17,8 @@ SHOWN: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Offline:
-    """The topic of an offline log, and the reason."""
+class Unopened:
+    """The topic of a log that could not be opened, and the reason."""
 
     topic_id: UUID
     reason: str
@@ -26,11 +26,11 @@ class Offline:
     """The stored data is wrong; the disk or a file that cannot be opened is not the reason."""
 
 
-class OfflinePartitions:
-    """The offline partitions of one broker."""
+class UnopenedPartitions:
+    """The partitions of one broker whose logs could not be opened."""
 
     def __init__(self) -> None:
-        self._known: dict[TopicPartition, Offline] = {}
+        self._known: dict[TopicPartition, Unopened] = {}
 
     def __len__(self) -> int:
         return len(self._known)
@@ -50,20 +50,20 @@ class OfflinePartitions:
         return f", {len(names)} offline ({', '.join(names[:SHOWN])}{more}; the log says why)"
 
     def add(self, where: TopicPartition, topic_id: UUID, reason: str, *, is_damaged: bool) -> None:
-        """Note that a partition is offline, and why."""
-        self._known[where] = Offline(topic_id, reason, is_damaged)
+        """Note that a partition could not be opened, and why."""
+        self._known[where] = Unopened(topic_id, reason, is_damaged)
 
     def damaged(self) -> frozenset[str]:
         """Return the names of the directories whose damage a restart does not mend."""
         return frozenset(str(where) for where, log in self._known.items() if log.is_damaged)
 
     def discard(self, where: TopicPartition) -> UUID | None:
-        """Forget a partition and return the id of its topic; None if it was not offline."""
+        """Forget a partition and return the id of its topic; None if it is not here."""
         found = self._known.pop(where, None)
         return None if found is None else found.topic_id
 
     def check(self, where: TopicPartition) -> None:
-        """Raises KafkaError KAFKA_STORAGE_ERROR if the partition is offline."""
+        """Raise KafkaError KAFKA_STORAGE_ERROR if the partition could not be opened."""
         found = self._known.get(where)
         if found is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{where} is offline: {found.reason}")
