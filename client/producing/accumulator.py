@@ -170,6 +170,21 @@ class Accumulator:
         finally:
             self._flushes -= 1
 
+    async def flush(self, until: float) -> int:
+        """Wait until that time for every batch. Return the number of those without an outcome.
+
+        Batches that are begun meanwhile are not waited for. Raises the first error of a record that
+        the program has not read.
+        """
+        waiting = list(self.incomplete)
+        with self.flushing(), trio.move_on_at(until):
+            for batch in waiting:
+                await batch.wait()
+        error = self.failures.take()
+        if error is not None:
+            raise error
+        return sum(1 for batch in waiting if not batch.is_done)
+
     async def changed(self) -> None:
         """Wait until a batch has its outcome, or a given-up batch has left its request."""
         if self._changed is None:

@@ -28,6 +28,8 @@ from odradek.client.producing.transaction_errors import end_unknown
 from odradek.client.producing.transactional_session import TransactionalSession
 from odradek.protocol.errors import ErrorCode
 
+ABORT_GRACE_S: Final = 5.0
+"""The time that leaving a failed block waits for the abort. The abort continues afterwards."""
 _UNKNOWN_END: Final = frozenset({*FENCED, ErrorCode.INVALID_TXN_STATE})
 """Answers to EndTxn that leave open what became of the transaction."""
 
@@ -57,11 +59,12 @@ async def end_previous(session: TransactionalSession) -> None:
 
 
 async def finish(session: TransactionalSession) -> None:
-    """Abort an open transaction before the producer closes. Ignore errors."""
-    await session.transaction.wait_ended()
-    if session.state in (SessionState.OPEN, SessionState.ABORTABLE, SessionState.IN_DOUBT):
-        with contextlib.suppress(OdradekError):
-            await end(session, committed=False)
+    """Abort an open transaction before the producer closes, or wait for its end. Ignore errors."""
+    with trio.move_on_after(ABORT_GRACE_S):
+        await session.transaction.wait_ended()
+        if session.state in (SessionState.OPEN, SessionState.ABORTABLE, SessionState.IN_DOUBT):
+            with contextlib.suppress(OdradekError):
+                await end(session, committed=False)
 
 
 async def prepare(session: TransactionalSession) -> PreparedTransaction:

@@ -12,7 +12,7 @@ receives. The next `flush` or `close` raises an error that no program has read, 
 from typing import Final, Protocol
 
 from odradek.client.errors import Closed, OdradekError, Refused
-from odradek.client.journal import LOG
+from odradek.client.journal import LOG, loggable, records_were
 from odradek.client.types import OnDelivery, RecordMetadata
 
 FAILURES_KEPT: Final = 1_000
@@ -70,6 +70,17 @@ class Failures:
         if count > 1:
             error.add_note(f"{count} records were lost whose errors were not read.")
         return error
+
+    def log_unread(self) -> None:
+        """Log the lost records whose errors no program has read. Then they count as read."""
+        count = self.unread
+        error = self.take()
+        if error is not None:
+            LOG.warning(
+                "%s lost because the producer was left without flush: %s",
+                records_were(count),
+                loggable(error),
+            )
 
 
 def call_back(

@@ -9,6 +9,10 @@ import random
 import struct
 from typing import Final
 
+from odradek.client.config import Partitioner
+from odradek.client.errors import Refused
+from odradek.protocol.errors import ErrorCode
+
 _SEED: Final = 0x9747B28C
 _M: Final = 0x5BD1E995
 _MASK: Final = 0xFFFFFFFF
@@ -65,3 +69,39 @@ class DefaultPartitioner:
             return self._rng.randrange(partition_count)
         chosen = self._rng.randrange(partition_count - 1)
         return chosen + 1 if chosen >= before else chosen
+
+
+class RecordPartitioner:
+    """The choice of a record's partition by the program's partitioner, or else by the default."""
+
+    def __init__(self, custom: Partitioner | None, rng: random.Random, run_bytes: int) -> None:
+        self._custom = custom
+        self._default = DefaultPartitioner(rng, run_bytes)
+
+    def choose(
+        self,
+        topic: str,
+        key: bytes | None,
+        size_bytes: int,
+        count: int,
+        led: tuple[int, ...],
+    ) -> int:
+        """Choose the partition of a record, as Kafka's clients do.
+
+        `led` has the partitions with a leader, or nothing if all have one. A record without a key
+        goes to one of them. Raises `Refused` if the program's partitioner chooses another number.
+        """
+        if self._custom is not None:
+            chosen = self._custom(topic, key, count)
+            if not 0 <= chosen < count:
+                raise Refused(
+                    f"the partitioner chose partition {chosen} of {topic!r}, which has 0 to "
+                    f"{count - 1}",
+                    code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                )
+            return chosen
+        if key is not None:
+            return self._default.of_key(key, count)
+        if led:  # records of a partition without a leader would wait
+            return led[self._default.without_key(topic, size_bytes, len(led))]
+        return self._default.without_key(topic, size_bytes, count)

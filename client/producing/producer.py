@@ -7,34 +7,33 @@ not for each record: a turn costs more than encoding ten records.
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Final, Self, Unpack
+from typing import Self, Unpack
 
 import trio
 
 from odradek.client.cluster.cluster import Cluster
-from odradek.client.cluster.metadata import Topic
 from odradek.client.config import ProducerConfig, ProducerOptions
-from odradek.client.errors import BufferFull, Closed, Refused, TimedOut
-from odradek.client.journal import LOG, loggable, records_were
+from odradek.client.errors import Closed, Refused, TimedOut
 from odradek.client.producing.accumulator import Accumulator
 from odradek.client.producing.delivery import Delivery
 from odradek.client.producing.ending import complete, finish
 from odradek.client.producing.open_transaction import OpenTransaction
 from odradek.client.producing.outcomes import Unread, call_back, known_error
-from odradek.client.producing.partitioner import DefaultPartitioner
+from odradek.client.producing.partitioner import RecordPartitioner
 from odradek.client.producing.prepared import Completion, PreparedTransaction
+from odradek.client.producing.record_checks import (
+    RECORD_OVERHEAD_BYTES,
+    TIMESTAMP_MAX_MS,
+    headers_bytes,
+    what_is_wrong,
+)
+from odradek.client.producing.room import Room
 from odradek.client.producing.sender import Sender
 from odradek.client.producing.session import IdempotentSession, ProducerSession
 from odradek.client.producing.state import SessionState
-from odradek.client.producing.transaction import ABORT_GRACE_S, Transaction
+from odradek.client.producing.transaction import Transaction
 from odradek.client.producing.transactional_session import TransactionalSession
 from odradek.client.types import Header, OnDelivery, TopicPartition
-from odradek.protocol.errors import ErrorCode
-
-RECORD_OVERHEAD_BYTES: Final = 24
-"""The estimated size of a record without key and value. It is seldom too small."""
-HEADER_OVERHEAD_BYTES: Final = 12
-TIMESTAMP_MAX_MS: Final = 2**63 - 1
 
 
 class Producer:
@@ -90,8 +89,8 @@ class Producer:
             buffer_bytes=config.buffer_bytes,
             delivery_timeout=config.delivery_timeout_ms / 1000,
         )
-        self._partitioner = DefaultPartitioner(config.rng, config.batch_bytes)
-        self._custom_partitioner = config.partitioner
+        self._partitioner = RecordPartitioner(config.partitioner, config.rng, config.batch_bytes)
+        self._room = Room(self._cluster, self._accumulator, config.max_block_ms)
         self._wall_ms = config.wall_ms
         self._yield_after_bytes = 0
         self._transactions: TransactionalSession | None = None
@@ -129,16 +128,11 @@ class Producer:
     ) -> None:
         try:
             if self._transactions is not None:
-                await self._end_open_transaction(self._transactions)
+                await finish(self._transactions)
             elif exc is None:
                 await self.flush()
         finally:
             await self._close()
-
-    async def _end_open_transaction(self, session: TransactionalSession) -> None:
-        """Abort a transaction that is open, or wait for its end, for `ABORT_GRACE_S`."""
-        with trio.move_on_after(ABORT_GRACE_S):
-            await finish(session)
 
     async def _close(self) -> None:
         """Close the producer now. Every record gets its outcome, even if the wait is cancelled."""
@@ -149,18 +143,10 @@ class Producer:
             for batch in list(self._accumulator.incomplete):
                 error = Closed("the producer was closed: the record may or may not be stored")
                 self._accumulator.give_up(batch, error)
-            self._warn_of_lost()
-
-    def _warn_of_lost(self) -> None:
-        """Log lost records whose errors were not read. A transaction is aborted as a whole."""
-        count = self._accumulator.failures.unread
-        error = self._accumulator.failures.take()
-        if error is not None and self._transactions is None:
-            LOG.warning(
-                "%s lost because the producer was left without flush: %s",
-                records_were(count),
-                loggable(error),
-            )
+            if self._transactions is None:
+                self._accumulator.failures.log_unread()
+            else:  # the transaction is aborted as a whole, and the program knows it
+                self._accumulator.failures.take()
 
     @property
     def unacknowledged(self) -> int:
@@ -295,11 +281,13 @@ class Producer:
             )
             if headers:
                 headers = tuple(headers)
-                size_bytes += _headers_bytes(headers)
+                size_bytes += headers_bytes(headers)
             else:
                 headers = ()
             if partition is None:
-                partition = self._choose(topic, key, size_bytes, len(known.partitions), known.led)
+                partition = self._partitioner.choose(
+                    topic, key, size_bytes, len(known.partitions), known.led
+                )
             elif partition not in known.partitions:
                 raise self._cluster.metadata.no_leader(TopicPartition(topic, partition))
             batch, is_new = accumulator.append(
@@ -311,7 +299,7 @@ class Producer:
                 size_bytes,
             )
         except (TypeError, ValueError, AttributeError) as error:
-            wrong = _what_is_wrong(key, value, headers, timestamp_ms)
+            wrong = what_is_wrong(key, value, headers, timestamp_ms)
             if wrong is None:  # the partitioner of the program raised it
                 raise
             raise Refused(wrong) from error
@@ -366,14 +354,7 @@ class Producer:
         await self._flush_until(trio.current_time() + limit, timeout_ms)
 
     async def _flush_until(self, until: float, timeout_ms: float | None) -> None:
-        waiting = list(self._accumulator.incomplete)
-        with self._accumulator.flushing(), trio.move_on_at(until):
-            for batch in waiting:
-                await batch.wait()
-        error = self._accumulator.failures.take()
-        if error is not None:
-            raise error
-        late = sum(1 for batch in waiting if not batch.is_done)
+        late = await self._accumulator.flush(until)
         if late:
             raise TimedOut(f"{late} batches were not acknowledged within {timeout_ms} ms")
 
@@ -393,7 +374,7 @@ class Producer:
 
     async def partitions_for(self, topic: str) -> int:
         """Return the number of partitions of a topic. Raises `TimedOut` if it does not exist."""
-        return len((await self._topic(topic)).partitions)
+        return len((await self._room.topic(topic)).partitions)
 
     async def wait_for_room(self, topic: str, *, until: float | None = None) -> None:
         """Wait until a record for `topic` can be taken, for `max_block_ms` or until that time.
@@ -401,95 +382,8 @@ class Producer:
         `until` is a time of trio's clock, in seconds. Raises `BufferFull` if there was no room,
         `TimedOut` if the topic did not appear, `Refused`.
         """
-        self._cluster.tasks.check_open()
-        now = trio.current_time()
-        if until is None:
-            until = now + self._config.max_block_ms / 1000
-        elif until <= now:
-            reason = self._cluster.last_trouble
-            raise TimedOut(
-                f"a record for {topic!r} could not be taken within {self._config.max_block_ms} ms"
-                + (f" ({reason})" if reason else ""),
-                code=reason.code if reason else None,
-            )
-        await self._topic(topic, until=until)
-        with trio.move_on_at(until):
-            while not self._accumulator.has_room:
-                self._accumulator.wake()
-                await self._accumulator.changed()
-            return
-        raise BufferFull(
-            f"{self._accumulator.buffered_bytes} bytes wait for their acknowledgement, and none "
-            f"came within {self._config.max_block_ms} ms; see whether the broker is alive, or "
-            f"raise buffer_bytes"
-        )
-
-    async def _topic(self, topic: str, *, until: float | None = None) -> Topic:
-        if not isinstance(topic, str):
-            raise Refused(f"a topic is a str, and {topic!r} was given")
-        return await self._cluster.topic(topic, auto_create=True, until=until)
+        await self._room.wait(topic, until=until)
 
     async def _give_way(self) -> None:
         self._yield_after_bytes = self._config.batch_bytes
         await trio.lowlevel.checkpoint()
-
-    def _choose(
-        self,
-        topic: str,
-        key: bytes | None,
-        size_bytes: int,
-        count: int,
-        led: tuple[int, ...] = (),
-    ) -> int:
-        """Choose the partition of a record, as Kafka's clients do.
-
-        `led` has the partitions with a leader, or nothing if all have one. A record without a key
-        goes to one of them.
-        """
-        if self._custom_partitioner is not None:
-            chosen = self._custom_partitioner(topic, key, count)
-            if not 0 <= chosen < count:
-                raise Refused(
-                    f"the partitioner chose partition {chosen} of {topic!r}, which has 0 to "
-                    f"{count - 1}",
-                    code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                )
-            return chosen
-        if key is not None:
-            return self._partitioner.of_key(key, count)
-        if led:  # records of a partition without a leader would wait
-            return led[self._partitioner.without_key(topic, size_bytes, len(led))]
-        return self._partitioner.without_key(topic, size_bytes, count)
-
-
-def _headers_bytes(headers: Sequence[Header]) -> int:
-    return sum(
-        HEADER_OVERHEAD_BYTES + len(name) + (len(value) if value else 0) for name, value in headers
-    )
-
-
-def _what_is_wrong(key: object, value: object, headers: object, timestamp_ms: object) -> str | None:
-    """Return why a record cannot be encoded; None if nothing is wrong with it.
-
-    It is called only after encoding has failed, because checking each record takes time.
-    """
-    for name, given in (("value", value), ("key", key)):
-        if not _is_bytes_or_none(given):
-            kind = type(given).__name__
-            return f"a record's {name} is bytes or None, and {kind} was given: encode it first"
-    if not isinstance(timestamp_ms, int) or not -1 <= timestamp_ms <= TIMESTAMP_MAX_MS:
-        return f"timestamp_ms is a whole number, milliseconds since 1970, not {timestamp_ms!r}"
-    if not isinstance(headers, Sequence) or not all(map(_is_header, headers)):
-        return f"headers are pairs of a name, a str, and a value, bytes or None, not {headers!r}"
-    return None
-
-
-def _is_header(given: object) -> bool:
-    if not isinstance(given, tuple | list) or len(given) != 2:
-        return False
-    name, value = given
-    return isinstance(name, str) and _is_bytes_or_none(value)
-
-
-def _is_bytes_or_none(given: object) -> bool:
-    return given is None or isinstance(given, bytes | bytearray | memoryview)

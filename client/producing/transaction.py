@@ -13,17 +13,15 @@ import trio
 from odradek.client.cluster.offsets import with_metadata
 from odradek.client.errors import Aborted, Fatal, OdradekError, Refused
 from odradek.client.producing.delivery import Delivery
-from odradek.client.producing.ending import end, end_previous, prepare
+from odradek.client.producing.ending import ABORT_GRACE_S, end, end_previous, prepare
 from odradek.client.producing.open_transaction import OpenTransaction
 from odradek.client.producing.prepared import PreparedTransaction
 from odradek.client.producing.state import SessionState
 from odradek.client.producing.transactional_session import TransactionalSession
 from odradek.client.types import GroupMetadata, OffsetAndMetadata, RecordOptions, TopicPartition
 
-ABORT_GRACE_S: Final = 5.0
-"""The time that leaving a failed block waits for the abort. The abort continues afterwards."""
 CANCELLED_GRACE_S: Final = 0.5
-"""The same for a block that was cancelled, which must end quickly."""
+"""`ABORT_GRACE_S` for a block that was cancelled, which must end quickly."""
 
 
 class SendsRecords(Protocol):

@@ -3,11 +3,18 @@
 import random
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as reference
 
-from odradek.client.producing.partitioner import HASHES_KEPT, DefaultPartitioner, murmur2
+from odradek.client.errors import Refused
+from odradek.client.producing.partitioner import (
+    HASHES_KEPT,
+    DefaultPartitioner,
+    RecordPartitioner,
+    murmur2,
+)
 
 
 @given(st.binary(max_size=80))
@@ -57,3 +64,20 @@ def test_a_run_ends_when_the_topic_has_fewer_partitions() -> None:
     for _ in range(50):
         partitioner.without_key("t", 1, 50)
     assert partitioner.without_key("t", 1, 2) in (0, 1)
+
+
+def test_only_records_without_a_key_avoid_partitions_without_a_leader() -> None:
+    partitioner = RecordPartitioner(None, random.Random(1), run_bytes=1)
+    assert {partitioner.choose("t", None, 10, 4, (1, 3)) for _ in range(50)} == {1, 3}
+    keyed = {partitioner.choose("t", b"%d" % number, 10, 4, (1, 3)) for number in range(50)}
+    assert keyed == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("chosen", [-1, 4])
+def test_a_partition_that_is_not_there_is_refused(chosen: int) -> None:
+    def custom(topic: str, key: bytes | None, partition_count: int) -> int:
+        return chosen
+
+    partitioner = RecordPartitioner(custom, random.Random(1), run_bytes=1)
+    with pytest.raises(Refused, match="0 to 3"):
+        partitioner.choose("t", b"key", 10, 4, ())
