@@ -18,7 +18,7 @@ import trio
 from odradek.broker.api import HANDLERS
 from odradek.broker.api.context import Core
 from odradek.broker.cluster.controller import Controller, load_image
-from odradek.broker.cluster.image import BrokerImage
+from odradek.broker.cluster.image import BrokerImage, ClusterImage
 from odradek.broker.cluster.topic_logs import LocalTopicLogs
 from odradek.broker.config.broker import MINUTE_MS, BrokerConfig
 from odradek.broker.env import Env
@@ -88,6 +88,20 @@ class StateTopic:
             ) from error
 
 
+@dataclass(frozen=True, slots=True)
+class LocalCoordinators:
+    """The `Coordinators` of the controller: those of this broker."""
+
+    transactions: TransactionCoordinator
+    groups: GroupCoordinator
+
+    async def load(self, topic: str, index: int) -> None:
+        if topic == TRANSACTION_STATE_TOPIC:
+            await self.transactions.load(index)
+        else:
+            await self.groups.load(index)
+
+
 async def serve(
     env: Env,
     config: BrokerConfig,
@@ -108,14 +122,17 @@ async def serve(
     image = await load_image(env.meta, here=here, rng=env.rng)
     partitions = _partitions(env, config, directory)
     logs = LocalTopicLogs(partitions, config, cluster_id=image.cluster_id)
-    cluster = Controller(meta=env.meta, config=config, rng=env.rng, logs=logs, image=image)
-    try:
-        await cluster.finish_deletions()
-        await cluster.elect()
-        partition_count = await logs.open_all(cluster.image)
-    except (OSError, KafkaError) as error:
-        raise CannotServe(f"The data directory {directory} cannot be used: {error}") from error
-    core = _core(env, config, cluster, partitions)
+    coordinators = _coordinators(env, config, image, partitions)
+    cluster = Controller(
+        meta=env.meta,
+        config=config,
+        rng=env.rng,
+        logs=logs,
+        coordinators=coordinators,
+        image=image,
+    )
+    partition_count = await _lead(cluster, logs, directory)
+    core = _core(env, config, cluster, partitions, coordinators)
     server = Server(
         network=env.net,
         core=core,
@@ -144,7 +161,7 @@ async def serve(
             await nursery.start(partitions.run)
             await nursery.start(core.transactions.run, InProcessPeer(core))
             await nursery.start(core.groups.run)
-            nursery.start_soon(_load_coordinators, core, loaded)
+            nursery.start_soon(_load_coordinators, coordinators, cluster.image, loaded)
             nursery.start_soon(_listen, server, address, listening)
             await stop.wait()
             await server.drain()
@@ -173,6 +190,16 @@ def _partitions(env: Env, config: BrokerConfig, directory: str) -> Partitions:
     )
 
 
+async def _lead(cluster: Controller, logs: LocalTopicLogs, directory: str) -> int:
+    """Become the leader of every partition. Return their number. Raises `CannotServe`."""
+    try:
+        await cluster.finish_deletions()
+        await cluster.elect()
+        return await logs.open_all(cluster.image)
+    except (OSError, KafkaError) as error:
+        raise CannotServe(f"The data directory {directory} cannot be used: {error}") from error
+
+
 async def _listen(server: Server, address: Address, listening: Callable[[str, int], None]) -> None:
     try:
         await server.serve(address.host, address.port, started=listening)
@@ -187,77 +214,81 @@ async def _listen(server: Server, address: Address, listening: Callable[[str, in
         ) from None
 
 
-def _core(env: Env, config: BrokerConfig, cluster: Controller, partitions: Partitions) -> Core:
-    transactions = TransactionCoordinator(
-        state_partitions=StateTopic(partitions, TRANSACTION_STATE_TOPIC),
-        producer_ids=ProducerIds(env.meta),
-        clock=env.clock,
-        reached=env.reached,
-        config=_transaction_config(
-            config,
-            _partition_count(
-                cluster, TRANSACTION_STATE_TOPIC, config.transaction_state_log_num_partitions
+def _coordinators(
+    env: Env, config: BrokerConfig, image: ClusterImage, partitions: Partitions
+) -> LocalCoordinators:
+    return LocalCoordinators(
+        TransactionCoordinator(
+            state_partitions=StateTopic(partitions, TRANSACTION_STATE_TOPIC),
+            producer_ids=ProducerIds(env.meta),
+            clock=env.clock,
+            reached=env.reached,
+            config=_transaction_config(
+                config,
+                _partition_count(
+                    image, TRANSACTION_STATE_TOPIC, config.transaction_state_log_num_partitions
+                ),
+            ),
+        ),
+        GroupCoordinator(
+            state_partitions=StateTopic(partitions, CONSUMER_OFFSETS_TOPIC),
+            clock=env.clock,
+            rng=env.rng,
+            config=_group_config(
+                config,
+                _partition_count(
+                    image, CONSUMER_OFFSETS_TOPIC, config.offsets_topic_num_partitions
+                ),
             ),
         ),
     )
-    groups = GroupCoordinator(
-        state_partitions=StateTopic(partitions, CONSUMER_OFFSETS_TOPIC),
-        clock=env.clock,
-        rng=env.rng,
-        config=_group_config(
-            config,
-            _partition_count(cluster, CONSUMER_OFFSETS_TOPIC, config.offsets_topic_num_partitions),
-        ),
-    )
-    core = Core(
+
+
+def _core(
+    env: Env,
+    config: BrokerConfig,
+    cluster: Controller,
+    partitions: Partitions,
+    coordinators: LocalCoordinators,
+) -> Core:
+    return Core(
         config=config,
         clock=env.clock,
         cluster=cluster,
         partitions=partitions,
-        transactions=transactions,
+        transactions=coordinators.transactions,
         admission=Admission(
-            transactions, verifies=config.transaction_partition_verification_enable
+            coordinators.transactions, verifies=config.transaction_partition_verification_enable
         ),
-        groups=groups,
+        groups=coordinators.groups,
         reached=env.reached,
     )
 
-    async def load(topic: str, index: int) -> None:
-        await _load_coordinator(core, topic, index)
 
-    cluster.on_lead(load)
-    return core
-
-
-async def _load_coordinators(core: Core, loaded: Callable[[], None]) -> None:
+async def _load_coordinators(
+    coordinators: LocalCoordinators, image: ClusterImage, loaded: Callable[[], None]
+) -> None:
     """Start to load all coordinators at once. Their requests get COORDINATOR_LOAD_IN_PROGRESS."""
     async with trio.open_nursery() as nursery:
         for name in sorted(INTERNAL_TOPICS):
-            topic = core.cluster.image.topics.get(name)
+            topic = image.topics.get(name)
             for index in range(len(topic.partitions) if topic else 0):
-                nursery.start_soon(_load_at_start, core, name, index)
+                nursery.start_soon(_load_at_start, coordinators, name, index)
     loaded()
 
 
-async def _load_at_start(core: Core, topic: str, index: int) -> None:
+async def _load_at_start(coordinators: LocalCoordinators, topic: str, index: int) -> None:
     try:
-        await _load_coordinator(core, topic, index)
+        await coordinators.load(topic, index)
     except KafkaError as error:
         LOGGER.error(
             "what %s-%d keeps is not coordinated, as it cannot be read: %s", topic, index, error
         )
 
 
-async def _load_coordinator(core: Core, topic: str, index: int) -> None:
-    if topic == TRANSACTION_STATE_TOPIC:
-        await core.transactions.load(index)
-    else:
-        await core.groups.load(index)
-
-
-def _partition_count(cluster: Controller, topic: str, configured: int) -> int:
+def _partition_count(image: ClusterImage, topic: str, configured: int) -> int:
     """Return the partition count of a state topic. It never changes, as ids are hashed over it."""
-    found = cluster.image.topics.get(topic)
+    found = image.topics.get(topic)
     return configured if found is None else len(found.partitions)
 
 

@@ -20,7 +20,7 @@ way.
 
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Final, Protocol
@@ -65,8 +65,11 @@ LOGGER: Final = logging.getLogger(__name__)
 BASE64_URL: Final = str.maketrans("+/", "-_")
 
 
-Loader = Callable[[str, int], Awaitable[None]]
-"""A function that loads the coordinator of one partition of a state topic."""
+class Coordinators(Protocol):
+    """The coordinators of this broker."""
+
+    async def load(self, topic: str, index: int) -> None:
+        """Load what one partition of a state topic keeps. Raises KafkaError."""
 
 
 class TopicLogs(Protocol):
@@ -95,6 +98,7 @@ class Controller:
         config: BrokerConfig,
         rng: random.Random,
         logs: TopicLogs,
+        coordinators: Coordinators,
         image: ClusterImage,
     ) -> None:
         self.image = image
@@ -102,7 +106,7 @@ class Controller:
         self._config = config
         self._rng = rng
         self._logs = logs
-        self._load: Loader | None = None
+        self._coordinators = coordinators
         self._changing = trio.Lock()
         self._deletions: dict[UUID, str] = {}
 
@@ -118,10 +122,6 @@ class Controller:
         """Set the address at which clients reach this broker."""
         here = BrokerImage(node_id=self.node_id, host=host, port=port)
         self.image = replace(self.image, brokers=(here,))
-
-    def on_lead(self, load: Loader) -> None:
-        """Set the function that loads the coordinators of a new state topic."""
-        self._load = load
 
     async def finish_deletions(self) -> None:
         """Remove what a crash has left of deleted topics."""
@@ -354,9 +354,9 @@ class Controller:
         assert is_new, f"{topic.name} is in the store and not in the image"
         # Coordinators are loaded before the image has the topic: a client that finds it there sends
         # its next request to the coordinator at once.
-        if topic.is_internal and self._load is not None:
+        if topic.is_internal:
             for index in indexes:
-                await self._load(topic.name, index)
+                await self._coordinators.load(topic.name, index)
         self.image = self.image.with_topics([topic])
 
     def _partitions(self, count: int) -> tuple[PartitionImage, ...]:

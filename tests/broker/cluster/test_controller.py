@@ -49,7 +49,7 @@ class Logs:
 
 
 class World:
-    """A store that outlives controllers."""
+    """A store that outlives controllers, and their coordinators."""
 
     def __init__(self) -> None:
         self.meta = FakeMetaStore()
@@ -58,19 +58,17 @@ class World:
 
     async def controller(self, config: BrokerConfig | None = None) -> Controller:
         rng = random.Random(1)
-        controller = Controller(
+        return Controller(
             meta=self.meta,
             config=config or BrokerConfig(),
             rng=rng,
             logs=self.logs,
+            coordinators=self,
             image=await load_image(self.meta, here=HERE, rng=rng),
         )
 
-        async def load(topic: str, index: int) -> None:
-            self.loaded.append((topic, index))
-
-        controller.on_lead(load)
-        return controller
+    async def load(self, topic: str, index: int) -> None:
+        self.loaded.append((topic, index))
 
 
 @pytest.fixture

@@ -24,6 +24,11 @@ from tests.fakes.disk import FakeDisk, PowerOff
 HERE = BrokerImage(node_id=1, host="h", port=1)
 
 
+class NoCoordinators:
+    async def load(self, topic: str, index: int) -> None:
+        """Load nothing: these tests read no state topic."""
+
+
 class Node:
     """A broker's storage and cluster metadata, without its network."""
 
@@ -37,7 +42,14 @@ class Node:
         image = await load_image(meta, here=HERE, rng=rng)
         partitions = Partitions(disk=disk, directory="/data", clock=FakeClock())
         logs = LocalTopicLogs(partitions, BrokerConfig(), cluster_id=image.cluster_id)
-        cluster = Controller(meta=meta, config=BrokerConfig(), rng=rng, logs=logs, image=image)
+        cluster = Controller(
+            meta=meta,
+            config=BrokerConfig(),
+            rng=rng,
+            logs=logs,
+            coordinators=NoCoordinators(),
+            image=image,
+        )
         await cluster.finish_deletions()
         await cluster.elect()
         await logs.open_all(cluster.image)
