@@ -111,7 +111,7 @@ def batches_in(data: memoryview) -> Iterator[FoundBatch | Rest]:
         yield Rest(position, len(data) - position)
 
 
-def text_of(data: Buffer | None) -> str:
+def readable(data: Buffer | None) -> str:
     """Return bytes as text, or in hex if they are not printable, cut to `TEXT_MAX` characters."""
     if data is None:
         return "null"
@@ -130,16 +130,16 @@ def describe_record(record: Record, topic: str) -> dict[str, object]:
         return _describe_transaction(record)
     if topic == CONSUMER_OFFSETS_TOPIC and record.key is not None:
         return _describe_group(record)
-    said: dict[str, object] = {"key": text_of(record.key), "value": text_of(record.value)}
+    said: dict[str, object] = {"key": readable(record.key), "value": readable(record.value)}
     if record.headers:
-        said["headers"] = {name: text_of(value) for name, value in record.headers}
+        said["headers"] = {name: readable(value) for name, value in record.headers}
     return said
 
 
 def _describe_transaction(record: Record) -> dict[str, object]:
     key = decode_transaction_state_key(record.key)
     if not isinstance(key, TransactionLogKey):
-        return {"key": text_of(record.key), "value": text_of(record.value)}
+        return {"key": readable(record.key), "value": readable(record.value)}
     said: dict[str, object] = {"transactional_id": key.transactional_id}
     if record.value is None:
         return {**said, "removed": True}
@@ -223,4 +223,4 @@ def _describe_group(record: Record) -> dict[str, object]:
                 for member in group.members
             ],
         }
-    return {"key": text_of(record.key), "value": text_of(record.value)}
+    return {"key": readable(record.key), "value": readable(record.value)}

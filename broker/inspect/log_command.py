@@ -16,7 +16,7 @@ import trio
 from odradek.broker.env import Disk
 from odradek.broker.inspect.dump import log
 from odradek.broker.inspect.found_transactions import FoundTransaction, History
-from odradek.broker.inspect.repair import Damage, Survey, repair, survey
+from odradek.broker.inspect.repair import Damage, Survey, repair, survey_log
 from odradek.broker.storage.disk import SystemDisk
 from odradek.broker.storage.files import LOG, file_path, offsets_in
 from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC
@@ -94,7 +94,7 @@ async def _repair_all(
     history: History | None = None
     damaged = left = 0
     for directory in partitions:
-        found = await survey(disk, directory)
+        found = await survey_log(disk, directory)
         if not found.is_damaged:
             continue
         damaged += 1
@@ -128,7 +128,7 @@ async def _repair_one(
         click.echo(f"  kept: {path}")
     if found.topic_id is None:
         click.echo("  The broker will write a new checkpoint when it starts.")
-    after = await survey(disk, found.directory)
+    after = await survey_log(disk, found.directory)
     if after.is_damaged:
         click.echo("  The log is still damaged:")
         _show(after, None, History())

@@ -141,7 +141,7 @@ class Wishes:
     """Validated settings, by topic."""
 
 
-def plan(
+def plan_rebuild(
     found: Iterable[Surveyed], salvaged: Salvaged, wishes: Wishes, rng: random.Random
 ) -> RebuildPlan:
     """Decide the contents of the new store. Raises `CannotRebuild`."""

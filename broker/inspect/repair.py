@@ -87,7 +87,7 @@ class Survey:
         return self.topic in INTERNAL_TOPICS
 
 
-async def survey(disk: Disk, directory: str) -> Survey:
+async def survey_log(disk: Disk, directory: str) -> Survey:
     """Read a whole log, without changes. Raises OSError."""
     checkpoint = await read_checkpoint(disk, directory)
     identity = await read_identity(disk, directory)

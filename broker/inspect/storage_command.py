@@ -19,7 +19,13 @@ from odradek.broker.cluster.store_embedded import (
 )
 from odradek.broker.cluster.two_copies import Merged, decode_body, merge, readable
 from odradek.broker.config.topic import check_topic_configs
-from odradek.broker.inspect.rebuild import CannotRebuild, RebuildPlan, Salvaged, Wishes, plan
+from odradek.broker.inspect.rebuild import (
+    CannotRebuild,
+    RebuildPlan,
+    Salvaged,
+    Wishes,
+    plan_rebuild,
+)
 from odradek.broker.inspect.survey import Surveyed, survey_all
 from odradek.broker.process import LOCK_FILE
 from odradek.broker.storage.disk import SystemDisk
@@ -115,7 +121,7 @@ async def _rebuild(directory: str, wishes: Wishes, dry_run: bool) -> None:
     if not found:
         raise click.ClickException(f"There is no directory of a partition in {directory}.")
     try:
-        made = plan(found, _salvaged(merged), wishes, random.SystemRandom())
+        made = plan_rebuild(found, _salvaged(merged), wishes, random.SystemRandom())
     except CannotRebuild as error:
         raise click.ClickException("\n  ".join(["Nothing is written.", *error.reasons])) from None
     for line in _described(directory, made, found, others, len(merged.bodies)):

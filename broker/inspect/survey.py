@@ -61,7 +61,7 @@ def survey_all(directory: str) -> tuple[list[Surveyed], list[str]]:
         if where is None or not _is_partition(path):
             others.append(name)
         else:
-            found.append(survey(path, where))
+            found.append(survey_partition(path, where))
     return sorted(found, key=lambda partition: partition.where), others
 
 
@@ -70,7 +70,7 @@ def _is_partition(path: str) -> bool:
     return bool({IDENTITY, CHECKPOINT}.intersection(names) or offsets_in(names, LOG))
 
 
-def survey(path: str, where: TopicPartition) -> Surveyed:
+def survey_partition(path: str, where: TopicPartition) -> Surveyed:
     """Survey the directory of one partition. Raises OSError."""
     found = Surveyed(where)
     names = SystemDisk().listdir(path)

@@ -23,7 +23,7 @@ from crc32c import crc32c
 
 from odradek.broker.env import Disk, File
 from odradek.broker.storage.leader_epochs import EpochStart
-from odradek.broker.storage.producers import ProducerEntry, pack, unpack
+from odradek.broker.storage.producers import ProducerEntry, pack_entry, unpack_entry
 from odradek.broker.storage.segment import Segment, SegmentSummary
 
 CHECKPOINT: Final = "checkpoint"
@@ -79,7 +79,7 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
             "segments": [_sizes_of(segment) for segment in checkpoint.segments],
             "checksums": [_checksums_of(segment) for segment in checkpoint.segments],
             "epochs": checkpoint.epochs,
-            "producers": [pack(entry) for entry in checkpoint.producers],
+            "producers": [pack_entry(entry) for entry in checkpoint.producers],
             "clean_offset": checkpoint.clean_offset,
             "replaced": list(checkpoint.replaced),
         }
@@ -105,7 +105,7 @@ def decode_checkpoint(data: bytes | bytearray) -> Checkpoint | None:
             for values, crcs in zip(segments, checksums, strict=True)
         ],
         epochs=[EpochStart(*values) for values in content["epochs"]],
-        producers=[unpack(fields) for fields in content["producers"]],
+        producers=[unpack_entry(fields) for fields in content["producers"]],
         clean_offset=content.get("clean_offset", 0),
         replaced=tuple(content.get("replaced", ())),
     )

@@ -361,7 +361,7 @@ class Producers:
         return expired
 
 
-def pack(entry: ProducerEntry) -> list[object]:
+def pack_entry(entry: ProducerEntry) -> list[object]:
     """Return an entry for the checkpoint. It keeps all five batches, Kafka's snapshot only one."""
     return [
         entry.producer_id,
@@ -375,8 +375,8 @@ def pack(entry: ProducerEntry) -> list[object]:
     ]
 
 
-def unpack(fields: Sequence[object]) -> ProducerEntry:
-    """Return the entry that `pack` encoded. Raises TypeError or ValueError for anything else."""
+def unpack_entry(fields: Sequence[object]) -> ProducerEntry:
+    """Return the entry that `pack_entry` encoded. Raises TypeError, ValueError for other fields."""
     *numbers, flat = fields
     if not isinstance(flat, list) or len(flat) % 4 or len(flat) > 4 * WINDOW:
         raise ValueError("a producer's batches must have four numbers each")

@@ -6,7 +6,7 @@ from pathlib import Path
 import trio
 
 from odradek.broker.cluster.new_topic import WantedTopic
-from odradek.broker.inspect.rebuild import Salvaged, Wishes, plan
+from odradek.broker.inspect.rebuild import Salvaged, Wishes, plan_rebuild
 from odradek.broker.inspect.survey import survey_all
 from tests.broker.cluster.test_topic_logs import Node, a_life, ends_with_power_off
 from tests.fakes.disk import FakeDisk
@@ -98,7 +98,7 @@ async def test_a_rebuild_after_a_power_cut_at_any_operation_finds_what_was_ackno
         directory = tmp_path / str(operation)
         written_to(directory, disk)
         found, _ = survey_all(str(directory))
-        made = plan(found, Salvaged(), Wishes(make_missing=True), random.Random(1))
+        made = plan_rebuild(found, Salvaged(), Wishes(make_missing=True), random.Random(1))
         (rebuilt,) = made.topics
         assert len(rebuilt.topic.partitions) == FOUND[answers[-1]], operation
         assert rebuilt.are_configs_known, operation

@@ -22,7 +22,7 @@ from odradek.broker.inspect.rebuild import (
     CannotRebuild,
     Salvaged,
     Wishes,
-    plan,
+    plan_rebuild,
 )
 from odradek.broker.inspect.survey import EPOCH_MAX, Surveyed, survey_all
 from odradek.broker.storage.identity import IDENTITY, Identity
@@ -352,7 +352,7 @@ def test_directories_that_contradict_each_other_are_refused(
     directories: list[Surveyed], sentence: str
 ) -> None:
     with pytest.raises(CannotRebuild, match=sentence):
-        plan(directories, Salvaged(), Wishes(), Random(1))
+        plan_rebuild(directories, Salvaged(), Wishes(), Random(1))
 
 
 def test_numbers_start_above_everything_that_is_found() -> None:
@@ -360,10 +360,12 @@ def test_numbers_start_above_everything_that_is_found() -> None:
     first.see_producer(77, 12)
     other.see_producer(5, 40)
     other.see_epoch(EPOCH_MAX + 1)  # a flipped bit
-    made = plan([first, other], Salvaged(next_producer_id=50, max_epoch=3), Wishes(), Random(1))
+    made = plan_rebuild(
+        [first, other], Salvaged(next_producer_id=50, max_epoch=3), Wishes(), Random(1)
+    )
     assert made.next_producer_id == 78 + PRODUCER_ID_GAP
     assert made.leader_epoch == 40 + EPOCH_GAP
-    made = plan([first], Salvaged(next_producer_id=500, max_epoch=60), Wishes(), Random(1))
+    made = plan_rebuild([first], Salvaged(next_producer_id=500, max_epoch=60), Wishes(), Random(1))
     assert made.next_producer_id == 500 + PRODUCER_ID_GAP
     assert made.leader_epoch == 60 + EPOCH_GAP
 
@@ -371,14 +373,14 @@ def test_numbers_start_above_everything_that_is_found() -> None:
 def test_a_topic_without_known_settings_keeps_everything() -> None:
     plain, compacted = found(), found("u", topic_id=2)
     compacted.is_compacted = True
-    made = plan([plain, compacted], Salvaged(), Wishes(), Random(1))
+    made = plan_rebuild([plain, compacted], Salvaged(), Wishes(), Random(1))
     assert [dict(rebuilt.topic.configs) for rebuilt in made.topics] == [NO_RETENTION, NO_COMPACTION]
     assert not any(rebuilt.are_configs_known for rebuilt in made.topics)
 
 
 def test_a_topic_whose_deletion_was_noted_is_not_revived() -> None:
     salvaged = Salvaged(deletions={UUID(int=1): "t"})
-    made = plan([found(), found("u", topic_id=2)], salvaged, Wishes(), Random(1))
+    made = plan_rebuild([found(), found("u", topic_id=2)], salvaged, Wishes(), Random(1))
     assert [rebuilt.topic.name for rebuilt in made.topics] == ["u"]
     record = made.record()
     (body,) = readable(record, record, COPIES).bodies

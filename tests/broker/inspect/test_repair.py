@@ -9,7 +9,7 @@ import trio
 from click.testing import CliRunner, Result
 
 from odradek.broker.inspect.log_command import log
-from odradek.broker.inspect.repair import repair, survey
+from odradek.broker.inspect.repair import repair, survey_log
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.scrubber import Scrubber
 from odradek.broker.storage.config import LogConfig
@@ -57,9 +57,9 @@ async def broken(field_name: str = "payload", *, segment: int = 2) -> Broken:
 
 
 async def mend(machine: Machine, *, leaves_out: bool) -> None:
-    found = await survey(machine.disk, PARTITION_DIRECTORY)
+    found = await survey_log(machine.disk, PARTITION_DIRECTORY)
     await repair(machine.disk, found, leaves_out=leaves_out, now_ms=machine.clock.wall_ms())
-    assert not (await survey(machine.disk, PARTITION_DIRECTORY)).is_damaged
+    assert not (await survey_log(machine.disk, PARTITION_DIRECTORY)).is_damaged
 
 
 async def good(partition: Partition) -> list[tuple[int, bytes]]:

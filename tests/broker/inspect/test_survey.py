@@ -5,8 +5,8 @@ from random import Random
 
 from odradek.broker.cluster.topic_logs import log_config
 from odradek.broker.config.broker import BrokerConfig
-from odradek.broker.inspect.rebuild import Salvaged, Wishes, plan
-from odradek.broker.inspect.survey import survey
+from odradek.broker.inspect.rebuild import Salvaged, Wishes, plan_rebuild
+from odradek.broker.inspect.survey import survey_partition
 from odradek.broker.storage.checkpoint import CHECKPOINT
 from odradek.broker.topic_partition import TopicPartition
 from tests.broker.storage.keyed import KeyedClient, compact, compacted_machine, consume
@@ -27,10 +27,10 @@ async def test_a_compacted_log_of_unknown_settings_keeps_all_behind_its_gaps(
     machine.disk.remove(f"{PARTITION_DIRECTORY}/{CHECKPOINT}")
     for name in machine.disk.listdir(PARTITION_DIRECTORY):
         (tmp_path / name).write_bytes(machine.disk.bytes_of(f"{PARTITION_DIRECTORY}/{name}"))
-    found = survey(str(tmp_path), TopicPartition(TOPIC, 0))
+    found = survey_partition(str(tmp_path), TopicPartition(TOPIC, 0))
     assert found.is_compacted
     assert found.topic_id is None
-    made = plan([found], Salvaged(), Wishes(), Random(1))
+    made = plan_rebuild([found], Salvaged(), Wishes(), Random(1))
     machine.config = log_config(made.topics[0].topic, BrokerConfig())
     partition = await machine.start(topic_id=TOPIC_ID)
     assert [record.value for record in await consume(partition)] == before

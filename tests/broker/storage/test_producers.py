@@ -8,8 +8,8 @@ from odradek.broker.storage.producers import (
     EndedTransaction,
     ProducerEntry,
     Producers,
-    pack,
-    unpack,
+    pack_entry,
+    unpack_entry,
 )
 from odradek.protocol.batch import TRANSACTIONAL_BIT, BatchHeader
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -347,8 +347,8 @@ def test_coordinators_write_without_sequences_but_are_fenced() -> None:
 def test_an_entry_survives_packing_with_its_whole_window() -> None:
     entry = ProducerEntry(1, 2, 3, 4, 5, 6, 7)
     entry.batches.extend(BatchMetadata(n, n + 1, n + 2, n + 3) for n in range(5))
-    assert unpack(pack(entry)) == entry
+    assert unpack_entry(pack_entry(entry)) == entry
     with pytest.raises(TypeError):
-        unpack([1, 2, []])
+        unpack_entry([1, 2, []])
     with pytest.raises(ValueError, match="four numbers"):
-        unpack([1, 2, 3, 4, 5, 6, 7, [1, 2, 3]])
+        unpack_entry([1, 2, 3, 4, 5, 6, 7, [1, 2, 3]])
