@@ -51,6 +51,12 @@ class File(Protocol):
     async def fsync(self) -> None:
         """Return when everything written before the call is on disk (fdatasync)."""
 
+    def start_fsync(self, done: Callable[[BaseException | None], None]) -> None:
+        """Start what `fsync` waits for, without a task.
+
+        At its end `done` is called once, in the loop, with the error if there was one.
+        """
+
     def close(self) -> None: ...
 
 

@@ -50,10 +50,23 @@ class Background:
             self._has_unsaved.set()
         if log.unsaved_bytes >= CHECKPOINT_BYTES:
             self._has_many_unsaved.set()
-        if log.config.flush is FlushPolicy.ACK and partition not in self._unflushed:
+        self.flush(partition)
+
+    def flush(self, partition: Partition) -> None:
+        """Start to flush what has been appended, if it counts only then and is not being flushed.
+
+        A task does it only if `Partition.start_flush` cannot.
+        """
+        log = partition.log
+        if log.config.flush is not FlushPolicy.ACK or log.flushed_offset == log.log_end_offset:
+            return
+        if partition in self._unflushed or log.failure is not None or log.is_deleted:
+            return
+        if self._flushes is None:
             self._unflushed[partition] = None
-            if self._flushes is not None:
-                self._flushes.start_soon(self._flush, partition)
+        elif not partition.start_flush():
+            self._unflushed[partition] = None
+            self._flushes.start_soon(self._flush, partition)
 
     def forget(self, partition: Partition) -> None:
         """Do nothing more for a partition: its topic is deleted."""

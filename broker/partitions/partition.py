@@ -74,7 +74,7 @@ class Partition:
         self.background = background
         self.decompressor = decompressor
         self._clock = clock
-        self._commit = GroupCommit(log, finished=self.update_visible)
+        self._commit = GroupCommit(log, finished=self._flush_ended)
         self._maintenance = Maintenance(self, self._commit, clock)
         self._high_watermark = log.log_end_offset
         self._last_stable_offset = log.log_end_offset
@@ -290,7 +290,15 @@ class Partition:
         It costs no task. `Background` starts the flush. The callback may come early; `flushed`
         then waits for the rest, or raises.
         """
-        self._commit.after_next(callback)
+        self._commit.call_when_flushed(callback)
+
+    def start_flush(self) -> bool:
+        """See `GroupCommit.start`."""
+        return self._commit.start()
+
+    def _flush_ended(self) -> None:
+        self.background.flush(self)  # first, as a thread is quicker than those that wait
+        self.update_visible()
 
     async def flush(self) -> None:
         """Wait until what was appended before the call is on disk. Raises as `flushed`."""

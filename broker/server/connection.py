@@ -3,7 +3,7 @@
 Two tasks. The reader takes a frame, parses it and calls the handler. It sends the answer itself if
 that is ready and no earlier answer is pending. Otherwise the answer is pending (`pending.py`) and
 the reader takes the next request: such is a `Deferred` answer, whose records are not yet on disk.
-The writer sends it, or the task that ends the fsync if that need not wait. At most
+The writer sends it; a small one is sent at the end of its fsync, without the writer. At most
 `ANSWERS_PENDING_MAX` are pending; then the reader stops reading, and TCP makes the client wait. So
 a client that sends and never reads costs a bounded amount of memory.
 

@@ -1,7 +1,7 @@
 """The answers of one connection that are not sent yet, in the order of their requests.
 
 The reader adds them and the writer sends them (`connection.py`). A small answer that waits for the
-disk is sent by the task that ends the fsync, without waiting. If that cannot be (the client does
+disk is sent as soon as the fsync has ended, without a task. If that cannot be (the client does
 not read, say), it wakes the writer. So a small request costs one turn of trio's loop, and no
 nursery, channel or time-out of its own.
 """

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import outcome
 import trio
@@ -35,7 +35,8 @@ _sync: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync)
 _allocate: Final[Callable[[int, int, int], None] | None] = getattr(os, "posix_fallocate", None)
 
 _Read = Callable[[int, bytearray, int, int], int]
-_Job = tuple[Callable[[], object], trio.lowlevel.Task, trio.lowlevel.TrioToken]
+_Done = Callable[[outcome.Outcome[Any]], None]
+_Job = tuple[Callable[[], object], _Done, trio.lowlevel.TrioToken]
 
 
 class Threads:
@@ -54,21 +55,25 @@ class Threads:
         is therefore delivered after the call.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
-        self._jobs.put((function, trio.lowlevel.current_task(), trio.lowlevel.current_trio_token()))
+        self.start(function, partial(trio.lowlevel.reschedule, trio.lowlevel.current_task()))
+        result: T = await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
+        return result
+
+    def start(self, function: Callable[[], object], done: _Done) -> None:
+        """Call `function` in a thread, and then `done` with its outcome in the loop."""
+        self._jobs.put((function, done, trio.lowlevel.current_trio_token()))
         with self._lock:
             is_needed = self._idle < self._jobs.qsize() and self._count < THREADS_MAX
             self._count += is_needed
         if is_needed:
             threading.Thread(target=self._work, name="disk", daemon=True).start()
-        result: T = await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
-        return result
 
     def _work(self) -> None:
         while (job := self._next_job()) is not None:
-            function, task, token = job
+            function, done, token = job
             result = outcome.capture(function)
             with contextlib.suppress(trio.RunFinishedError):  # the loop has ended
-                token.run_sync_soon(trio.lowlevel.reschedule, task, result)
+                token.run_sync_soon(done, result)
 
     def _next_job(self) -> _Job | None:
         with self._lock:
@@ -164,14 +169,27 @@ class SystemFile:
     async def fsync(self) -> None:
         await self._in_thread(partial(_sync, self._fd))
 
+    def start_fsync(self, done: Callable[[BaseException | None], None]) -> None:
+        self._users += 1
+        self._threads.start(partial(_sync, self._fd), partial(self._fsynced, done))
+
+    def _fsynced(
+        self, done: Callable[[BaseException | None], None], result: outcome.Outcome[None]
+    ) -> None:
+        self._left()
+        done(result.error if isinstance(result, outcome.Error) else None)
+
     async def _in_thread(self, function: Callable[[], T]) -> T:
         self._users += 1
         try:
             return await self._threads.run(function)
         finally:
-            self._users -= 1
-            if self._is_closing:
-                self.close()
+            self._left()
+
+    def _left(self) -> None:
+        self._users -= 1
+        if self._is_closing:
+            self.close()
 
     def close(self) -> None:
         self._is_closing = True

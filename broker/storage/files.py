@@ -7,7 +7,8 @@ descriptor. Linux also reports a failed write-back to that fsync.
 """
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 import trio
@@ -113,6 +114,25 @@ class OpenFiles:
             await self.get(path).fsync()
         finally:
             self._syncs.release()
+
+    def start_sync(self, path: str, done: Callable[[BaseException | None], None]) -> bool:
+        """Start what `sync` waits for; `done` is called at its end. Raises OSError.
+
+        Return False, with nothing started, if as many flushes run as may.
+        """
+        file = self.get(path)
+        try:
+            self._syncs.acquire_nowait()
+        except trio.WouldBlock:
+            return False
+        file.start_fsync(partial(self._synced, done))
+        return True
+
+    def _synced(
+        self, done: Callable[[BaseException | None], None], error: BaseException | None
+    ) -> None:
+        self._syncs.release()
+        done(error)
 
     def close(self, path: str) -> None:
         file = self._files.pop(path, None)

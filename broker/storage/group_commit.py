@@ -1,21 +1,24 @@
-"""Group commit: one fsync for all tasks that wait for the same log.
+"""Group commit: one fsync for everything that waits for the same log.
 
-The first waiter starts an fsync of everything appended so far. Later waiters share it if it covers
-them; otherwise one of them starts the next. A log therefore has at most one fsync at a time, and
-needs no task of its own. A caller that does not wait is called back instead (`after_next`).
+An fsync covers what had been appended when it started; what is appended meanwhile is covered by the
+next one. A log therefore has at most one fsync at a time, and needs no task of its own: `start`
+hands the file to a thread, and the thread's answer calls back those that wait (`call_when_flushed`)
+and wakes the tasks that wait (`flush`). Only if more than one file must be flushed (after a roll,
+say) does a task do it.
 """
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 import trio
 
+from odradek.broker.storage.config import FlushPolicy
 from odradek.broker.storage.log import Log
-from odradek.broker.turns import Turns
 from odradek.protocol.errors import ErrorCode, KafkaError
 
-CALLBACK_STEPS: Final = 20
-"""What a callback costs, in steps of a turn: it may build a small answer and send it."""
+CALLBACKS_AT_ONCE: Final = 50
+"""Callbacks between two turns of the loop. Each may build a small answer and send it."""
 
 
 class GroupCommit:
@@ -25,14 +28,26 @@ class GroupCommit:
         self._log = log
         self._finished = finished
         self._running: trio.Event | None = None
-        self._called_after_next: list[Callable[[], None]] = []
+        self._callbacks: deque[tuple[int, Callable[[], None]]] = deque()
 
-    def after_next(self, callback: Callable[[], None]) -> None:
-        """Call `callback` once, after the next fsync that starts, even if that fails.
+    def call_when_flushed(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once, when what is appended so far is on disk or cannot get there.
 
-        It covers what has been appended before this call. An fsync that is under way may not.
+        The caller sees to it that an fsync is started (`start`).
         """
-        self._called_after_next.append(callback)
+        self._callbacks.append((self._log.log_end_offset, callback))
+
+    def start(self) -> bool:
+        """Start an fsync. If one is running, the next one follows it. Return False if a task must.
+
+        There is something to flush.
+        """
+        if self._running is not None:
+            return True
+        is_started = self._log.start_sync(self._ended)
+        if is_started:
+            self._running = trio.Event()
+        return is_started
 
     async def flush(self, next_offset: int) -> None:
         """Return when everything below `next_offset` is on disk.
@@ -56,12 +71,11 @@ class GroupCommit:
 
     async def _one_round(self) -> None:
         self._log.check_available()
-        if self._running is not None:
+        if self.start():
+            assert self._running is not None
             await self._running.wait()
             return
-        running = self._running = trio.Event()
-        # Taken before the fsync starts: a callback added during it may be for a later append.
-        covered, self._called_after_next = self._called_after_next, []
+        self._running = trio.Event()
         try:
             await self._log.sync()
         except OSError as error:
@@ -69,15 +83,23 @@ class GroupCommit:
                 ErrorCode.KAFKA_STORAGE_ERROR, f"{self._log.name}: {error.strerror}"
             ) from error
         finally:
-            self._running = None
-            running.set()
-            self._finished()
-            # The task that is cancelled may be one client's; the callbacks are of others.
-            with trio.CancelScope(shield=True):
-                await self._call(covered)
+            self._ended()
 
-    async def _call(self, callbacks: Sequence[Callable[[], None]]) -> None:
-        turns = Turns()
-        for callback in callbacks:
-            await turns.take(CALLBACK_STEPS)
+    def _ended(self) -> None:
+        running, self._running = self._running, None
+        assert running is not None
+        running.set()
+        self._finished()
+        self._call_back()
+
+    def _call_back(self) -> None:
+        """Call back those whose records are on disk, some of them in this turn of the loop."""
+        log, callbacks = self._log, self._callbacks
+        is_over = log.failure is not None or log.is_deleted or log.config.flush is FlushPolicy.OS
+        for _ in range(min(CALLBACKS_AT_ONCE, len(callbacks))):
+            if callbacks[0][0] > log.flushed_offset and not is_over:
+                return
+            _, callback = callbacks.popleft()
             callback()
+        if callbacks:
+            trio.lowlevel.current_trio_token().run_sync_soon(self._call_back)

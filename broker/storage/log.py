@@ -11,6 +11,7 @@ are then unknown, and a second fsync would report success wrongly (KAFKA-10778).
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -300,6 +301,31 @@ class Log:
             self._unsynced_snapshots.append(offset)
 
     # Durability
+
+    def start_sync(self, done: Callable[[], None]) -> bool:
+        """Start to flush everything appended before the call, without a task.
+
+        `done` is called at its end. If it failed, the log is offline. Return False, with nothing
+        started, if only `sync` can do it: more than one file must be flushed. One call at a time.
+        """
+        if self._is_new or self._unsynced or self.has_new_names:
+            return False
+        try:
+            return self.active.start_sync(partial(self._synced, self.log_end_offset, done))
+        except OSError:
+            return False  # `sync` meets it again
+
+    def _synced(
+        self,
+        target: int,
+        done: Callable[[], None],
+        error: BaseException | None,
+    ) -> None:
+        if error is None:
+            self.flushed_offset = max(self.flushed_offset, target)
+        elif isinstance(error, OSError):
+            self.fail(error)
+        done()
 
     async def sync(self) -> None:
         """Flush everything appended before the call, and the names of its files.

@@ -212,5 +212,8 @@ class _ReservedFile:
     async def fsync(self) -> None:
         await self._file.fsync()
 
+    def start_fsync(self, done: Callable[[BaseException | None], None]) -> None:
+        self._file.start_fsync(done)
+
     def close(self) -> None:
         self._file.close()

@@ -8,6 +8,7 @@ producers, transactions or the high watermark.
 
 import errno
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -187,6 +188,11 @@ class Segment:
         """Flush the batches to disk. Raises OSError."""
         self._check_is_there()
         await self._files.sync(self._log_path)
+
+    def start_sync(self, done: Callable[[BaseException | None], None]) -> bool:
+        """See `OpenFiles.start_sync`."""
+        self._check_is_there()
+        return self._files.start_sync(self._log_path, done)
 
     # Appending
 

@@ -15,7 +15,7 @@ import errno
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from random import Random
 
@@ -402,9 +402,26 @@ class FakeFile:
 
         self._inode.change(cut)
 
+    def start_fsync(self, done: Callable[[BaseException | None], None]) -> None:
+        trio.lowlevel.spawn_system_task(self._fsync_for, self._inode.change_count, done)
+
+    async def _fsync_for(
+        self, change_count: int, done: Callable[[BaseException | None], None]
+    ) -> None:
+        with suppress(PowerOff):  # whoever touches the disk next meets it
+            try:
+                self._go_on("fsync")
+                await self._fsync(change_count)
+            except (OSError, PowerOff) as error:
+                done(error)
+            else:
+                done(None)
+
     async def fsync(self) -> None:
         self._begin("fsync")
-        change_count = self._inode.change_count
+        await self._fsync(self._inode.change_count)
+
+    async def _fsync(self, change_count: int) -> None:
         if self._disk.fsync_gate is not None:
             await self._disk.fsync_gate.wait()
         await trio.lowlevel.checkpoint()
