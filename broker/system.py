@@ -1,9 +1,10 @@
 """The real Env: the operating system's clock, sockets, files and randomness.
 
-A connection is a bare non-blocking socket. It is tried first and waited for only when it would
-block, so that a request that has arrived costs one system call and no turn of trio's loop. A caller
-in a loop must execute a checkpoint now and then (`connection.py` does). Reading goes into the
-caller's buffer, writing gathers the caller's parts: the bytes of a record batch are not copied.
+A connection is a bare non-blocking socket. Sending is tried first, and waits if it would block. So
+does receiving while there may be more: after a call that took all that had arrived, the next one
+waits first. A caller in a loop must execute a checkpoint now and then (`connection.py` does).
+Reading goes into the caller's buffer, writing gathers the caller's parts: the bytes of a record
+batch are not copied.
 """
 
 import contextlib
@@ -52,10 +53,12 @@ class SystemClock:
 class SocketConnection:
     """A `Connection` over a TCP socket."""
 
-    __slots__ = ("_socket", "peer")
+    __slots__ = ("_is_drained", "_socket", "peer")
 
     def __init__(self, sock: socket.socket, peer: str) -> None:
         self._socket = sock
+        self._is_drained = True
+        """True if the last call took all that had arrived: the next one would block."""
         self.peer = peer
 
     @property
@@ -70,20 +73,25 @@ class SocketConnection:
         return OtherEnd.HAS_GONE if events[0][1] & RESET else OtherEnd.HAS_ENDED
 
     async def receive_into(self, buffer: memoryview) -> int:
+        if self._is_drained:
+            await trio.lowlevel.wait_readable(self._socket)
         while True:
             try:
-                return self._socket.recv_into(buffer)
+                count = self._socket.recv_into(buffer)
             except BlockingIOError:
                 await trio.lowlevel.wait_readable(self._socket)
             except OSError as error:
                 raise trio.BrokenResourceError(error.strerror) from error
+            else:
+                self._is_drained = count < len(buffer)
+                return count
 
     async def send_all(self, parts: Sequence[Buffer]) -> None:
         while parts := self.send_now(parts):
             await trio.lowlevel.wait_writable(self._socket)
 
     def send_now(self, parts: Sequence[Buffer]) -> Sequence[Buffer]:
-        waiting = [memoryview(part) for part in parts if len(part)]
+        waiting = parts
         try:
             while waiting:
                 sent = self._socket.sendmsg(islice(waiting, PARTS_MAX))
@@ -100,13 +108,13 @@ class SocketConnection:
             self._socket.close()
 
 
-def _without_first(parts: list[memoryview], count: int) -> list[memoryview]:
+def _without_first(parts: Sequence[Buffer], count: int) -> Sequence[Buffer]:
     """Return `parts` without their first `count` bytes."""
     for index, part in enumerate(parts):
         if count < len(part):
-            return [part[count:], *parts[index + 1 :]]
+            return [memoryview(part)[count:], *parts[index + 1 :]]
         count -= len(part)
-    return []
+    return ()
 
 
 class SystemNetwork:

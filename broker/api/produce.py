@@ -27,8 +27,9 @@ its sequence in mind until its next marker. A partition of an internal topic is 
 coordinator is asked, so version 12 does not add it to the transaction.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 import trio
@@ -48,6 +49,7 @@ from odradek.broker.turns import Turns
 from odradek.broker.txn.admission import refusal_words
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
 from odradek.protocol.apis.produce import (
+    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -80,6 +82,8 @@ BATCHES_AT_ONCE: Final = 100
 """Batches that are checked and appended without a checkpoint."""
 LOOK_UP_STEPS: Final = 3
 """The cost of looking up one partition, in steps of a turn."""
+TOPIC_STEPS: Final = 2
+"""The cost of looking up one topic, or of answering it, without its partitions."""
 
 
 @dataclass(slots=True)
@@ -125,50 +129,52 @@ class Batch:
 async def produce(
     context: RequestContext, request: ProduceRequest
 ) -> ProduceResponse | Deferred | None:
-    batches: list[list[Batch]] = []
+    batches: list[Batch] = []
     turns = Turns()
     for topic in request.topic_data:
-        batches.append([])
-        for batch in _batches(context, topic):
+        await turns.take(TOPIC_STEPS)
+        name, error = _name_of(context, topic)
+        for data in topic.partition_data:
             await turns.take(LOOK_UP_STEPS)
-            batches[-1].append(batch)
-    flat = [batch for of_topic in batches for batch in of_topic]
+            batches.append(_batch(context, name, data, error))
     producer = None
     try:
-        producer = await _check_all(context, request, flat, turns)
+        producer = await _check_all(context, request, batches, turns)
     except KafkaError as error:
         refusal = error.with_traceback(None)
-        for batch in flat:
+        for batch in batches:
             batch.error = refusal
-    for start in range(0, len(flat), BATCHES_AT_ONCE):
+    for start in range(0, len(batches), BATCHES_AT_ONCE):
         if start:
             await trio.lowlevel.checkpoint()
-        await _append_some(context, request, producer, flat[start : start + BATCHES_AT_ONCE])
+        await _append_some(context, request, producer, batches[start : start + BATCHES_AT_ONCE])
 
     if request.acks == 0:
-        _close_on_error(flat)
+        _close_on_error(batches)
         return None
-    if len(flat) <= BATCHES_AT_ONCE and all(map(_is_settled, flat)):
+    if len(batches) <= BATCHES_AT_ONCE and all(map(_is_settled, batches)):
         return await _response(request, batches)
 
     patience_ms = max(request.timeout_ms, OWN_DISK_MS)
     deadline = trio.current_time() + patience_ms / 1000
 
     async def finish() -> ProduceResponse:
-        if not all(map(_is_settled, flat)):
-            await _wait_until_durable(flat, deadline, patience_ms)
+        if not all(map(_is_settled, batches)):
+            await _wait_until_durable(batches, deadline, patience_ms)
         return await _response(request, batches)
 
-    if len(flat) > 1:
+    if len(batches) > 1:
         return Deferred(finish)
-    [batch] = flat
+    [batch] = batches
     assert batch.partition is not None, "an appended batch has a partition"
 
     def answer_now() -> ProduceResponse | None:
         if not _is_settled(batch):
             return None
-        answers = (map(_partition_response, of_topic) for of_topic in batches)
-        return ProduceResponse(responses=tuple(map(_topic_response, request.topic_data, answers)))
+        answers = iter([_partition_response(batch)])
+        return ProduceResponse(
+            responses=tuple([_topic_response(answers, topic) for topic in request.topic_data])
+        )
 
     return Deferred(finish, batch.partition.call_when_flushed, answer_now)
 
@@ -178,36 +184,45 @@ async def _check_all(
 ) -> ProducerIdAndEpoch | None:
     """Refuse what is wrong with a request whatever its partitions hold.
 
-    Return the producer of its transactional batches, None if there are none. Raises KafkaError.
+    Return the producer of its transactional batches, None if there are none. Raises KafkaError,
+    which refuses the whole request.
     """
     producer = None
-    for start in range(0, len(batches), BATCHES_AT_ONCE):
-        some = batches[start : start + BATCHES_AT_ONCE]
-        await turns.take(len(some))
-        _check_transactional_id(request, some)
-        _check_acks(request, some)
-        producer = _one_producer(some, producer)
-    await _check_keys(context, batches, turns)
+    for batch in batches:
+        await turns.take()
+        if request.acks not in ACKS:
+            batch.error = batch.error or KafkaError(
+                ErrorCode.INVALID_REQUIRED_ACKS, f"acks is 0, 1 or -1 (all), not {request.acks}."
+            )
+        if batch.is_transactional:
+            producer = _one_producer(request, batch, producer)
+    for batch in batches:
+        await turns.take()
+        if batch.partition is not None and batch.partition.config.is_compacted:
+            await _check_keys(context, batch, turns)
     return producer
 
 
 def _one_producer(
-    batches: Sequence[Batch], before: ProducerIdAndEpoch | None
+    request: ProduceRequest, batch: Batch, before: ProducerIdAndEpoch | None
 ) -> ProducerIdAndEpoch | None:
-    """Return the producer of the transactional batches, which is `before` if that is given.
+    """Return the producer of a transactional batch, which is `before` if that is given.
 
     Plain batches do not count (KAFKA-14916). Raises KafkaError for a second producer.
     """
-    producer = before
-    for batch in batches:
-        if batch.error is None and (own := batch.producer) is not None:
-            if producer not in (None, own):
-                raise KafkaError(
-                    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-                    "One request has transactional batches of several producers.",
-                )
-            producer = own
-    return producer
+    if request.transactional_id is None:
+        raise KafkaError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "A transactional batch came without a transactional id.",
+        )
+    if batch.error is not None:
+        return before
+    if before not in (None, batch.producer):
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+            "One request has transactional batches of several producers.",
+        )
+    return batch.producer
 
 
 async def _append_some(
@@ -272,42 +287,43 @@ def _note_producers(
             batch.error = KafkaError(batch.error.code, why)
 
 
-def _batches(context: RequestContext, asked: TopicProduceData) -> Iterable[Batch]:
-    name, error = asked.name, None
-    if context.api_version >= 13:
-        topic = context.core.cluster.image.topic_by_id(asked.topic_id)
-        if topic is None:
-            error = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"No topic has id {asked.topic_id}.")
-        else:
-            name = topic.name
-    for data in asked.partition_data:
-        records = memoryview(b"") if data.records is None else memoryview(data.records)
-        batch = Batch(topic=name, index=data.index, records=records, error=error)
-        if len(records) >= HEADER_BYTES:
-            batch.header = read_header(records)
-        if error is None:
-            _look_up(context, batch)
-        yield batch
+def _name_of(context: RequestContext, asked: TopicProduceData) -> tuple[str, KafkaError | None]:
+    """Return the name of a topic, and an error if no topic has its id."""
+    if context.api_version < 13:
+        return asked.name, None
+    topic = context.core.cluster.image.topic_by_id(asked.topic_id)
+    if topic is None:
+        error = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"No topic has id {asked.topic_id}.")
+        return asked.name, error
+    return topic.name, None
 
 
-async def _check_keys(context: RequestContext, batches: Sequence[Batch], turns: Turns) -> None:
-    """Look for records without a key in those batches that are for compacted logs.
+def _batch(
+    context: RequestContext, topic: str, data: PartitionProduceData, error: KafkaError | None
+) -> Batch:
+    records = memoryview(data.records or b"")
+    batch = Batch(topic=topic, index=data.index, records=records, error=error)
+    if len(records) >= HEADER_BYTES:
+        batch.header = read_header(records)
+    if error is None:
+        _look_up(context, batch)
+    return batch
+
+
+async def _check_keys(context: RequestContext, batch: Batch, turns: Turns) -> None:
+    """Look for records without a key in a batch for a compacted log.
 
     This may wait. So it comes before everything that must not be interrupted, as the sequence check
     and the append. Requests keep their order: the connection takes none meanwhile.
     """
-    for batch in batches:
-        await turns.take()
-        partition = batch.partition
-        if batch.error is not None or partition is None or not partition.config.is_compacted:
-            continue
-        try:
-            header = check_client_batch(
-                batch.records, partition.config, context.core.clock.wall_ms()
-            )
-            await check_keys(header, batch.records, partition.decompressor, turns)
-        except KafkaError as error:
-            batch.keys_error = error.with_traceback(None)
+    partition = batch.partition
+    if batch.error is not None or partition is None:
+        return
+    try:
+        header = check_client_batch(batch.records, partition.config, context.core.clock.wall_ms())
+        await check_keys(header, batch.records, partition.decompressor, turns)
+    except KafkaError as error:
+        batch.keys_error = error.with_traceback(None)
 
 
 def _look_up(context: RequestContext, batch: Batch) -> None:
@@ -326,26 +342,6 @@ def _look_up(context: RequestContext, batch: Batch) -> None:
             )
     except KafkaError as error:
         batch.error = error.with_traceback(None)
-
-
-def _check_acks(request: ProduceRequest, batches: Sequence[Batch]) -> None:
-    """Refuse what could be appended. Other batches keep their own errors."""
-    if request.acks in ACKS:
-        return
-    error = KafkaError(
-        ErrorCode.INVALID_REQUIRED_ACKS, f"acks is 0, 1 or -1 (all), not {request.acks}."
-    )
-    for batch in batches:
-        batch.error = batch.error or error
-
-
-def _check_transactional_id(request: ProduceRequest, batches: Sequence[Batch]) -> None:
-    """Refuse the whole request, whatever else is wrong with parts of it."""
-    if request.transactional_id is None and any(batch.is_transactional for batch in batches):
-        raise KafkaError(
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            "A transactional batch came without a transactional id.",
-        )
 
 
 def _append(context: RequestContext, request: ProduceRequest, batch: Batch) -> None:
@@ -405,20 +401,24 @@ def _close_on_error(batches: Iterable[Batch]) -> None:
             )
 
 
-async def _response(request: ProduceRequest, batches: Sequence[Sequence[Batch]]) -> ProduceResponse:
+async def _response(request: ProduceRequest, batches: Sequence[Batch]) -> ProduceResponse:
     turns = Turns()
+    answers = iter(await turns.map(_partition_response, batches))
     topics = []
-    for topic, of_topic in zip(request.topic_data, batches, strict=True):
-        partitions = await turns.map(_partition_response, of_topic)
-        topics.append(_topic_response(topic, partitions))
+    for topic in request.topic_data:
+        await turns.take(TOPIC_STEPS)
+        topics.append(_topic_response(answers, topic))
     return ProduceResponse(responses=tuple(topics))
 
 
 def _topic_response(
-    topic: TopicProduceData, partitions: Iterable[PartitionProduceResponse]
+    answers: Iterator[PartitionProduceResponse], topic: TopicProduceData
 ) -> TopicProduceResponse:
+    """`answers` has one for each partition of this topic, in its order, and those that follow."""
     return TopicProduceResponse(
-        name=topic.name, topic_id=topic.topic_id, partition_responses=tuple(partitions)
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partition_responses=tuple(islice(answers, len(topic.partition_data))),
     )
 
 

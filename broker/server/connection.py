@@ -29,11 +29,10 @@ the whole broker, because what it would answer could be wrong.
 
 import logging
 import math
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import trio
 
@@ -41,21 +40,19 @@ from odradek.broker.api.context import Allowance, Core, Deferred, Handler, Reque
 from odradek.broker.env import Buffer, Connection, Offload, OtherEnd, inline
 from odradek.broker.server.failures import failed_in, first, let_go, raised_at
 from odradek.broker.server.memory import Memory, Share
+from odradek.broker.server.messages import Messages
 from odradek.broker.server.pending import PendingAnswer, PendingAnswers
 from odradek.broker.txn.presence import Seat
 from odradek.protocol.api import Api
 from odradek.protocol.apis import APIS
 from odradek.protocol.connection import (
-    REQUEST_ITEMS_MAX,
     FrameReader,
     Request,
     ServerProtocol,
 )
 from odradek.protocol.errors import ProtocolError
-from odradek.protocol.streams import Cursor, TooManyItemsError
 
 LOGGER: Final = logging.getLogger(__name__)
-T = TypeVar("T")
 
 INVARIANTS: Final = (
     "odradek.broker.cluster.",
@@ -65,12 +62,6 @@ INVARIANTS: Final = (
     "odradek.broker.txn.",
 )
 """Modules in which a failed assertion means that the state of the broker may be wrong."""
-
-ITEMS_AT_ONCE: Final = 500
-"""The most items of a message that is parsed or built in the loop itself: a few milliseconds."""
-
-ITEM_BYTES: Final = 200
-"""The size of an item of a request as an object, besides its bytes in the frame."""
 
 RECEIVE_MAX_BYTES: Final = 1024 * 1024
 """The most bytes of a large request that are read at once."""
@@ -112,33 +103,33 @@ class ClientConnection(Allowance):
         seat: Seat | None = None,
         offload: Offload = inline,
     ) -> None:
-        """`seat` counts the transactional producers of this connection (`txn/presence.py`).
-
-        `offload` runs what parses or builds a message of many items.
-        """
+        """`seat` counts the transactional producers of this connection (`txn/presence.py`)."""
         self.peer = stream.peer
         self._stream = stream
-        self._core = core
         self._handlers = handlers
         self._limits = limits
         self._memory = memory
         self._share = Share(memory)
         self._frames = FrameReader(limits.frame_max_bytes)
-        self._protocol = ServerProtocol(apis)
+        self._messages = Messages(ServerProtocol(apis), memory, self._share, offload)
         self._seat = seat
-        self._offload = offload
-        self._host = stream.peer.rpartition(":")[0]
+        self._context = RequestContext(
+            core=core,
+            api_version=-1,
+            client_id="",
+            host=stream.peer.rpartition(":")[0],
+            seat=seat,
+            allowance=self,
+        )
         self._whole = trio.CancelScope()
         self._reading = trio.CancelScope()
         self._pending = PendingAnswers(self._send_now)
         self._reserved_bytes = 0
-        self._parsed_bytes = 0
         self._steps = 0
         self._taken = 0
         self._answered = 0
         self._answered_before = 0
         self._ended_since = math.inf
-        self._parsing_since = math.inf
         self._poll: trio.CancelScope | None = None
         self._is_in_a_hurry = False
         self._is_stopping = False
@@ -146,6 +137,8 @@ class ClientConnection(Allowance):
         self._was_closed_by_client = False
         self._serving_key: int | None = None
         self._read_deadline = math.inf
+        self._is_frame_timed = False
+        """True once the rest of a frame has its time limit."""
         self.sending_since = math.inf
         """The time of trio's clock at which sending an answer began; infinity if none is sent."""
 
@@ -168,7 +161,7 @@ class ClientConnection(Allowance):
             pass  # its traceback is in the log
         finally:
             self._share.release_all()
-            self._release_parsed()
+            self._messages.forget_objects()
             self._pending.discard()
             del self._frames
             if self._seat is not None:
@@ -182,7 +175,7 @@ class ClientConnection(Allowance):
     @property
     def claimed_bytes(self) -> int:
         """The bytes of the pool that it holds, and of the objects of a request of many items."""
-        return self._share.pool_bytes + self._parsed_bytes
+        return self._share.pool_bytes + self._messages.objects_bytes
 
     def cost(self, now: float) -> float:
         """Return the bytes that wait for the client or for memory, times the seconds since then.
@@ -192,7 +185,9 @@ class ClientConnection(Allowance):
         patience = SLOW_SECONDS
         if self.sending_since < math.inf:
             since = self.sending_since
-        elif (short_since := min(self._share.waiting_since, self._parsing_since)) < math.inf:
+        elif (
+            short_since := min(self._share.waiting_since, self._messages.waiting_since)
+        ) < math.inf:
             since, patience = short_since, SHORT_SECONDS
         elif self.is_inside_request:
             since = self._read_deadline - self._limits.frame_seconds
@@ -301,27 +296,29 @@ class ClientConnection(Allowance):
 
     async def _receive(self) -> bool:
         """Receive some bytes. Return False at the end of the stream."""
-        was_inside_frame = self._frames.is_inside_frame
-        if not was_inside_frame:
+        share, frames = self._share, self._frames
+        is_inside_frame = frames.is_inside_frame
+        if not is_inside_frame:
             self._read_deadline = trio.current_time() + self._limits.idle_seconds
-        self._is_waiting = not was_inside_frame
-        count = await self._receive_some()
+        elif not self._is_frame_timed:
+            self._is_frame_timed = True
+            self._read_deadline = trio.current_time() + self._limits.frame_seconds
+        self._is_waiting = not is_inside_frame
+        if own_bytes := share.own_bytes:
+            count = await self._stream.receive_into(frames.buffer()[:own_bytes])
+            share.hold(count)
+        else:
+            count = await self._receive_large(frames.buffer())
         self._is_waiting = False
         if count == 0:
             self._was_closed_by_client = not self._is_stopping
             return False
-        self._frames.received(count)
-        if not was_inside_frame:
-            self._read_deadline = trio.current_time() + self._limits.frame_seconds
+        frames.received(count)
         return True
 
-    async def _receive_some(self) -> int:
+    async def _receive_large(self, buffer: memoryview) -> int:
         """Receive and count as many bytes as this connection may hold. Return their number."""
-        share, buffer = self._share, self._frames.buffer()
-        if own_bytes := share.own_bytes:
-            count = await self._stream.receive_into(buffer[:own_bytes])
-            share.hold(count)
-            return count
+        share = self._share
         # As much again as is here: a client gets room for a large request only as it sends it.
         some_bytes = min(RECEIVE_MAX_BYTES, self._frames.missing_bytes, share.held_bytes)
         some = buffer[:some_bytes]
@@ -336,24 +333,17 @@ class ClientConnection(Allowance):
 
     async def _serve(self, frame: memoryview) -> None:
         self._read_deadline = math.inf
+        self._is_frame_timed = False
         self._taken += 1
         size_bytes = len(frame) + 4
-        try:
-            request = self._protocol.parse(Cursor(frame, items_max=ITEMS_AT_ONCE))
-        except TooManyItemsError:
-            request = await self._parse_many(frame)
+        request = await self._messages.parse(frame)
         self._serving_key = request.api.key
-        context = RequestContext(
-            core=self._core,
-            api_version=request.version,
-            client_id=request.client_id or "",
-            host=self._host,
-            seat=self._seat,
-            is_version_known=request.unsupported_version is None,
-            allowance=self,
-        )
-        handler = self._handlers[request.api.key]
-        answer = await self._blamed_on_us(request, handler(context, request.body))
+        try:
+            handler = self._handlers[request.api.key]
+            answer = await handler(self._context_of(request), request.body)
+        except Exception as error:
+            self._blame(request, error)
+            raise
         self._serving_key = None
         # The writer builds answers of earlier requests meanwhile: those have no part in this.
         reserved_bytes, self._reserved_bytes = self._reserved_bytes, 0
@@ -361,7 +351,7 @@ class ClientConnection(Allowance):
             self._answered += 1
             self._share.release(size_bytes + reserved_bytes)
         elif self._pending or isinstance(answer, Deferred):
-            size_bytes += await self._keep_parsed()
+            size_bytes += await self._messages.keep_objects()
             if isinstance(answer, Deferred):
                 size_bytes += reserved_bytes
             else:
@@ -369,16 +359,31 @@ class ClientConnection(Allowance):
             await self._pending.add(PendingAnswer(request, answer, size_bytes))
         else:
             await self._send(await self._built(request, answer, reserved_bytes), size_bytes)
-        if self._parsed_bytes:
-            self._release_parsed()
-        if self._frames.is_inside_frame:
-            self._read_deadline = trio.current_time() + self._limits.frame_seconds
+        self._messages.forget_objects()
+
+    def _context_of(self, request: Request) -> RequestContext:
+        """Return the context of a request, which is that of the last one if nothing has changed."""
+        last, client_id = self._context, request.client_id or ""
+        is_known = request.unsupported_version is None
+        if (last.api_version, last.client_id, last.is_version_known) != (
+            request.version,
+            client_id,
+            is_known,
+        ):
+            self._context = replace(
+                last, api_version=request.version, client_id=client_id, is_version_known=is_known
+            )
+        return self._context
 
     async def _write_deferred(self) -> None:
         while (pending := await self._pending.first()) is not None:
             answer = pending.answer
             if isinstance(answer, Deferred):
-                finished = await self._blamed_on_us(pending.request, answer.finish())
+                try:
+                    finished = await answer.finish()
+                except Exception as error:
+                    self._blame(pending.request, error)
+                    raise
                 answer = await self._built(pending.request, finished)
             await self._send(answer, pending.size_bytes)
             self._pending.remove_first()
@@ -390,8 +395,7 @@ class ClientConnection(Allowance):
         try:
             if (answer := pending.answer.answer_now()) is None:
                 return False
-            parts = self._protocol.build_response(request, answer, items_max=ITEMS_AT_ONCE)
-            left = self._stream.send_now(parts)
+            left = self._stream.send_now(self._messages.build_at_once(request, answer))
         except Exception:
             return False  # the writer meets the same error and reports it
         if left:
@@ -402,52 +406,25 @@ class ClientConnection(Allowance):
         self._share.release(pending.size_bytes)
         return True
 
-    async def _blamed_on_us(self, request: Request, work: Awaitable[T]) -> T:
-        """Await a part of serving a request. An error that the client did not cause is our bug."""
-        try:
-            return await work
-        except ProtocolError:
-            raise
-        except Exception as error:
-            if isinstance(error, AssertionError) and failed_in(error).startswith(INVARIANTS):
-                LOGGER.critical("an invariant is broken, and the broker stops: %s", error)
-                raise
-            LOGGER.exception(
-                "a bug in the broker: %s v%d of client %r at %s failed; its connection is closed",
-                request.api.name,
-                request.version,
-                request.client_id,
-                self.peer,
-            )
-            raise _OurBug from error
+    def _blame(self, request: Request, error: Exception) -> None:
+        """Log an error of serving a request that the client did not cause, and raise _OurBug.
 
-    async def _parse_many(self, frame: memoryview) -> Request:
-        """Parse a request of many items while others are served."""
-        items_max = min(REQUEST_ITEMS_MAX, len(frame))  # an item has at least one byte
-        self._parsing_since = trio.current_time()
-        await self._memory.parsed.room()
-        self._parsing_since = math.inf
-        self._parsed_bytes = items_max * ITEM_BYTES
-        self._memory.parsed.take(self._parsed_bytes)
-        cursor = Cursor(frame, items_max=REQUEST_ITEMS_MAX)
-        request = await self._offload(partial(self._protocol.parse, cursor))
-        too_many_bytes = self._parsed_bytes - (REQUEST_ITEMS_MAX - cursor.items_left) * ITEM_BYTES
-        self._parsed_bytes -= too_many_bytes
-        self._memory.parsed.give_back(too_many_bytes)
-        return request
-
-    async def _keep_parsed(self) -> int:
-        """Count the objects of a request like its bytes, until its answer. Return their size."""
-        size_bytes = self._parsed_bytes
-        if size_bytes:
-            await self._share.room(size_bytes)
-            self._share.hold(size_bytes)
-            self._release_parsed()
-        return size_bytes
-
-    def _release_parsed(self) -> None:
-        self._memory.parsed.give_back(self._parsed_bytes)
-        self._parsed_bytes = 0
+        Return if the caller must raise the error itself.
+        """
+        if isinstance(error, ProtocolError):
+            return
+        if isinstance(error, AssertionError) and failed_in(error).startswith(INVARIANTS):
+            LOGGER.critical("an invariant is broken, and the broker stops: %s", error)
+            return
+        LOGGER.error(
+            "a bug in the broker: %s v%d of client %r at %s failed; its connection is closed",
+            request.api.name,
+            request.version,
+            request.client_id,
+            self.peer,
+            exc_info=error,
+        )
+        raise _OurBug from error
 
     def reading(self, max_bytes: int, least_bytes: int = 0) -> AbstractAsyncContextManager[int]:
         """See `Share.reading`."""
@@ -474,19 +451,11 @@ class ClientConnection(Allowance):
         self._share.hold(size_bytes)
 
     async def _built(self, request: Request, answer: Any, reserved_bytes: int = 0) -> list[Buffer]:
-        """Build an answer and count its bytes, in place of those that were reserved for it."""
-        parts = await self._blamed_on_us(request, self._build(request, answer))
-        self._share.hold(sum(map(len, parts)))
-        if reserved_bytes:
-            self._share.release(reserved_bytes)  # which wakes those that wait for it
-        return parts
-
-    async def _build(self, request: Request, answer: Any) -> list[Buffer]:
-        build = self._protocol.build_response
         try:
-            return build(request, answer, items_max=ITEMS_AT_ONCE)
-        except TooManyItemsError:
-            return await self._offload(partial(build, request, answer))
+            return await self._messages.build(request, answer, reserved_bytes)
+        except Exception as error:
+            self._blame(request, error)
+            raise
 
     async def _send(self, parts: list[Buffer], size_bytes: int) -> None:
         self.sending_since = trio.current_time()

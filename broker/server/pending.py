@@ -98,7 +98,8 @@ class PendingAnswers:
         """Remove the first answer, which has been sent."""
         self._queue.popleft()
         self._removed += 1
-        self._reader.unpark()
+        if len(self._queue) == ANSWERS_PENDING_MAX:  # with more than these it waits
+            self._reader.unpark()
 
     def discard(self) -> None:
         """Forget all answers, as the connection has ended."""

@@ -1,6 +1,7 @@
 """One fsync serves everything that waits for the same log."""
 
 import errno
+from functools import partial
 
 import pytest
 import trio
@@ -29,7 +30,7 @@ async def test_what_is_appended_during_an_fsync_waits_for_the_next_one() -> None
         before = machine.disk.counts["fsync"]
         for number in range(3):
             partition.append_from_client(batch("x"))
-            partition.call_when_flushed(lambda number=number: called.append(number))
+            partition.call_when_flushed(partial(called.append, number))
             await trio.testing.wait_all_tasks_blocked()
         assert called == []
         gate.set()
@@ -48,7 +49,7 @@ async def test_a_roll_during_an_fsync_is_flushed_and_its_waiters_are_called() ->
         gate = machine.disk.fsync_gate = trio.Event()
         for number in range(4):
             partition.append_from_client(batch("x"))
-            partition.call_when_flushed(lambda number=number: called.append(number))
+            partition.call_when_flushed(partial(called.append, number))
             await trio.testing.wait_all_tasks_blocked()
         gate.set()
         await trio.testing.wait_all_tasks_blocked()
@@ -65,7 +66,7 @@ async def test_a_failed_fsync_calls_those_that_wait_and_no_fsync_follows() -> No
         machine.disk.fail("fsync", errno.EIO)
         for number in range(2):
             partition.append_from_client(batch("x"))
-            partition.call_when_flushed(lambda number=number: called.append(number))
+            partition.call_when_flushed(partial(called.append, number))
         before = machine.disk.counts["fsync"]
         with pytest.raises(KafkaError) as caught:
             await partition.flushed(partition.log_end_offset)
@@ -85,7 +86,7 @@ async def test_thousands_that_wait_for_one_fsync_do_not_hold_the_loop() -> None:
         await append_first(partition)
         partition.append_from_client(batch("x"))
         for number in range(count):
-            partition.call_when_flushed(lambda number=number: called.append(number))
+            partition.call_when_flushed(partial(called.append, number))
         while len(called) < count:
             before = len(called)
             await trio.lowlevel.checkpoint()
