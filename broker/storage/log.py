@@ -18,7 +18,6 @@ from uuid import UUID
 from odradek.broker.env import Buffer, Disk
 from odradek.broker.storage.aborted import AbortedEntry, AbortedTxn
 from odradek.broker.storage.checkpoint import (
-    CHECKPOINT,
     Checkpoint,
     ToSave,
     encode_checkpoint,
@@ -32,11 +31,10 @@ from odradek.broker.storage.files import (
     SNAPSHOT,
     OpenFiles,
     file_path,
-    parent_of,
     remove_before,
     sync_file,
 )
-from odradek.broker.storage.identity import IDENTITY
+from odradek.broker.storage.flush import Flush
 from odradek.broker.storage.producers import EndedTransaction
 from odradek.broker.storage.reading import LogReader
 from odradek.broker.storage.recovery import LogState, Recovered, Recovery
@@ -69,14 +67,11 @@ class Log:
         self.state = state
         self.active = state.segments[-1]
         self.log_end_offset = self.active.next_offset
-        self.flushed_offset = self.log_end_offset
+        self._flush = Flush(files.disk, directory, self.log_end_offset)
         self.failure: OSError | None = None
         self.is_deleted = False
         self.is_damaged = False
         """True if stored data is wrong, which a restart does not repair."""
-        self._is_new = self.log_end_offset == 0
-        self._unsynced: list[Segment] = []
-        self._names_changed = self._names_synced = 0
         self._unsynced_snapshots: list[int] = []
         state.clean_offset = max(state.clean_offset, state.log_start_offset)
         self.has_replaced_on_disk = state.has_replaced
@@ -122,7 +117,7 @@ class Log:
         log = cls(files, directory, topic_id, config, recovered.state)
         if leader_epoch > log.epochs.latest:
             log.epochs.assign(leader_epoch, log.log_end_offset)
-        if recovered.checkpoint is None and log._is_new:
+        if recovered.checkpoint is None and log._flush.is_new:
             if not has_identity:
                 place_checkpoint(files.disk, directory, log.to_save().checkpoint)
         elif recovered.is_changed:
@@ -144,7 +139,12 @@ class Log:
     @property
     def has_new_names(self) -> bool:
         """True if the name of a new file is not on disk yet."""
-        return self._names_changed != self._names_synced
+        return self._flush.has_new_names
+
+    @property
+    def flushed_offset(self) -> int:
+        """Everything below it is on disk."""
+        return self._flush.flushed_offset
 
     @property
     def unsaved_bytes(self) -> int:
@@ -280,8 +280,7 @@ class Log:
         segment = Segment(self.files, self.directory, self.log_end_offset)
         assert segment.file.size == 0, segment.path()
         self.active.seal()
-        self._unsynced.append(self.active)
-        self._names_changed += 1
+        self._flush.sealed(self.active)
         self.segments.append(segment)
         self.active = segment
         return segment
@@ -303,27 +302,14 @@ class Log:
     # Durability
 
     def start_sync(self, done: Callable[[], None]) -> bool:
-        """Start to flush everything appended before the call, without a task.
+        """Start what `sync` waits for, without a task; `done` is called at its end.
 
-        `done` is called at its end. If it failed, the log is offline. Return False, with nothing
-        started, if only `sync` can do it: more than one file must be flushed. One call at a time.
+        Return False, with nothing started, if only `sync` can do it. One call at a time.
         """
-        if self._is_new or self._unsynced or self.has_new_names:
-            return False
-        try:
-            return self.active.start_sync(partial(self._synced, self.log_end_offset, done))
-        except OSError:
-            return False  # `sync` meets it again
+        return self._flush.start(self.active, self.log_end_offset, partial(self._synced, done))
 
-    def _synced(
-        self,
-        target: int,
-        done: Callable[[], None],
-        error: BaseException | None,
-    ) -> None:
-        if error is None:
-            self.flushed_offset = max(self.flushed_offset, target)
-        elif isinstance(error, OSError):
+    def _synced(self, done: Callable[[], None], error: BaseException | None) -> None:
+        if isinstance(error, OSError):
             self.fail(error)
         done()
 
@@ -332,32 +318,11 @@ class Log:
 
         One call at a time. Raises OSError; the log is then offline.
         """
-        target, names = self.log_end_offset, self._names_changed
-        if target == self.flushed_offset and names == self._names_synced:
-            return
-        # Sealed segments first: recovery relies on a flush from front to back.
-        sealed, active = list(self._unsynced), self.active
         try:
-            for segment in (*sealed, active):
-                if not segment.is_deleted:
-                    await segment.sync()
-            if self._is_new:
-                for name in (CHECKPOINT, IDENTITY):
-                    if self._disk.exists(f"{self.directory}/{name}"):
-                        await sync_file(self._disk, f"{self.directory}/{name}")
-            if self._is_new or names != self._names_synced:
-                await self._disk.fsync_dir(self.directory)
-            if self._is_new:
-                await self._disk.fsync_dir(parent_of(self.directory))
-                self._is_new = False
+            await self._flush.run(self.active, self.log_end_offset)
         except OSError as error:
             self.fail(error)
             raise
-        self._names_synced = max(names, self._names_synced)
-        self._unsynced = [segment for segment in self._unsynced if segment not in sealed]
-        for segment in sealed:
-            segment.close()
-        self.flushed_offset = max(self.flushed_offset, target)
 
     def to_save(
         self, replaced: Sequence[Segment] = (), new: Segment | None = None, clean_offset: int = 0
@@ -489,7 +454,7 @@ class Log:
     def _take_out(self, first: int, count: int) -> None:
         for segment in self.segments[first : first + count]:
             self.reader.forget(segment)
-        self._unsynced = [segment for segment in self._unsynced if not segment.is_deleted]
+        self._flush.forget_deleted()
         del self.segments[first : first + count]
 
     def replace(self, old: Sequence[Segment], new: Segment, clean_offset: int) -> None:
