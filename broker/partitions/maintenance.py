@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from odradek.broker.env import Clock, inline
+from odradek.broker.partitions.group_commit import GroupCommit
 from odradek.broker.storage.compaction.cleaner import Cleaner, Offload, Result, Superseded
 from odradek.broker.storage.compaction.plan import Plan, plan, should_roll
-from odradek.broker.storage.group_commit import GroupCommit
 from odradek.broker.storage.log import Log
 from odradek.broker.storage.retention import expired_count
 from odradek.broker.storage.segment import Segment

@@ -25,6 +25,7 @@ from uuid import UUID
 from odradek.broker.env import Buffer, Clock, inline
 from odradek.broker.partitions.answers import Appended, ReadResult
 from odradek.broker.partitions.background import Background
+from odradek.broker.partitions.group_commit import GroupCommit
 from odradek.broker.partitions.maintenance import MAP_BYTES, Maintenance
 from odradek.broker.partitions.openers import Openers
 from odradek.broker.partitions.watch import Watch
@@ -34,7 +35,6 @@ from odradek.broker.storage.compaction.cleaner import Offload, Result
 from odradek.broker.storage.compaction.plan import Plan
 from odradek.broker.storage.config import FlushPolicy, LogConfig
 from odradek.broker.storage.decompressor import Decompressor
-from odradek.broker.storage.group_commit import GroupCommit
 from odradek.broker.storage.log import Log
 from odradek.broker.storage.producers import ProducerEntry
 from odradek.broker.storage.timestamps import (
@@ -74,7 +74,7 @@ class Partition:
         self.background = background
         self.decompressor = decompressor
         self._clock = clock
-        self._commit = GroupCommit(log, finished=self._flush_ended)
+        self._commit = GroupCommit(self)
         self._maintenance = Maintenance(self, self._commit, clock)
         self._high_watermark = log.log_end_offset
         self._last_stable_offset = log.log_end_offset
@@ -296,7 +296,8 @@ class Partition:
         """See `GroupCommit.start`."""
         return self._commit.start()
 
-    def _flush_ended(self) -> None:
+    def flush_ended(self) -> None:
+        """Go on after an fsync, or a failed one. Called by `GroupCommit`."""
         self.background.flush(self)  # first, as a thread is quicker than those that wait
         self.update_visible()
 

@@ -7,9 +7,9 @@ import pytest
 import trio
 import trio.testing
 
+from odradek.broker.partitions.group_commit import CALLBACKS_AT_ONCE
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.storage.config import LogConfig
-from odradek.broker.storage.group_commit import CALLBACKS_AT_ONCE
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.broker.partitions.running import code_of, running
 from tests.broker.storage.samples import Machine, batch

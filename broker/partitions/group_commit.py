@@ -1,4 +1,4 @@
-"""Group commit: one fsync for everything that waits for the same log.
+"""Group commit: one fsync for everything that waits for the same partition.
 
 An fsync covers what had been appended when it started; what is appended meanwhile is covered by the
 next one. A log therefore has at most one fsync at a time, and needs no task of its own: `start`
@@ -7,26 +7,30 @@ and wakes the tasks that wait (`flush`). Only if more than one file must be flus
 say) does a task do it.
 """
 
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from odradek.broker.storage.config import FlushPolicy
-from odradek.broker.storage.log import Log
 from odradek.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.partitions.partition import Partition
 
 CALLBACKS_AT_ONCE: Final = 50
 """Callbacks between two turns of the loop. Each may build a small answer and send it."""
 
 
 class GroupCommit:
-    """The group commit of one log. `finished` is called after every fsync, before the waiters."""
+    """The fsyncs of one partition's log, and what waits for them."""
 
-    def __init__(self, log: Log, *, finished: Callable[[], None]) -> None:
-        self._log = log
-        self._finished = finished
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+        self._log = partition.log
         self._running: trio.Event | None = None
         self._callbacks: deque[tuple[int, Callable[[], None]]] = deque()
 
@@ -89,7 +93,8 @@ class GroupCommit:
         running, self._running = self._running, None
         assert running is not None
         running.set()
-        self._finished()
+        # First the partition: the waiters then see the new high watermark.
+        self._partition.flush_ended()
         self._call_back()
 
     def _call_back(self) -> None:
