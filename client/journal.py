@@ -22,7 +22,7 @@ import trio
 
 from odradek.protocol.text import printable
 
-LOG: Final = logging.getLogger("odradek.client")
+LOGGER: Final = logging.getLogger("odradek.client")
 
 QUIET_S: Final = 30.0
 """The time in which the same kind of line about the same place is not repeated."""
@@ -49,7 +49,7 @@ class Journal:
         self._quiet: dict[tuple[str, str], _Quiet] = {}
 
     def connected(self, peer: str) -> None:
-        LOG.info("connected to %s", loggable(peer))
+        LOGGER.info("connected to %s", loggable(peer))
 
     def lost(self, place: str, why: object) -> None:
         self._warn("lost", place, f"lost {place}: {why}")
@@ -76,7 +76,7 @@ class Journal:
         self._quiet[(kind, place)] = _Quiet(now + QUIET_S)
         if quiet is not None and quiet.left_out:
             text = f"{text} ({quiet.left_out} times more since the last such line)"
-        LOG.warning("%s", loggable(text))
+        LOGGER.warning("%s", loggable(text))
 
 
 def records_were(count: int) -> str:

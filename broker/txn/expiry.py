@@ -29,7 +29,7 @@ TOMBSTONE_KEYS_MAX_BYTES: Final = 256 * 1024
 NAMED_MAX: Final = 5
 """The number of expired ids that the log line names."""
 
-log = logging.getLogger("odradek.txn")
+LOGGER: Final = logging.getLogger("odradek.txn")
 
 
 async def abort_timed_out(ledger: Ledger, steps: Steps) -> None:
@@ -109,4 +109,4 @@ def _log_removed(names: list[str]) -> None:
     if names:
         more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
         named = ", ".join(map(repr, names[:NAMED_MAX]))
-        log.info("removed after transactional.id.expiration.ms without use: %s%s", named, more)
+        LOGGER.info("removed after transactional.id.expiration.ms without use: %s%s", named, more)

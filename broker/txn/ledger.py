@@ -34,7 +34,7 @@ RETRY_LAST_S: Final = 5.0
 TAKEN_UP_AT_ONCE: Final = 1_000
 """Ids between two checkpoints: about 5 ms."""
 
-log = logging.getLogger("odradek.txn")
+LOGGER: Final = logging.getLogger("odradek.txn")
 
 
 class Ledger:
@@ -77,7 +77,7 @@ class Ledger:
             if count % TAKEN_UP_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
         seconds = trio.current_time() - started
-        log.debug("%d ids of %s read in %.3f s", len(transactions), tenure.name, seconds)
+        LOGGER.debug("%d ids of %s read in %.3f s", len(transactions), tenure.name, seconds)
 
     def unload(self, index: int) -> None:
         self._tenures.unload(index)
@@ -177,7 +177,7 @@ class Ledger:
         except KafkaError as error:
             code = APPEND_FAILED.get(error.code, ErrorCode.UNKNOWN_SERVER_ERROR)
             message = f"{tenure.name} did not take a record: {error}"
-            log.warning("%s", message)
+            LOGGER.warning("%s", message)
             raise KafkaError(code, message) from error
 
     def _apply(self, entry: Entry, after: TransactionMetadata) -> None:

@@ -53,7 +53,7 @@ NOTHING_OWED: Final = frozenset(
     {ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION}
 )
 
-log = logging.getLogger("odradek.txn")
+LOGGER: Final = logging.getLogger("odradek.txn")
 
 
 class MarkerSender(Protocol):
@@ -165,7 +165,7 @@ class Markers:
         for partition in partitions:
             leader = self._sender.leader_of(partition)
             if leader is None:
-                log.info(
+                LOGGER.info(
                     "%s was deleted: the transaction of %r needs no marker there",
                     partition,
                     debt.transactional_id,

@@ -16,7 +16,7 @@ from odradek.broker.repeats import Repeats
 
 QUIET_SECONDS: Final = 10.0
 
-log = logging.getLogger("odradek.txn")
+LOGGER: Final = logging.getLogger("odradek.txn")
 
 
 class Kind(StrEnum):
@@ -61,7 +61,7 @@ class Narrator:
 
 def _write(line: _Line) -> None:
     # `broker/log_lines.py` limits the lines of each cause, whatever their subject.
-    log.log(line.level, "%s", line.text, extra={"cause": line.kind})
+    LOGGER.log(line.level, "%s", line.text, extra={"cause": line.kind})
 
 
 def _write_withheld(last: _Line, count: int) -> None:

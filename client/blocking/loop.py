@@ -28,7 +28,7 @@ from odradek.client.errors import Closed
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
 
-LOG: Final = logging.getLogger("odradek.client")
+LOGGER: Final = logging.getLogger("odradek.client")
 
 INTERRUPTED_GRACE_S: Final = 2.0
 """The time that an interrupted call has to clean up, for example to abort a transaction."""
@@ -65,7 +65,7 @@ class Loop:
         try:
             trio.run(self._main, started, clock=clock)
         except BaseException as error:
-            LOG.critical("the loop of all blocking clients has ended", exc_info=error)
+            LOGGER.critical("the loop of all blocking clients has ended", exc_info=error)
             why = f"{type(error).__name__}: {error.__cause__ or error}"
         finally:
             self._end(why)
@@ -159,7 +159,7 @@ class Loop:
             except trio.Cancelled:
                 raise
             except BaseException:
-                LOG.exception("a task of a blocking client failed; this is a bug")
+                LOGGER.exception("a task of a blocking client failed; this is a bug")
 
         self._start(run)
 
@@ -170,7 +170,7 @@ class Loop:
             try:
                 function(*args)
             except BaseException:
-                LOG.exception("a call of a blocking client failed; this is a bug")
+                LOGGER.exception("a call of a blocking client failed; this is a bug")
 
         assert self._token is not None
         try:

@@ -20,7 +20,7 @@ from odradek.client.blocking.loop import Loop
 from odradek.client.blocking.transaction import Transaction
 from odradek.client.config import ProducerConfig, ProducerOptions, parse_bootstrap
 from odradek.client.errors import Closed, OdradekError, Refused, TimedOut
-from odradek.client.journal import LOG, loggable, records_were
+from odradek.client.journal import LOGGER, loggable, records_were
 from odradek.client.producing.outcomes import call_back, known_error
 from odradek.client.producing.producer import Producer as AsyncProducer
 from odradek.client.types import (
@@ -117,7 +117,7 @@ class Producer(Blocking[AsyncProducer]):
         self._is_drained = True
         lost = self._drop_queue(Closed("the producer was closed before the record was sent"))
         if lost and not self._is_transactional:
-            LOG.warning(
+            LOGGER.warning(
                 "%s lost because the producer was left without flush: not sent, the first to %s",
                 records_were(len(lost)),
                 loggable(lost[0].topic),
@@ -128,7 +128,7 @@ class Producer(Blocking[AsyncProducer]):
         inner = self._hosted.opened
         count = len(self._queue) + (inner.unacknowledged if inner is not None else 0)
         if count and not self._is_transactional:
-            LOG.warning(
+            LOGGER.warning(
                 "%s not acknowledged when the process ended, and may be lost: use the "
                 "producer in a `with` block, or call close or flush",
                 records_were(count),

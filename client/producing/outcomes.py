@@ -12,7 +12,7 @@ receives. The next `flush` or `close` raises an error that no program has read, 
 from typing import Final, Protocol
 
 from odradek.client.errors import Closed, OdradekError, Refused
-from odradek.client.journal import LOG, loggable, records_were
+from odradek.client.journal import LOGGER, loggable, records_were
 from odradek.client.types import OnDelivery, RecordMetadata
 
 FAILURES_KEPT: Final = 1_000
@@ -76,7 +76,7 @@ class Failures:
         count = self.unread
         error = self.take()
         if error is not None:
-            LOG.warning(
+            LOGGER.warning(
                 "%s lost because the producer was left without flush: %s",
                 records_were(count),
                 loggable(error),
@@ -94,7 +94,7 @@ def call_back(
     except BaseException:
         # The caller is a task that all records of the client need. `sys.exit` and test frameworks
         # (`pytest.fail`) raise exceptions that are not an `Exception`.
-        LOG.exception("the callback of a delivery failed")
+        LOGGER.exception("the callback of a delivery failed")
 
 
 def known_error(error: BaseException) -> OdradekError:
