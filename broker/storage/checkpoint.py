@@ -24,7 +24,7 @@ from crc32c import crc32c
 from odradek.broker.env import Disk, File
 from odradek.broker.storage.leader_epochs import EpochStart
 from odradek.broker.storage.producers import ProducerEntry, pack_entry, unpack_entry
-from odradek.broker.storage.segment import Segment, SegmentSummary
+from odradek.broker.storage.segment import SegmentSummary
 
 CHECKPOINT: Final = "checkpoint"
 BESIDE: Final = "checkpoint.tmp"
@@ -52,21 +52,6 @@ class Checkpoint:
     """Below this offset keys are unique. The next compaction reads keys from here on."""
     replaced: Sequence[int] = ()
     """Base offsets of segments that a compacted segment replaces; its own is the first of them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToSave:
-    """The state of a log at one moment, for its index files and its checkpoint."""
-
-    recovery_offset: int
-    appended_bytes: int
-    state: tuple[int, int, int]
-    segments: Sequence[SegmentSummary]
-    checkpoint: bytes
-    pieces: Sequence[tuple[Segment, str, int, bytes]]
-    """Bytes that the index files lack: (segment, suffix, position, bytes)."""
-    snapshots: Sequence[int]
-    replaced: Sequence[int] = ()
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:

@@ -17,31 +17,18 @@ from uuid import UUID
 
 from odradek.broker.env import Buffer, Disk
 from odradek.broker.storage.aborted import AbortedEntry, AbortedTxn
-from odradek.broker.storage.checkpoint import (
-    Checkpoint,
-    ToSave,
-    encode_checkpoint,
-    move_into_place,
-    place_checkpoint,
-    write_beside,
-)
+from odradek.broker.storage.checkpoint import move_into_place, place_checkpoint, write_beside
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.damage import UNKNOWN_PAST, Rules
-from odradek.broker.storage.files import (
-    SNAPSHOT,
-    OpenFiles,
-    file_path,
-    remove_before,
-    sync_file,
-)
+from odradek.broker.storage.files import OpenFiles, remove_before
 from odradek.broker.storage.flush import Flush
 from odradek.broker.storage.producers import EndedTransaction
 from odradek.broker.storage.reading import LogReader
 from odradek.broker.storage.recovery import LogState, Recovered, Recovery
 from odradek.broker.storage.replacement import put_in_place
 from odradek.broker.storage.reserve import DISK_FULL
+from odradek.broker.storage.saving import LogSaver, ToSave
 from odradek.broker.storage.segment import Segment
-from odradek.broker.storage.snapshot import encode_snapshot
 from odradek.protocol.batch import BatchHeader, set_base_offset
 from odradek.protocol.control import encode_marker
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -72,15 +59,12 @@ class Log:
         self.is_deleted = False
         self.is_damaged = False
         """True if stored data is wrong, which a restart does not repair."""
-        self._unsynced_snapshots: list[int] = []
         state.clean_offset = max(state.clean_offset, state.log_start_offset)
-        self.has_replaced_on_disk = state.has_replaced
-        """True if the checkpoint on disk names replaced segments."""
         self.has_deleted_on_disk = False
         """True if files of deleted segments are still on disk."""
-        self._saved_state = self._state_to_save
-        self._appended_bytes = self._saved_bytes = 0
+        self._appended_bytes = 0
         self.reader = LogReader(files, directory, config, state)
+        self._saver = LogSaver(files.disk, directory, topic_id, state, self.reader)
 
     @classmethod
     async def open(
@@ -149,7 +133,7 @@ class Log:
     @property
     def unsaved_bytes(self) -> int:
         """The bytes appended since the checkpoint, which recovery would read."""
-        return self._appended_bytes - self._saved_bytes
+        return self._appended_bytes - self._saver.saved_bytes
 
     def check_available(self) -> None:
         """Raise KafkaError UNKNOWN_TOPIC_OR_PARTITION or KAFKA_STORAGE_ERROR (offline)."""
@@ -170,13 +154,12 @@ class Log:
     @property
     def is_saved(self) -> bool:
         """True if the checkpoint on disk is up to date."""
-        if self._saved_state != self._state_to_save or self._unsynced_snapshots:
-            return False
-        return not self.has_new_names and not self.reader.has_rebuilt
+        return self._saver.is_up_to_date and not self.has_new_names
 
     @property
-    def _state_to_save(self) -> tuple[int, int, int]:
-        return self.log_end_offset, self.log_start_offset, self.state.clean_offset
+    def has_replaced_on_disk(self) -> bool:
+        """True if the checkpoint on disk names replaced segments."""
+        return self._saver.has_replaced_on_disk
 
     # Appending
 
@@ -276,7 +259,7 @@ class Log:
         """Seal the active segment, and return a new one. Raises OSError."""
         # The new file is created last. If a later step failed and left the file behind, and the log
         # grew beyond it, recovery would take the empty file for a segment that lost its batches.
-        self._write_snapshot()
+        self._saver.write_snapshot()
         segment = Segment(self.files, self.directory, self.log_end_offset)
         assert segment.file.size == 0, segment.path()
         self.active.seal()
@@ -284,20 +267,6 @@ class Log:
         self.segments.append(segment)
         self.active = segment
         return segment
-
-    def _write_snapshot(self) -> None:
-        """Write Kafka's producer snapshot at the log end, for its tools and for recovery."""
-        offset = self.log_end_offset
-        path = file_path(self.directory, offset, SNAPSHOT)
-        if self._disk.exists(path):
-            self._disk.remove(path)
-        file = self._disk.open(path)
-        try:
-            file.append(encode_snapshot(self.producers.entries.values()))
-        finally:
-            file.close()
-        if offset not in self._unsynced_snapshots:  # a failed roll may have added it already
-            self._unsynced_snapshots.append(offset)
 
     # Durability
 
@@ -331,35 +300,7 @@ class Log:
 
         Call `save` with it after everything below the log end offset has been flushed.
         """
-        segments = self.segments
-        if new is not None:
-            first = segments.index(replaced[0])
-            segments = [*segments[:first], new, *segments[first + len(replaced) :]]
-        summaries = [segment.summary() for segment in segments]
-        checkpoint = Checkpoint(
-            topic_id=self.topic_id,
-            recovery_offset=self.log_end_offset,
-            log_start_offset=self.log_start_offset,
-            segments=summaries,
-            epochs=self.epochs.entries,
-            producers=list(self.producers.entries.values()),
-            clean_offset=max(clean_offset, self.state.clean_offset),
-            replaced=tuple(segment.base_offset for segment in replaced),
-        )
-        return ToSave(
-            recovery_offset=self.log_end_offset,
-            appended_bytes=self._appended_bytes,
-            state=self._state_to_save,
-            segments=summaries,
-            checkpoint=encode_checkpoint(checkpoint),
-            pieces=[
-                (segment, suffix, position, data)
-                for segment in segments
-                for suffix, position, data in segment.unsaved()
-            ],
-            snapshots=list(self._unsynced_snapshots),
-            replaced=checkpoint.replaced,
-        )
+        return self._saver.to_save(replaced, new, clean_offset, self._appended_bytes)
 
     async def save(self, to_save: ToSave, counts: Callable[[], None] | None = None) -> None:
         """Write the indexes, and then the checkpoint that covers them. One call at a time.
@@ -368,23 +309,9 @@ class Log:
         fsync the log is offline; after another error the old checkpoint stays.
         """
         assert to_save.recovery_offset <= self.flushed_offset, to_save
-        paths = [file_path(self.directory, offset, SNAPSHOT) for offset in to_save.snapshots]
-        for segment, suffix, position, data in to_save.pieces:
-            path = segment.path(suffix)
-            file = self._disk.open(path)
-            try:
-                file.write_at(position, data)
-                if file.size > position + len(data):  # a damaged file was longer
-                    await file.truncate(position + len(data))
-            finally:
-                file.close()
-            paths.append(path)
+        paths = await self._saver.write_indexes(to_save)
         try:
-            for path in paths:
-                await sync_file(self._disk, path)
-            if any(position == 0 for _, _, position, _ in to_save.pieces):
-                # The checkpoint must not reach the disk before the names of new index files.
-                await self._disk.fsync_dir(self.directory)
+            await self._saver.flush(to_save, paths)
         except OSError as error:
             self.fail(error)
             raise
@@ -396,16 +323,7 @@ class Log:
         except OSError as error:
             self.fail(error)
             raise
-        for segment, summary in zip(self.segments, to_save.segments, strict=False):
-            assert segment.base_offset == summary.base_offset, (segment.base_offset, summary)
-            segment.saved(summary)
-            if segment.is_sealed and not self.reader.has_loaded(segment):
-                segment.unload()
-        del self._unsynced_snapshots[: len(to_save.snapshots)]
-        self.has_replaced_on_disk = bool(to_save.replaced)
-        self.reader.has_rebuilt = False
-        self._saved_state = to_save.state
-        self._saved_bytes = to_save.appended_bytes
+        self._saver.saved(to_save)
 
     async def sync_directory(self) -> None:
         """Flush the names of the log's files. Raises OSError; the log is then offline."""
@@ -475,6 +393,4 @@ class Log:
 
     def mark_clean_end(self) -> None:
         """Write a producer snapshot, as Kafka does at a clean shutdown. Raises OSError."""
-        path = file_path(self.directory, self.log_end_offset, SNAPSHOT)
-        if self.producers.entries and not self._disk.exists(path):
-            self._write_snapshot()
+        self._saver.mark_clean_end()

@@ -1,0 +1,164 @@
+"""The saving of a log: all that recovery needs beside the batches, in indexes and a checkpoint.
+
+A saving has four steps. `LogSaver` has them, and `Log.save` calls them in this order, because a
+failed flush takes the log offline:
+
+1. `to_save` takes the state at one moment. Appends may go on meanwhile.
+2. `write_indexes` writes the bytes that the index files lack.
+3. `flush` flushes these files, the producer snapshots and their names. Only then a checkpoint may
+   describe them.
+4. The checkpoint is written and moved into place (`checkpoint.py`), and `saved` notes it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from odradek.broker.env import Disk
+from odradek.broker.storage.checkpoint import Checkpoint, encode_checkpoint
+from odradek.broker.storage.files import SNAPSHOT, file_path, sync_file
+from odradek.broker.storage.reading import LogReader
+from odradek.broker.storage.recovery import LogState
+from odradek.broker.storage.segment import Segment, SegmentSummary
+from odradek.broker.storage.snapshot import encode_snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToSave:
+    """The state of a log at one moment, for its index files and its checkpoint."""
+
+    recovery_offset: int
+    appended_bytes: int
+    state: tuple[int, int, int]
+    segments: Sequence[SegmentSummary]
+    checkpoint: bytes
+    pieces: Sequence[tuple[Segment, str, int, bytes]]
+    """Bytes that the index files lack: (segment, suffix, position, bytes)."""
+    snapshots: Sequence[int]
+    replaced: Sequence[int] = ()
+
+
+class LogSaver:
+    """The saved state of one log, and the steps that bring it up to date."""
+
+    def __init__(
+        self, disk: Disk, directory: str, topic_id: UUID, state: LogState, reader: LogReader
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._topic_id = topic_id
+        self._state = state
+        self._reader = reader
+        self._unsynced_snapshots: list[int] = []
+        self._saved_state = self._current_state
+        self.saved_bytes = 0
+        """The bytes that had been appended to the log when its state was saved."""
+        self.has_replaced_on_disk = state.has_replaced
+        """True if the checkpoint on disk names replaced segments."""
+
+    @property
+    def _log_end_offset(self) -> int:
+        return self._state.segments[-1].next_offset
+
+    @property
+    def _current_state(self) -> tuple[int, int, int]:
+        return self._log_end_offset, self._state.log_start_offset, self._state.clean_offset
+
+    @property
+    def is_up_to_date(self) -> bool:
+        """True if the checkpoint, the snapshots and the indexes on disk are those of the log."""
+        is_same = self._saved_state == self._current_state
+        return is_same and not self._unsynced_snapshots and not self._reader.has_rebuilt
+
+    def write_snapshot(self) -> None:
+        """Write Kafka's producer snapshot at the log end, for its tools and for recovery."""
+        offset = self._log_end_offset
+        path = self._snapshot_path(offset)
+        if self._disk.exists(path):
+            self._disk.remove(path)
+        file = self._disk.open(path)
+        try:
+            file.append(encode_snapshot(self._state.producers.entries.values()))
+        finally:
+            file.close()
+        if offset not in self._unsynced_snapshots:  # a failed roll may have added it already
+            self._unsynced_snapshots.append(offset)
+
+    def mark_clean_end(self) -> None:
+        """Write a snapshot at the log end unless it is there or no producer is known."""
+        path = self._snapshot_path(self._log_end_offset)
+        if self._state.producers.entries and not self._disk.exists(path):
+            self.write_snapshot()
+
+    def _snapshot_path(self, offset: int) -> str:
+        return file_path(self._directory, offset, SNAPSHOT)
+
+    def to_save(
+        self, replaced: Sequence[Segment], new: Segment | None, clean_offset: int, appended: int
+    ) -> ToSave:
+        """See `Log.to_save`. `appended` is the number of bytes appended until now."""
+        segments = self._state.segments
+        if new is not None:
+            first = segments.index(replaced[0])
+            segments = [*segments[:first], new, *segments[first + len(replaced) :]]
+        summaries = [segment.summary() for segment in segments]
+        checkpoint = Checkpoint(
+            topic_id=self._topic_id,
+            recovery_offset=self._log_end_offset,
+            log_start_offset=self._state.log_start_offset,
+            segments=summaries,
+            epochs=self._state.epochs.entries,
+            producers=list(self._state.producers.entries.values()),
+            clean_offset=max(clean_offset, self._state.clean_offset),
+            replaced=tuple(segment.base_offset for segment in replaced),
+        )
+        return ToSave(
+            recovery_offset=self._log_end_offset,
+            appended_bytes=appended,
+            state=self._current_state,
+            segments=summaries,
+            checkpoint=encode_checkpoint(checkpoint),
+            pieces=[
+                (segment, suffix, position, data)
+                for segment in segments
+                for suffix, position, data in segment.unsaved()
+            ],
+            snapshots=list(self._unsynced_snapshots),
+            replaced=checkpoint.replaced,
+        )
+
+    async def write_indexes(self, to_save: ToSave) -> list[str]:
+        """Write the bytes that the index files lack. Return the paths to flush. Raises OSError."""
+        paths = [self._snapshot_path(offset) for offset in to_save.snapshots]
+        for segment, suffix, position, data in to_save.pieces:
+            path = segment.path(suffix)
+            file = self._disk.open(path)
+            try:
+                file.write_at(position, data)
+                if file.size > position + len(data):  # a damaged file was longer
+                    await file.truncate(position + len(data))
+            finally:
+                file.close()
+            paths.append(path)
+        return paths
+
+    async def flush(self, to_save: ToSave, paths: Sequence[str]) -> None:
+        """Flush the files at `paths`, and the names of new ones. Raises OSError."""
+        for path in paths:
+            await sync_file(self._disk, path)
+        if any(position == 0 for _, _, position, _ in to_save.pieces):
+            # The checkpoint must not reach the disk before the names of new index files.
+            await self._disk.fsync_dir(self._directory)
+
+    def saved(self, to_save: ToSave) -> None:
+        """Note that the checkpoint of `to_save` is durable."""
+        for segment, summary in zip(self._state.segments, to_save.segments, strict=False):
+            assert segment.base_offset == summary.base_offset, (segment.base_offset, summary)
+            segment.saved(summary)
+            if segment.is_sealed and not self._reader.has_loaded(segment):
+                segment.unload()
+        del self._unsynced_snapshots[: len(to_save.snapshots)]
+        self.has_replaced_on_disk = bool(to_save.replaced)
+        self._reader.has_rebuilt = False
+        self._saved_state = to_save.state
+        self.saved_bytes = to_save.appended_bytes
