@@ -228,8 +228,8 @@ class Markers:
 
 def _take(queue: _Queue) -> list[_Parcel]:
     """Take the parcels of the next request from the queue."""
-    # An answer names the producer id only. Two epochs of one producer id in a request could not be
-    # told apart, and the answer for one would clear the other (KAFKA-16352).
+    # An answer names the producer id only. With two epochs of one producer id in a request,
+    # the answer for one would clear the other (KAFKA-16352).
     taken: dict[int, _Parcel] = {}
     left: list[_Parcel] = []
     while queue.parcels and len(taken) < MARKERS_PER_REQUEST_MAX:

@@ -80,6 +80,10 @@ class Consumer(Blocking[AsyncConsumer]):
             return waiting[name]
         return self._hosted.loop.call(self._async.position, name)
 
+    def positions(self) -> dict[TopicPartition, int]:
+        """Return the positions of all assigned partitions, if they are known."""
+        return {**self._do(self._async.positions), **self._first_waiting()}
+
     def _first_waiting(self) -> dict[TopicPartition, int]:
         """Return the first offset of each partition that the iteration has not yielded yet."""
         first: dict[TopicPartition, int] = {}

@@ -154,7 +154,7 @@ def _records(
     "--follow",
     "-f",
     is_flag=True,
-    help="Wait for more records until Ctrl-C; begins at the end unless told where.",
+    help="Wait for more records until Ctrl-C; begins at the end, unless an option gives the place.",
 )
 @click.option(
     "--from-beginning",

@@ -16,7 +16,6 @@ from scripts.benchmarks import (
     crowd,
     java_client,
     many,
-    parsing,
     process,
     recovery,
     small,
@@ -40,7 +39,6 @@ FAMILIES: Final[dict[str, Measure]] = {
     small.FAMILY: small.measure,
     clients.FAMILY: clients.measure,
     spark.FAMILY: spark.measure,
-    parsing.FAMILY: parsing.measure,
 }
 
 

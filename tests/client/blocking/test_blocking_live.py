@@ -161,6 +161,7 @@ def test_iteration_and_its_position(bootstrap: str, topic: str) -> None:
         consumer.assign([place])
         for record in consumer:
             assert consumer.position(place) == record.offset + 1
+            assert consumer.positions() == {place: record.offset + 1}
             if record.offset == 6:
                 break
         consumer.commit()
