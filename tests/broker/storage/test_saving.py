@@ -1,0 +1,81 @@
+"""The saved state of a log, without the log."""
+
+from uuid import UUID
+
+import pytest
+
+from odradek.broker.storage.checkpoint import move_into_place, read_checkpoint, write_beside
+from odradek.broker.storage.config import LogConfig
+from odradek.broker.storage.files import SNAPSHOT, OpenFiles, file_path, parent_of
+from odradek.broker.storage.reading import LogReader
+from odradek.broker.storage.recovery import LogState
+from odradek.broker.storage.saving import LogSaver
+from odradek.broker.storage.segment import Segment
+from odradek.broker.storage.snapshot import encode_snapshot
+from tests.fakes.disk import FakeDisk
+
+DIRECTORY = "/t-0"
+TOPIC_ID = UUID(int=7)
+
+
+def saver_of(disk: FakeDisk) -> tuple[LogSaver, LogState]:
+    disk.mkdir(DIRECTORY)
+    files = OpenFiles(disk)
+    state = LogState(segments=[Segment(files, DIRECTORY, 0)])
+    reader = LogReader(files, DIRECTORY, LogConfig(), state)
+    return LogSaver(files.disk, DIRECTORY, TOPIC_ID, state, reader), state
+
+
+async def save(saver: LogSaver, disk: FakeDisk, appended: int) -> None:
+    to_save = saver.to_save((), None, 0, appended)
+    await saver.flush(to_save, await saver.write_indexes(to_save))
+    await write_beside(disk, DIRECTORY, to_save.checkpoint)
+    await move_into_place(disk, DIRECTORY)
+    saver.saved(to_save)
+
+
+async def test_a_change_of_the_state_is_up_to_date_once_it_is_saved() -> None:
+    disk = FakeDisk()
+    saver, state = saver_of(disk)
+    assert saver.is_up_to_date
+    state.log_start_offset = 5
+    assert not saver.is_up_to_date
+    await save(saver, disk, appended=100)
+    assert saver.is_up_to_date
+    assert saver.saved_bytes == 100
+    checkpoint = await read_checkpoint(disk, DIRECTORY)
+    assert checkpoint is not None
+    assert (checkpoint.topic_id, checkpoint.log_start_offset) == (TOPIC_ID, 5)
+
+
+@pytest.mark.parametrize("change", ["the log start", "a snapshot"])
+async def test_a_change_during_a_saving_is_left_for_the_next_saving(change: str) -> None:
+    disk = FakeDisk()
+    saver, state = saver_of(disk)
+    to_save = saver.to_save((), None, 0, 100)
+    if change == "the log start":
+        state.log_start_offset = 5
+    else:
+        saver.write_snapshot()
+    saver.saved(to_save)
+    assert not saver.is_up_to_date
+    await save(saver, disk, appended=100)
+    assert saver.is_up_to_date
+
+
+async def test_a_snapshot_is_on_disk_when_the_state_is_saved() -> None:
+    disk = FakeDisk()
+    saver, _ = saver_of(disk)
+    await disk.fsync_dir(parent_of(DIRECTORY))
+    saver.write_snapshot()
+    assert not saver.is_up_to_date
+    await save(saver, disk, appended=0)
+    disk.crash()
+    assert disk.bytes_of(file_path(DIRECTORY, 0, SNAPSHOT)) == encode_snapshot([])
+
+
+def test_the_end_of_a_log_without_producers_needs_no_snapshot() -> None:
+    disk = FakeDisk()
+    saver, _ = saver_of(disk)
+    saver.mark_clean_end()
+    assert saver.is_up_to_date

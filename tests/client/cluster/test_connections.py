@@ -1,0 +1,83 @@
+"""The connections of a client, without metadata and retries."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from odradek.client import Closed, Disconnected
+from odradek.client.cluster.connection import BrokerConnection
+from odradek.client.cluster.connections import Connections
+from odradek.client.cluster.metadata import Node
+from odradek.client.cluster.tasks import BackgroundTasks
+from odradek.client.config import ClientConfig
+from odradek.client.journal import Journal
+from tests.client.fake_broker import ADDRESS, FakeBroker
+
+HOST, PORT = ADDRESS.split(":")
+NODE = Node(1, HOST, int(PORT))
+
+
+@asynccontextmanager
+async def connections_to(broker: FakeBroker) -> AsyncIterator[Connections]:
+    tasks = BackgroundTasks()
+    config = ClientConfig(connect=broker.connect)
+    connections = Connections(ADDRESS, config, tasks, Journal())
+    await tasks.open()
+    yield connections
+    tasks.is_closed = True
+    connections.close(Closed("the test is over"))
+    tasks.cancel()
+    await tasks.wait_ended()
+
+
+async def test_calls_at_the_same_time_share_a_connection_and_purposes_do_not(
+    autojump_clock: MockClock, fake_broker: FakeBroker
+) -> None:
+    found: list[BrokerConnection] = []
+
+    async def connect(purpose: str) -> None:
+        found.append(await connections.to(NODE, purpose))
+
+    async with connections_to(fake_broker) as connections:
+        async with trio.open_nursery() as nursery:
+            for purpose in ("", "", "fetch"):
+                nursery.start_soon(connect, purpose)
+        assert len(set(found)) == 2
+        assert connections.find(1) in found
+        assert connections.find(1, "produce") is None
+
+
+async def test_cancelling_a_call_does_not_end_the_attempt_that_it_waits_for(
+    autojump_clock: MockClock, fake_broker: FakeBroker
+) -> None:
+    async with connections_to(fake_broker) as connections:
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await connections.to(NODE)
+        assert scope.cancelled_caught
+        await trio.sleep(1)
+        assert connections.find(1) is not None
+
+
+async def test_any_connection_is_an_open_one_and_else_to_a_given_address(
+    autojump_clock: MockClock, fake_broker: FakeBroker
+) -> None:
+    async with connections_to(fake_broker) as connections:
+        first = await connections.to_any([])
+        assert await connections.to_any([NODE]) is first
+        assert connections.find(1) is None
+        connections.drop(-2, "")
+        assert await connections.to_any([NODE]) is connections.find(1)
+
+
+async def test_no_connection_names_each_reason_once(
+    autojump_clock: MockClock, fake_broker: FakeBroker
+) -> None:
+    fake_broker.is_down = True
+    async with connections_to(fake_broker) as connections:
+        with pytest.raises(Disconnected) as failed:
+            await connections.to_any([NODE])
+    assert str(failed.value).count(ADDRESS) == 1
