@@ -96,7 +96,7 @@ async def fetch(context: RequestContext, request: FetchRequest) -> FetchResponse
 async def _refused(
     context: RequestContext, request: FetchRequest, error: KafkaError
 ) -> FetchResponse:
-    """Return an answer that refuses the whole request: before version 7, in each partition."""
+    """Return an answer that refuses the whole request: up to version 12 in each partition, too."""
     topics = () if context.api_version >= BY_ID_FROM else request.topics
     turns = Turns()
     responses = []

@@ -273,6 +273,7 @@ class Cluster:
         request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=(key,))
         answer = await connection.request(FIND_COORDINATOR, version, request)
         doing = f"looking for the coordinator of {key!r}"
+        # Up to version 3 the answer itself is the coordinator.
         found: Any = answer
         if version >= MANY_COORDINATORS_SINCE:
             found = next(
@@ -282,6 +283,7 @@ class Cluster:
             raise Retriable(f"{doing}: the broker's answer leaves it out")
         self.check(found.error_code, doing, found.error_message)
         node = checked(Node(found.node_id, found.host, found.port))
+        # Only `refresh` changes a known address, as it also drops the connections to the old one.
         self.metadata.nodes.setdefault(node.node_id, node)
         self._coordinators[(kind, key)] = node.node_id
         return node.node_id

@@ -97,6 +97,7 @@ class BrokerConnection:
             self._scope.cancel()
             if isinstance(self._why, Retriable):
                 self.lost_answers = self.in_flight
+            # Taken out first: `answered` may post again, or close once more.
             pending, self._pending = self._pending, {}
             self._outgoing.clear()
             unanswered, self._unanswered = self._unanswered, []
@@ -150,6 +151,8 @@ class BrokerConnection:
         if is_answered:
             timeout = self._timeout if timeout_ms is None else timeout_ms / 1000
             deadline = trio.current_time() + timeout
+            # One time limit for the connection, that of the oldest request: answers come in order,
+            # so none of the others can come before it.
             if not self._pending:
                 self._patience.deadline = deadline
             self._pending[correlation_id] = _Pending(answered, deadline, api.name)
@@ -201,6 +204,8 @@ class BrokerConnection:
 
     async def ask_versions(self) -> None:
         """Ask which API versions the broker serves. It is the first request of a connection."""
+        # A broker that does not know the version says so in the form of version 0 (KIP-511), and
+        # must be asked again.
         for version in (API_VERSIONS_ASKED, 0):
             request = ApiVersionsRequest(
                 client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION
@@ -225,6 +230,7 @@ class BrokerConnection:
                     self._wake = trio.Event()
                     await self._wake.wait()
                 parts, self._outgoing = self._outgoing, []
+                # Only those are sent whose bytes are in `parts`. More may be posted meanwhile.
                 count = len(self._unanswered)
                 await self._stream.send_all(parts)
                 sent, self._unanswered = self._unanswered[:count], self._unanswered[count:]

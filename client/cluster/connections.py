@@ -96,6 +96,7 @@ class Connections:
             if link.open_connection is not None:
                 return link.open_connection
         places = list(nodes)
+        # Otherwise all clients would connect to the first broker of the cluster.
         self._config.rng.shuffle(places)
         errors: list[str] = []
         for node in (*places, *self._bootstrap):
@@ -171,6 +172,7 @@ class Connections:
             )
             self._journal.lost(f"{host}:{port}", link.error)
         finally:
+            # `_Link.close` may have ended this attempt, and a call have begun the next one.
             if link.attempt is attempt:
                 link.attempt = None
             attempt.set()

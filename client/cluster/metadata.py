@@ -130,6 +130,7 @@ class Metadata:
         for topic in answer.topics:
             if any(partition.partition_index < 0 for partition in topic.partitions):
                 raise Retriable("the broker's answer has a topic with a negative partition")
+        # Nothing before this line has changed anything: a false answer is refused as a whole.
         self.learned_at = now
         self.cluster_id = answer.cluster_id
         self.controller_id = answer.controller_id
@@ -159,6 +160,7 @@ class Metadata:
             return
         self.topic_errors.pop(name, None)
         before = self.topics.get(name)
+        # A topic that was deleted and made anew has another id, and its epochs start again at 0.
         is_same = before is not None and before.topic_id == topic.topic_id
         partitions: dict[int, LeaderAndEpoch] = {}
         for partition in sorted(topic.partitions, key=lambda partition: partition.partition_index):
