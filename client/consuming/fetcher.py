@@ -159,6 +159,7 @@ class Fetcher:
                     self._cluster, group_id, fresh, require_stable=self._is_committed_only
                 )
             for partition in lost:
+                # The program may have sought meanwhile: its position wins.
                 if (
                     partition.position is None
                     and partition.name in stored
@@ -201,6 +202,7 @@ class Fetcher:
     async def _run(self) -> None:
         try:
             while True:
+                # New before the look, so that a change during the look is not missed.
                 self._wake = trio.Event()
                 lost = [
                     partition
@@ -326,6 +328,8 @@ class Fetcher:
                     self._backoff.count = 0
                 elif trio.current_time() < soon:  # the broker did not wait for records
                     await trio.sleep(self._backoff.next_seconds())
+            # A broker answers the requests of a connection in order. The next fetch would wait
+            # until the broker has answered this one, for up to `fetch_max_wait_ms`.
             if scope.cancelled_caught:
                 self._cluster.connections.drop(node_id, PURPOSE)
         except Retriable as error:
@@ -375,6 +379,8 @@ class Fetcher:
             for data in topic.partitions:
                 name = TopicPartition(topic.topic, data.partition_index)
                 partition, offset = asked.get(name, (None, -1))
+                # The program may have sought, or changed the assignment, while the request was
+                # under way. Its answer then belongs to a position that was left.
                 is_current = partition is not None and self.assigned.get(name) is partition
                 if partition is not None and is_current and partition.fetch_offset == offset:
                     self._take_partition(partition, data)

@@ -237,6 +237,7 @@ class PartitionQueue:
         if self.in_flight and not self._may_send_more():
             return None
         if identity != self.identity:
+            # The leader refuses batches of an older epoch once it has one of the new epoch.
             if self.in_flight:
                 return None
             self.identity = identity

@@ -154,6 +154,8 @@ class TransactionRequests:
                     f"keep_prepared",
                     code=ErrorCode.UNSUPPORTED_VERSION,
                 )
+            # An older version cannot name the instance that asks. It would take the id over, even
+            # from a successor of this producer.
             if expected is not NO_PRODUCER and version < EXPECTS_EPOCH:
                 code = ErrorCode.INVALID_PRODUCER_EPOCH
                 raise Refusal(code, transactional_error_for(code, doing))
@@ -196,11 +198,15 @@ class TransactionRequests:
 
         async def attempt() -> None:
             connection = await self._coordinator()
+            # The transaction may have ended while the coordinator was looked for. With TV1 the next
+            # one has the same epoch, so the broker would add these partitions to that one.
             self._check_not_ended()
             version = connection.version_of(ADD_PARTITIONS_TO_TXN, TV1_ADD_PARTITIONS)
             answer = await connection.request(ADD_PARTITIONS_TO_TXN, version, request)
             for topic in answer.results_by_topic_v3_and_below:
                 for result in topic.results_by_partition:
+                    # If one partition is refused, the broker adds none of them (KAFKA-5322). Only
+                    # the refused one has the cause.
                     if result.partition_error_code != ErrorCode.OPERATION_NOT_ATTEMPTED:
                         self._check(result.partition_error_code, doing)
 
@@ -292,6 +298,7 @@ class TransactionRequests:
             version = connection.version_of(END_TXN, at_most)
             answer = await connection.request(END_TXN, version, request)
             self._check(answer.error_code, doing)
+            # Up to version 4 the answer has no identity, and the epoch stays (TV1).
             if answer.producer_id < 0:
                 return producer
             return ProducerIdentity(answer.producer_id, answer.producer_epoch)

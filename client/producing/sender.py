@@ -227,6 +227,8 @@ class Sender:
                 self._stored(batch, -1, -1)
             elif (result := results.get(queue.name)) is None:
                 self._unanswered(batch, Retriable(f"no answer about {queue.name}"))
+            # A duplicate is stored: an earlier attempt succeeded, and its answer was lost. The
+            # offset may be unknown by now (-1).
             elif result.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                 self._stored(batch, result.base_offset, result.log_append_time_ms)
             else:
