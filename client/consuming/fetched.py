@@ -52,7 +52,7 @@ def visible_batches(
 
     For each batch that is left out, yield None. Raises `KafkaError` for a damaged control batch.
     """
-    # Some brokers have returned them in another order (brod #659).
+    # Kafka lists them in the order of their markers.
     waiting = sorted(aborted, key=lambda transaction: transaction.first_offset)
     following = 0
     open_aborted: set[int] = set()

@@ -42,7 +42,7 @@ WAYS: Final[dict[str, tuple[Callable[[], None], type[BaseException]]]] = {
 
 
 class Fates:
-    """What `on_delivery` was told, by record."""
+    """The arguments of each `on_delivery` call, by record."""
 
     def __init__(self) -> None:
         self.told: list[OdradekError | None] = []

@@ -11,7 +11,7 @@ from odradek.client.config import Isolation
 
 _COUNTER = itertools.count()
 WAIT_MS = 60_000
-"""Longer than any machine takes: who waits so long waits for nothing."""
+"""Longer than any machine takes. A wait that reaches it has failed."""
 
 
 def name_of(what: str) -> str:
@@ -41,7 +41,7 @@ async def read_all(
 
 
 class Run:
-    """`odradek` with arguments, told of one broker."""
+    """Runs `odradek` with arguments and the address of one broker."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap

@@ -32,7 +32,7 @@ CASES = [
 async def test_a_lie_of_the_broker_is_a_sentence_and_takes_no_longer(
     autojump_clock: MockClock, nursery: trio.Nursery, name: str, lie: Lie, is_all_a_lie: bool
 ) -> None:
-    """It was an IndexError, a KeyError, a UnicodeError, or a loop that let nobody else run."""
+    """It was an IndexError, a KeyError, a UnicodeError, or a loop without a checkpoint."""
     broker = LyingBroker(nursery)
     broker.is_all_a_lie = is_all_a_lie
     call = CALLS[name]

@@ -1,8 +1,7 @@
 """Steps for stories that look closer than `Broker`'s own: requests of several partitions, every
 field of a Produce answer, reads of any range, several markers at once.
 
-Batches are a minute old, so that a time in an answer tells whose it is: the batch's or the
-broker's.
+Batches are a minute old, so a time in an answer is clearly that of the batch or of the broker.
 """
 
 import copy

@@ -135,7 +135,7 @@ class Broker(Asker):
         version: int = 3,
         verify_only: bool = False,
     ) -> bool:
-        """AddPartitionsToTxn. Whether every partition got NONE."""
+        """Send AddPartitionsToTxn. Return True if every partition got NONE."""
         topics = tuple(
             AddPartitionsToTxnTopic(name=self.names.on_wire(topic), partitions=tuple(indexes))
             for topic, indexes in by_topic(partitions).items()
@@ -181,7 +181,7 @@ class Broker(Asker):
         )
 
     def add_offsets(self, name: str, producer: Identity, group: str, *, version: int = 3) -> bool:
-        """AddOffsetsToTxn. Whether it got NONE."""
+        """Send AddOffsetsToTxn. Return True if it got NONE."""
         request = AddOffsetsToTxnRequest(
             transactional_id=self.must_id(name),
             producer_id=producer.producer_id,
@@ -205,7 +205,7 @@ class Broker(Asker):
         member: str = "",
         instance: str | None = None,
     ) -> bool:
-        """TxnOffsetCommit. Whether every partition got NONE."""
+        """Send TxnOffsetCommit. Return True if every partition got NONE."""
         request = TxnOffsetCommitRequest(
             transactional_id=self.must_id(name),
             group_id=self.wire_group(group),
@@ -251,7 +251,7 @@ class Broker(Asker):
     def end(
         self, name: str, producer: Identity, *, commit: bool, version: int = 3, settle: bool = True
     ) -> Identity:
-        """EndTxn. Who the producer is from now on; the same as before after an error."""
+        """Send EndTxn. Return the identity to go on with: `producer` after an error."""
         request = EndTxnRequest(
             transactional_id=self.must_id(name),
             producer_id=producer.producer_id,
@@ -284,7 +284,7 @@ class Broker(Asker):
         transaction_version: int = 0,
         version: int = 2,
     ) -> bool:
-        """WriteTxnMarkers, as an administrator. Whether every partition got NONE."""
+        """Send WriteTxnMarkers as an administrator. Return True if every partition got NONE."""
         marker = WritableTxnMarker(
             producer_id=producer.producer_id,
             producer_epoch=producer.epoch,

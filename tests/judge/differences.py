@@ -73,8 +73,8 @@ _OF_COORDINATORS: Final = (
         name="an older instance is not handed the newest one's identity",
         reason="EndTxn 5 with the epoch before the current one repeats what spent that epoch, if"
         " the last end did. After an end of TV1 it did not: the epoch before is that of an older"
-        " instance, which was fenced. Kafka tells it that its transaction was committed (aborted),"
-        " and the newest instance's epoch with it.",
+        " instance, which was fenced. Kafka answers that its transaction was committed (aborted),"
+        " with the newest instance's epoch.",
         story=r"(end\.cells\[situation=Complete(Commit|Abort)/1,version=5\]|walk\..*)",
         kafka=r"(?P<what>\w+ v5 [-\w]+ p\d+/\d+) -> (NONE p\d+/\d+|INVALID_TXN_STATE)",
         ours=r"(?P<what>\w+ v5 [-\w]+ p\d+/\d+) -> PRODUCER_FENCED",
@@ -105,8 +105,8 @@ _OF_READING: Final = (
     ),
     Difference(
         name="an offset out of range is answered with the bounds",
-        reason="Kafka leaves high watermark, LSO and log start at -1; whoever is lost is better"
-        " told.",
+        reason="Kafka leaves high watermark, LSO and log start at -1. With the bounds, a"
+        " consumer knows where it can go on.",
         story=r"(walk|partition_walk|stable)\..*",
         kafka=r"(?P<what>(look|read) .* -> OFFSET_OUT_OF_RANGE) hw -1 lso -1( start -1)?"
         r"(?P<rest>.*)",
@@ -158,15 +158,15 @@ _OF_PARTITIONS: Final = (
     ),
     Difference(
         name="a group id has at most 1 KiB",
-        reason="It is kept in memory, and anybody may send one.",
+        reason="It is kept in memory, and any client may send one.",
         story=r"bad_contents\.offsets_of_any_kind.*",
         kafka=r"(?P<what>commit offsets v5 group of 32000 characters -> 1) NONE",
         ours=r"(?P<what>commit offsets v5 group of 32000 characters -> 1) INVALID_GROUP_ID",
     ),
     Difference(
         name="a transactional batch has a producer id",
-        reason="Kafka appends those of nobody; no coordinator vouches for them and nothing ends"
-        " them. We refuse them.",
+        reason="Kafka appends those without a producer id. No coordinator knows them and nothing"
+        " ends them. We refuse them.",
         story=r"bad_input\.transactional_batches_of_nobody.*",
         kafka=r"(?P<what>produce v\d+ x t-0 -\d/(-1|0) .* txn -> t-0) @\d.*",
         ours=r"(?P<what>produce v\d+ x t-0 -\d/(-1|0) .* txn -> t-0) INVALID_PRODUCER_ID_MAPPING",

@@ -91,7 +91,7 @@ def list_offset(
 def read_log(
     line: Line, topic: str, partition: int, from_offset: int | None = None
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Every batch of a partition (from some offset on), whatever became of its transaction."""
+    """Yield every batch of a partition from an offset on, aborted ones too."""
     offset = list_offset(line, topic, partition, -2)[1] if from_offset is None else from_offset
     while True:
         answer = fetch(line, topic, partition, offset, version=BY_NAME)

@@ -52,7 +52,7 @@ mark v1 COMMIT p2/0 by 5 t-2 -> p2 t-2 NONE
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """Who was there before the restart."""
+    """The producers that were there before the restart."""
 
     idempotent: Identity
     open: Identity

@@ -1,4 +1,4 @@
-"""Requests of producers: who they are by now, what they may do, how epochs are spent."""
+"""Requests of producers: their identity, what they may do, how epochs are used up."""
 
 from typing import Final
 

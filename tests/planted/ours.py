@@ -1,4 +1,4 @@
-"""Bugs that nobody has reported: thought of, and in most cases unseen by the tests of that day."""
+"""Bugs of this project's own: no other project reports them. Most were once unseen by tests."""
 
 from typing import Final
 
@@ -37,7 +37,7 @@ OUR_BUGS: Final = (
         ),
     ),
     Planted(
-        bug="who commits in two phases is aborted because its connection is closed",
+        bug="a producer with two-phase commit is aborted because its connection is closed",
         file=EVENTS,
         old=" and not transaction.never_times_out",
         new="",
@@ -65,14 +65,14 @@ OUR_BUGS: Final = (
         tests=(f"{FINISHING}what_is_owed_meanwhile_is_what_has_no_marker_yet",),
     ),
     Planted(
-        bug="what was owed is kept when it is paid",
+        bug="markers that are written stay listed as owed",
         file=FINISH,
         old="            entry.debt = None\n",
         new="",
         tests=(f"{FINISHING}nothing_is_kept_of_what_was_owed_once_it_is_paid",),
     ),
     Planted(
-        bug="the patience begins anew with each wait",
+        bug="each retry of a request begins a new time limit",
         file=STEPS,
         old="            request = request_for(entry.transaction)\n",
         new="            request = request_for(entry.transaction)\n"
@@ -80,28 +80,28 @@ OUR_BUGS: Final = (
         tests=(f"{REQUESTS}waiting_for_one_thing_after_another_takes_no_longer_than_for_one",),
     ),
     Planted(
-        bug="the instance before a kept transaction gets the next epoch for a retry",
+        bug="the instance before a kept transaction is answered as if it retried",
         file=MOVES,
         old="last_producer_epoch=transaction.current.producer_epoch,",
         new="last_producer_epoch=transaction.producer_epoch,",
         tests=(f"{TWO_PHASES}the_instance_before_gets_no_epoch_from_the_end_of_the_new_one",),
     ),
     Planted(
-        bug="a new instance leaves its predecessor a retry",
+        bug="a new instance lets its predecessor repeat InitProducerId",
         file=MOVES,
         old="after = _with_next_epoch(transaction, request, NO_PRODUCER_EPOCH)",
         new="after = _with_next_epoch(transaction, request, transaction.producer_epoch)",
         tests=(f"{STEP}a_new_instance_gets_the_next_epoch_and_its_predecessor_no_retry",),
     ),
     Planted(
-        bug="who claims a transaction in two phases keeps its deadline",
+        bug="a transaction claimed for two-phase commit keeps its deadline",
         file=LEDGER,
         old="        elif after.never_times_out:\n            entry.timeout_at = inf\n",
         new="",
         tests=(f"{TWO_PHASES}claiming_a_timed_transaction_in_two_phases_lifts_its_time_out",),
     ),
     Planted(
-        bug="a producer id that is worn out keeps its owner",
+        bug="a producer id whose epochs are used up keeps its owner",
         file=LEDGER,
         old="owners.pop(before.producer_id, None)\n            owners[after",
         new="owners[after",
@@ -118,7 +118,7 @@ OUR_BUGS: Final = (
         ),
     ),
     Planted(
-        bug="a client on two hosts is taken for one when the log is read",
+        bug="a client id on two hosts is read from the log as one client",
         file=LOADING,
         old="known = self._clients.get((client_id, host))\n",
         new="known = {key[0]: client for key, client in self._clients.items()}.get(client_id)\n",
@@ -148,7 +148,7 @@ OUR_BUGS: Final = (
         tests=(f"{IN_PARTS}an_aborted_value_is_no_newer_one",),
     ),
     Planted(
-        bug="the marker of a batch that has lost its records goes",
+        bug="compaction removes the marker of a batch that has lost its records",
         file=CLEANER,
         old="            transactions.see(header)\n",
         new="            if header.record_count:\n                transactions.see(header)\n",
@@ -186,14 +186,14 @@ OUR_BUGS: Final = (
         tests=(f"{COMPACTION}a_deletion_stays_for_delete_retention_ms",),
     ),
     Planted(
-        bug="an open transaction is completed although nobody prepared it",
+        bug="an open transaction is completed although it was not prepared",
         file=ENDING,
         old="    if session.state is not SessionState.PREPARED:",
         new="    if False:",
         tests=(f"{CLIENT}what_is_open_and_not_prepared_is_not_completed",),
     ),
     Planted(
-        bug="who claims without two phases asks in a version that cannot say so",
+        bug="a claim without two-phase commit is sent in a version without that field",
         file="client/producing/requests.py",
         old="needs_two_phases = self._two_phase_commit or keep_prepared",
         new="needs_two_phases = self._two_phase_commit",

@@ -29,7 +29,7 @@ Reply = Callable[[int, Any], Any]
 
 
 class Scripted(Cluster):
-    """Two brokers whose answers a test writes; who coordinates an id, its first letter says."""
+    """Two brokers whose answers a test writes. An id's first letter names its coordinator."""
 
     def __init__(self, reply: Reply) -> None:
         super().__init__("broker:9092", ClientConfig(max_block_ms=5_000))

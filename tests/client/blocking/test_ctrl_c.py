@@ -63,7 +63,7 @@ def interrupt_after(patch: pytest.MonkeyPatch, owner: type, name: str) -> None:
 def test_ctrl_c_inside_send_does_not_tell_of_a_record_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It was told as not sent, and then as stored."""
+    """`on_delivery` was called twice: the record was not sent, and then it was stored."""
     told: list[tuple[RecordMetadata | None, OdradekError | None]] = []
 
     async def use() -> None:

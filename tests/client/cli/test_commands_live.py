@@ -123,7 +123,7 @@ def test_isolation(run: Run, tmp_path: Path) -> None:
 
 
 def wait_until_stored(bootstrap: str, place: TopicPartition, end: int) -> None:
-    """Whether or not they are committed."""
+    """Wait until the partition has records up to `end`, committed or not."""
     deadline = time.monotonic() + WAIT_MS / 1000
     with Admin(bootstrap) as admin:
 

@@ -1,4 +1,4 @@
-"""`odradek consume` without -f ends, whatever a broker says about where a partition ends."""
+"""`odradek consume` without -f ends, also if a broker returns a wrong end of a partition."""
 
 from typing import cast
 
@@ -30,7 +30,7 @@ class ThreeRecords:
 
 
 def test_an_end_that_the_broker_made_up_is_not_waited_for_for_ever() -> None:
-    """It was."""
+    """`odradek consume` waited for it for ever."""
     consumer = ThreeRecords()
     lists = _lists(cast(Consumer, consumer), {PLACE: 10**18}, timeout_s=0)
     for _ in range(4):

@@ -1,4 +1,4 @@
-"""Transactions that hang for real: a batch of one that its coordinator was never told of.
+"""Transactions that hang for real: its coordinator does not know it.
 
 Brokers that verify (KIP-890) refuse it, so these do not verify: ours, and with --peers Kafka.
 """
@@ -29,7 +29,7 @@ from tests.peers.kafka import RealKafka
 WITHOUT_VERIFICATION: Final = {"transaction.partition.verification.enable": "false"}
 TV1_PRODUCE: Final = 11
 AGE_MS: Final = 8 * 60_000
-"""How old it looks: far from every limit here, whatever time the test itself takes."""
+"""The age of the batch, far from every limit here, however long the test takes."""
 
 
 @pytest.fixture(params=["odradek", pytest.param("kafka", marks=pytest.mark.peers)], scope="module")
@@ -112,7 +112,7 @@ async def test_all_topics_are_searched_where_none_is_named(lax: Run) -> None:
 
 
 class WhileDeleting(Admin):
-    """Somebody deletes a topic just before the producers are looked at for the nth time."""
+    """An admin client. The topic is deleted just before its nth request for the producers."""
 
     def __init__(self, bootstrap: str, topic: str, look: int) -> None:
         super().__init__(bootstrap)

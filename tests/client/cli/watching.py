@@ -49,7 +49,7 @@ class Watching:
         return ESCAPES.sub(b"", self.written).decode(errors="replace")
 
     def saw(self, kind: str, transactional_id: str | None = None) -> bool:
-        """Whether `--json` has told of it."""
+        """Return True if `--json` has printed such an event."""
         seen = {(event["kind"], event["transactional_id"]) for event in self.events}
         return (kind, transactional_id) in seen
 

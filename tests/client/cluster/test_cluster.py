@@ -20,7 +20,7 @@ def cluster_of(broker: FakeBroker) -> Cluster:
 async def test_who_asks_the_same_meanwhile_hears_why_there_is_no_answer(
     autojump_clock: MockClock, fake_broker: FakeBroker
 ) -> None:
-    """It was told that the topic is not there yet, and nothing of the broker that is not."""
+    """The waiting callers got an error about a missing topic, not about the broker that is down."""
     fake_broker.is_down = True
     errors: list[Disconnected] = []
 

@@ -65,7 +65,7 @@ def damaged_behind_three() -> bytes:
 async def test_what_is_before_a_damaged_batch_is_handed_out_before_that_is_told(
     autojump_clock: MockClock, fake_broker: FakeBroker
 ) -> None:
-    """It was tried again and again, in a loop that let nobody else run."""
+    """The batch was tried again and again, in a loop without a checkpoint."""
     fake_broker.read = only_at_once(damaged_behind_three(), THREE)
     async with reading(fake_broker, PLACE, OTHER) as consumer:
         assert [record.value for record in await consumer.poll()] == [b"0", b"1", b"2"]
@@ -78,7 +78,7 @@ async def test_what_is_before_a_damaged_batch_is_handed_out_before_that_is_told(
 async def test_batches_before_a_damaged_one_are_not_lost(
     autojump_clock: MockClock, fake_broker: FakeBroker
 ) -> None:
-    """The position was behind them, but only the error was told."""
+    """The position was behind them, but only the error was raised."""
     fake_broker.read = only_at_once(damaged_behind_three())
     async with reading(fake_broker, PLACE) as consumer:
         (batch,) = await consumer.fetch_batches()
@@ -90,7 +90,7 @@ async def test_batches_before_a_damaged_one_are_not_lost(
 async def test_the_rest_of_a_batch_is_given_as_a_batch(
     autojump_clock: MockClock, fake_broker: FakeBroker
 ) -> None:
-    """Who polled a part of a batch and then asked for batches lost the rest."""
+    """`fetch_batches` after a `poll` of a part of a batch lost the rest."""
     fake_broker.read = only_at_once(THREE)
     async with reading(fake_broker, PLACE) as consumer:
         assert [record.value for record in await consumer.poll(max_records=1)] == [b"0"]
@@ -102,7 +102,7 @@ async def test_the_rest_of_a_batch_is_given_as_a_batch(
 async def test_what_an_iteration_leaves_does_not_wait_for_a_long_poll(
     autojump_clock: MockClock, fake_broker: FakeBroker
 ) -> None:
-    """It was fetched again only after the broker had nothing to say of what follows."""
+    """It was fetched again only after the long poll for the records behind it had ended."""
     fake_broker.read = only_at_once(THREE)
     async with reading(fake_broker, PLACE) as consumer:
         assert (await anext(consumer)).offset == 0
@@ -114,7 +114,7 @@ async def test_what_an_iteration_leaves_does_not_wait_for_a_long_poll(
 async def test_an_iteration_hands_out_nothing_of_what_is_paused(
     autojump_clock: MockClock, fake_broker: FakeBroker
 ) -> None:
-    """It went on with the records that it had taken before."""
+    """The iteration went on with the records that it had taken before."""
     fake_broker.read = only_at_once(THREE, THREE)
     async with reading(fake_broker, PLACE, OTHER) as consumer:
         first = await anext(consumer)
@@ -130,7 +130,7 @@ async def test_an_iteration_hands_out_nothing_of_what_is_paused(
 async def test_resuming_what_is_not_paused_takes_no_fetch_back(
     autojump_clock: MockClock, fake_broker: FakeBroker
 ) -> None:
-    """Who did so before each poll got nothing from a broker that took longer than a poll."""
+    """A `resume` before each poll took the fetch back, if it took longer than a poll."""
     async with reading(fake_broker, PLACE) as consumer:
         for _ in range(3):
             consumer.resume()

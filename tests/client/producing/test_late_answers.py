@@ -16,8 +16,11 @@ LONGER_THAN_ANY_TIME_OUT_S = 60
 async def test_an_abort_hears_of_the_last_answer_though_its_record_was_given_up(
     autojump_clock: MockClock, nursery: trio.Nursery, producer_of: MakeProducer, generation: int
 ) -> None:
-    """It waited for ever, and the next transaction with it: that nothing was in flight any more was
-    told with the outcome of a batch, and this one had its outcome already."""
+    """The abort waited for ever, and so did the next transaction.
+
+    Only the outcome of a batch woke the waiter for an empty flight. This batch had its outcome
+    already.
+    """
     broker = FakeBroker(nursery, transaction_version=generation)
     async with producer_of(
         broker, transactional_id="x", delivery_timeout_ms=2_000, request_timeout_ms=5_000

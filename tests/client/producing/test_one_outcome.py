@@ -1,4 +1,4 @@
-"""Every record that `send` was given has one outcome, told once; an error is raised once."""
+"""Every record that `send` was given has one outcome, delivered once. An error is raised once."""
 
 # ruff: noqa: PT012 - what raises here is often the end of a block, so the block is the statement
 
@@ -47,7 +47,7 @@ Told = tuple[RecordMetadata | None, OdradekError | None]
 
 
 class Fates:
-    """What `on_delivery` was told, by record."""
+    """The arguments of each `on_delivery` call, by record."""
 
     def __init__(self) -> None:
         self.told: dict[int, list[Told]] = {}

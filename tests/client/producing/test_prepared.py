@@ -151,7 +151,7 @@ def bank() -> Iterator[RunningBroker]:
 
 
 def test_the_blocking_client_refuses_at_once_what_comes_after_prepare(bank: RunningBroker) -> None:
-    """A record went into the queue, and only who asked for its result was told that it was lost."""
+    """The record was queued and lost, and only its delivery raised an error."""
     topic = name_of("topic")
     with (
         blocking.Producer(

@@ -241,7 +241,7 @@ async def test_offsets_whose_sending_was_interrupted_cannot_be_committed(
 async def test_the_end_waits_for_offsets_that_another_task_is_storing(
     autojump_clock: MockClock, broker: FakeBroker, producer_of: MakeProducer, code: ErrorCode
 ) -> None:
-    """It was committed without them, and the other task was told that they could not be stored."""
+    """It was committed without them, although storing them had raised in the other task."""
     async with producer_of(broker, transactional_id="x", request_timeout_ms=1_000) as producer:
         broker.next(TXN_OFFSET_COMMIT, SILENCE)
         if code is not ErrorCode.NONE:

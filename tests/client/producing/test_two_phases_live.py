@@ -1,4 +1,4 @@
-"""Two-phase commit with real processes: whoever is killed, both sides end alike."""
+"""Two-phase commit with real processes: whichever is killed, both sides have one outcome."""
 
 import os
 import subprocess
@@ -55,7 +55,7 @@ def killed_after_prepare(
 
 
 async def seen(broker: RunningBroker, topic: str, *expected: bytes) -> bool:
-    """Whether just that is visible; what was committed is so as soon as its marker is there."""
+    """Return True if the committed records are exactly `expected`."""
     records = await read_all(broker.address, topic, count=len(expected))
     return [record.value for record in records] == list(expected)
 
@@ -206,7 +206,7 @@ async def test_an_empty_prepared_transaction_is_not_taken_for_the_next_one(
 
 
 async def test_what_is_open_and_not_prepared_is_not_completed(bank: RunningBroker) -> None:
-    """It would be aborted: nobody can have decided on it."""
+    """`complete` would abort it, although no outcome can have been decided for it."""
     me, topic = name_of("id"), name_of("topic")
     async with a_producer(bank, me) as producer, producer.transaction() as transaction:
         await transaction.send(topic, b"one")
@@ -218,7 +218,7 @@ async def test_what_is_open_and_not_prepared_is_not_completed(bank: RunningBroke
 
 
 async def test_who_only_claims_need_not_commit_in_two_phases(bank: RunningBroker) -> None:
-    """Asked in an older version, which cannot say what is to be kept, it would be aborted."""
+    """An InitProducerId older than version 6 has no field to keep it, and would abort it."""
     me, topic = name_of("id"), name_of("topic")
     said = await trio.to_thread.run_sync(killed_after_prepare, bank, me, topic, "one")
     async with Producer(bank.address, transactional_id=me, keep_prepared=True) as producer:

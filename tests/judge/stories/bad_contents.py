@@ -325,7 +325,7 @@ def story_batches_for_internal_topics(broker: Broker, version: int) -> None:
 
 @variants(version=(1, 2))
 def story_a_marker_for_a_transaction_that_goes_on(broker: Broker, version: int) -> None:
-    """Anybody may send one; the transaction's own end is not lost by it."""
+    """Any client may send a marker. The transaction's own end is not lost by it."""
     broker.topic("t")
     producer = broker.init("x")
     send(broker, "x", Batch(T0, producer, is_transactional=True), version=12)

@@ -1,5 +1,8 @@
-"""Every transactional API with what no good client sends. Whatever is answered, nothing is left
-open behind it: each story ends with a good producer that goes on, and with all logs."""
+"""Requests of every transactional API that no good client sends.
+
+No request may leave anything open. So each story ends with a good producer that goes on, and with
+all logs.
+"""
 
 from collections.abc import Callable
 from typing import Final
@@ -68,7 +71,7 @@ EVERY_CALL: Final = tuple(
 
 
 def strangers(producer: Identity, other: Identity) -> dict[str, Identity]:
-    """Who may not speak for the owner of an id, with the ways in which they may not."""
+    """Return wrong identities for the owner of an id, by what is wrong with each."""
     return {
         "another's producer id": other,
         "another's id with this epoch": Identity(other.producer_id, producer.epoch),
@@ -138,7 +141,7 @@ def story_strangers_while_transactions_are_open(broker: Broker, call: tuple[str,
 
 @variants(version=(3, 11, 12), producer_id=(-1, -7))
 def story_transactional_batches_of_nobody(broker: Broker, version: int, producer_id: int) -> None:
-    """They are in no transaction, for nobody can end it."""
+    """They belong to no transaction: no producer id, so no coordinator could end it."""
     broker.topic("t")
     producer = broker.init("x")
     broker.add("x", producer, [T0])

@@ -1,7 +1,7 @@
 """The last epochs: 32,766 is the last that a producer gets, then the id gets a new producer id.
 
 Each id is found at its epoch by the coordinator when it starts; 32,767 is what an older Kafka may
-have left behind (KAFKA-20090). A commit of TV2 at 32,767 is not told: Kafka answers
+have left behind (KAFKA-20090). A commit of TV2 at 32,767 is left out: Kafka answers
 UNKNOWN_SERVER_ERROR and leaves the transaction open, where we commit it.
 """
 

@@ -1,4 +1,4 @@
-"""Ids that nobody uses any more are forgotten: transactional ids, and producers of a partition."""
+"""Unused ids are forgotten: transactional ids, and the producers of a partition."""
 
 from tests.judge.broker import Broker, Identity
 from tests.judge.hurry import Hurry
@@ -29,7 +29,7 @@ def begun(broker: Broker, name: str) -> Identity:
 @in_brief_setup
 @variants(state=("Empty", "CompleteCommit", "CompleteAbort"))
 def story_a_forgotten_id(broker: Broker, state: str) -> Hurry:
-    """The old identity is nobody's then; a new instance gets a new producer id."""
+    """The old identity is then unknown. A new instance gets a new producer id."""
     broker.topic(TOPIC)
     late = {version: end_of(broker, f"v{version}", state) for version in VERSIONS}
     for version in VERSIONS:

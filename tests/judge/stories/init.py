@@ -87,8 +87,10 @@ def story_a_new_instance(broker: Broker, situation: str, version: int) -> None:
 @in_setup(setup_of)
 @variants(situation=situations(), version=range(EXPECTS_FROM, 6))
 def story_cells(broker: Broker, situation: str, version: int) -> None:
-    """Nobody, or somebody in particular, is expected; each request is sent twice, and the answer
-    must be good for a transaction."""
+    """InitProducerId names no identity, or one of each kind. Each request is sent twice.
+
+    The answer must be good for a transaction.
+    """
     broker.topic(TOPIC)
     for relation in ("none", *RELATIONS):
         producer = reach(broker, relation, situation)

@@ -1,4 +1,4 @@
-"""Transaction markers as a partition's leader judges them: epochs, repeats, and who may not know.
+"""Transaction markers as a partition's leader judges them: epochs, repeats, unknown producers.
 
 They are sent as an administrator would, so that every epoch can be had. A story that lets a
 coordinator epoch of its own in keeps the coordinator out afterwards; those end no transaction.
@@ -194,7 +194,7 @@ def story_thousands_of_partitions(broker: Broker, version: int) -> None:
 
 @variants(commit=(True, False), version=(3, 12))
 def story_an_administrator_aborts(broker: Broker, commit: bool, version: int) -> None:
-    """With coordinator epoch -1, as `kafka-transactions.sh abort` does; and who goes on."""
+    """Abort with coordinator epoch -1, as `kafka-transactions.sh abort` does, and go on."""
     broker.topic("t", 2)
     is_new = version >= 12
     producer = broker.init("x")
@@ -219,7 +219,7 @@ def story_an_administrator_aborts(broker: Broker, commit: bool, version: int) ->
 
 @variants(commit=(True, False), version=(1, 2))
 def story_a_groups_partition(broker: Broker, commit: bool, version: int) -> None:
-    """A marker of anybody settles the offsets that are pending there."""
+    """A marker from any client settles the offsets that are pending there."""
     broker.topic("t")
     producer = broker.init("x")
     broker.find("g", key_type=0)

@@ -1,5 +1,7 @@
-"""Random batches and markers for one partition, so that its rules meet in orders that nobody wrote
-down. The producers are made up: a partition asks nobody about those without a transaction."""
+"""Random batches and markers for one partition: its rules meet in orders that no story has.
+
+The producers are made up. A leader asks no coordinator about a producer without a transaction.
+"""
 
 import random
 from dataclasses import dataclass

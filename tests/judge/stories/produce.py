@@ -1,4 +1,4 @@
-"""Transactional Produce at every version: in every state, and by everybody who may not."""
+"""Transactional Produce at every version: in every state, and by every wrong producer."""
 
 from tests.judge.broker import Broker
 from tests.judge.situations import RELATIONS, TOPIC, reach, related, setup_of, situations

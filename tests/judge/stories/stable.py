@@ -239,7 +239,7 @@ def begin_with_offsets(broker: Broker, version: int) -> Identity:
 
 
 def plain_commit(broker: Broker, offset: int) -> None:
-    """OffsetCommit of nobody's membership."""
+    """Send OffsetCommit without a member id."""
     partition = OffsetCommitRequestPartition(
         partition_index=0, committed_offset=offset, committed_metadata=""
     )

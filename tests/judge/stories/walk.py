@@ -57,12 +57,12 @@ class Walk:
             self.known.append((name, producer))
 
     def client(self) -> tuple[str, Identity]:
-        """Mostly the newest instance of an id, now and then a zombie or somebody confused."""
+        """Choose mostly the newest instance of an id, at times a zombie or an epoch too high."""
         name, producer = self.writer()
         return (name, producer) if self.rng.random() < 0.96 else (name, producer.newer())
 
     def writer(self) -> tuple[str, Identity]:
-        """The same, but nobody from the future."""
+        """Choose as `client` does, but no epoch from the future."""
         name = self.rng.choice(IDS)
         dice = self.rng.random()
         mine = [producer for known, producer in self.known if known == name]
@@ -125,9 +125,11 @@ class Walk:
         (self.taken.add if offset >= 0 else self.taken.discard)((partition, producer.producer_id))
 
     def produce_plain(self) -> None:
-        """The same producer outside its transaction, which it must not be if one is open. Nobody
-        from the future, as for markers; and not after a transactional batch that was refused, for
-        the reason that `produce` has."""
+        """Send a plain batch of a transactional producer, which is wrong if a transaction is open.
+
+        As for markers, no epoch is from the future. Nothing is sent after a transactional batch
+        that was refused, for the reason that `produce` gives.
+        """
         name = self.rng.choice(IDS)
         producer = self.one_of(name)
         partition = self.partition()
