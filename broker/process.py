@@ -183,7 +183,7 @@ def _say_started(what: Started, config: BrokerConfig, directory: Path, is_epheme
     )
     if not is_loopback(what.host):
         LOGGER.warning(
-            "there is no authentication: whoever reaches %s:%d may read and write everything; "
+            "there is no authentication: any client of %s:%d may read and write everything; "
             "Metadata sends clients to %s (--advertise changes that)",
             shown,
             what.port,

@@ -24,7 +24,7 @@ CAUSES_MAX: Final = 1_000
 class _Cause(Generic[Line]):
     until: float
     left: int
-    """How many more lines are written before `until`."""
+    """The number of lines that may still be written before `until`."""
     withheld: int = 0
     last: Line | None = None
 

@@ -329,7 +329,7 @@ async def _fetch(
 async def _by_topic(
     context: RequestContext, found: Mapping[TopicPartition, FetchedOffset], turns: Turns
 ) -> list[FetchedTopic]:
-    """All that a group has; where topics go by id, those that are there no more cannot be named."""
+    """Return all offsets of a group. An answer by topic id leaves out topics that are gone."""
     by_name: dict[str, list[tuple[int, FetchedOffset]]] = {}
     for (name, index), offset in found.items():
         await turns.take()
@@ -345,7 +345,7 @@ async def _by_topic(
 
 
 def _of_this_topic(context: RequestContext, name: str, fetched: FetchedOffset) -> FetchedOffset:
-    """`fetched`, unless it was stored for a topic that had the name before (KIP-848)."""
+    """Return `fetched`, or no offset if it was stored for an earlier topic of that name."""
     topic = context.core.cluster.image.topics.get(name)
     if topic is None or fetched.topic_id in (ZERO_UUID, topic.topic_id):
         return fetched

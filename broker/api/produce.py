@@ -414,7 +414,7 @@ async def _response(request: ProduceRequest, batches: Sequence[Batch]) -> Produc
 def _topic_response(
     answers: Iterator[PartitionProduceResponse], topic: TopicProduceData
 ) -> TopicProduceResponse:
-    """`answers` has one for each partition of this topic, in its order, and those that follow."""
+    """Return the answer for a topic. `answers` continues with its partitions, in their order."""
     return TopicProduceResponse(
         name=topic.name,
         topic_id=topic.topic_id,

@@ -348,6 +348,8 @@ class Partition:
         is_os = log.config.flush is FlushPolicy.OS
         high_watermark = log.log_end_offset if is_os else log.flushed_offset
         log.producers.high_watermark_is(high_watermark)
+        # Both marks follow from the same high watermark. With the old one here, a read_committed
+        # consumer could read past the last stable offset (KAFKA-9807).
         first_unstable = log.producers.first_unstable_offset
         last_stable_offset = high_watermark
         if first_unstable is not None and first_unstable < high_watermark:
@@ -356,6 +358,7 @@ class Partition:
             self._high_watermark = high_watermark
             self._last_stable_offset = last_stable_offset
             self._notify()
+        # The marks never move again. Readers that wait must wake up to raise the failure.
         elif log.failure is not None:
             self._notify()
 
@@ -373,6 +376,8 @@ class Partition:
         """
         self.check_available()
         log = self.log
+        # Taken once: the marks may move while the disk is read, and the answer must agree with
+        # itself.
         high_watermark, last_stable_offset = self._high_watermark, self._last_stable_offset
         log_start_offset = log.log_start_offset
         if not log_start_offset <= offset <= log.log_end_offset:

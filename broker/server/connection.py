@@ -67,13 +67,13 @@ RECEIVE_MAX_BYTES: Final = 1024 * 1024
 """The most bytes of a large request that are read at once."""
 
 ANSWER_AFTER_END_SECONDS: Final = 10.0
-"""How long a request may be under way after its client has ended its stream."""
+"""The time that a request may be under way after its client has ended its stream."""
 SLOW_SECONDS: Final = 2.0
-"""How long a client may hold a part of the pool that other connections wait for: an answer that it
-has not read, or a request that is not complete."""
+"""The time that a client may hold a part of the pool that other connections wait for: an answer
+that it has not read, or a request that is not complete."""
 SHORT_SECONDS: Final = 3.0
-"""How long a connection that waits for memory may hold some: two might wait for each other. It is
-longer than SLOW_SECONDS because the disk may be the cause."""
+"""The time that a connection that waits for memory may hold some: two might wait for each other.
+It is longer than SLOW_SECONDS because the disk may be the cause."""
 STEPS_BETWEEN_YIELDS: Final = 16
 """Reads and requests of one connection between two checkpoints."""
 
@@ -225,6 +225,7 @@ class ClientConnection(Allowance):
             self._ended_since = math.inf
             return
         other_end = self._stream.other_end
+        # A client that has ended its stream sends no more, but may still read its answers.
         if other_end is OtherEnd.HAS_ENDED:
             self._hurry()
             self._ended_since = min(self._ended_since, now)

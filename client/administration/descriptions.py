@@ -44,7 +44,7 @@ class TransactionDescription:
     producer_id: int
     producer_epoch: int
     timeout_ms: int
-    """How long a transaction of this producer may stay open."""
+    """The time that a transaction of this producer may stay open."""
     started_ms: int | None
     """When the open transaction began; None if none is open."""
     partitions: tuple[TopicPartition, ...]

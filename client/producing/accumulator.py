@@ -122,7 +122,7 @@ class Accumulator:
             self._changed = None
 
     def give_up(self, batch: ProducerBatch, error: OdradekError) -> None:
-        """Fail a batch, in whatever state it is."""
+        """Fail a batch in any state."""
         batch.queue.discard(batch)
         if not batch.queue.has_unsent:
             self.active.pop(batch.queue.name, None)

@@ -165,6 +165,8 @@ class Ending:
         if not self._committed:
             dropped = Aborted("the transaction was aborted")
             transaction.has_gap |= session.accumulator.drop(dropped)
+            # With TV1 the epoch stays. A batch that arrives after the marker of the abort would
+            # open a transaction that no coordinator ends (KIP-890).
             await session.accumulator.settled()
             await session.wait_asked()
             await transaction.wait_decided()

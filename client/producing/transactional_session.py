@@ -132,6 +132,7 @@ class TransactionalSession(ProducerSession):
 
     def admit(self, partition: TopicPartition) -> bool:
         transaction = self.transaction
+        # From Produce version 12 on, the broker adds the partition itself (KIP-890).
         if self.transaction_version >= 2:
             transaction.partitions[partition] = None
             transaction.is_started = True
@@ -228,6 +229,8 @@ class TransactionalSession(ProducerSession):
             async with self._coordinator_lock:
                 while transaction.wanted and transaction is self.transaction and self.may_send():
                     wanted = list(transaction.wanted)
+                    # Set first: the request may arrive although its answer is lost, and then EndTxn
+                    # is needed.
                     transaction.is_started = True
                     await self.requests.add_partitions(self.identity, wanted)
                     for partition in wanted:
@@ -280,6 +283,7 @@ class TransactionalSession(ProducerSession):
         identity = self.identity
         transaction = self.transaction
         transaction.is_started = True
+        # From TxnOffsetCommit version 5 on, the broker adds the group itself (KIP-890).
         if self.transaction_version < 2 and group.group_id not in transaction.groups:
             async with self._coordinator_lock:
                 await self.requests.add_group(identity, group.group_id)
