@@ -79,6 +79,7 @@ async def join_group(context: RequestContext, request: JoinGroupRequest) -> Join
         )
     except KafkaError as error:
         member_id = request.member_id
+        # The member joins again with the id that this answer gives it (KIP-394).
         if isinstance(error, MemberIdRequiredError):
             member_id = error.member_id
         elif error.code is ErrorCode.GROUP_MAX_SIZE_REACHED:
@@ -150,6 +151,7 @@ def _joined_response(joined: Joined) -> JoinGroupResponse:
 
 
 async def sync_group(context: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
+    # From version 5 on, a member must name the protocol that it joined with (KIP-559).
     names_protocol = request.protocol_type is not None and request.protocol_name is not None
     if context.api_version >= SYNC_NAMES_PROTOCOL_FROM and not names_protocol:
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL, assignment=b"")

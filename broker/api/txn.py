@@ -155,6 +155,8 @@ async def _add_partitions(
         code = _refusal(context, partition)
         if code is not None:
             refused[partition] = code
+    # If one partition is refused, none is added. The client must not take the others for added
+    # (KAFKA-5322).
     if refused:
         return {**dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED), **refused}
     await turns.take(len(partitions))

@@ -81,14 +81,14 @@ SERVED: Final[tuple[Api[Any, Any], ...]] = (
 
 
 class Fate(Enum):
-    """What becomes of one request."""
+    """The fate of one request."""
 
     REFUSED = auto()
     """Answered with an error code; nothing is done."""
     LOST_BEFORE = auto()
     """The connection ends; nothing is done."""
     LOST_AFTER = auto()
-    """It is done, and the connection ends before the answer."""
+    """The request is carried out, and the connection ends before the answer."""
     SILENCE = auto()
     """Nothing is done and no answer comes, nor any other on this connection."""
 
@@ -146,7 +146,7 @@ class FakeBroker:
         self.connections = 0
         self.is_down = False
         self.read: Callable[[FetchPartition], PartitionData | None] = lambda _: None
-        """What a fetch gets of a partition; without anything, an answer never comes."""
+        """Returns the records for a fetch of a partition. With None there is no answer."""
         self._nursery = nursery
         self._next: dict[int, deque[Answer]] = defaultdict(deque)
         self._connected: set[trio.CancelScope] = set()
@@ -174,7 +174,7 @@ class FakeBroker:
         self.state.transaction_version = version
 
     def next(self, api: Api[Any, Any], *answers: Answer) -> None:
-        """What becomes of the next requests of an API."""
+        """Set the fates of the next requests of an API."""
         self._next[api.key] += answers
 
     def asked(self, api: Api[Any, Any]) -> list[Any]:
@@ -205,7 +205,7 @@ class FakeBroker:
         return MemoryStream(ours, f"{host}:{port}")
 
     def served(self) -> tuple[Api[Any, Any], ...]:
-        """What ApiVersions lists."""
+        """Return the APIs that ApiVersions lists."""
         return SERVED
 
     # The connection

@@ -192,7 +192,7 @@ class FakeState:
         producer.partitions.clear()
 
     def _fence(self, producer: TransactionalId) -> None:
-        """What a marker does: partitions know the new epoch."""
+        """Do what a marker does: the partitions know the new epoch."""
         for (producer_id, _, _), state in self._producers.items():
             if producer_id == producer.producer_id:
                 state.epoch, state.last_sequence = producer.epoch, -1

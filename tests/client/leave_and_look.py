@@ -63,7 +63,7 @@ async def connect_never(host: str, port: int) -> Stream:
 
 @contextmanager
 def left(way: str, state: str) -> Iterator[None]:
-    """What leaves the block must be what was raised in it."""
+    """The exception that leaves the block must be the one that was raised in it."""
     kind = WAYS[way][1]
     try:
         yield

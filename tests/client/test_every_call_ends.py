@@ -44,7 +44,7 @@ PLACE: Final = TopicPartition("t", 0)
 
 @dataclass
 class Subject:
-    """What a call is made on."""
+    """The objects on which a call is made."""
 
     client: Any
     transaction: Any = None

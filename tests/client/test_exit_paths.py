@@ -64,7 +64,7 @@ def test_a_loop_that_ends_fails_its_waiting_calls_and_the_next_client_gets_anoth
 
 
 async def _crash_trio() -> None:
-    """What no client can do: only `Loop` spawns tasks of the loop itself."""
+    """Spawn a task of the loop itself, which only `Loop` does, and no client."""
 
     async def fails() -> None:
         raise ZeroDivisionError

@@ -61,7 +61,7 @@ async def test_a_lie_of_the_broker_is_a_sentence_and_takes_no_longer(
 async def test_a_broker_that_answers_at_once_with_nothing_new_is_asked_seldom(
     records: bytes, autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
-    """It was asked again at once, for ever."""
+    """The client sent the request again at once, for ever."""
     broker = FakeBroker(nursery)
 
     def read(wanted: FetchPartition) -> PartitionData:
@@ -77,7 +77,7 @@ async def test_a_broker_that_answers_at_once_with_nothing_new_is_asked_seldom(
 
 
 async def test_a_host_that_cannot_be_looked_up_is_a_sentence(nursery: trio.Nursery) -> None:
-    """It was a UnicodeError in a task of the client's, which ended all others."""
+    """A UnicodeError in a task of the client ended all its other tasks."""
     async with Cluster(f"{'h' * 70}.example:9092", ClientConfig()) as cluster:
         with pytest.raises(Disconnected, match="no connection to h"):
             await cluster.connection(None)

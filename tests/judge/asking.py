@@ -68,7 +68,7 @@ def now_ms() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What is sent to one partition: `count` records from `sequence` on."""
+    """A batch for one partition: `count` records from `sequence` on."""
 
     where: Where
     producer: Identity = NOBODY

@@ -395,7 +395,7 @@ class Broker(Asker):
         self.say(f"{name} is {state}")
 
     def look(self, topic: str, partition: int = 0, *, offset: int = 0, version: int = 12) -> None:
-        """What a read_committed consumer gets: high watermark, LSO, aborted list, batches."""
+        """Read as a read_committed consumer: high watermark, LSO, aborted list, batches."""
         wire = self.names.on_wire(topic)
         answer = fetch(self.line, wire, partition, offset, committed=True, version=version)
         said = [code_name(answer.error_code)]

@@ -127,7 +127,7 @@ def describe_batch(names: Names, header: BatchHeader, batch: memoryview) -> str:
 
 
 class StateLog:
-    """What the coordinator writes about some transactional ids, read as it grows."""
+    """The records of some transactional ids in the coordinator's log, read as it grows."""
 
     def __init__(self, line: Line) -> None:
         self._line = line
@@ -207,7 +207,7 @@ class StateLog:
 
 
 class OffsetsLog:
-    """What is written about the offsets of some groups, from when they are watched on."""
+    """The records of the offsets of some groups, from when they are watched on."""
 
     def __init__(self, line: Line) -> None:
         self._line = line

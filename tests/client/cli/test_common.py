@@ -15,7 +15,7 @@ from tests.client.live import Run
 
 
 def end_with(error: Exception) -> str:
-    """What is said on standard error by a command that raises."""
+    """Return the standard error of a command that raises."""
 
     @click.command()
     @reports_errors

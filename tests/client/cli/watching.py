@@ -39,7 +39,7 @@ class Watching:
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """What `--json` has said in whole lines."""
+        """The events that `--json` has printed in whole lines."""
         lines = self.written.rpartition(b"\n")[0].splitlines()
         return [json.loads(line) for line in lines]
 

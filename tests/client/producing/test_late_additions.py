@@ -74,7 +74,7 @@ async def test_offsets_that_are_being_stored_when_the_transaction_is_aborted(
     asked: Api[Any, Any],
     answer: Answer,
 ) -> None:
-    """They could become part of the next transaction; or that was spoilt by their end."""
+    """They could become part of the next transaction, or their failure could fail it."""
     broker = FakeBroker(nursery, transaction_version=generation)
     async with producer_of(broker, transactional_id="x", request_timeout_ms=1_000) as producer:
         async with begun(producer) as transaction, trio.open_nursery() as others:

@@ -14,7 +14,7 @@ TURNS = 50
 
 
 class Scheduled(trio.abc.Instrument):
-    """How often each task had its turn."""
+    """The number of turns of each task."""
 
     def __init__(self) -> None:
         self.counts: Counter[trio.lowlevel.Task] = Counter()
@@ -26,7 +26,7 @@ class Scheduled(trio.abc.Instrument):
 async def test_a_batch_that_is_due_behind_one_without_an_answer_does_not_keep_the_client_busy(
     mock_clock: MockClock, fake_broker: FakeBroker, producer_of: MakeProducer
 ) -> None:
-    """It took a whole core, until the answer came."""
+    """The sender used a whole core until the answer came."""
     async with producer_of(fake_broker, linger_ms=20) as producer:
         fake_broker.next(PRODUCE, SILENCE)
         first = await producer.send("t", b"a", partition=0)

@@ -227,7 +227,7 @@ def topic(address: str) -> str:
 def test_a_blocking_producer_tells_of_records_that_it_could_not_take(
     address: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They were refused before they were in a batch, and `on_delivery` was not called."""
+    """The records were refused before a batch took them, and `on_delivery` was not called."""
     fates = Fates()
     with blocking.Producer(address) as producer:
         producer.partitions_for(topic)

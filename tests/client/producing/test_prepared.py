@@ -96,7 +96,7 @@ async def test_what_is_prepared_is_not_aborted_because_its_commit_is_refused(
 async def test_what_was_completed_cannot_be_ended_once_more(
     autojump_clock: MockClock, fake_broker: FakeBroker, producer_of: MakeProducer
 ) -> None:
-    """It said that the transaction was aborted, which was committed."""
+    """The error named an aborted transaction, but it was committed."""
     async with producer_of(fake_broker, transactional_id="x") as producer:
         async with producer.transaction() as transaction:
             await transaction.send("t", b"a", partition=0)

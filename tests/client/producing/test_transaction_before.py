@@ -86,7 +86,7 @@ async def test_what_waits_for_its_topic_is_refused_once_the_transaction_has_ende
 async def test_a_flush_does_not_tell_what_the_transaction_before_has_lost(
     autojump_clock: MockClock, broker: FakeBroker, producer_of: MakeProducer
 ) -> None:
-    """It made the next transaction fail for nothing."""
+    """The error of the transaction before made the next transaction fail."""
     async with producer_of(broker, transactional_id="x", linger_ms=1_000) as producer:
         async with producer.transaction() as transaction:
             await transaction.send("t", b"a", partition=0)
@@ -103,7 +103,7 @@ async def test_a_flush_does_not_tell_what_the_transaction_before_has_lost(
 async def test_an_abort_that_is_refused_is_the_end_of_the_producer(
     autojump_clock: MockClock, broker: FakeBroker, producer_of: MakeProducer, code: ErrorCode
 ) -> None:
-    """It was said for ever that the transaction was being ended."""
+    """Every later call was refused because the transaction was being ended."""
     async with producer_of(broker, transactional_id="x") as producer:
         async with producer.transaction() as transaction:
             await (await transaction.send("t", b"a", partition=0))

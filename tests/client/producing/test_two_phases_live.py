@@ -35,7 +35,7 @@ def a_producer(broker: RunningBroker, transactional_id: str) -> Producer:
 def killed_after_prepare(
     broker: RunningBroker, transactional_id: str, topic: str, value: str
 ) -> str:
-    """What the process said before it was killed."""
+    """Return the output of the process before it was killed."""
     ended = subprocess.run(
         [
             sys.executable,

@@ -22,7 +22,7 @@ LOOK_EVERY: Final = 10
 
 @dataclass(slots=True)
 class Known:
-    """What a producer believes of itself. It need not be true."""
+    """The state of a producer as it believes it. It need not be true."""
 
     producer_id: int
     epoch: int

@@ -44,7 +44,7 @@ def story_bit_and_id_do_not_agree(broker: Broker, version: int) -> None:
 
 @variants(version=VERSIONS)
 def story_a_zombie_after_an_end(broker: Broker, version: int) -> None:
-    """What was on its way when the transaction ended must not begin the next one."""
+    """A batch that was on its way when the transaction ended must not begin the next one."""
     broker.topic(TOPIC)
     producer = broker.init("x")
     broker.add("x", producer, [(TOPIC, 0)])

@@ -200,7 +200,7 @@ def story_transactions_of_new_epochs(broker: Broker, version: int) -> None:
 
 @variants(version=(3, 10, 11, 12))
 def story_plain_batches_of_a_transactional_producer(broker: Broker, version: int) -> None:
-    """They are taken while nothing is open; INVALID_TXN_STATE while something is."""
+    """Plain batches are appended while no transaction is open, else INVALID_TXN_STATE."""
     broker.topic("t", 2)
     producer = broker.init("x")
     send(broker, None, plain(producer, 0), version=version)

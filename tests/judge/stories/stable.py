@@ -178,7 +178,7 @@ def story_the_order_of_aborted_transactions(broker: Broker) -> None:
 
 
 def story_only_markers_are_left_for_a_reader(broker: Broker) -> None:
-    """What begins behind the last record of an aborted transaction names it no more."""
+    """A fetch from behind the last record of an aborted transaction does not list it."""
     broker.topic("t")
     world = Interleaved(broker)
     world.steps("a Aa a Aa b Bc c Ca")
