@@ -181,7 +181,8 @@ async def _add_partitions(
 
 
 def _refusal(context: RequestContext, partition: TopicPartition) -> ErrorCode | None:
-    """Return why a partition cannot be added. Internal topics are added by AddOffsetsToTxn only."""
+    """Return the code for a partition that may not be added, or None."""
+    # A client adds the partitions of internal topics with AddOffsetsToTxn only.
     if partition.topic in INTERNAL_TOPICS and context.api_version < BATCHED_FROM:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if not context.core.cluster.image.has_partition(partition.topic, partition.partition):

@@ -48,7 +48,7 @@ class ForeignDirectory(OSError):
 
 
 def aside_name(name: str, number: int) -> str:
-    """Return the name of a directory that is set aside; no partition's directory has such a one."""
+    """Return the name for a directory that is set aside. No partition's directory ends so."""
     repeated = "" if number == 1 else f".{number}"
     return f"{name[:ASIDE_MAX_CHARACTERS]}{repeated}{SET_ASIDE}"
 
@@ -63,7 +63,7 @@ class PartitionDirectories:
         self._has_garbage = trio.Event()
 
     async def check_owner(self, where: TopicPartition, topic_id: UUID) -> Identity | None:
-        """Return what the directory of a partition says of itself.
+        """Return the identity that the directory of a partition names.
 
         Raises `ForeignDirectory` if it is another's, OSError.
         """

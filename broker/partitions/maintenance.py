@@ -86,6 +86,7 @@ class Maintenance:
         if not config.is_limited:
             return
         count = expired_count(log.segments, config, now_ms=now_ms, stable_offset=stable_offset)
+        # The active segment has expired, too. Only after a roll can it be removed like the others.
         if count == len(log.segments) and log.active.size_bytes:
             self._roll()
         count = min(count, len(log.segments) - 1)
