@@ -103,11 +103,13 @@ def seen(address: str) -> dict[str, Any]:
 
 
 def records(address: str) -> list[tuple[int, int, bytes | None]]:
+    """Return the committed records, once the marker of each transaction is there."""
     places = [TopicPartition("orders", partition) for partition in range(3)]
+    with Consumer(address, isolation_level="read_uncommitted") as consumer:
+        ends = consumer.end_offsets(places)
     with Consumer(address) as consumer:
         consumer.assign(places)
         consumer.seek_to_beginning()
-        ends = consumer.end_offsets(places)
         found = []
         while any(consumer.position(place) < end for place, end in ends.items()):
             found += [
