@@ -94,7 +94,10 @@ class SocketConnection:
         waiting = parts
         try:
             while waiting:
-                sent = self._socket.sendmsg(islice(waiting, PARTS_MAX))
+                if len(waiting) == 1:
+                    sent = self._socket.send(waiting[0])
+                else:
+                    sent = self._socket.sendmsg(islice(waiting, PARTS_MAX))
                 waiting = _without_first(waiting, sent)
         except BlockingIOError:
             pass

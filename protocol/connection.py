@@ -83,7 +83,8 @@ class FrameReader:
 
         Call it between `next_frame`, which returned None, and `received`.
         """
-        self._make_room()
+        if self._end > self._start or len(self._view) - self._end < ROOM_MIN_BYTES:
+            self._make_room()
         return self._view[self._end :]
 
     def received(self, count: int) -> None:
@@ -97,13 +98,16 @@ class FrameReader:
         The frame is writable and the reader does not touch it again. Raises `ProtocolError` for a
         length below 4 or above `max_frame_bytes`, as soon as it is seen.
         """
-        size_bytes = self._size_bytes()
-        if size_bytes is None or size_bytes > self._end - self._start:
+        start = self._start
+        if self._end == start:
             return None
-        frame = self._view[self._start + LENGTH_BYTES : self._start + size_bytes]
-        self._start += size_bytes
-        self._largest_bytes = max(self._largest_bytes, size_bytes)
-        return frame
+        size_bytes = self._size_bytes()
+        if size_bytes is None or size_bytes > self._end - start:
+            return None
+        self._start = start + size_bytes
+        if size_bytes > self._largest_bytes:
+            self._largest_bytes = size_bytes
+        return self._view[start + LENGTH_BYTES : start + size_bytes]
 
     def _size_bytes(self) -> int | None:
         """Return the size of the frame at `_start` with its length, or None if that is missing."""

@@ -58,9 +58,11 @@ class Background:
         A task does it only if `Partition.start_flush` cannot.
         """
         log = partition.log
+        if partition.is_flushing or partition in self._unflushed:
+            return
         if log.config.flush is not FlushPolicy.ACK or log.flushed_offset == log.log_end_offset:
             return
-        if partition in self._unflushed or log.failure is not None or log.is_deleted:
+        if log.failure is not None or log.is_deleted:
             return
         if self._flushes is None:
             self._unflushed[partition] = None

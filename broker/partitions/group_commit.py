@@ -34,6 +34,10 @@ class GroupCommit:
         self._running: trio.Event | None = None
         self._callbacks: deque[tuple[int, Callable[[], None]]] = deque()
 
+    @property
+    def is_running(self) -> bool:
+        return self._running is not None
+
     def call_when_flushed(self, callback: Callable[[], None]) -> None:
         """Call `callback` once, when what is appended so far is on disk or cannot get there.
 

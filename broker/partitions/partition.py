@@ -292,6 +292,11 @@ class Partition:
         """
         self._commit.call_when_flushed(callback)
 
+    @property
+    def is_flushing(self) -> bool:
+        """True while an fsync runs. What is appended meanwhile is flushed by the next one."""
+        return self._commit.is_running
+
     def start_flush(self) -> bool:
         """See `GroupCommit.start`."""
         return self._commit.start()

@@ -13,9 +13,9 @@ import mmap
 import os
 import shutil
 import threading
+from collections import deque
 from collections.abc import Callable
 from functools import partial
-from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar
 
 import outcome
@@ -39,13 +39,28 @@ _Done = Callable[[outcome.Outcome[Any]], None]
 _Job = tuple[Callable[[], object], _Done, trio.lowlevel.TrioToken]
 
 
+class _Worker:
+    """A thread of `Threads`, which waits for `job` while its lock is held."""
+
+    __slots__ = ("has_job", "job")
+
+    def __init__(self, job: _Job) -> None:
+        self.job = job
+        self.has_job = threading.Lock()
+        self.has_job.acquire()
+
+
 class Threads:
-    """Up to `THREADS_MAX` threads that take jobs from one queue. An idle thread ends by itself."""
+    """Up to `THREADS_MAX` threads for blocking calls. An idle thread ends by itself.
+
+    A job goes to the thread that became idle last: its caches are warm, and the others may end. It
+    wakes only that one. (Threads that wait for the same `queue.SimpleQueue` are all woken.)
+    """
 
     def __init__(self) -> None:
-        self._jobs: SimpleQueue[_Job] = SimpleQueue()
         self._lock = threading.Lock()
-        self._idle = 0
+        self._idle: list[_Worker] = []
+        self._waiting: deque[_Job] = deque()
         self._count = 0
 
     async def run(self, function: Callable[[], T]) -> T:
@@ -61,37 +76,47 @@ class Threads:
 
     def start(self, function: Callable[[], object], done: _Done) -> None:
         """Call `function` in a thread, and then `done` with its outcome in the loop."""
-        self._jobs.put((function, done, trio.lowlevel.current_trio_token()))
+        job = function, done, trio.lowlevel.current_trio_token()
         with self._lock:
-            is_needed = self._idle < self._jobs.qsize() and self._count < THREADS_MAX
-            self._count += is_needed
-        if is_needed:
-            threading.Thread(target=self._work, name="disk", daemon=True).start()
+            worker = self._idle.pop() if self._idle else None
+            if worker is None:
+                if self._count == THREADS_MAX:
+                    self._waiting.append(job)
+                    return
+                self._count += 1
+        if worker is None:
+            threading.Thread(target=self._work, args=(job,), name="disk", daemon=True).start()
+        else:
+            worker.job = job
+            worker.has_job.release()
 
-    def _work(self) -> None:
-        while (job := self._next_job()) is not None:
-            function, done, token = job
+    def _work(self, first: _Job) -> None:
+        worker = _Worker(first)
+        while True:
+            function, done, token = worker.job
             result = outcome.capture(function)
             with contextlib.suppress(trio.RunFinishedError):  # the loop has ended
                 token.run_sync_soon(done, result)
+            if not self._has_next(worker):
+                return
 
-    def _next_job(self) -> _Job | None:
+    def _has_next(self, worker: _Worker) -> bool:
+        """Wait for the next job of a thread. Return False if there was none for long."""
         with self._lock:
-            self._idle += 1
-        try:
-            job = self._jobs.get(timeout=THREAD_IDLE_SECONDS)
-        except Empty:
-            with self._lock:
-                # A job may have been queued after the timeout. `run` started no thread for it,
-                # because this thread counted as idle.
-                if self._jobs.empty():
-                    self._count -= 1
-                    self._idle -= 1
-                    return None
-            job = self._jobs.get()
+            if self._waiting:
+                worker.job = self._waiting.popleft()
+                return True
+            self._idle.append(worker)
+        if worker.has_job.acquire(timeout=THREAD_IDLE_SECONDS):
+            return True
         with self._lock:
-            self._idle -= 1
-        return job
+            if worker in self._idle:
+                self._idle.remove(worker)
+                self._count -= 1
+                return False
+        # `start` took the thread for a job just after the time-out.
+        worker.has_job.acquire()
+        return True
 
 
 class SystemFile:

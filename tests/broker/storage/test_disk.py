@@ -13,6 +13,7 @@ import pytest
 import trio
 import trio.testing
 
+from odradek.broker.storage import disk as disk_module
 from odradek.broker.storage.disk import THREADS_MAX, SystemDisk, Threads, read_only
 
 PATIENCE_SECONDS = 60
@@ -161,6 +162,33 @@ async def test_jobs_run_beside_each_other_in_a_bounded_number_of_threads() -> No
             for _ in range(4):
                 nursery.start_soon(run)
     assert 4 <= len(seen) <= 8
+
+
+async def test_more_jobs_than_threads_wait_for_their_turn() -> None:
+    threads = Threads()
+    seen: set[int] = set()
+    done: list[int] = []
+
+    async def run(number: int) -> None:
+        await threads.run(lambda: seen.add(threading.get_ident()))
+        done.append(number)
+
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with trio.open_nursery() as nursery:
+            for number in range(20 * THREADS_MAX):
+                nursery.start_soon(run, number)
+    assert sorted(done) == list(range(20 * THREADS_MAX))
+    assert len(seen) <= THREADS_MAX
+
+
+async def test_no_job_is_lost_when_its_thread_ends_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(disk_module, "THREAD_IDLE_SECONDS", 0.0)
+    threads = Threads()
+    with trio.fail_after(PATIENCE_SECONDS):
+        for number in range(500):
+            assert await threads.run(partial(int, number)) == number
 
 
 async def test_an_error_in_a_thread_is_raised_where_it_is_waited_for() -> None:
