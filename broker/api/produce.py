@@ -94,6 +94,7 @@ class Batch:
     index: int
     records: memoryview
     header: BatchHeader | None = None
+    is_transactional: bool = False
     partition: Partition | None = None
     appended: Appended | None = None
     error: KafkaError | None = None
@@ -112,14 +113,10 @@ class Batch:
         return TopicPartition(self.topic, self.index)
 
     @property
-    def is_transactional(self) -> bool:
-        return self.header is not None and self.header.is_transactional
-
-    @property
     def producer(self) -> ProducerIdAndEpoch | None:
         """The producer of a transactional batch; None for any other batch."""
         header = self.header
-        if header is None or not header.is_transactional:
+        if header is None or not self.is_transactional:
             return None
         return ProducerIdAndEpoch(
             producer_id=header.producer_id, producer_epoch=header.producer_epoch
@@ -196,8 +193,6 @@ async def _check_all(
             )
         if batch.is_transactional:
             producer = _one_producer(request, batch, producer)
-    for batch in batches:
-        await turns.take()
         if batch.partition is not None and batch.partition.config.is_compacted:
             await _check_keys(context, batch, turns)
     return producer
@@ -305,6 +300,7 @@ def _batch(
     batch = Batch(topic=topic, index=data.index, records=records, error=error)
     if len(records) >= HEADER_BYTES:
         batch.header = read_header(records)
+        batch.is_transactional = batch.header.is_transactional
     if error is None:
         _look_up(context, batch)
     return batch
@@ -354,7 +350,7 @@ def _append(context: RequestContext, request: ProduceRequest, batch: Batch) -> N
             transaction_version=2 if context.api_version >= PRODUCE_ADDS_FROM else 0,
             verified_after=batch.verified_after,
         )
-        if batch.header is not None and batch.header.is_transactional:
+        if batch.header is not None and batch.is_transactional:
             note_opener(
                 context, batch.partition, batch.header.producer_id, request.transactional_id
             )

@@ -105,8 +105,9 @@ class GroupCommit:
         """Call back those whose records are on disk, some of them in this turn of the loop."""
         log, callbacks = self._log, self._callbacks
         is_over = log.failure is not None or log.is_deleted or log.config.flush is FlushPolicy.OS
+        flushed_offset = log.flushed_offset
         for _ in range(min(CALLBACKS_AT_ONCE, len(callbacks))):
-            if callbacks[0][0] > log.flushed_offset and not is_over:
+            if callbacks[0][0] > flushed_offset and not is_over:
                 return
             _, callback = callbacks.popleft()
             callback()

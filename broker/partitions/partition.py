@@ -141,8 +141,8 @@ class Partition:
         Raises KafkaError, and nothing is appended: what `check_client_batch` and
         `Producers.check_client` say, KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION.
         """
-        self.check_available()
         log = self.log
+        log.check_available()
         now_ms = self._clock.wall_ms()
         header = check_client_batch(batch, log.config, now_ms)
         if header.producer_id >= 0:

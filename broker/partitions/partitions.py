@@ -125,7 +125,7 @@ class Partitions:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{index} is not on this broker"
             )
-        found.check_available()
+        found.log.check_available()
         return found
 
     def is_offline(self, topic: str, index: int) -> bool:

@@ -352,7 +352,8 @@ class ClientConnection(Allowance):
             self._answered += 1
             self._share.release(size_bytes + reserved_bytes)
         elif self._pending or isinstance(answer, Deferred):
-            size_bytes += await self._messages.keep_objects()
+            if self._messages.objects_bytes:
+                size_bytes += await self._messages.keep_objects()
             if isinstance(answer, Deferred):
                 size_bytes += reserved_bytes
             else:

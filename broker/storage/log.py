@@ -228,7 +228,8 @@ class Log:
         now_ms: int,
     ) -> int:
         base_offset = self.log_end_offset
-        leader_epoch = max(leader_epoch, self.epochs.latest)  # epochs never fall in a log (KIP-101)
+        latest = self.epochs.latest
+        leader_epoch = max(leader_epoch, latest)  # epochs never fall in a log (KIP-101)
         last_offset = base_offset + last_offset_delta
         set_base_offset(batch, base_offset, leader_epoch)
         segment = self.active
@@ -243,7 +244,7 @@ class Log:
         self._appended_bytes += len(batch)
         if segment.first_append_ms < 0:
             segment.first_append_ms = now_ms
-        if leader_epoch > self.epochs.latest:
+        if leader_epoch > latest:
             self.epochs.assign(leader_epoch, base_offset)
         self.log_end_offset = last_offset + 1
         return base_offset

@@ -191,8 +191,8 @@ class Producers:
             ):
                 raise _out_of_order(header, "0, because the producer is unknown here")
             return None
-        self._check_epoch(entry, header)
         if header.producer_epoch != entry.epoch:
+            self._check_epoch(entry, header)
             if header.base_sequence != 0 and entry.epoch != NO_EPOCH:
                 raise _out_of_order(header, f"0, because epoch {header.producer_epoch} is new")
         elif not is_next_sequence(entry.last_sequence, header.base_sequence):

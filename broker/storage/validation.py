@@ -71,7 +71,8 @@ def check_client_batch(batch: memoryview, config: LogConfig, now_ms: int) -> Bat
     _check_fields(header)
     if config.message_timestamp_type is TimestampType.CREATE_TIME:
         _check_time(header.base_timestamp, config, now_ms)
-        _check_time(header.max_timestamp, config, now_ms)
+        if header.max_timestamp != header.base_timestamp:
+            _check_time(header.max_timestamp, config, now_ms)
     return header
 
 
