@@ -1,7 +1,8 @@
 """Flushes and checkpoints of all partitions, in the background.
 
 - What was appended is flushed at once, whether or not a request waits for it (acks=0, connections
-  that are gone). A partition that grows has one task here, until all of it is on disk.
+  that are gone). The end of an fsync starts the next one, until all is on disk. A task is needed
+  only if several files must be flushed.
 - A checkpoint of a log is written once 16 MiB or 5 s of appends are not covered by it, and when it
   has rolled. Reopening after a crash reads no more than that.
 """

@@ -2,9 +2,9 @@
 
 An fsync covers what had been appended when it started; what is appended meanwhile is covered by the
 next one. A log therefore has at most one fsync at a time, and needs no task of its own: `start`
-hands the file to a thread, and the thread's answer calls back those that wait (`call_when_flushed`)
-and wakes the tasks that wait (`flush`). Only if more than one file must be flushed (after a roll,
-say) does a task do it.
+hands the file to a thread, and the end of the fsync calls back what waits (`call_when_flushed`) and
+wakes the tasks that wait (`flush`). Only if more than one file must be flushed (after a roll, say)
+does a task do it.
 """
 
 from __future__ import annotations
