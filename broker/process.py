@@ -74,7 +74,16 @@ def run(
     )
     connections_max = raise_file_limit() // FILES_OF_A_CONNECTION
     with _data_directory(directory) as data, _lock(data):
-        trio.run(_main, config, data, directory is None, address, connections_max, handler)
+        try:
+            trio.run(_main, config, data, directory is None, address, connections_max, handler)
+        except trio.TrioInternalError as error:
+            # The end of a flush is a callback of trio's own queue, so `_main` is only cancelled.
+            cause = error.__cause__
+            if isinstance(cause, BaseExceptionGroup):
+                broken = cause.subgroup(AssertionError)
+                if broken is not None:
+                    _log_broken(broken)
+            raise
 
 
 def _reachable(host: str) -> str | None:
@@ -157,7 +166,7 @@ async def _main(
     except* CannotServe as group:
         raise _first(group) from None
     except* AssertionError as group:
-        LOGGER.critical("the broker stops, as an invariant is broken: %s", _first(group))
+        _log_broken(group)
         raise
     finally:
         meta.close()
@@ -189,6 +198,10 @@ def _say_started(what: Started, config: BrokerConfig, directory: Path, is_epheme
             what.port,
             what.advertised,
         )
+
+
+def _log_broken(group: BaseExceptionGroup[AssertionError]) -> None:
+    LOGGER.critical("the broker stops, as an invariant is broken: %s", _first(group))
 
 
 def _first(group: BaseExceptionGroup[E]) -> E:

@@ -8,27 +8,26 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from odradek.broker.testing import run_broker
 from odradek.client.blocking import Admin, Producer
 from odradek.client.errors import OdradekError
-from tests.broker import broken_table
+from tests.broker import broken_flush, broken_table
 
 SERVES = re.compile(r"serves ([^\s]+:\d+),")
 DEADLINE_SECONDS = 60.0
 
 
-def broken_broker(event: str, state: str, data: Path) -> tuple[subprocess.Popen[str], str]:
-    """A process that serves, with `event` in `state` made impossible, and its address."""
-    broken = str(Path(broken_table.__file__))
+def broken_broker(script: ModuleType, data: Path, *words: str) -> tuple[subprocess.Popen[str], str]:
+    """A process of `script` that serves, and its address. `words` say what is broken."""
     process = subprocess.Popen(
         [
             sys.executable,
-            broken,
-            event,
-            state,
+            str(script.__file__),
+            *words,
             "serve",
             "--listen",
             "127.0.0.1:0",
@@ -81,7 +80,7 @@ def make_it_happen(process: "subprocess.Popen[str]", address: str) -> None:
     ],
 )
 def test_the_broker_ends_and_says_why(event: str, state: str, tmp_path: Path) -> None:
-    process, address = broken_broker(event, state, tmp_path)
+    process, address = broken_broker(broken_table, tmp_path, event, state)
     try:
         with Admin(address) as admin:
             admin.create_topic("ledger", partitions=1)
@@ -99,3 +98,25 @@ def test_the_broker_ends_and_says_why(event: str, state: str, tmp_path: Path) ->
     # What was decided before is finished by a broker that has no such bug.
     with run_broker(data_dir=tmp_path) as broker, Producer(broker.address, transactional_id="me"):
         pass
+
+
+def test_an_invariant_that_is_broken_at_the_end_of_a_flush_ends_the_broker_with_a_reason(
+    tmp_path: Path,
+) -> None:
+    process, address = broken_broker(broken_flush, tmp_path)
+    try:
+        with Admin(address) as admin:
+            admin.create_topic("ledger", partitions=1)
+        with (
+            contextlib.suppress(OdradekError),
+            Producer(address, max_block_ms=2_000, delivery_timeout_ms=2_000) as producer,
+        ):
+            for _ in range(4):
+                producer.send("ledger", b"one", partition=0)
+                producer.flush()
+        _, errors = process.communicate(timeout=DEADLINE_SECONDS)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 1, errors
+    assert "the broker stops, as an invariant is broken: high watermark 3" in errors
