@@ -54,7 +54,8 @@ class File(Protocol):
     def start_fsync(self, done: Callable[[BaseException | None], None]) -> None:
         """Start what `fsync` waits for, without a task.
 
-        At its end `done` is called once, in the loop, with the error if there was one.
+        At its end `done` is called once, in the loop, with the error if there was one. Raises
+        OSError if it cannot even be started; then `done` is not called.
         """
 
     def close(self) -> None: ...

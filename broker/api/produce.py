@@ -160,7 +160,7 @@ async def produce(
             await _wait_until_durable(batches, deadline, patience_ms)
         return await _response(request, batches)
 
-    if len(batches) > 1:
+    if len(batches) > 1 or len(request.topic_data) > 1:  # of which all but one are empty
         return Deferred(finish)
     [batch] = batches
     assert batch.partition is not None, "an appended batch has a partition"

@@ -41,9 +41,11 @@ class GroupCommit:
     def call_when_flushed(self, callback: Callable[[], None]) -> None:
         """Call `callback` once, when what is appended so far is on disk or cannot get there.
 
-        The caller sees to it that an fsync is started (`start`).
+        The caller sees to it that an fsync is started (`start`). It may have ended already.
         """
         self._callbacks.append((self._log.log_end_offset, callback))
+        if self._running is None:
+            trio.lowlevel.current_trio_token().run_sync_soon(self._call_back)
 
     def start(self) -> bool:
         """Start an fsync. If one is running, the next one follows it. Return False if a task must.

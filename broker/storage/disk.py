@@ -40,14 +40,22 @@ _Job = tuple[Callable[[], object], _Done, trio.lowlevel.TrioToken]
 
 
 class _Worker:
-    """A thread of `Threads`, which waits for `job` while its lock is held."""
+    """A thread of `Threads`. While it is idle its lock is held, and it has no job."""
 
     __slots__ = ("has_job", "job")
 
     def __init__(self, job: _Job) -> None:
-        self.job = job
+        self.job: _Job | None = job
         self.has_job = threading.Lock()
         self.has_job.acquire()
+
+    def do_job(self) -> None:
+        """Do the job and forget it: it may have a large buffer."""
+        assert self.job is not None
+        (function, done, token), self.job = self.job, None
+        result = outcome.capture(function)
+        with contextlib.suppress(trio.RunFinishedError):  # the loop has ended
+            token.run_sync_soon(done, result)
 
 
 class Threads:
@@ -67,7 +75,7 @@ class Threads:
         """Call `function` in a thread, and wait for its end even if the caller is cancelled.
 
         The caller must know what reached the disk before it decides anything else. A cancellation
-        is therefore delivered after the call.
+        is therefore delivered after the call. Raises OSError as `start`.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         self.start(function, partial(trio.lowlevel.reschedule, trio.lowlevel.current_task()))
@@ -75,30 +83,43 @@ class Threads:
         return result
 
     def start(self, function: Callable[[], object], done: _Done) -> None:
-        """Call `function` in a thread, and then `done` with its outcome in the loop."""
+        """Call `function` in a thread, and then `done` with its outcome in the loop.
+
+        Raises OSError EAGAIN if there is no thread, and the system lets none start.
+        """
         job = function, done, trio.lowlevel.current_trio_token()
         with self._lock:
-            worker = self._idle.pop() if self._idle else None
-            if worker is None:
-                if self._count == THREADS_MAX:
-                    self._waiting.append(job)
-                    return
-                self._count += 1
-        if worker is None:
-            threading.Thread(target=self._work, args=(job,), name="disk", daemon=True).start()
-        else:
-            worker.job = job
-            worker.has_job.release()
+            is_one_more = not self._idle and self._count < THREADS_MAX
+            self._count += is_one_more
+            if not is_one_more:
+                self._give(job)
+        if is_one_more:
+            self._start_thread(job)
 
-    def _work(self, first: _Job) -> None:
-        worker = _Worker(first)
-        while True:
-            function, done, token = worker.job
-            result = outcome.capture(function)
-            with contextlib.suppress(trio.RunFinishedError):  # the loop has ended
-                token.run_sync_soon(done, result)
-            if not self._has_next(worker):
-                return
+    def _start_thread(self, job: _Job) -> None:
+        worker = _Worker(job)
+        try:
+            threading.Thread(target=self._work, args=(worker,), name="disk", daemon=True).start()
+        except RuntimeError as error:
+            with self._lock:
+                self._count -= 1
+                if not self._count:
+                    raise OSError(errno.EAGAIN, str(error)) from error
+                self._give(job)
+
+    def _give(self, job: _Job) -> None:
+        """Give a job to an idle thread, or else to the next that becomes idle. Hold the lock."""
+        if not self._idle:
+            self._waiting.append(job)
+            return
+        worker = self._idle.pop()
+        worker.job = job
+        worker.has_job.release()
+
+    def _work(self, worker: _Worker) -> None:
+        worker.do_job()
+        while self._has_next(worker):
+            worker.do_job()
 
     def _has_next(self, worker: _Worker) -> bool:
         """Wait for the next job of a thread. Return False if there was none for long."""
@@ -195,8 +216,8 @@ class SystemFile:
         await self._in_thread(partial(_sync, self._fd))
 
     def start_fsync(self, done: Callable[[BaseException | None], None]) -> None:
-        self._users += 1
         self._threads.start(partial(_sync, self._fd), partial(self._fsynced, done))
+        self._users += 1
 
     def _fsynced(
         self, done: Callable[[BaseException | None], None], result: outcome.Outcome[None]

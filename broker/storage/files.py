@@ -125,7 +125,11 @@ class OpenFiles:
             self._syncs.acquire_nowait()
         except trio.WouldBlock:
             return False
-        file.start_fsync(partial(self._synced, done))
+        try:
+            file.start_fsync(partial(self._synced, done))
+        except OSError:
+            self._syncs.release()
+            raise
         return True
 
     def _synced(

@@ -281,7 +281,10 @@ class Log:
     def _synced(self, done: Callable[[], None], error: BaseException | None) -> None:
         if isinstance(error, OSError):
             self.fail(error)
+            error = None
         done()
+        if error is not None:
+            raise error  # no error of a disk, but a bug of ours
 
     async def sync(self) -> None:
         """Flush everything appended before the call, and the names of its files.

@@ -8,7 +8,7 @@ import pytest
 from odradek.broker.api.context import Core, Deferred, RequestContext
 from odradek.broker.api.produce import produce
 from odradek.broker.storage.config import FlushPolicy, LogConfig
-from odradek.protocol.apis.produce import ProduceResponse
+from odradek.protocol.apis.produce import ProduceRequest, ProduceResponse, TopicProduceData
 from odradek.protocol.errors import ErrorCode
 from tests.broker.asks import batch, produce_request
 from tests.broker.storage.samples import TOPIC, Machine
@@ -32,6 +32,30 @@ async def test_an_answered_record_is_seen_by_the_next_fetch_also_with_acks_1(ack
     response = await answer.finish()
     assert response.responses[0].partition_responses[0].error_code is ErrorCode.NONE
     assert partition.high_watermark == 1
+
+
+async def test_an_answer_with_many_topics_is_not_built_where_the_fsync_ends() -> None:
+    """With 199,000 topics that have no partition it held the loop for half a second."""
+    machine = Machine()
+    await machine.start()
+    core = cast(Core, SimpleNamespace(partitions=machine.partitions))
+    context = RequestContext(core=core, api_version=9, client_id="odd", host="127.0.0.1")
+    small = produce_request(TOPIC, batch(b"a"), acks=-1)
+    empty = TopicProduceData(name="empty", partition_data=())
+    large = ProduceRequest(
+        transactional_id=None,
+        acks=-1,
+        timeout_ms=small.timeout_ms,
+        topic_data=(*small.topic_data, empty),
+    )
+    for request, is_small in ((small, True), (large, False)):
+        answer = await produce(context, request)
+        assert isinstance(answer, Deferred)
+        assert (answer.call_when_due is not None) == is_small
+        response = await answer.finish()
+        assert [topic.name for topic in response.responses] == [
+            topic.name for topic in request.topic_data
+        ]
 
 
 @pytest.mark.parametrize("acks", [1, -1])

@@ -1,7 +1,9 @@
 """One fsync serves everything that waits for the same log."""
 
 import errno
+import traceback
 from functools import partial
+from pathlib import Path
 
 import pytest
 import trio
@@ -9,10 +11,16 @@ import trio.testing
 
 from odradek.broker.partitions.group_commit import CALLBACKS_AT_ONCE
 from odradek.broker.partitions.partition import Partition
+from odradek.broker.partitions.partitions import Partitions
+from odradek.broker.storage import disk
 from odradek.broker.storage.config import LogConfig
+from odradek.broker.storage.disk import SystemDisk
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.broker.partitions.running import code_of, running
-from tests.broker.storage.samples import Machine, batch
+from tests.broker.storage.samples import TOPIC, TOPIC_ID, Machine, batch
+from tests.fakes.clock import FakeClock
+
+PATIENCE_SECONDS = 60
 
 
 async def append_first(partition: Partition) -> None:
@@ -75,6 +83,40 @@ async def test_a_failed_fsync_calls_those_that_wait_and_no_fsync_follows() -> No
         assert called == [0, 1]
         assert partition.high_watermark == 1
         assert machine.disk.counts["fsync"] == before + 1
+
+
+async def test_what_waits_for_an_fsync_that_has_ended_is_called() -> None:
+    machine = Machine()
+    async with running(machine) as partition:
+        await append_first(partition)
+        called: list[int] = []
+        partition.call_when_flushed(partial(called.append, 1))
+        await trio.testing.wait_all_tasks_blocked()
+        assert called == [1]
+
+
+def test_an_error_of_an_fsync_that_is_none_of_the_disk_ends_the_broker(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It was ignored, and the fsync started again and again."""
+
+    def broken(_descriptor: int) -> None:
+        raise ValueError("a bug of ours")
+
+    async def main() -> None:
+        partitions = Partitions(disk=SystemDisk(), directory=str(tmp_path), clock=FakeClock())
+        partition = await partitions.open(TOPIC, TOPIC_ID, 0, LogConfig())
+        await partitions.all_opened()
+        async with trio.open_nursery() as nursery:
+            await nursery.start(partitions.run)
+            await append_first(partition)
+            monkeypatch.setattr(disk, "_sync", broken)
+            partition.append_from_client(batch("x"))
+            await trio.sleep(PATIENCE_SECONDS)
+
+    with pytest.raises(trio.TrioInternalError) as ended:
+        trio.run(main)
+    assert "a bug of ours" in "".join(traceback.format_exception(ended.value))
 
 
 async def test_thousands_that_wait_for_one_fsync_do_not_hold_the_loop() -> None:

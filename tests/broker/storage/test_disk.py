@@ -4,7 +4,8 @@ import errno
 import os
 import resource
 import threading
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -189,6 +190,68 @@ async def test_no_job_is_lost_when_its_thread_ends_meanwhile(
     with trio.fail_after(PATIENCE_SECONDS):
         for number in range(500):
             assert await threads.run(partial(int, number)) == number
+
+
+async def test_a_system_without_threads_is_an_error_of_the_disk_and_counts_no_thread(
+    monkeypatch: pytest.MonkeyPatch, disk: SystemDisk, tmp_path: Path
+) -> None:
+    """Eight failures used up all threads, and every later job waited for ever."""
+    file = disk.open(f"{tmp_path}/a")
+    file.append(b"bytes")
+    threads = Threads()
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", cannot_start)
+        for _ in range(2 * THREADS_MAX):
+            with pytest.raises(OSError, match="can't start new thread"):
+                await threads.run(lambda: 1)
+            with pytest.raises(OSError, match="can't start new thread"):
+                file.start_fsync(lambda _error: None)
+    with trio.fail_after(PATIENCE_SECONDS):
+        assert await threads.run(lambda: 1) == 1
+        await file.fsync()
+    file.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):  # closed: no call has it in use
+        file.append(b"more")
+
+
+async def test_a_job_waits_for_a_busy_thread_if_no_other_can_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads = Threads()
+    may_go_on = threading.Event()
+    done: list[str] = []
+
+    async def run(name: str, job: Callable[[], object]) -> None:
+        await threads.run(job)
+        done.append(name)
+
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run, "first", lambda: may_go_on.wait(PATIENCE_SECONDS))
+            await trio.testing.wait_all_tasks_blocked()
+            monkeypatch.setattr(threading.Thread, "start", cannot_start)
+            nursery.start_soon(run, "second", lambda: 1)
+            await trio.testing.wait_all_tasks_blocked()
+            may_go_on.set()
+    assert done == ["first", "second"]
+
+
+def cannot_start(_thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+async def test_an_idle_thread_does_not_keep_what_its_last_job_read() -> None:
+    threads = Threads()
+    read = await threads.run(lambda: Buffer(b"large"))
+    kept = weakref.ref(read)
+    del read
+    with trio.fail_after(PATIENCE_SECONDS):
+        while kept() is not None:  # noqa: ASYNC110 - nothing says when the thread has become idle
+            await trio.sleep(0.01)
+
+
+class Buffer(bytearray):
+    """A buffer that weak references may point to."""
 
 
 async def test_an_error_in_a_thread_is_raised_where_it_is_waited_for() -> None:
