@@ -5,7 +5,7 @@ import os
 import resource
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -221,16 +221,16 @@ async def test_a_job_waits_for_a_busy_thread_if_no_other_can_start(
     may_go_on = threading.Event()
     done: list[str] = []
 
-    async def run(name: str, job: Callable[[], object]) -> None:
-        await threads.run(job)
-        done.append(name)
+    def first() -> None:
+        may_go_on.wait(PATIENCE_SECONDS)
+        done.append("first")
 
     with trio.fail_after(PATIENCE_SECONDS):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(run, "first", lambda: may_go_on.wait(PATIENCE_SECONDS))
+            nursery.start_soon(threads.run, first)
             await trio.testing.wait_all_tasks_blocked()
             monkeypatch.setattr(threading.Thread, "start", cannot_start)
-            nursery.start_soon(run, "second", lambda: 1)
+            nursery.start_soon(threads.run, lambda: done.append("second"))
             await trio.testing.wait_all_tasks_blocked()
             may_go_on.set()
     assert done == ["first", "second"]
