@@ -223,23 +223,13 @@ def _coordinators(
             producer_ids=ProducerIds(env.meta),
             clock=env.clock,
             reached=env.reached,
-            config=_transaction_config(
-                config,
-                _partition_count(
-                    image, TRANSACTION_STATE_TOPIC, config.transaction_state_log_num_partitions
-                ),
-            ),
+            config=_transaction_config(config, image),
         ),
         GroupCoordinator(
             state_partitions=StateTopic(partitions, CONSUMER_OFFSETS_TOPIC),
             clock=env.clock,
             rng=env.rng,
-            config=_group_config(
-                config,
-                _partition_count(
-                    image, CONSUMER_OFFSETS_TOPIC, config.offsets_topic_num_partitions
-                ),
-            ),
+            config=_group_config(config, image),
         ),
     )
 
@@ -292,18 +282,20 @@ def _partition_count(image: ClusterImage, topic: str, configured: int) -> int:
     return configured if found is None else len(found.partitions)
 
 
-def _transaction_config(config: BrokerConfig, partition_count: int) -> TransactionConfig:
+def _transaction_config(config: BrokerConfig, image: ClusterImage) -> TransactionConfig:
     return TransactionConfig(
         transaction_max_timeout_ms=config.transaction_max_timeout_ms,
         transactional_id_expiration_ms=config.transactional_id_expiration_ms,
-        transaction_state_log_num_partitions=partition_count,
+        transaction_state_log_num_partitions=_partition_count(
+            image, TRANSACTION_STATE_TOPIC, config.transaction_state_log_num_partitions
+        ),
         transaction_concurrent_wait_ms=config.transaction_concurrent_wait_ms,
         transaction_two_phase_commit_enable=config.transaction_two_phase_commit_enable,
         transaction_abort_on_disconnect=config.transaction_abort_on_disconnect,
     )
 
 
-def _group_config(config: BrokerConfig, partition_count: int) -> GroupConfig:
+def _group_config(config: BrokerConfig, image: ClusterImage) -> GroupConfig:
     return GroupConfig(
         group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
         group_min_session_timeout_ms=config.group_min_session_timeout_ms,
@@ -312,5 +304,7 @@ def _group_config(config: BrokerConfig, partition_count: int) -> GroupConfig:
         offset_metadata_max_bytes=config.offset_metadata_max_bytes,
         offsets_retention_ms=config.offsets_retention_minutes * MINUTE_MS,
         offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
-        offsets_topic_num_partitions=partition_count,
+        offsets_topic_num_partitions=_partition_count(
+            image, CONSUMER_OFFSETS_TOPIC, config.offsets_topic_num_partitions
+        ),
     )

@@ -14,6 +14,9 @@ from typing import Protocol, TypeVar
 Buffer = bytes | bytearray | memoryview
 T = TypeVar("T")
 
+FsyncEnded = Callable[[BaseException | None], None]
+"""A function that is called at the end of an fsync, with the error if there was one."""
+
 
 class Clock(Protocol):
     def wall_ms(self) -> int:
@@ -51,11 +54,11 @@ class File(Protocol):
     async def fsync(self) -> None:
         """Return when everything written before the call is on disk (fdatasync)."""
 
-    def start_fsync(self, done: Callable[[BaseException | None], None]) -> None:
+    def start_fsync(self, done: FsyncEnded) -> None:
         """Start what `fsync` waits for, without a task.
 
-        At its end `done` is called once, in the loop, with the error if there was one. Raises
-        OSError if it cannot even be started; then `done` is not called.
+        At its end `done` is called once, in the loop. Raises OSError if it cannot even be started;
+        then `done` is not called.
         """
 
     def close(self) -> None: ...

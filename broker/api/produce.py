@@ -95,6 +95,7 @@ class Batch:
     records: memoryview
     header: BatchHeader | None = None
     is_transactional: bool = False
+    """What the header says. Kept, as it is asked several times for every small request."""
     partition: Partition | None = None
     appended: Appended | None = None
     error: KafkaError | None = None
@@ -169,9 +170,7 @@ async def produce(
         if not _is_settled(batch):
             return None
         answers = iter([_partition_response(batch)])
-        return ProduceResponse(
-            responses=tuple([_topic_response(answers, topic) for topic in request.topic_data])
-        )
+        return ProduceResponse(responses=(_topic_response(answers, request.topic_data[0]),))
 
     return Deferred(finish, batch.partition.call_when_flushed, answer_now)
 

@@ -63,10 +63,9 @@ class Messages:
     async def keep_objects(self) -> int:
         """Count the objects of a request like its bytes, until its answer. Return their size."""
         size_bytes = self.objects_bytes
-        if size_bytes:
-            await self._share.room(size_bytes)
-            self._share.hold(size_bytes)
-            self.forget_objects()
+        await self._share.room(size_bytes)
+        self._share.hold(size_bytes)
+        self.forget_objects()
         return size_bytes
 
     def forget_objects(self) -> None:

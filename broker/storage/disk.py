@@ -21,7 +21,7 @@ from typing import Any, Final, TypeVar
 import outcome
 import trio
 
-from odradek.broker.env import Buffer
+from odradek.broker.env import Buffer, FsyncEnded
 
 T = TypeVar("T")
 
@@ -215,13 +215,11 @@ class SystemFile:
     async def fsync(self) -> None:
         await self._in_thread(partial(_sync, self._fd))
 
-    def start_fsync(self, done: Callable[[BaseException | None], None]) -> None:
+    def start_fsync(self, done: FsyncEnded) -> None:
         self._threads.start(partial(_sync, self._fd), partial(self._fsynced, done))
         self._users += 1
 
-    def _fsynced(
-        self, done: Callable[[BaseException | None], None], result: outcome.Outcome[None]
-    ) -> None:
+    def _fsynced(self, done: FsyncEnded, result: outcome.Outcome[None]) -> None:
         self._left()
         done(result.error if isinstance(result, outcome.Error) else None)
 

@@ -7,13 +7,13 @@ descriptor. Linux also reports a failed write-back to that fsync.
 """
 
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
 import trio
 
-from odradek.broker.env import Disk, File
+from odradek.broker.env import Disk, File, FsyncEnded
 from odradek.broker.storage.reserve import ReservedDisk
 
 LOG: Final = ".log"
@@ -115,7 +115,7 @@ class OpenFiles:
         finally:
             self._syncs.release()
 
-    def start_sync(self, path: str, done: Callable[[BaseException | None], None]) -> bool:
+    def start_sync(self, path: str, done: FsyncEnded) -> bool:
         """Start what `sync` waits for; `done` is called at its end. Raises OSError.
 
         Return False, with nothing started, if as many flushes run as may.
@@ -132,9 +132,7 @@ class OpenFiles:
             raise
         return True
 
-    def _synced(
-        self, done: Callable[[BaseException | None], None], error: BaseException | None
-    ) -> None:
+    def _synced(self, done: FsyncEnded, error: BaseException | None) -> None:
         self._syncs.release()
         done(error)
 

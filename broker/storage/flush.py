@@ -4,10 +4,9 @@ Usually that is batches at the end of one file, which need one fsync and no task
 are sealed segments and the name of a new file besides, and a new log has names in two directories.
 """
 
-from collections.abc import Callable
 from functools import partial
 
-from odradek.broker.env import Disk
+from odradek.broker.env import Disk, FsyncEnded
 from odradek.broker.storage.checkpoint import CHECKPOINT
 from odradek.broker.storage.files import parent_of, sync_file
 from odradek.broker.storage.identity import IDENTITY
@@ -40,9 +39,7 @@ class Flush:
         """Note that segments were deleted: they need no flush."""
         self._sealed = [segment for segment in self._sealed if not segment.is_deleted]
 
-    def start(
-        self, active: Segment, target: int, done: Callable[[BaseException | None], None]
-    ) -> bool:
+    def start(self, active: Segment, target: int, done: FsyncEnded) -> bool:
         """Start to flush everything below `target`, without a task.
 
         `done` is called at its end, with the error if there was one. Return False, with nothing
@@ -58,7 +55,7 @@ class Flush:
     def _ended(
         self,
         target: int,
-        done: Callable[[BaseException | None], None],
+        done: FsyncEnded,
         error: BaseException | None,
     ) -> None:
         if error is None:

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 import trio
 
-from odradek.broker.env import Buffer, Disk, File, Lock
+from odradek.broker.env import Buffer, Disk, File, FsyncEnded, Lock
 
 T = TypeVar("T")
 
@@ -212,7 +212,7 @@ class _ReservedFile:
     async def fsync(self) -> None:
         await self._file.fsync()
 
-    def start_fsync(self, done: Callable[[BaseException | None], None]) -> None:
+    def start_fsync(self, done: FsyncEnded) -> None:
         self._file.start_fsync(done)
 
     def close(self) -> None:

@@ -8,13 +8,12 @@ producers, transactions or the high watermark.
 
 import errno
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from crc32c import crc32c
 
-from odradek.broker.env import Buffer, File
+from odradek.broker.env import Buffer, File, FsyncEnded
 from odradek.broker.storage.aborted import ENTRY as ABORTED_ENTRY
 from odradek.broker.storage.aborted import AbortedIndex
 from odradek.broker.storage.chain import BrokenChain, Chain, ChainRules
@@ -189,7 +188,7 @@ class Segment:
         self._check_is_there()
         await self._files.sync(self._log_path)
 
-    def start_sync(self, done: Callable[[BaseException | None], None]) -> bool:
+    def start_sync(self, done: FsyncEnded) -> bool:
         """See `OpenFiles.start_sync`."""
         self._check_is_there()
         return self._files.start_sync(self._log_path, done)

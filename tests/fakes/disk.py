@@ -21,7 +21,7 @@ from random import Random
 
 import trio
 
-from odradek.broker.env import Buffer
+from odradek.broker.env import Buffer, FsyncEnded
 
 
 class PowerOff(BaseException):
@@ -402,12 +402,10 @@ class FakeFile:
 
         self._inode.change(cut)
 
-    def start_fsync(self, done: Callable[[BaseException | None], None]) -> None:
+    def start_fsync(self, done: FsyncEnded) -> None:
         trio.lowlevel.spawn_system_task(self._fsync_for, self._inode.change_count, done)
 
-    async def _fsync_for(
-        self, change_count: int, done: Callable[[BaseException | None], None]
-    ) -> None:
+    async def _fsync_for(self, change_count: int, done: FsyncEnded) -> None:
         with suppress(PowerOff):  # whoever touches the disk next meets it
             try:
                 self._go_on("fsync")
