@@ -20,6 +20,7 @@ from typing import Final
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.partitions.partition import Partition
+from odradek.broker.partitions.reads import first_at, largest
 from odradek.broker.turns import Turns
 from odradek.protocol.apis.offsets import (
     EpochEndOffset,
@@ -106,7 +107,7 @@ async def _list_offset(
         timestamp, offset = await _find(partition, wanted.timestamp, read_committed=read_committed)
     except KafkaError as error:
         return ListOffsetsPartitionResponse(partition_index=index, error_code=error.code)
-    epoch = NOT_SAID if offset == NOT_SAID else partition.leader_epoch_at(offset)
+    epoch = NOT_SAID if offset == NOT_SAID else partition.log.epochs.at(offset)
     return ListOffsetsPartitionResponse(
         partition_index=index,
         error_code=ErrorCode.NONE,
@@ -134,9 +135,9 @@ async def _find(partition: Partition, timestamp: int, *, read_committed: bool) -
     if timestamp in (Place.LATEST_TIERED, Place.EARLIEST_PENDING_UPLOAD):
         return NOT_SAID, NOT_SAID
     if timestamp == Place.MAX_TIMESTAMP:
-        found = await partition.max_timestamp(read_committed=read_committed)
+        found = await largest(partition, read_committed=read_committed)
     else:
-        found = await partition.offset_for_timestamp(timestamp, read_committed=read_committed)
+        found = await first_at(partition, timestamp, read_committed=read_committed)
     return (NOT_SAID, NOT_SAID) if found is None else (found.timestamp_ms, found.offset)
 
 

@@ -363,7 +363,7 @@ def _is_settled(batch: Batch) -> bool:
     """Return True if there is nothing to wait for: it was refused, or it counts already."""
     if batch.appended is None or batch.partition is None:
         return True
-    return batch.partition.high_watermark > batch.appended.last_offset
+    return batch.partition.has_committed(batch.appended)
 
 
 async def _wait_until_durable(batches: Sequence[Batch], deadline: float, patience_ms: int) -> None:
@@ -382,7 +382,9 @@ async def _wait_until_on_disk(batch: Batch) -> None:
     assert batch.partition is not None
     assert batch.appended is not None
     try:
-        await batch.partition.flushed(batch.appended.last_offset + 1)
+        await batch.partition.flushed(
+            batch.appended.last_offset + 1, leader_epoch=batch.appended.leader_epoch
+        )
     except KafkaError as error:
         batch.error = error.with_traceback(None)
     batch.is_settled = True

@@ -18,6 +18,8 @@ class Appended:
     last_offset: int
     log_append_time_ms: int
     log_start_offset: int
+    leader_epoch: int
+    """The epoch in which this broker leads the partition."""
     is_duplicate: bool = False
 
 

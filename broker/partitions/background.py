@@ -56,10 +56,10 @@ class Background:
     def flush(self, partition: Partition) -> None:
         """Start to flush what has been appended, if it counts only then and is not being flushed.
 
-        A task does it only if `Partition.start_flush` cannot.
+        A task does it only if `GroupCommit.start` cannot.
         """
         log = partition.log
-        if partition.is_flushing or partition in self._unflushed:
+        if partition.commit.is_running or partition in self._unflushed:
             return
         if log.config.flush is not FlushPolicy.ACK or log.flushed_offset == log.log_end_offset:
             return
@@ -67,7 +67,7 @@ class Background:
             return
         if self._flushes is None:
             self._unflushed[partition] = None
-        elif not partition.start_flush():
+        elif not partition.commit.start():
             self._unflushed[partition] = None
             self._flushes.start_soon(self._flush, partition)
 

@@ -1,19 +1,22 @@
-"""One partition that this broker leads: it accepts batches, makes them durable, and serves readers.
+"""One replica of a partition. As its leader it accepts batches and serves readers.
 
 Offsets, in this order:
 
     log start <= last stable offset <= high watermark <= log end
 
-- *high watermark*: below it records are as durable as `log.flush` demands: on disk with `ack`,
-  appended with `os`.
+- *high watermark*: below it records are as durable as they will be: every in-sync replica has them,
+  on disk with `log.flush=ack`, appended with `os`.
 - *last stable offset*: below it every transaction is decided, and its marker is below the high
   watermark. It is computed whenever one of its causes changes, so that a reader takes both numbers
   in one step and reads within them (KAFKA-9807).
 
-Appends are synchronous, and `Background` flushes them at once. Waiting until they are on disk is a
-call of its own (`flushed`, `call_when_flushed`); all waiters share an fsync. Nothing here sleeps or
-polls: waiting readers (`watch.py`) are woken when the high watermark or the last stable offset has
-moved.
+Appends are synchronous, and `Background` flushes them at once. Waiting until they are below the
+high watermark is a call of its own (`flushed`, `call_when_flushed`); all waiters share an fsync.
+Nothing here sleeps or polls: waiting readers (`watch.py`) are woken when the high watermark or the
+last stable offset has moved.
+
+A replica leads while it has a `Lead` (`lead.py`), for one leader epoch. Without one it refuses
+clients with NOT_LEADER_OR_FOLLOWER; what waited when the lead ended is refused, too.
 """
 
 import errno
@@ -22,12 +25,17 @@ from contextlib import aclosing
 from typing import Final
 from uuid import UUID
 
+import trio
+
 from odradek.broker.env import Buffer, Clock, inline
 from odradek.broker.partitions.answers import Appended, ReadResult
 from odradek.broker.partitions.background import Background
 from odradek.broker.partitions.group_commit import GroupCommit
+from odradek.broker.partitions.lead import Lead
 from odradek.broker.partitions.maintenance import MAP_BYTES, Maintenance
+from odradek.broker.partitions.marks import Marks
 from odradek.broker.partitions.openers import Openers
+from odradek.broker.partitions.reads import check_range, read_batches
 from odradek.broker.partitions.watch import Watch
 from odradek.broker.storage import scan
 from odradek.broker.storage.aborted import AbortedTxn
@@ -37,18 +45,13 @@ from odradek.broker.storage.config import FlushPolicy, LogConfig
 from odradek.broker.storage.decompressor import Decompressor
 from odradek.broker.storage.log import Log
 from odradek.broker.storage.producers import ProducerEntry
-from odradek.broker.storage.timestamps import (
-    TimestampOffset,
-    largest_timestamp,
-    offset_for_timestamp,
-)
-from odradek.broker.storage.validation import check_client_batch
+from odradek.broker.storage.validation import check_client_batch, check_marker_fields
 from odradek.protocol.batch import BatchHeader, TimestampType, read_header, set_append_time
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.record import NO_TIMESTAMP, Record, encode_batch
+from odradek.protocol.record import Record, encode_batch, with_timestamps
 
 NO_APPEND_TIME: Final = -1
-NOBODY: Final = -1
+NO_EPOCH: Final = -1
 
 
 class Partition:
@@ -60,7 +63,6 @@ class Partition:
         topic: str,
         index: int,
         log: Log,
-        leader_epoch: int,
         clock: Clock,
         background: Background,
         decompressor: Decompressor,
@@ -68,17 +70,15 @@ class Partition:
         self.topic = topic
         self.index = index
         self.log = log
-        self.leader_epoch = leader_epoch
-        self.watches: dict[Watch, None] = {}
+        self.lead: Lead | None = None
+        self.leader_epoch = NO_EPOCH
+        self.marks = Marks(log, self._counts)
         self.openers = Openers(log.producers)
         self.background = background
         self.decompressor = decompressor
         self._clock = clock
-        self._commit = GroupCommit(self)
-        self._maintenance = Maintenance(self, self._commit, clock)
-        self._high_watermark = log.log_end_offset
-        self._last_stable_offset = log.log_end_offset
-        self.update_visible()
+        self.commit = GroupCommit(self)
+        self._maintenance = Maintenance(self, self.commit, clock)
 
     def __repr__(self) -> str:
         return (
@@ -104,15 +104,52 @@ class Partition:
 
     @property
     def high_watermark(self) -> int:
-        return self._high_watermark
+        return self.marks.high_watermark
 
     @property
     def last_stable_offset(self) -> int:
-        return self._last_stable_offset
+        return self.marks.last_stable_offset
+
+    @property
+    def watches(self) -> dict[Watch, None]:
+        """The readers that wait for news (`Partitions.watch`)."""
+        return self.marks.watches
 
     def check_available(self) -> None:
-        """See `Log.check_available`."""
+        """Raise KafkaError: NOT_LEADER_OR_FOLLOWER, and as `Log.check_available`."""
         self.log.check_available()
+        if self.lead is None:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"{self.topic}-{self.index} is not led by this broker",
+            )
+
+    # the role
+
+    def begin_lead(self, lead: Lead) -> None:
+        """Lead the partition in a new leader epoch. Everything that waits in an older one fails."""
+        assert lead.leader_epoch >= self.leader_epoch, (lead, self.leader_epoch)
+        self._end_lead()
+        self.log.epochs.assign(lead.leader_epoch, self.log_end_offset)
+        lead.start_offset = self.log_end_offset
+        self.lead = lead
+        self.leader_epoch = lead.leader_epoch
+        self.update_visible()
+
+    def end_lead(self, leader_epoch: int) -> None:
+        """Lead no more: the partition has another leader, or none, in `leader_epoch`."""
+        assert leader_epoch >= self.leader_epoch, (leader_epoch, self.leader_epoch)
+        self._end_lead()
+        self.leader_epoch = leader_epoch
+
+    def _end_lead(self) -> None:
+        self.lead = None
+        self.marks.give_up()
+
+    def learn_high_watermark(self, offset: int) -> None:
+        """Raise the high watermark to what the leader has said, as far as this replica has it."""
+        assert self.lead is None, self
+        self.marks.move(max(self.marks.high_watermark, min(offset, self._own_offset)))
 
     def take_offline(self, reason: str) -> None:
         """Refuse everything from now on with KAFKA_STORAGE_ERROR: its stored data is damaged.
@@ -121,7 +158,7 @@ class Partition:
         """
         self.log.is_damaged = True
         self.log.fail(OSError(errno.EIO, reason))
-        self._notify()
+        self.marks.give_up()
 
     # appending
 
@@ -142,7 +179,7 @@ class Partition:
         `Producers.check_client` say, KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION.
         """
         log = self.log
-        log.check_available()
+        self.check_available()
         now_ms = self._clock.wall_ms()
         header = check_client_batch(batch, log.config, now_ms)
         if header.producer_id >= 0:
@@ -155,6 +192,7 @@ class Partition:
                     last_offset=repeated.last_offset,
                     log_append_time_ms=repeated.timestamp_ms,
                     log_start_offset=log.log_start_offset,
+                    leader_epoch=self.leader_epoch,
                     is_duplicate=True,
                 )
         timestamp_ms, append_time_ms = header.max_timestamp, NO_APPEND_TIME
@@ -182,12 +220,7 @@ class Partition:
         self.check_available()
         now_ms = self._clock.wall_ms()
         batch = encode_batch(
-            [
-                record
-                if record.timestamp_ms != NO_TIMESTAMP
-                else record._replace(timestamp_ms=now_ms)
-                for record in records
-            ],
+            with_timestamps(records, now_ms),
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             base_sequence=base_sequence,
@@ -214,16 +247,7 @@ class Partition:
         UNKNOWN_SERVER_ERROR for a marker without producer id, epoch or transaction version.
         """
         self.check_available()
-        if producer_id < 0 or producer_epoch == NOBODY or transaction_version == NOBODY:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_SERVER_ERROR,
-                f"a marker of producer {producer_id} has epoch {producer_epoch} and transaction "
-                f"version {transaction_version}",
-            )
-        if producer_epoch < 0:
-            raise KafkaError(
-                ErrorCode.INVALID_PRODUCER_EPOCH, f"a marker has producer epoch {producer_epoch}"
-            )
+        check_marker_fields(producer_id, producer_epoch, transaction_version)
         is_new = self.log.producers.check_marker(
             producer_id=producer_id,
             producer_epoch=producer_epoch,
@@ -263,26 +287,63 @@ class Partition:
         self.background.appended(self)
         if self.log.config.flush is FlushPolicy.OS:
             self.update_visible()
+        self.marks.appended()
         return Appended(
             base_offset=base_offset,
             last_offset=last_offset,
             log_append_time_ms=append_time_ms,
             log_start_offset=self.log.log_start_offset,
+            leader_epoch=self.leader_epoch,
         )
 
     # durability
 
-    async def flushed(self, next_offset: int) -> None:
+    async def flushed(self, next_offset: int, *, leader_epoch: int | None = None) -> None:
         """Return when everything below `next_offset` is below the high watermark.
 
-        Raises KafkaError: KAFKA_STORAGE_ERROR, after which the records may or may not be stored;
-        UNKNOWN_TOPIC_OR_PARTITION if the partition is deleted meanwhile.
+        What was appended in `leader_epoch` counts only while this broker leads in it: afterwards
+        another batch may stand in its place. Without it the current epoch is meant.
+
+        Raises KafkaError: KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER, after which the records may
+        or may not be stored; UNKNOWN_TOPIC_OR_PARTITION if the partition is deleted meanwhile.
         """
-        assert next_offset <= self.log.log_end_offset, (next_offset, self)
-        if self._high_watermark >= next_offset:
-            self.check_available()
-            return
-        await self._commit.flush(next_offset)
+        self.check_available()
+        epoch = self.leader_epoch if leader_epoch is None else leader_epoch
+        self._check_epoch(epoch)
+        assert next_offset <= self.log_end_offset, (next_offset, self)
+        if self.marks.high_watermark < next_offset:
+            await self.on_disk(next_offset)
+        while self.marks.high_watermark < next_offset and self._is_still_led(epoch):
+            counts = trio.Event()
+            self.marks.waiters.add(next_offset, counts.set)
+            await counts.wait()
+        self.check_available()
+        self._check_epoch(epoch)
+
+    def has_committed(self, appended: Appended) -> bool:
+        """Return True if a batch is below the high watermark, and still where it was appended."""
+        is_below = self.marks.high_watermark > appended.last_offset
+        return is_below and self.leader_epoch == appended.leader_epoch
+
+    async def on_disk(self, next_offset: int) -> None:
+        """Return when this replica has everything below `next_offset`, as `log.flush` demands.
+
+        Raises KafkaError, as `GroupCommit.flush`.
+        """
+        if self.log.config.flush is FlushPolicy.ACK:
+            await self.commit.flush(next_offset)
+
+    def _is_still_led(self, leader_epoch: int) -> bool:
+        log = self.log
+        is_usable = log.failure is None and not log.is_deleted
+        return is_usable and self.lead is not None and self.leader_epoch == leader_epoch
+
+    def _check_epoch(self, leader_epoch: int) -> None:
+        if self.leader_epoch != leader_epoch:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"{self.topic}-{self.index} had another leader after epoch {leader_epoch}",
+            )
 
     def call_when_flushed(self, callback: Callable[[], None]) -> None:
         """Call `callback` once, when what has been appended so far counts, or cannot any more.
@@ -290,16 +351,11 @@ class Partition:
         It costs no task. `Background` starts the flush. The callback may come early; `flushed`
         then waits for the rest, or raises.
         """
-        self._commit.call_when_flushed(callback)
+        self.marks.waiters.add(self.log_end_offset, callback)
 
-    @property
-    def is_flushing(self) -> bool:
-        """True while an fsync runs. What is appended meanwhile is flushed by the next one."""
-        return self._commit.is_running
-
-    def start_flush(self) -> bool:
-        """See `GroupCommit.start`."""
-        return self._commit.start()
+    def _counts(self, next_offset: int) -> bool:
+        """Return True if waiting for `next_offset` is of no use any more."""
+        return self.marks.high_watermark >= next_offset or not self._is_still_led(self.leader_epoch)
 
     def flush_ended(self) -> None:
         """Go on after an fsync, or a failed one. Called by `GroupCommit`."""
@@ -308,7 +364,7 @@ class Partition:
 
     async def flush(self) -> None:
         """Wait until what was appended before the call is on disk. Raises as `flushed`."""
-        await self._commit.flush(self.log_end_offset)
+        await self.commit.flush(self.log_end_offset)
 
     async def checkpoint(self) -> None:
         """See `Maintenance.checkpoint`."""
@@ -320,11 +376,11 @@ class Partition:
 
     async def enforce_retention(self) -> None:
         """See `Maintenance.enforce_retention`."""
-        await self._maintenance.enforce_retention(self._last_stable_offset)
+        await self._maintenance.enforce_retention(self.marks.last_stable_offset)
 
     def plan_compaction(self) -> Plan | None:
         """See `Maintenance.plan`."""
-        return self._maintenance.plan(self._last_stable_offset)
+        return self._maintenance.plan(self.marks.last_stable_offset)
 
     async def compact(
         self, plan: Plan, *, map_bytes: int = MAP_BYTES, offload: Offload = inline
@@ -342,34 +398,29 @@ class Partition:
         On return the directory is not used any more.
         """
         self.log.is_deleted = True
-        self._notify()
+        self.marks.give_up()
         await self._maintenance.discard()
 
     # what readers see
 
+    @property
+    def _own_offset(self) -> int:
+        """Everything below it is as durable here as `log.flush` demands."""
+        log = self.log
+        return log.log_end_offset if log.config.flush is FlushPolicy.OS else log.flushed_offset
+
     def update_visible(self) -> None:
         """Compute high watermark and last stable offset, and wake readers if either has moved."""
-        log = self.log
-        is_os = log.config.flush is FlushPolicy.OS
-        high_watermark = log.log_end_offset if is_os else log.flushed_offset
-        log.producers.high_watermark_is(high_watermark)
-        # Both marks follow from the same high watermark. With the old one here, a read_committed
-        # consumer could read past the last stable offset (KAFKA-9807).
-        first_unstable = log.producers.first_unstable_offset
-        last_stable_offset = high_watermark
-        if first_unstable is not None and first_unstable < high_watermark:
-            last_stable_offset = max(first_unstable, log.log_start_offset)
-        if (high_watermark, last_stable_offset) != (self._high_watermark, self._last_stable_offset):
-            self._high_watermark = high_watermark
-            self._last_stable_offset = last_stable_offset
-            self._notify()
-        # The marks never move again. Readers that wait must wake up to raise the failure.
-        elif log.failure is not None:
-            self._notify()
-
-    def _notify(self) -> None:
-        for watch in self.watches:
-            watch.notify()
+        lead = self.lead
+        high_watermark = self.marks.high_watermark
+        if lead is not None:
+            high_watermark = lead.high_watermark(
+                self._own_offset, high_watermark, self.log.config.min_insync_replicas
+            )
+        self.marks.move(high_watermark)
+        # The marks never move again. What waits must wake up to raise the failure.
+        if self.log.failure is not None:
+            self.marks.give_up()
 
     async def read(
         self, offset: int, max_bytes: int, *, read_committed: bool, min_one: bool = True
@@ -383,20 +434,15 @@ class Partition:
         log = self.log
         # Taken once: the marks may move while the disk is read, and the answer must agree with
         # itself.
-        high_watermark, last_stable_offset = self._high_watermark, self._last_stable_offset
+        high_watermark, last_stable_offset = self.high_watermark, self.last_stable_offset
         log_start_offset = log.log_start_offset
-        if not log_start_offset <= offset <= log.log_end_offset:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self.topic}-{self.index} has offsets {log_start_offset} to "
-                f"{log.log_end_offset}, not {offset}",
-            )
+        check_range(log, offset)
         to_offset = last_stable_offset if read_committed else high_watermark
         records: Buffer = b""
         aborted: tuple[AbortedTxn, ...] = ()
         if offset < to_offset:
-            records, aborted = await self._read(
-                offset, max_bytes, to_offset, read_committed=read_committed, min_one=min_one
+            records, aborted = await read_batches(
+                log, offset, max_bytes, to_offset, read_committed=read_committed, min_one=min_one
             )
         return ReadResult(
             high_watermark=high_watermark,
@@ -405,22 +451,6 @@ class Partition:
             records=records,
             aborted=aborted,
         )
-
-    async def _read(
-        self, offset: int, max_bytes: int, to_offset: int, *, read_committed: bool, min_one: bool
-    ) -> tuple[Buffer, tuple[AbortedTxn, ...]]:
-        """Return records and their aborted transactions, both from the same segments."""
-        log = self.log
-        while True:
-            removal_count = log.reader.removal_count
-            records, end_offset = await log.read(
-                offset, max_bytes, to_offset=to_offset, min_one=min_one
-            )
-            if not (read_committed and records):
-                return records, ()
-            aborted = await log.aborted(offset, end_offset)
-            if removal_count == log.reader.removal_count:
-                return records, aborted
 
     async def batches(
         self, from_offset: int = 0
@@ -438,30 +468,9 @@ class Partition:
             async for run in found:
                 yield run
 
-    async def offset_for_timestamp(
-        self, timestamp_ms: int, *, read_committed: bool = False
-    ) -> TimestampOffset | None:
-        """Return the first visible record at `timestamp_ms` or later (KAFKA-5522)."""
-        self.check_available()
-        end = self._end_for(read_committed)
-        return await offset_for_timestamp(self.log, timestamp_ms, end, self.decompressor)
-
-    async def max_timestamp(self, *, read_committed: bool = False) -> TimestampOffset | None:
-        """Return the first visible record with the largest timestamp."""
-        self.check_available()
-        end = self._end_for(read_committed)
-        return await largest_timestamp(self.log, end, self.decompressor)
-
-    def _end_for(self, read_committed: bool) -> int:
-        return self._last_stable_offset if read_committed else self._high_watermark
-
     def offset_for_leader_epoch(self, epoch: int) -> tuple[int, int]:
         """Return the largest known epoch <= `epoch` and its end offset; (-1, -1) without one."""
         return self.log.epochs.end_offset(epoch, self.log_end_offset)
-
-    def leader_epoch_at(self, offset: int) -> int:
-        """Return the leader epoch in which `offset` was, or will be, appended."""
-        return self.log.epochs.at(offset)
 
     # producers
 

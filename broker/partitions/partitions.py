@@ -11,7 +11,7 @@ its end. It is removed before anything is opened, so that a crash while opening 
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -22,6 +22,7 @@ from odradek.broker.env import Clock, Disk, inline
 from odradek.broker.partitions.answers import Appended, ReadResult
 from odradek.broker.partitions.background import Background
 from odradek.broker.partitions.directories import PartitionDirectories
+from odradek.broker.partitions.lead import Lead
 from odradek.broker.partitions.log_cleaner import CleanerConfig, LogCleaner
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.retention import RetentionLoop
@@ -49,6 +50,7 @@ CLEAN_MARK: Final = "clean-shutdown"
 RETENTION_CHECK_MS: Final = 300_000
 PRODUCER_EXPIRATION_CHECK_MS: Final = 600_000
 CLOSED_AT_ONCE: Final = 8
+NOBODY: Final = -1
 
 
 @dataclass(slots=True)
@@ -104,6 +106,8 @@ class Partitions:
         self._last_run = LastRun()
         self._is_open = False
         self._opened: Opened | None = None
+        self.exists_elsewhere: Callable[[TopicPartition], bool] = lambda _where: False
+        """Asked for a partition without a replica here: do other brokers have one?"""
 
     # which there are
 
@@ -114,19 +118,28 @@ class Partitions:
         return len(self._partitions)
 
     def get(self, topic: str, index: int) -> Partition:
-        """Return a partition.
+        """Return a partition that this broker leads.
 
-        Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR if it is offline.
+        Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR
+        if it is offline.
         """
         where = TopicPartition(topic, index)
         found = self._partitions.get(where)
         if found is None:
             self._unopened.check(where)
+            if self.exists_elsewhere(where):
+                raise KafkaError(
+                    ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} is on other brokers"
+                )
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{index} is not on this broker"
             )
-        found.log.check_available()
+        found.check_available()
         return found
+
+    def find(self, where: TopicPartition) -> Partition | None:
+        """Return this broker's replica of a partition, whatever its role; None without one."""
+        return self._partitions.get(where)
 
     def is_offline(self, topic: str, index: int) -> bool:
         """Return True if the log of a partition could not be opened, or has failed since."""
@@ -155,13 +168,14 @@ class Partitions:
         index: int,
         config: LogConfig,
         *,
-        leader_epoch: int = 0,
+        leader_epoch: int | None = 0,
         identity: Identity | None = None,
     ) -> Partition:
         """Open and recover a partition's log; create it if it does not exist.
 
-        `identity` is kept in the directory. Raises OSError; `ForeignDirectory` if the directory is
-        another topic's.
+        This broker leads it as the only replica in `leader_epoch`; with None it does not lead it
+        yet. `identity` is kept in the directory. Raises OSError; `ForeignDirectory` if the
+        directory is another topic's.
         """
         where = TopicPartition(topic, index)
         assert where not in self._partitions, where
@@ -174,7 +188,6 @@ class Partitions:
             topic_id=topic_id,
             config=config,
             now_ms=self._clock.wall_ms(),
-            leader_epoch=leader_epoch,
             rules=self._rules(str(where)),
             has_identity=identity is not None,
         )
@@ -185,11 +198,12 @@ class Partitions:
             topic=topic,
             index=index,
             log=log,
-            leader_epoch=leader_epoch,
             clock=self._clock,
             background=self._background,
             decompressor=self._decompressor,
         )
+        if leader_epoch is not None:
+            partition.begin_lead(Lead.alone(NOBODY, leader_epoch))
         self._partitions[where] = partition
         return partition
 
@@ -242,7 +256,7 @@ class Partitions:
         index: int,
         config: LogConfig,
         *,
-        leader_epoch: int = 0,
+        leader_epoch: int | None = 0,
         identity: Identity | None = None,
     ) -> Partition:
         """Create an empty log, and set aside a directory in its place. Raises OSError."""

@@ -31,6 +31,7 @@ from odradek.protocol.batch import (
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 NO_TIMESTAMP: Final = -1
+NOBODY: Final = -1
 CODEC_MAX: Final = max(Codec)
 COMPACTED_RECORDS_MAX: Final = 1_000_000
 """The largest batch.num.messages of librdkafka. Other clients make far smaller batches."""
@@ -163,3 +164,21 @@ def _wrong_size(header: BatchHeader, found_bytes: int) -> KafkaError:
 
 def _invalid(why: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_RECORD, f"the batch is refused: {why}")
+
+
+def check_marker_fields(producer_id: int, producer_epoch: int, transaction_version: int) -> None:
+    """Check what a marker says of its producer.
+
+    Raises KafkaError: UNKNOWN_SERVER_ERROR without producer id, epoch or transaction version,
+    INVALID_PRODUCER_EPOCH.
+    """
+    if producer_id < 0 or producer_epoch == NOBODY or transaction_version == NOBODY:
+        raise KafkaError(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            f"a marker of producer {producer_id} has epoch {producer_epoch} and transaction "
+            f"version {transaction_version}",
+        )
+    if producer_epoch < 0:
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_EPOCH, f"a marker has producer epoch {producer_epoch}"
+        )

@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from odradek.broker.env import inline
+from odradek.broker.partitions.reads import first_at
 from odradek.broker.storage.decompressor import AT_ONCE, Decompressor
 from odradek.broker.storage.timestamps import TimestampOffset
 from odradek.broker.storage.validation import COMPACTED_RECORDS_MAX, check_keys
@@ -161,7 +162,7 @@ async def test_others_run_while_a_time_is_looked_for_in_a_stored_crowd() -> None
     found: list[TimestampOffset | None] = []
 
     async def look() -> None:
-        found.append(await partition.offset_for_timestamp(now_ms + 1))
+        found.append(await first_at(partition, now_ms + 1))
 
     tracemalloc.start()
     try:

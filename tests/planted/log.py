@@ -5,6 +5,8 @@ from typing import Final
 from tests.planted.bug import Planted
 
 FETCH: Final = "broker/api/fetch.py"
+MARKS: Final = "broker/partitions/marks.py"
+READS: Final = "broker/partitions/reads.py"
 PARTITION: Final = "broker/partitions/partition.py"
 PRODUCERS: Final = "broker/storage/producers.py"
 READING: Final = "broker/storage/reading.py"
@@ -77,9 +79,9 @@ LOG_BUGS: Final = (
     ),
     Planted(
         bug="KAFKA-9807",
-        file=PARTITION,
+        file=MARKS,
         old="first_unstable < high_watermark:",
-        new="first_unstable < self._high_watermark:",
+        new="first_unstable < self.high_watermark:",
         tests=(f"{READERS}no_moment_shows_a_transaction_that_begins_at_the_high_watermark",),
     ),
     Planted(
@@ -116,10 +118,13 @@ LOG_BUGS: Final = (
         bug="Redpanda #10671, Redpanda #28360, Redpanda #29796",
         file=PARTITION,
         old="""\
-        self._last_stable_offset = log.log_end_offset
+        self.leader_epoch = lead.leader_epoch
         self.update_visible()
 """,
-        new="        self._last_stable_offset = log.log_end_offset\n",
+        new="""\
+        self.leader_epoch = lead.leader_epoch
+        self.marks.high_watermark = self.marks.last_stable_offset = self.log_end_offset
+""",
         tests=(f"{LOGS}no_read_shows_more_than_what_is_applied",),
     ),
     Planted(
@@ -192,9 +197,9 @@ LOG_BUGS: Final = (
     ),
     Planted(
         bug="KAFKA-5522",
-        file=PARTITION,
-        old="return self._last_stable_offset if read_committed else self._high_watermark",
-        new="return self._high_watermark",
+        file=READS,
+        old="return partition.last_stable_offset if read_committed else partition.high_watermark",
+        new="return partition.high_watermark",
         tests=(f"{READ}a_time_in_an_open_transaction_is_not_found_by_a_committed_reader",),
     ),
 )

@@ -115,7 +115,7 @@ async def test_offset_and_leader_epoch_are_set_in_the_senders_own_bytes() -> Non
     header = read_header(data)
     assert (header.base_offset, header.partition_leader_epoch) == (1, 6)
     assert machine.disk.bytes_of(partition.log.active.path()).endswith(bytes(data))
-    assert partition.leader_epoch_at(2) == 6
+    assert partition.log.epochs.at(2) == 6
 
 
 async def test_the_brokers_own_records_get_its_time_and_come_back_as_written() -> None:

@@ -9,9 +9,9 @@ import pytest
 import trio
 import trio.testing
 
-from odradek.broker.partitions.group_commit import CALLBACKS_AT_ONCE
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.partitions import Partitions
+from odradek.broker.partitions.waiters import CALLBACKS_AT_ONCE
 from odradek.broker.storage import disk
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.disk import SystemDisk

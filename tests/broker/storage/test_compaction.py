@@ -4,6 +4,7 @@ import pytest
 import trio
 
 from odradek.broker.env import inline
+from odradek.broker.partitions.reads import first_at, largest
 from odradek.broker.storage.compaction.batches import delete_horizon
 from odradek.broker.storage.decompressor import Decompressor
 from odradek.broker.storage.timestamps import TimestampOffset
@@ -75,7 +76,7 @@ async def test_the_largest_time_of_a_batch_is_that_of_a_record_in_it() -> None:
     await compact(partition)
     times = {header.base_offset: header.max_timestamp for header, _ in await stored(partition)}
     assert times == {0: early, 1: late, 3: early + 1}
-    found = await partition.max_timestamp()
+    found = await largest(partition)
     assert found == TimestampOffset(timestamp_ms=late, offset=1)
 
 
@@ -199,8 +200,8 @@ async def test_loading_ends_where_the_tail_was_compacted_away() -> None:
         read = await partition.read(offset, 1, read_committed=True)
         ((found, _),) = iter_batches(read.records)
         assert found == header
-    assert await partition.offset_for_timestamp(0) is None
-    assert await partition.max_timestamp() is None
+    assert await first_at(partition, 0) is None
+    assert await largest(partition) is None
 
 
 async def test_compact_and_delete_do_both() -> None:

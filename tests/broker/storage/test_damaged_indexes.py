@@ -13,6 +13,7 @@ import pytest
 from crc32c import crc32c
 
 from odradek.broker.partitions.partition import Partition
+from odradek.broker.partitions.reads import first_at
 from odradek.broker.storage.aborted import AbortedTxn
 from odradek.broker.storage.checkpoint import CHECKPOINT
 from odradek.broker.storage.config import LogConfig
@@ -58,7 +59,7 @@ async def answers(partition: Partition) -> Answers:
         read = await partition.read(offset, 300, read_committed=True)
         found.append((bytes(read.records), read.aborted))
     for timestamp_ms in range(START_MS, START_MS + 10 * partition.log_end_offset, 5):
-        found.append(await partition.offset_for_timestamp(timestamp_ms, read_committed=True))
+        found.append(await first_at(partition, timestamp_ms, read_committed=True))
     return found
 
 

@@ -5,6 +5,7 @@ A broken client can send them in a good header, and a setting may add up to one.
 
 import pytest
 
+from odradek.broker.partitions.reads import first_at
 from odradek.broker.storage.config import INT64_MAX
 from odradek.broker.storage.timestamps import TimestampOffset
 from odradek.protocol.batch import HEADER, read_header, set_crc
@@ -40,7 +41,7 @@ async def test_a_time_beyond_64_bits_is_not_found() -> None:
     KeyedClient(partition).send(("a", "2"))
     await partition.flush()
     await partition.delete_before(1)
-    found = await partition.offset_for_timestamp(START_MS)
+    found = await first_at(partition, START_MS)
     assert found == TimestampOffset(timestamp_ms=START_MS, offset=2)
 
 

@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from odradek.broker.partitions.partition import Partition
+from odradek.broker.partitions.reads import first_at, largest
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.timestamps import TimestampOffset
 from odradek.protocol.batch import Codec, TimestampType, iter_batches, read_header
@@ -147,10 +148,10 @@ async def test_the_first_record_at_or_after_a_time_is_found(codec: Codec) -> Non
                 ),
                 None,
             )
-            assert await partition.offset_for_timestamp(wanted) == expected
+            assert await first_at(partition, wanted) == expected
         newest = max(record.timestamp_ms for record in records)
         first_newest = next(record for record in records if record.timestamp_ms == newest)
-        found = await partition.max_timestamp()
+        found = await largest(partition)
         assert found == TimestampOffset(timestamp_ms=newest, offset=first_newest.offset)
         partition = await machine.restart()
 
@@ -164,13 +165,13 @@ async def test_a_time_in_an_open_transaction_is_not_found_by_a_committed_reader(
     client.send("in a transaction")
     await partition.flush()
     later = START_MS - 10
-    assert await partition.offset_for_timestamp(later, read_committed=True) is not None
+    assert await first_at(partition, later, read_committed=True) is not None
     partition.append_from_client(batch(timestamp_ms=START_MS + 50))
     await partition.flush()
-    assert await partition.offset_for_timestamp(START_MS + 50, read_committed=True) is None
-    found = await partition.max_timestamp(read_committed=True)
+    assert await first_at(partition, START_MS + 50, read_committed=True) is None
+    found = await largest(partition, read_committed=True)
     assert found == TimestampOffset(timestamp_ms=START_MS, offset=0)
-    assert await partition.offset_for_timestamp(START_MS + 50) is not None
+    assert await first_at(partition, START_MS + 50) is not None
 
 
 async def test_a_time_is_found_behind_what_is_thrown_away_meanwhile() -> None:
@@ -186,8 +187,8 @@ async def test_a_time_is_found_behind_what_is_thrown_away_meanwhile() -> None:
         found: list[TimestampOffset | None] = []
 
         async def look_up() -> None:
-            found.append(await partition.offset_for_timestamp(START_MS + 1))  # noqa: B023
-            found.append(await partition.max_timestamp())  # noqa: B023
+            found.append(await first_at(partition, START_MS + 1))  # noqa: B023
+            found.append(await largest(partition))  # noqa: B023
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(look_up)
@@ -204,8 +205,8 @@ async def test_a_time_is_found_behind_what_is_thrown_away_meanwhile() -> None:
 
 async def test_nothing_has_a_time_in_an_empty_log() -> None:
     partition = await Machine().start()
-    assert await partition.offset_for_timestamp(0) is None
-    assert await partition.max_timestamp() is None
+    assert await first_at(partition, 0) is None
+    assert await largest(partition) is None
 
 
 async def test_the_brokers_time_replaces_the_clients() -> None:
@@ -220,7 +221,7 @@ async def test_the_brokers_time_replaces_the_clients() -> None:
     assert header.timestamp_type is TimestampType.LOG_APPEND_TIME
     assert header.max_timestamp == START_MS + 7
     assert {record.timestamp_ms for record in decode_batch(data)} == {START_MS + 7}
-    found = await partition.offset_for_timestamp(START_MS)
+    found = await first_at(partition, START_MS)
     assert found == TimestampOffset(timestamp_ms=START_MS + 7, offset=0)
     assert read_header(data) == header
 

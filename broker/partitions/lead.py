@@ -1,0 +1,139 @@
+"""A leader's view of the replicas of one partition, in one leader epoch.
+
+It decides how far the high watermark may go, and which followers may join the in-sync set or have
+to leave it. It counts only what followers report in this epoch: a position that a follower reported
+to an earlier leader may have been truncated since.
+
+- The high watermark is the smallest offset that every in-sync replica has on disk. It stands still
+  while fewer than `min.insync.replicas` are in sync (KAFKA-15583), and it never falls.
+- A follower that is about to join counts already, and one that is about to leave still counts.
+  Whichever in-sync set the metadata store has in the end, all of it has the records below the high
+  watermark (KAFKA-13091).
+- A follower joins when it has everything below the high watermark, and everything that the leader
+  had when its epoch began (KAFKA-7128).
+- A follower leaves when it has not had everything for `replica.lag.time.max.ms`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+UNKNOWN_OFFSET: Final = -1
+
+
+@dataclass(slots=True)
+class Progress:
+    """The position of one follower, as far as its fetches in this leader epoch show it."""
+
+    caught_up_at: float
+    """The last time, of the leader's clock, at which it had all that the leader had."""
+    next_offset: int = UNKNOWN_OFFSET
+    """Everything below it is on the follower's disk."""
+    broker_epoch: int = -1
+    fetched_at: float = 0.0
+    end_at_fetch: int = UNKNOWN_OFFSET
+    """The leader's log end at the last fetch."""
+
+    def fetched(self, next_offset: int, log_end_offset: int, now: float) -> None:
+        """Note a fetch from `next_offset` on."""
+        if next_offset >= log_end_offset:
+            self.caught_up_at = now
+        elif next_offset >= self.end_at_fetch != UNKNOWN_OFFSET:
+            # It has all that there was at its last fetch. Under load it never has more.
+            self.caught_up_at = max(self.caught_up_at, self.fetched_at)
+        self.next_offset = next_offset
+        self.fetched_at = now
+        self.end_at_fetch = log_end_offset
+
+
+@dataclass(slots=True, kw_only=True)
+class Lead:
+    """The lead of one partition for one leader epoch."""
+
+    node_id: int
+    leader_epoch: int
+    replicas: Sequence[int]
+    isr: Sequence[int]
+    """The in-sync replicas that the metadata store is known to have."""
+    partition_epoch: int = 0
+    """The revision of the metadata store in which `isr` was written."""
+    start_offset: int = 0
+    """The log end when the epoch began. What is below it may have been acknowledged before."""
+    proposed: Sequence[int] | None = None
+    """The in-sync set of a change whose outcome is not known yet."""
+    followers: Mapping[int, Progress] = field(default_factory=dict)
+
+    @classmethod
+    def alone(cls, node_id: int, leader_epoch: int) -> "Lead":
+        """Return the lead of a partition that has one replica."""
+        here = (node_id,)
+        return cls(node_id=node_id, leader_epoch=leader_epoch, replicas=here, isr=here)
+
+    @classmethod
+    def over(
+        cls,
+        *,
+        node_id: int,
+        leader_epoch: int,
+        replicas: Sequence[int],
+        isr: Sequence[int],
+        partition_epoch: int,
+        now: float,
+    ) -> "Lead":
+        """Return the lead of a partition. In-sync followers have had everything until `now`."""
+        return cls(
+            node_id=node_id,
+            leader_epoch=leader_epoch,
+            replicas=replicas,
+            isr=isr,
+            partition_epoch=partition_epoch,
+            followers={node: Progress(now) for node in replicas if node != node_id},
+        )
+
+    @property
+    def is_alone(self) -> bool:
+        return not self.followers
+
+    def has_enough(self, min_insync_replicas: int) -> bool:
+        """Return True if enough replicas are in sync for an acks=all write.
+
+        A partition with fewer replicas than the setting needs all of them, as in Kafka 4.
+        """
+        return len(self.isr) >= min(min_insync_replicas, len(self.replicas))
+
+    def high_watermark(self, own: int, before: int, min_insync_replicas: int) -> int:
+        """Return the high watermark. `own` is what the leader has, `before` the last one."""
+        if not self.followers:
+            return own
+        if not self.has_enough(min_insync_replicas):
+            return before
+        counted = dict.fromkeys((*self.isr, *(self.proposed or ())))
+        lowest = own
+        for node in counted:
+            if node != self.node_id:
+                lowest = min(lowest, self.followers[node].next_offset)
+        return max(before, lowest)
+
+    def joining(self, high_watermark: int) -> list[int]:
+        """Return the followers that may join the in-sync set."""
+        needed = max(high_watermark, self.start_offset)
+        return [
+            node
+            for node, progress in self.followers.items()
+            if node not in self.isr and progress.next_offset >= needed
+        ]
+
+    def leaving(self, now: float, max_lag_seconds: float) -> list[int]:
+        """Return the in-sync followers that have not had everything for too long."""
+        return [
+            node
+            for node, progress in self.followers.items()
+            if node in self.isr and now - progress.caught_up_at > max_lag_seconds
+        ]
+
+    def changed(self, isr: Sequence[int], partition_epoch: int) -> None:
+        """Note the in-sync set of the metadata store, unless a later one is known."""
+        if partition_epoch >= self.partition_epoch:
+            self.isr = isr
+            self.partition_epoch = partition_epoch
+            self.proposed = None

@@ -1,0 +1,50 @@
+"""High watermark and last stable offset of one replica, and what waits for them to move."""
+
+from collections.abc import Callable
+
+from odradek.broker.partitions.waiters import Waiters
+from odradek.broker.partitions.watch import Watch
+from odradek.broker.storage.log import Log
+
+
+class Marks:
+    """Both marks follow from the same high watermark, so that they always agree (KAFKA-9807)."""
+
+    def __init__(self, log: Log, counts: Callable[[int], bool]) -> None:
+        """`counts` says whether waiting for an offset is of no use any more."""
+        self._log = log
+        self.high_watermark = self.last_stable_offset = log.log_start_offset
+        self.watches: dict[Watch, None] = {}
+        self.replica_watches: dict[Watch, None] = {}
+        """Of followers that wait for new batches. They may read above the high watermark."""
+        self.waiters = Waiters(counts)
+
+    def move(self, high_watermark: int) -> None:
+        """Set the high watermark and what follows from it. Wake readers if a mark has moved."""
+        log = self._log
+        log.producers.high_watermark_is(high_watermark)
+        first_unstable = log.producers.first_unstable_offset
+        last_stable_offset = high_watermark
+        if first_unstable is not None and first_unstable < high_watermark:
+            last_stable_offset = max(first_unstable, log.log_start_offset)
+        if (high_watermark, last_stable_offset) != (self.high_watermark, self.last_stable_offset):
+            self.high_watermark = high_watermark
+            self.last_stable_offset = last_stable_offset
+            self.notify()
+            self.waiters.release()
+
+    def notify(self) -> None:
+        """Wake the readers: the marks have moved, or will not move any more."""
+        for watch in self.watches:
+            watch.notify()
+        self.appended()
+
+    def appended(self) -> None:
+        """Wake the followers: there are new batches."""
+        for watch in self.replica_watches:
+            watch.notify()
+
+    def give_up(self) -> None:
+        """Wake everything that waits: what it waits for will not happen."""
+        self.waiters.release_all()
+        self.notify()
