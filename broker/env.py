@@ -6,10 +6,13 @@ timeouts) is plain trio: its clock is replaced under simulation.
 """
 
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, TypeVar
+
+from odradek.protocol.errors import ErrorCode, KafkaError
 
 Buffer = bytes | bytearray | memoryview
 T = TypeVar("T")
@@ -182,22 +185,99 @@ class Compare:
     create_revision: int | None = None
 
 
-class MetaStore(Protocol):
-    """Small, strongly consistent key-value store with revisions, as etcd's.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """All changes that one revision made to the watched keys; None for a deleted key.
 
-    `puts` of None delete. Leases and watches come with the cluster.
+    An item without keys is a progress notice: the watch has returned every change up to `revision`.
     """
+
+    revision: int
+    values: Mapping[str, Versioned | None]
+
+
+class StoreUnreachable(KafkaError):
+    """The metadata store cannot be reached. Certainly nothing was written."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.NOT_CONTROLLER, message)
+
+
+class OutcomeUnknown(KafkaError):
+    """The answer to a transaction was lost. It was applied, or not, or may be applied later."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.REQUEST_TIMED_OUT, message)
+
+
+class LeaseExpired(Exception):
+    """The lease is not known to the metadata store. The keys attached to it are deleted."""
+
+
+class Compacted(Exception):
+    """The metadata store has forgotten the changes that a watch begins with: list the keys anew."""
+
+
+class MetaStore(Protocol):
+    """Small, strongly consistent key-value store with revisions, leases and watches, as etcd's.
+
+    Every call raises `StoreUnreachable` if the store cannot be reached. `guarded_write.py` has the
+    transaction that ends with a known outcome.
+    """
+
+    @property
+    def max_operations(self) -> int | None:
+        """The largest number of `compares`, and of `puts`, in a transaction; None if any."""
 
     async def range(self, prefix: str) -> tuple[dict[str, Versioned], int]:
         """Return every key that starts with `prefix`, in order, and the store's revision."""
 
     async def txn(
-        self, compares: Sequence[Compare], puts: dict[str, bytes | None]
+        self,
+        compares: Sequence[Compare],
+        puts: Mapping[str, bytes | None],
+        *,
+        lease: int | None = None,
     ) -> tuple[bool, int]:
         """Apply `puts` if all `compares` hold. Return True if so, and the revision afterwards.
 
-        It is durable on return.
+        It is durable on return. A value of None deletes. The keys are attached to `lease`; without
+        one they are detached from the lease that they had. Raises `OutcomeUnknown`, `LeaseExpired`,
+        and KafkaError if the store refuses or its disk failed: then nothing was written.
         """
+
+    async def grant_lease(self, ttl_s: int) -> int:
+        """Return a new lease. Its keys are deleted when it was not kept for `ttl_s`, or later."""
+
+    async def keep_lease(self, lease: int) -> int:
+        """Renew a lease. Return the store's revision, which shows a watch that is silent.
+
+        Raises `LeaseExpired`.
+        """
+
+    async def revoke_lease(self, lease: int) -> None:
+        """End a lease now, and delete its keys. A lease that has expired is no error."""
+
+    def watch(
+        self, prefix: str, from_revision: int
+    ) -> AbstractAsyncContextManager[AsyncIterator[Changes]]:
+        """Watch every key that starts with `prefix`, from a revision on.
+
+        The iterator has one item for each revision that changes such a key, in order, and a
+        progress notice after the changes that were there when the watch began. It raises
+        `Compacted`, and `StoreUnreachable` when the connection is lost: then watch again from the
+        revision after the last item. After a cancelled `anext` it cannot be used any more. A watch
+        can also become silent without an error. Replace it when `keep_lease` shows a revision that
+        it does not reach.
+        """
+
+
+def check_operations(
+    compares: Sequence[Compare], puts: Mapping[str, bytes | None], most: int | None
+) -> None:
+    """Check a transaction against `MetaStore.max_operations`: its caller must split it."""
+    count = max(len(compares), len(puts))
+    assert most is None or count <= most, f"{count} operations in a transaction; {most} at most"
 
 
 class Offload(Protocol):

@@ -36,7 +36,7 @@ LEVELS = {
     ),
     "broker": (
         {"collector", "env", "topic_partition", "client_identity", "turns", "repeats", "__init__"},
-        {"storage", "config", "coordination", "system", "log_lines"},
+        {"storage", "config", "coordination", "system", "log_lines", "guarded_write"},
         {"partitions", "txn", "group"},
         {"cluster"},
         {"api"},

@@ -14,6 +14,10 @@ fails.
 When the files are much larger than their contents, new ones are written beside them, flushed, and
 renamed over them. At every moment the directory has two complete files with the same contents.
 Leftovers with `.new` are removed.
+
+Watches and leases are in memory (`keys_in_memory.py`). The keys of a lease are not written to the
+files: the only process that can hold a lease is this one, so its keys end with it. A revision in
+which only such keys changed can be given again after a restart. No other key has that revision.
 """
 
 import contextlib
@@ -23,6 +27,7 @@ from typing import Final
 
 import trio
 
+from odradek.broker.cluster.keys_in_memory import KeysInMemory, KeysWatch
 from odradek.broker.cluster.two_copies import (
     DamagedStore,
     decode_body,
@@ -30,7 +35,7 @@ from odradek.broker.cluster.two_copies import (
     encode_record,
     merge,
 )
-from odradek.broker.env import Compare, Disk, File, Versioned
+from odradek.broker.env import Changes, Compare, Disk, File, Versioned
 from odradek.broker.storage.checkpoint import CHECKPOINT
 from odradek.broker.storage.files import LOG, parent_of
 from odradek.broker.storage.identity import IDENTITY
@@ -60,13 +65,14 @@ LOGGER: Final = logging.getLogger(__name__)
 class EmbeddedStore:
     """A `MetaStore` in two files of `directory`. Make it with `open`."""
 
+    max_operations: Final = None
+
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._directory = directory
         self._paths = [f"{directory}/{name}" for name in NAMES]
         self._files: list[File] = []
-        self._values: dict[str, Versioned] = {}
-        self._revision = 0
+        self._keys = KeysInMemory()
         self._snapshot_bytes = 0
         self._writing = trio.Lock()
         self._failure: OSError | None = None
@@ -89,30 +95,77 @@ class EmbeddedStore:
 
     async def range(self, prefix: str) -> tuple[dict[str, Versioned], int]:
         await trio.lowlevel.checkpoint()
-        found = {key: self._values[key] for key in sorted(self._values) if key.startswith(prefix)}
-        return found, self._revision
+        self._expire_nowait()
+        return self._keys.starting_with(prefix), self._keys.revision
 
     async def txn(
-        self, compares: Sequence[Compare], puts: dict[str, bytes | None]
+        self,
+        compares: Sequence[Compare],
+        puts: Mapping[str, bytes | None],
+        *,
+        lease: int | None = None,
     ) -> tuple[bool, int]:
         async with self._writing, _uninterrupted():
-            if not all(self._holds(compare) for compare in compares):
-                return False, self._revision
-            await self._write(encode_record([self._revision + 1, puts]))
-            self._apply(self._revision + 1, puts)
+            self._keys.expire(trio.current_time())
+            if not self._keys.hold(compares):
+                return False, self._keys.revision
+            if lease is not None:
+                self._keys.check_lease(lease)
+            stored = self._without_leased(puts, lease)
+            if stored or not puts:
+                await self._write(encode_record([self._keys.revision + 1, stored]))
+            self._keys.apply(puts, lease=lease)
             size = self._files[0].size
             if size > max(COMPACT_ABOVE_BYTES, COMPACT_AT_FACTOR * self._snapshot_bytes):
                 await self._compact()
-            return True, self._revision
+            return True, self._keys.revision
+
+    def _without_leased(
+        self, puts: Mapping[str, bytes | None], lease: int | None
+    ) -> dict[str, bytes | None]:
+        """Return what of a change is in the files: a key that gets a lease is deleted there."""
+        if lease is None:
+            return dict(puts)
+        return {
+            key: None for key in puts if key in self._keys.values and not self._keys.is_leased(key)
+        }
+
+    async def grant_lease(self, ttl_s: int) -> int:
+        await trio.lowlevel.checkpoint()
+        return self._keys.grant(ttl_s, trio.current_time())
+
+    async def keep_lease(self, lease: int) -> int:
+        await trio.lowlevel.checkpoint()
+        self._expire_nowait()
+        self._keys.keep(lease, trio.current_time())
+        return self._keys.revision
+
+    async def revoke_lease(self, lease: int) -> None:
+        async with self._writing:
+            self._keys.revoke(lease)
+
+    @contextlib.asynccontextmanager
+    async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[AsyncIterator[Changes]]:
+        yield KeysWatch(
+            self._keys,
+            prefix,
+            from_revision,
+            expire=self._expire,
+            next_expiry=self._keys.next_expiry,
+        )
+
+    async def _expire(self) -> None:
+        async with self._writing:
+            self._keys.expire(trio.current_time())
+
+    def _expire_nowait(self) -> None:
+        """End leases, unless the next revision is being written: it has its number already."""
+        if not self._writing.locked():
+            self._keys.expire(trio.current_time())
 
     def close(self) -> None:
         for file in self._files:
             file.close()
-
-    def _holds(self, compare: Compare) -> bool:
-        found = self._values.get(compare.key)
-        mod, create = (found.mod_revision, found.create_revision) if found else (0, 0)
-        return compare.mod_revision in (None, mod) and compare.create_revision in (None, create)
 
     async def _write(self, record: bytes) -> None:
         """Append a record to both files, one after the other, each flushed. Raises KafkaError."""
@@ -142,18 +195,6 @@ class EmbeddedStore:
         except OSError as error:
             self._failure = error
 
-    def _apply(self, revision: int, puts: Mapping[str, bytes | None]) -> None:
-        self._revision = revision
-        for key, value in puts.items():
-            if value is None:
-                self._values.pop(key, None)
-                continue
-            before = self._values.get(key)
-            create = before.create_revision if before else revision
-            self._values[key] = Versioned(
-                value=value, create_revision=create, mod_revision=revision
-            )
-
     async def _recover(self) -> None:
         """Read both files, apply their records, and write the files anew that differ from them."""
         await _remove_leftovers(self._disk, self._directory)
@@ -161,7 +202,7 @@ class EmbeddedStore:
         try:
             merged = merge(found[0] or b"", found[1] or b"", (self._paths[0], COPY))
             for body in merged.bodies:
-                self._read(body)
+                self._keys.restore(*decode_body(body))
         except DamagedStore as error:
             raise DamagedStore(
                 f"{error}. A change that was acknowledged may be lost there, so the broker changes "
@@ -196,21 +237,14 @@ class EmbeddedStore:
                 f"which the broker would no longer know. {_how_to_go_on(self._directory)}"
             )
 
-    def _read(self, body: bytes) -> None:
-        revision, puts, versions = decode_body(body)
-        self._apply(revision, puts)
-        for key, (create, mod) in versions.items():
-            value = puts[key]
-            assert value is not None, key
-            self._values[key] = Versioned(value=value, create_revision=create, mod_revision=mod)
-
     async def _compact(self) -> None:
         """Replace both files by a snapshot of the contents. Failures are logged."""
-        puts = {key: found.value for key, found in self._values.items()}
-        versions = {
-            key: [found.create_revision, found.mod_revision] for key, found in self._values.items()
+        kept = {
+            key: found for key, found in self._keys.values.items() if not self._keys.is_leased(key)
         }
-        snapshot = encode_record([self._revision, puts, versions])
+        puts = {key: found.value for key, found in kept.items()}
+        versions = {key: [found.create_revision, found.mod_revision] for key, found in kept.items()}
+        snapshot = encode_record([self._keys.revision, puts, versions])
         fresh: list[File] = []
         renamed = 0
         try:

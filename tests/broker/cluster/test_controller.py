@@ -298,13 +298,13 @@ async def test_leader_epochs_stay_as_they_were_if_the_disk_is_full_at_the_start(
     controller = await world.controller()
     await controller.create_topic(WantedTopic(name="t", partition_count=1))
 
-    def no_room(_: object) -> None:
+    def no_room() -> None:
         error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "full")
         raise error from OSError(errno.ENOSPC, "No space left on device")
 
     before = controller.image
     with monkeypatch.context() as full:
-        full.setattr(world.meta, "put", no_room)
+        full.setattr(world.meta, "before_txn", no_room)
         await controller.elect()
     assert controller.image == before
     await controller.elect()

@@ -357,7 +357,8 @@ async def test_a_power_cut_after_a_kill_loses_no_answer(seed: int | None) -> Non
             last = again[-1][1] if again else answered[-1][1] if answered else 0
             disk.crash(None if seed is None else Random(seed * 100_000 + operation * 100 + more))
             store = await EmbeddedStore.open(disk, "/data")
-            assert last <= store._revision <= last + 1, (operation, more, disk.journal[-9:])
+            revision = (await contents(store))[1]
+            assert last <= revision <= last + 1, (operation, more, disk.journal[-9:])
             store.close()
 
 
@@ -421,3 +422,51 @@ async def test_a_failed_rewriting_leaves_the_old_file_in_use(call: str) -> None:
     disk.crash()
     store = await EmbeddedStore.open(disk, "/data")
     assert await contents(store) == ({"/a": (b"after", 1, 3)}, 3)
+
+
+# leases, whose keys are in memory only
+
+
+async def test_the_keys_of_a_lease_end_with_the_process() -> None:
+    disk = FakeDisk()
+    store = await EmbeddedStore.open(disk, "/data")
+    await store.txn([], {"/durable": b"1", "/taken": b"1"})
+    lease = await store.grant_lease(60)
+    await store.txn([], {"/leased": b"1", "/taken": b"2"}, lease=lease)
+    await store.txn([], {"/later": b"1"})
+    assert list((await contents(store))[0]) == ["/durable", "/later", "/leased", "/taken"]
+    disk.kill()
+    store = await EmbeddedStore.open(disk, "/data")
+    assert await contents(store) == ({"/durable": (b"1", 1, 1), "/later": (b"1", 3, 3)}, 3)
+
+
+@pytest.mark.usefixtures("small_files")
+async def test_a_file_that_is_written_anew_has_no_keys_of_a_lease() -> None:
+    disk = FakeDisk()
+    store = await EmbeddedStore.open(disk, "/data")
+    await store.txn([], {"/leased": b"1"}, lease=await store.grant_lease(60))
+    for number in range(100):
+        await store.txn([], {"/a": bytes(100 + number)})
+    assert any(name.startswith("rename") for name in disk.journal)
+    disk.kill()
+    store = await EmbeddedStore.open(disk, "/data")
+    assert await contents(store) == ({"/a": (bytes(199), 2, 101)}, 101)
+
+
+async def test_registering_under_a_lease_needs_no_room_on_the_disk() -> None:
+    disk = FakeDisk()
+    store = await EmbeddedStore.open(disk, "/data")
+    before = disk.operations
+    await store.txn([], {"/brokers/1": b"1"}, lease=await store.grant_lease(60))
+    assert disk.operations == before
+
+
+async def test_a_lease_that_expires_during_a_write_waits_for_it() -> None:
+    """The write has its revision already."""
+    disk = FakeDisk()
+    store = await EmbeddedStore.open(disk, "/data")
+    await store.txn([], {"/leased": b"1"}, lease=await store.grant_lease(1))
+    async with store._writing:
+        await trio.sleep(1.1)
+        assert list((await contents(store))[0]) == ["/leased"]
+    assert (await contents(store)) == ({}, 2)

@@ -1,0 +1,203 @@
+"""Keys with revisions in memory, as etcd keeps them, with their recent changes and with leases.
+
+The embedded store keeps its contents here. The simulated store of the tests has the same contents
+and adds faults.
+
+Each change of keys is one revision. The latest changes are kept for watches; `compact` and the
+bound `CHANGES_MAX` forget the oldest ones. Leases end only when `expire` is called, so each user of
+the store calls it first. A watch calls it when the next lease is due.
+"""
+
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+import trio
+
+from odradek.broker.env import Changes, Compacted, Compare, LeaseExpired, Versioned
+
+CHANGES_MAX: Final = 50_000
+"""The number of changes of single keys that are kept for watches."""
+
+
+@dataclass(slots=True)
+class _Lease:
+    ttl_s: float
+    expires_at: float
+
+
+class KeysInMemory:
+    def __init__(self) -> None:
+        self.values: dict[str, Versioned] = {}
+        self.revision = 0
+        self._recent: deque[Changes] = deque()
+        self._recent_keys = 0
+        self._leases: dict[int, _Lease] = {}
+        self._last_lease = 0
+        self._lease_of: dict[str, int] = {}
+        self._changed = trio.Event()
+
+    def starting_with(self, prefix: str) -> dict[str, Versioned]:
+        found = sorted(key for key in self.values if key.startswith(prefix))
+        return {key: self.values[key] for key in found}
+
+    def hold(self, compares: Sequence[Compare]) -> bool:
+        """Return True if all conditions are met."""
+        return all(map(self._holds, compares))
+
+    def _holds(self, compare: Compare) -> bool:
+        found = self.values.get(compare.key)
+        mod, create = (found.mod_revision, found.create_revision) if found else (0, 0)
+        return compare.mod_revision in (None, mod) and compare.create_revision in (None, create)
+
+    def restore(
+        self,
+        revision: int,
+        puts: Mapping[str, bytes | None],
+        versions: Mapping[str, Sequence[int]],
+    ) -> None:
+        """Apply a change of an earlier run: no watch can begin before it.
+
+        A snapshot has `versions`: create and mod revision of each key.
+        """
+        self._set(revision, puts)
+        for key, (create, mod) in versions.items():
+            value = puts[key]
+            assert value is not None, key
+            self.values[key] = Versioned(value=value, create_revision=create, mod_revision=mod)
+
+    def apply(self, puts: Mapping[str, bytes | None], *, lease: int | None = None) -> None:
+        """Make the next revision."""
+        before = self.values.keys() & puts.keys()
+        self._set(self.revision + 1, puts)
+        for key in puts:
+            self._lease_of.pop(key, None)
+            if lease is not None and key in self.values:
+                self._lease_of[key] = lease
+        values = {key: self.values.get(key) for key in puts if key in before or key in self.values}
+        self._recent.append(Changes(revision=self.revision, values=values))
+        self._recent_keys += 1 + len(values)
+        while self._recent_keys > CHANGES_MAX and len(self._recent) > 1:
+            self._forget_oldest()
+        self.wake()
+
+    def _set(self, revision: int, puts: Mapping[str, bytes | None]) -> None:
+        self.revision = revision
+        for key, value in puts.items():
+            if value is None:
+                self.values.pop(key, None)
+                continue
+            before = self.values.get(key)
+            create = before.create_revision if before else revision
+            self.values[key] = Versioned(value=value, create_revision=create, mod_revision=revision)
+
+    # leases
+
+    def grant(self, ttl_s: float, now: float) -> int:
+        self._last_lease += 1
+        self._leases[self._last_lease] = _Lease(ttl_s=ttl_s, expires_at=now + ttl_s)
+        self.wake()
+        return self._last_lease
+
+    def keep(self, lease: int, now: float) -> None:
+        """Renew a lease. Raises `LeaseExpired`."""
+        self.check_lease(lease)
+        self._leases[lease].expires_at = now + self._leases[lease].ttl_s
+
+    def check_lease(self, lease: int) -> None:
+        """Raise `LeaseExpired` if there is no such lease."""
+        if lease not in self._leases:
+            raise LeaseExpired(f"lease {lease} has expired")
+
+    def is_leased(self, key: str) -> bool:
+        return key in self._lease_of
+
+    def revoke(self, lease: int) -> None:
+        """End a lease if it exists. Its keys are deleted in one revision."""
+        self._leases.pop(lease, None)
+        attached = sorted(key for key, other in self._lease_of.items() if other == lease)
+        if attached:
+            self.apply(dict.fromkeys(attached))
+
+    def expire(self, now: float) -> None:
+        """End the leases that were not kept."""
+        due = [lease for lease, kept in self._leases.items() if kept.expires_at <= now]
+        for lease in due:
+            self.revoke(lease)
+
+    def next_expiry(self) -> float:
+        """Return the time at which a lease expires unless it is kept."""
+        return min((kept.expires_at for kept in self._leases.values()), default=inf)
+
+    # watches
+
+    def compact(self) -> None:
+        """Forget all changes so far."""
+        while self._recent:
+            self._forget_oldest()
+        self.wake()
+
+    def _forget_oldest(self) -> None:
+        self._recent_keys -= 1 + len(self._recent.popleft().values)
+
+    def changes_at(self, revision: int) -> Changes:
+        """Return what a revision changed. Raises `Compacted`."""
+        oldest = self._recent[0].revision if self._recent else self.revision + 1
+        if revision < oldest:
+            raise Compacted(f"revision {revision} is forgotten; the oldest is {oldest}")
+        return self._recent[revision - oldest]
+
+    async def changed(self) -> None:
+        """Wait for a new revision, for a new lease, or for `wake`."""
+        await self._changed.wait()
+
+    def wake(self) -> None:
+        """Let the watches look again."""
+        self._changed.set()
+        self._changed = trio.Event()
+
+
+class KeysWatch(AsyncIterator[Changes]):
+    """A watch of `KeysInMemory`. It returns a progress notice when it has caught up."""
+
+    def __init__(
+        self,
+        keys: KeysInMemory,
+        prefix: str,
+        from_revision: int,
+        *,
+        expire: Callable[[], Awaitable[None]],
+        next_expiry: Callable[[], float],
+    ) -> None:
+        self._keys = keys
+        self._prefix = prefix
+        self._next = from_revision
+        self._expire = expire
+        self._next_expiry = next_expiry
+        self._is_new = True
+
+    async def __anext__(self) -> Changes:
+        await trio.lowlevel.checkpoint()
+        while (changes := self._next_changes()) is None:
+            with trio.move_on_at(self._next_expiry()) as waited:
+                await self._keys.changed()
+            if waited.cancelled_caught:
+                await self._expire()
+        return changes
+
+    def _next_changes(self) -> Changes | None:
+        has_skipped, self._is_new = self._is_new, False
+        while self._next <= self._keys.revision:
+            changes = self._keys.changes_at(self._next)
+            self._next += 1
+            values = {
+                key: versioned
+                for key, versioned in changes.values.items()
+                if key.startswith(self._prefix)
+            }
+            if values:
+                return Changes(revision=changes.revision, values=values)
+            has_skipped = True
+        return Changes(revision=self._keys.revision, values={}) if has_skipped else None
