@@ -8,6 +8,8 @@ wait (`flush`). Only if more than one file must be flushed (after a roll, say) d
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import trio
@@ -48,6 +50,11 @@ class GroupCommit:
         Raises KafkaError KAFKA_STORAGE_ERROR, and as `Log.check_available`.
         """
         while self._log.flushed_offset < next_offset:
+            if next_offset > self._log.log_end_offset:
+                raise KafkaError(
+                    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                    f"the records of {self._log.name} below {next_offset} were truncated",
+                )
             await self._one_round()
         self._log.check_available()
 
@@ -61,6 +68,16 @@ class GroupCommit:
         """Return when no fsync is running."""
         while self._running is not None:
             await self._running.wait()
+
+    @asynccontextmanager
+    async def pause(self) -> AsyncIterator[None]:
+        """Let no fsync run in the block."""
+        await self.idle()
+        self._running = trio.Event()
+        try:
+            yield
+        finally:
+            self._ended()
 
     async def _one_round(self) -> None:
         self._log.check_available()

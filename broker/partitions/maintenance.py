@@ -20,6 +20,7 @@ from odradek.broker.storage.compaction.plan import Plan, plan, should_roll
 from odradek.broker.storage.log import Log
 from odradek.broker.storage.retention import expired_count
 from odradek.broker.storage.segment import Segment
+from odradek.broker.storage.truncation import start_anew, truncate
 from odradek.protocol.state_topics import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
@@ -98,6 +99,26 @@ class Maintenance:
     def _roll(self) -> None:
         self._log.roll()
         self._partition.background.appended(self._partition)
+
+    async def truncate_to(self, offset: int) -> None:
+        """Remove the batch that has `offset` and all later ones (`truncate`).
+
+        The caller appends nothing meanwhile. Raises DamagedSegment, KafkaError, OSError.
+        """
+        async with self._one_at_a_time:
+            self._log.check_available()
+            async with self._commit.pause():
+                await truncate(self._log, offset, now_ms=self._clock.wall_ms())
+
+    async def start_anew_at(self, offset: int) -> None:
+        """Remove everything, and let the empty log begin at `offset` (`start_anew`).
+
+        Conditions and errors are those of `truncate_to`.
+        """
+        async with self._one_at_a_time:
+            self._log.check_available()
+            async with self._commit.pause():
+                await start_anew(self._log, offset)
 
     # compaction
 

@@ -48,10 +48,17 @@ class Checkpoint:
     segments: Sequence[SegmentSummary]
     epochs: Sequence[EpochStart]
     producers: Sequence[ProducerEntry] = field(compare=False)
+    ended: Sequence[tuple[int, int]] = ()
+    """Marker's offset and first offset of each transaction that holds the last stable offset until
+    its marker is below the high watermark."""
     clean_offset: int = 0
     """Below this offset keys are unique. The next compaction reads keys from here on."""
     replaced: Sequence[int] = ()
     """Base offsets of segments that a compacted segment replaces; its own is the first of them."""
+    is_cut: bool = False
+    """The log ends here: recovery removes what the files have beyond it (see `cut.py`)."""
+    follows_cut: bool = False
+    """It replaces a checkpoint with `is_cut`, which must not come back after a power failure."""
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
@@ -65,8 +72,11 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
             "checksums": [_checksums_of(segment) for segment in checkpoint.segments],
             "epochs": checkpoint.epochs,
             "producers": [pack_entry(entry) for entry in checkpoint.producers],
+            "ended": checkpoint.ended,
             "clean_offset": checkpoint.clean_offset,
             "replaced": list(checkpoint.replaced),
+            "is_cut": checkpoint.is_cut,
+            "follows_cut": checkpoint.follows_cut,
         }
     )
     return _CRC.pack(crc32c(content)) + content
@@ -91,8 +101,12 @@ def decode_checkpoint(data: bytes | bytearray) -> Checkpoint | None:
         ],
         epochs=[EpochStart(*values) for values in content["epochs"]],
         producers=[unpack_entry(fields) for fields in content["producers"]],
+        # An older broker writes no such keys.
+        ended=tuple((marker, first) for marker, first in content.get("ended", ())),
         clean_offset=content.get("clean_offset", 0),
         replaced=tuple(content.get("replaced", ())),
+        is_cut=content.get("is_cut", False),
+        follows_cut=content.get("follows_cut", False),
     )
 
 

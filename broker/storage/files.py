@@ -21,6 +21,9 @@ OFFSET_INDEX: Final = ".index"
 TIME_INDEX: Final = ".timeindex"
 ABORTED_INDEX: Final = ".txnindex"
 SNAPSHOT: Final = ".snapshot"
+GAPS: Final = "gaps"
+"""An empty file. With it offsets may be missing in the active segment, too: the log is the copy of
+a log that was compacted."""
 SEGMENT_SUFFIXES: Final = (LOG, OFFSET_INDEX, TIME_INDEX, ABORTED_INDEX)
 OFFSET_DIGITS: Final = 20
 

@@ -33,11 +33,20 @@ class Flush:
     def sealed(self, segment: Segment) -> None:
         """Note that `segment` is followed by one in a new file."""
         self._sealed.append(segment)
+        self.named()
+
+    def named(self) -> None:
+        """Note that the log has a new file."""
         self._names_changed += 1
 
     def forget_deleted(self) -> None:
         """Note that segments were deleted: they need no flush."""
         self._sealed = [segment for segment in self._sealed if not segment.is_deleted]
+
+    def truncated(self, log_end_offset: int) -> None:
+        """Note that the log ends here now, and that all of it is on disk."""
+        self.forget_deleted()
+        self.flushed_offset = log_end_offset
 
     def start(self, active: Segment, target: int, done: FsyncEnded) -> bool:
         """Start to flush everything below `target`, without a task.

@@ -71,6 +71,12 @@ class LeaderEpochs:
         epoch = entries[following - 1].epoch if following else UNKNOWN_EPOCH
         return epoch, OFFSET_MAX if following == len(entries) else entries[following].start_offset
 
+    def truncate_end(self, log_end_offset: int) -> None:
+        """Remove the epochs that start at `log_end_offset` or later: they have no records."""
+        kept = bisect_left(self.entries, log_end_offset, key=itemgetter(1))
+        if kept < len(self.entries):
+            self.entries = self.entries[:kept]
+
     def truncate_start(self, log_start_offset: int) -> None:
         """Remove the epochs below `log_start_offset`; the epoch at that offset starts there."""
         first = bisect_right(self.entries, log_start_offset, key=itemgetter(1)) - 1

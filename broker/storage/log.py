@@ -9,26 +9,35 @@ every failed fsync, takes the log offline until the broker is restarted. The con
 are then unknown, and a second fsync would report success wrongly (KAFKA-10778).
 """
 
+import dataclasses
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 from uuid import UUID
 
+import trio
+
 from odradek.broker.env import Buffer, Disk
 from odradek.broker.storage.aborted import AbortedEntry, AbortedTxn
-from odradek.broker.storage.checkpoint import move_into_place, place_checkpoint, write_beside
+from odradek.broker.storage.checkpoint import (
+    move_into_place,
+    place_checkpoint,
+    write_beside,
+)
 from odradek.broker.storage.config import LogConfig
+from odradek.broker.storage.cut import carry_out
 from odradek.broker.storage.damage import UNKNOWN_PAST, Rules
-from odradek.broker.storage.files import OpenFiles, remove_before
+from odradek.broker.storage.files import GAPS, OpenFiles, remove_before
 from odradek.broker.storage.flush import Flush
 from odradek.broker.storage.producers import EndedTransaction
 from odradek.broker.storage.reading import LogReader
-from odradek.broker.storage.recovery import LogState, Recovered, Recovery
+from odradek.broker.storage.received import check_follows, received_batches
+from odradek.broker.storage.recovery import LogState, Recovered, Recovery, take_account
 from odradek.broker.storage.replacement import put_in_place
 from odradek.broker.storage.reserve import DISK_FULL
 from odradek.broker.storage.saving import LogSaver, ToSave
-from odradek.broker.storage.segment import Segment
+from odradek.broker.storage.segment import NO_TIMESTAMP, Segment
 from odradek.protocol.batch import BatchHeader, set_base_offset
 from odradek.protocol.control import encode_marker
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -105,10 +114,11 @@ class Log:
             if not has_identity:
                 place_checkpoint(files.disk, directory, log.to_save().checkpoint)
         elif recovered.is_changed:
+            is_cut = recovered.checkpoint is not None and recovered.checkpoint.is_cut
             try:
-                await log.save(log.to_save())
+                await log.save(log._saver.to_save(0, follows_cut=is_cut))
             except OSError as error:
-                if recovered.checkpoint is None or error.errno not in DISK_FULL:
+                if recovered.checkpoint is None or is_cut or error.errno not in DISK_FULL:
                     raise
         return log, recovered
 
@@ -230,8 +240,50 @@ class Log:
         base_offset = self.log_end_offset
         latest = self.epochs.latest
         leader_epoch = max(leader_epoch, latest)  # epochs never fall in a log (KIP-101)
-        last_offset = base_offset + last_offset_delta
         set_base_offset(batch, base_offset, leader_epoch)
+        self._put(batch, base_offset, base_offset + last_offset_delta, timestamp_ms, now_ms)
+        if leader_epoch > latest:
+            self.epochs.assign(leader_epoch, base_offset)
+        return base_offset
+
+    def append_replicated(self, records: Buffer, *, now_ms: int) -> None:
+        """Append whole batches as the leader has them, with its offsets and leader epochs.
+
+        Batches below the log end offset are skipped, because they are here already. Raises
+        KafkaError CORRUPT_MESSAGE for a batch that is damaged or does not follow, and as `append`.
+        The batches before that one are then appended.
+        """
+        for header, batch in received_batches(records):
+            if header.next_offset <= self.log_end_offset:
+                continue
+            # Epochs without records, in which this broker may have led, count no more: the leader
+            # may have older ones here (KAFKA-10706).
+            self.epochs.truncate_end(self.log_end_offset)
+            check_follows(header, self.log_end_offset, self.epochs.latest)
+            if header.base_offset > self.log_end_offset:
+                self._note_gap(header.base_offset)
+            timestamp_ms = header.max_timestamp if header.record_count else NO_TIMESTAMP
+            self._put(batch, header.base_offset, header.last_offset, timestamp_ms, now_ms)
+            take_account(self.state, self.active, header, batch, now_ms)
+
+    def _note_gap(self, base_offset: int) -> None:
+        """Note that compaction at the leader removed the offsets before `base_offset`."""
+        try:
+            if not self.state.gaps_before:
+                self._disk.open(f"{self.directory}/{GAPS}").close()
+                self._flush.named()
+        except OSError as error:
+            raise self._refusal(error) from error
+        self.state.gaps_before = base_offset + 1
+
+    def _put(
+        self,
+        batch: Buffer,
+        base_offset: int,
+        last_offset: int,
+        timestamp_ms: int,
+        now_ms: int,
+    ) -> None:
         segment = self.active
         try:
             self.files.disk.check_room()
@@ -244,10 +296,7 @@ class Log:
         self._appended_bytes += len(batch)
         if segment.first_append_ms < 0:
             segment.first_append_ms = now_ms
-        if leader_epoch > latest:
-            self.epochs.assign(leader_epoch, base_offset)
         self.log_end_offset = last_offset + 1
-        return base_offset
 
     def _refusal(self, error: OSError) -> KafkaError:
         if error.errno in DISK_FULL:
@@ -304,7 +353,15 @@ class Log:
 
         Call `save` with it after everything below the log end offset has been flushed.
         """
-        return self._saver.to_save(replaced, new, clean_offset, self._appended_bytes)
+        if new is None:
+            return self._saver.to_save(self._appended_bytes)
+        first = self.segments.index(replaced[0])
+        state = dataclasses.replace(
+            self.state,
+            segments=[*self.segments[:first], new, *self.segments[first + len(replaced) :]],
+            clean_offset=max(clean_offset, self.state.clean_offset),
+        )
+        return self._saver.to_save(self._appended_bytes, state=state, replaced=replaced)
 
     async def save(self, to_save: ToSave, counts: Callable[[], None] | None = None) -> None:
         """Write the indexes, and then the checkpoint that covers them. One call at a time.
@@ -312,7 +369,7 @@ class Log:
         `counts` is called as soon as the checkpoint is durable. Raises OSError. After a failed
         fsync the log is offline; after another error the old checkpoint stays.
         """
-        assert to_save.recovery_offset <= self.flushed_offset, to_save
+        assert to_save.is_cut or to_save.recovery_offset <= self.flushed_offset, to_save
         paths = await self._saver.write_indexes(to_save)
         try:
             await self._saver.flush(to_save, paths)
@@ -387,6 +444,38 @@ class Log:
         self.state.clean_offset = max(self.state.clean_offset, clean_offset)
         summary = new.summary()
         put_in_place(self._disk, self.directory, summary, [segment.base_offset for segment in old])
+
+    async def cut_to(self, state: LogState) -> None:
+        """Let the log have an earlier state, in memory and on disk (see `cut.py`).
+
+        Everything is flushed. Raises OSError. The log is then unchanged, or offline after the
+        commit point.
+        """
+        to_save = self._saver.to_save(self._appended_bytes, state=state, is_cut=True)
+        # A cancelled cut would leave a checkpoint with which recovery removes later appends.
+        with trio.CancelScope(shield=True):
+            await self.save(to_save, partial(self._become, state))
+            try:
+                await carry_out(self._disk, self.directory, to_save.segments)
+                await self.save(self._saver.to_save(self._appended_bytes, follows_cut=True))
+            except OSError as error:
+                self.fail(error)
+                raise
+
+    def _become(self, state: LogState) -> None:
+        kept = set(state.segments)
+        for segment in self.segments:
+            if segment not in kept:
+                self.reader.forget(segment)
+        self.segments[:] = state.segments
+        self.active = state.segments[-1]
+        self.log_end_offset = self.active.next_offset
+        self.producers.become(state.producers)
+        self.epochs.entries = state.epochs.entries
+        self.state.log_start_offset = state.log_start_offset
+        self.state.clean_offset = state.clean_offset
+        self._flush.truncated(self.log_end_offset)
+        self._saver.forget_after(self.log_end_offset)
 
     async def remove_deleted(self) -> None:
         """Remove the files in front of the log's first segment. Raises OSError."""

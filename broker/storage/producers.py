@@ -101,7 +101,9 @@ class Producers:
 
     __slots__ = ("_ended", "_open", "entries")
 
-    def __init__(self, entries: Iterable[ProducerEntry] = ()) -> None:
+    def __init__(
+        self, entries: Iterable[ProducerEntry] = (), ended: Iterable[tuple[int, int]] = ()
+    ) -> None:
         self.entries = {entry.producer_id: entry for entry in entries}
         begun = [entry for entry in self.entries.values() if entry.has_open_transaction]
         # First offset -> producer id. New transactions start at the log end, so the dict stays
@@ -112,7 +114,7 @@ class Producers:
         }
         # Marker's offset -> first offset, ascending by marker. A transaction holds the last stable
         # offset until its marker is below the high watermark: a new leader may lack the marker.
-        self._ended: dict[int, int] = {}
+        self._ended = dict(ended)
 
     # Queries
 
@@ -343,6 +345,35 @@ class Producers:
         ended = self._ended
         while ended and (marker := next(iter(ended))) < high_watermark:
             del ended[marker]
+
+    @property
+    def ended(self) -> tuple[tuple[int, int], ...]:
+        """Marker's offset and first offset of each transaction whose marker is not replicated."""
+        return tuple(self._ended.items())
+
+    # Truncation
+
+    def before(self, offset: int, replayed: "Producers") -> "Producers":
+        """Return the producers as they were before the batch at `offset` was appended.
+
+        `replayed` has them as far as batches that were read again show. A producer without a batch
+        or marker at `offset` or later has not changed since, and its entry here is complete.
+        """
+        unchanged = {
+            entry.producer_id: entry
+            for entry in self.entries.values()
+            if max(entry.last_offset, entry.last_marker_offset) < offset
+        }
+        return Producers(
+            {**replayed.entries, **unchanged}.values(),
+            [(marker, first) for marker, first in self._ended.items() if marker < offset],
+        )
+
+    def become(self, producers: "Producers") -> None:
+        """Take over the state of other producers, after the log was truncated."""
+        self.entries = producers.entries
+        self._open = producers._open
+        self._ended = producers._ended
 
     # Expiry
 

@@ -118,8 +118,8 @@ class LogReader:
     def rules(self) -> ChainRules:
         """Return the rules that headers of this log follow."""
         # `clean_offset` also counts for a topic that is not compacted any more. Compaction never
-        # touches the active segment: there a gap is damage.
-        gaps_before = self._state.clean_offset
+        # touches the active segment: there a gap is damage, unless the leader sent it.
+        gaps_before = max(self._state.clean_offset, self._state.gaps_before)
         if self._config.is_compacted:
             gaps_before = max(gaps_before, self._segments[-1].base_offset)
         return ChainRules(epochs=self._state.epochs, gaps_before=gaps_before)

@@ -30,7 +30,7 @@ async def rebuild_indexes(
 ) -> None:
     """Rebuild the offset index and the time index. Raises OSError and DamagedSegment."""
     made = Segment(files, directory, segment.base_offset)
-    async with aclosing(_batches(segment, rules)) as batches:
+    async with aclosing(batches_of(segment, rules)) as batches:
         async for position, header, _ in batches:
             timestamp = header.max_timestamp if header.record_count else NO_TIMESTAMP
             made.note(position, header.size_bytes, header.last_offset, timestamp, interval_bytes)
@@ -47,7 +47,7 @@ async def rebuild_aborted(
 
     Raises OSError and DamagedSegment.
     """
-    first, producers = await _known_before(segments, number, files.disk, directory)
+    first, producers = await known_before(segments, number, files.disk, directory)
     index = AbortedIndex()
     for segment in segments[first : number + 1]:
         async for entry in _aborted(segment, producers, rules):
@@ -74,7 +74,7 @@ async def check_snapshot(
         LOGGER.warning("%s is damaged: removing it, because its records were deleted", path)
         return
     LOGGER.warning("%s is damaged: rebuilding it from the log", path)
-    first, producers = await _known_before(segments, number, disk, directory)
+    first, producers = await known_before(segments, number, disk, directory)
     for segment in segments[first:number]:
         async for _ in _aborted(segment, producers, rules):
             pass
@@ -86,7 +86,7 @@ async def check_snapshot(
         file.close()
 
 
-async def _known_before(
+async def known_before(
     segments: Sequence[Segment], number: int, disk: Disk, directory: str
 ) -> tuple[int, Producers]:
     """Return the number of the last segment up to `number` with a snapshot, and its producers."""
@@ -101,7 +101,7 @@ async def _aborted(
     segment: Segment, producers: Producers, rules: ChainRules
 ) -> AsyncGenerator[AbortedEntry, None]:
     """Apply a whole segment to `producers`, and yield the transactions that it aborts."""
-    async with aclosing(_batches(segment, rules)) as batches:
+    async with aclosing(batches_of(segment, rules)) as batches:
         async for _, header, batch in batches:
             entry = note_transaction(producers, header, batch, 0)
             if entry is not None:
@@ -144,12 +144,16 @@ async def snapshot_at(disk: Disk, directory: str, offset: int, now_ms: int) -> P
     return None if entries is None else Producers(entries)
 
 
-async def _batches(
-    segment: Segment, rules: ChainRules
+async def batches_of(
+    segment: Segment, rules: ChainRules, position: int = 0, next_offset: int | None = None
 ) -> AsyncGenerator[tuple[int, BatchHeader, memoryview], None]:
-    """Yield every batch of a segment with its position. Raises OSError and DamagedSegment."""
-    chain, turns = Chain(rules, segment.base_offset), Turns()
-    position, end, next_offset = 0, segment.size_bytes, segment.next_offset
+    """Yield the batches of a segment from `position` on, each with its position.
+
+    The batch there continues the log at `next_offset`. Raises OSError and DamagedSegment.
+    """
+    chain = Chain(rules, segment.base_offset if next_offset is None else next_offset)
+    turns = Turns()
+    end, end_offset = segment.size_bytes, segment.next_offset
     wanted = READ_BYTES
     while position < end:
         data = await segment.read(position, min(end, position + wanted))
@@ -169,5 +173,5 @@ async def _batches(
             yield at, header, batch
             at += header.size_bytes
         position, wanted = at, READ_BYTES
-    if chain.next_offset > next_offset:
-        raise segment.damaged(end, f"the segment reaches beyond offset {next_offset - 1}")
+    if chain.next_offset > end_offset:
+        raise segment.damaged(end, f"the segment reaches beyond offset {end_offset - 1}")

@@ -31,9 +31,11 @@ from typing import Final
 from odradek.broker.env import Disk
 from odradek.broker.storage.chain import ChainRules
 from odradek.broker.storage.checkpoint import BESIDE, CHECKPOINT, Checkpoint, read_checkpoint
+from odradek.broker.storage.cut import carry_out
 from odradek.broker.storage.damage import UNKNOWN_PAST, DamagedLog, Rules
 from odradek.broker.storage.files import (
     ABORTED_INDEX,
+    GAPS,
     LOG,
     OFFSET_INDEX,
     SEGMENT_SUFFIXES,
@@ -45,7 +47,7 @@ from odradek.broker.storage.files import (
     offsets_in,
 )
 from odradek.broker.storage.good_batches import good_batches
-from odradek.broker.storage.leader_epochs import LeaderEpochs
+from odradek.broker.storage.leader_epochs import OFFSET_MAX, LeaderEpochs
 from odradek.broker.storage.producers import Producers
 from odradek.broker.storage.rebuild import (
     note_transaction,
@@ -77,6 +79,8 @@ class LogState:
     log_start_offset: int = 0
     clean_offset: int = 0
     """Compaction has passed this offset: below it keys are unique and offsets may be missing."""
+    gaps_before: int = 0
+    """Below this offset offsets may be missing, because the leader of the log sent them so."""
     has_replaced: bool = False
     """True if the checkpoint on disk names segments that compaction has replaced."""
 
@@ -143,6 +147,8 @@ class Recovery:
         # files must match the checkpoint before anything compares the two.
         if checkpoint is not None:
             self._finish_replacement(checkpoint)
+            if checkpoint.is_cut:
+                await carry_out(self._disk, self._directory, checkpoint.segments)
         bases = offsets_in(self._disk.listdir(self._directory), LOG)
         # Retention writes the checkpoint first and removes files after it. Files below the first
         # segment of the checkpoint are left from a removal that a crash has interrupted.
@@ -153,6 +159,8 @@ class Recovery:
         if bases and (self._is_compacted or (checkpoint is not None and checkpoint.clean_offset)):
             known = bases[-1] if checkpoint is None else checkpoint.segments[-1].base_offset
             self._gaps_before = known
+        if has_gaps := self._disk.exists(f"{self._directory}/{GAPS}"):
+            self._gaps_before = OFFSET_MAX
         self._check_nothing_is_lost(checkpoint, bases)
         if checkpoint is not None and not self._rules.read_all and self._matches(checkpoint, bases):
             recovered = await self._from_checkpoint(checkpoint)
@@ -167,11 +175,15 @@ class Recovery:
         state = recovered.state
         state.has_replaced = self._has_replaced
         recovered.is_changed |= self._has_replaced
+        if checkpoint is not None and (checkpoint.is_cut or checkpoint.follows_cut):
+            recovered.is_changed = True
         following = [base for base in bases if base > state.segments[-1].base_offset]
         # The order matters: `_read_on` raises DamagedLog with all files as they were, `_carry_out`
         # changes them, and the fsync at the end makes the changes durable before the first append.
         await self._read_on(recovered, following)
         await self._carry_out(recovered)
+        if has_gaps:
+            state.gaps_before = state.segments[-1].next_offset
         if self._remove_leftovers(state):
             recovered.is_changed = True
         if recovered.is_changed and (bases or checkpoint is not None):
@@ -249,11 +261,14 @@ class Recovery:
         active = segments[-1]
         state = LogState(
             segments=segments,
-            producers=Producers(checkpoint.producers),
+            producers=Producers(checkpoint.producers, checkpoint.ended),
             epochs=LeaderEpochs(checkpoint.epochs),
             log_start_offset=checkpoint.log_start_offset,
             clean_offset=checkpoint.clean_offset,
         )
+        # The log may have gone on in an older epoch than the one in which this broker led it last,
+        # if it appended nothing in that (KAFKA-10706).
+        state.epochs.truncate_end(checkpoint.recovery_offset)
         recovered = Recovered(state=state, checkpoint=checkpoint)
         try:
             recovered.is_changed = await self._load_active(state)
@@ -303,7 +318,7 @@ class Recovery:
             clean_offset=0 if checkpoint is None else checkpoint.clean_offset,
         )
         if checkpoint is not None and not bases:
-            state.producers = Producers(checkpoint.producers)
+            state.producers = Producers(checkpoint.producers, checkpoint.ended)
         # A broker may have thousands of empty logs. Start-up does not wait for a flush of those.
         has_data = bool(bases) and self._disk.size(state.segments[0].path()) > 0
         is_changed = has_data or not self._never_had_checkpoint(bases)

@@ -36,6 +36,7 @@ class ToSave:
     """Bytes that the index files lack: (segment, suffix, position, bytes)."""
     snapshots: Sequence[int]
     replaced: Sequence[int] = ()
+    is_cut: bool = False
 
 
 class LogSaver:
@@ -50,7 +51,7 @@ class LogSaver:
         self._state = state
         self._reader = reader
         self._unsynced_snapshots: list[int] = []
-        self._saved_state = self._current_state
+        self._saved_state = _saved_parts(state)
         self.saved_bytes = 0
         """The bytes that had been appended to the log when its state was saved."""
         self.has_replaced_on_disk = state.has_replaced
@@ -61,13 +62,9 @@ class LogSaver:
         return self._state.segments[-1].next_offset
 
     @property
-    def _current_state(self) -> tuple[int, int, int]:
-        return self._log_end_offset, self._state.log_start_offset, self._state.clean_offset
-
-    @property
     def is_up_to_date(self) -> bool:
         """True if the checkpoint, the snapshots and the indexes on disk are those of the log."""
-        is_same = self._saved_state == self._current_state
+        is_same = self._saved_state == _saved_parts(self._state)
         return is_same and not self._unsynced_snapshots and not self._reader.has_rebuilt
 
     def write_snapshot(self) -> None:
@@ -94,28 +91,38 @@ class LogSaver:
         return file_path(self._directory, offset, SNAPSHOT)
 
     def to_save(
-        self, replaced: Sequence[Segment], new: Segment | None, clean_offset: int, appended: int
+        self,
+        appended: int,
+        *,
+        state: LogState | None = None,
+        replaced: Sequence[Segment] = (),
+        is_cut: bool = False,
+        follows_cut: bool = False,
     ) -> ToSave:
-        """See `Log.to_save`. `appended` is the number of bytes appended until now."""
-        segments = self._state.segments
-        if new is not None:
-            first = segments.index(replaced[0])
-            segments = [*segments[:first], new, *segments[first + len(replaced) :]]
+        """Return what to save of the log's state, or of the `state` that it is about to have.
+
+        `appended` is the number of bytes appended until now. For the others see `Checkpoint`.
+        """
+        state = state or self._state
+        segments = state.segments
         summaries = [segment.summary() for segment in segments]
         checkpoint = Checkpoint(
             topic_id=self._topic_id,
-            recovery_offset=self._log_end_offset,
-            log_start_offset=self._state.log_start_offset,
+            recovery_offset=segments[-1].next_offset,
+            log_start_offset=state.log_start_offset,
             segments=summaries,
-            epochs=self._state.epochs.entries,
-            producers=list(self._state.producers.entries.values()),
-            clean_offset=max(clean_offset, self._state.clean_offset),
+            epochs=state.epochs.entries,
+            producers=list(state.producers.entries.values()),
+            ended=state.producers.ended,
+            clean_offset=state.clean_offset,
             replaced=tuple(segment.base_offset for segment in replaced),
+            is_cut=is_cut,
+            follows_cut=follows_cut,
         )
         return ToSave(
-            recovery_offset=self._log_end_offset,
+            recovery_offset=checkpoint.recovery_offset,
             appended_bytes=appended,
-            state=self._current_state,
+            state=_saved_parts(state),
             segments=summaries,
             checkpoint=encode_checkpoint(checkpoint),
             pieces=[
@@ -125,6 +132,7 @@ class LogSaver:
             ],
             snapshots=list(self._unsynced_snapshots),
             replaced=checkpoint.replaced,
+            is_cut=is_cut,
         )
 
     async def write_indexes(self, to_save: ToSave) -> list[str]:
@@ -150,6 +158,10 @@ class LogSaver:
             # The checkpoint must not reach the disk before the names of new index files.
             await self._disk.fsync_dir(self._directory)
 
+    def forget_after(self, offset: int) -> None:
+        """Note that the log was cut: the snapshots above `offset` are removed."""
+        self._unsynced_snapshots = [known for known in self._unsynced_snapshots if known <= offset]
+
     def saved(self, to_save: ToSave) -> None:
         """Note that the checkpoint of `to_save` is durable."""
         for segment, summary in zip(self._state.segments, to_save.segments, strict=False):
@@ -157,8 +169,15 @@ class LogSaver:
             segment.saved(summary)
             if segment.is_sealed and not self._reader.has_loaded(segment):
                 segment.unload()
-        del self._unsynced_snapshots[: len(to_save.snapshots)]
+        self._unsynced_snapshots = [
+            offset for offset in self._unsynced_snapshots if offset not in to_save.snapshots
+        ]
         self.has_replaced_on_disk = bool(to_save.replaced)
         self._reader.has_rebuilt = False
         self._saved_state = to_save.state
         self.saved_bytes = to_save.appended_bytes
+
+
+def _saved_parts(state: LogState) -> tuple[int, int, int]:
+    """Return the parts of a state that differ whenever a new checkpoint is due."""
+    return state.segments[-1].next_offset, state.log_start_offset, state.clean_offset

@@ -73,6 +73,9 @@ CHECKPOINT = Checkpoint(
     ],
     epochs=[EpochStart(0, 0), EpochStart(3, 20)],
     producers=producers(),
+    ended=((30, 24), (33, 11)),
+    is_cut=True,
+    follows_cut=True,
 )
 
 

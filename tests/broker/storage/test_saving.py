@@ -27,7 +27,7 @@ def saver_of(disk: FakeDisk) -> tuple[LogSaver, LogState]:
 
 
 async def save(saver: LogSaver, disk: FakeDisk, appended: int) -> None:
-    to_save = saver.to_save((), None, 0, appended)
+    to_save = saver.to_save(appended)
     await saver.flush(to_save, await saver.write_indexes(to_save))
     await write_beside(disk, DIRECTORY, to_save.checkpoint)
     await move_into_place(disk, DIRECTORY)
@@ -52,7 +52,7 @@ async def test_a_change_of_the_state_is_up_to_date_once_it_is_saved() -> None:
 async def test_a_change_during_a_saving_is_left_for_the_next_saving(change: str) -> None:
     disk = FakeDisk()
     saver, state = saver_of(disk)
-    to_save = saver.to_save((), None, 0, 100)
+    to_save = saver.to_save(100)
     if change == "the log start":
         state.log_start_offset = 5
     else:
