@@ -9,41 +9,46 @@ end, logs are flushed and marked as closed cleanly.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import trio
 
-from odradek.broker.api import HANDLERS
-from odradek.broker.api.context import Core
-from odradek.broker.cluster.controller import Controller, load_image
+from odradek.broker.api import HANDLERS, PEER_HANDLERS
+from odradek.broker.api.context import Core, Handler
 from odradek.broker.cluster.image import BrokerImage, ClusterImage
+from odradek.broker.cluster.metadata import ClusterMetadata, find_cluster_id
 from odradek.broker.cluster.topic_logs import LocalTopicLogs
+from odradek.broker.cluster.topic_writer import TopicWriter
+from odradek.broker.cluster.topics import ClusterTopics
 from odradek.broker.config.broker import MINUTE_MS, BrokerConfig
 from odradek.broker.env import Env
 from odradek.broker.group.coordinator import GroupCoordinator
 from odradek.broker.group.limits import GroupConfig
+from odradek.broker.membership import Membership
 from odradek.broker.partitions.log_cleaner import CleanerConfig
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.partitions.scrubber import ScrubConfig
 from odradek.broker.peers import InProcessPeer
+from odradek.broker.replication.in_sync import InSync
 from odradek.broker.server.server import Server
 from odradek.broker.txn.admission import Admission
 from odradek.broker.txn.config import TransactionConfig
 from odradek.broker.txn.coordinator import TransactionCoordinator
+from odradek.broker.txn.presence import Presence
 from odradek.broker.txn.producer_ids import ProducerIds
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import (
     CONSUMER_OFFSETS_TOPIC,
-    INTERNAL_TOPICS,
     TRANSACTION_STATE_TOPIC,
 )
 
 LOGGER: Final = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 10_000
+PEER_CONNECTIONS_MAX: Final = 1_000
 
 
 class CannotServe(Exception):
@@ -70,6 +75,8 @@ class Address:
     port: int
     advertised_host: str | None = None
     advertised_port: int | None = None
+    peer_port: int | None = None
+    """The port on which other brokers are served; None without any."""
 
 
 class StateTopic:
@@ -88,18 +95,45 @@ class StateTopic:
             ) from error
 
 
-@dataclass(frozen=True, slots=True)
 class LocalCoordinators:
-    """The `Coordinators` of the controller: those of this broker."""
+    """The `Coordinators` of `Roles`: those of this broker."""
 
-    transactions: TransactionCoordinator
-    groups: GroupCoordinator
+    def __init__(self, transactions: TransactionCoordinator, groups: GroupCoordinator) -> None:
+        self.transactions = transactions
+        self.groups = groups
+        self._loading = 0
+        self._all_loaded = trio.Event()
 
     async def load(self, topic: str, index: int) -> None:
-        if topic == TRANSACTION_STATE_TOPIC:
-            await self.transactions.load(index)
-        else:
-            await self.groups.load(index)
+        self._loading += 1
+        try:
+            await self._of(topic).load(index)
+        except KafkaError as error:
+            LOGGER.error(
+                "what %s-%d keeps is not coordinated, as it cannot be read: %s", topic, index, error
+            )
+        finally:
+            self._loading -= 1
+            if not self._loading:
+                all_loaded, self._all_loaded = self._all_loaded, trio.Event()
+                all_loaded.set()
+
+    async def loaded(self) -> None:
+        """Wait until no partition is being loaded."""
+        if self._loading:
+            await self._all_loaded.wait()
+
+    async def forget_topic(self, topic: str) -> None:
+        try:
+            await self.groups.forget_topic(topic)
+        except KafkaError as error:
+            LOGGER.warning("offsets of the deleted topic %s are still stored: %s", topic, error)
+
+    def unload(self, topic: str, index: int) -> None:
+        self._of(topic).unload(index)
+
+    def _of(self, topic: str) -> TransactionCoordinator | GroupCoordinator:
+        return self.transactions if topic == TRANSACTION_STATE_TOPIC else self.groups
 
 
 async def serve(
@@ -112,63 +146,83 @@ async def serve(
     stop: trio.Event,
     connections_max: int = CONNECTIONS_MAX,
     loaded: Callable[[], None] = lambda: None,
+    directory_id: str = "",
 ) -> None:
     """Run a broker until `stop` is set. `loaded` is called when the coordinators know everything.
 
     Raises `CannotServe`, possibly in a group, if the directory or the address cannot be used.
     """
     began = trio.current_time()
-    here = BrokerImage(node_id=config.node_id, host="", port=0)
-    image = await load_image(env.meta, here=here, rng=env.rng)
+    cluster_id = await find_cluster_id(env.meta, env.rng)
+    metadata = ClusterMetadata(env.meta)
+    await metadata.load()
     partitions = _partitions(env, config, directory)
-    logs = LocalTopicLogs(partitions, config, cluster_id=image.cluster_id)
-    coordinators = _coordinators(env, config, image, partitions)
-    cluster = Controller(
-        meta=env.meta,
-        config=config,
-        rng=env.rng,
-        logs=logs,
-        coordinators=coordinators,
-        image=image,
-    )
-    partition_count = await _lead(cluster, logs, directory)
-    core = _core(env, config, cluster, partitions, coordinators)
-    server = Server(
-        network=env.net,
-        core=core,
-        handlers=HANDLERS,
-        config=config,
-        connections_max=connections_max,
-        presence=core.transactions.presence,
-        offload=env.offload,
-    )
+    partitions.exists_elsewhere = lambda where: metadata.image.has_partition(*where)
+    logs = LocalTopicLogs(partitions, config, cluster_id=cluster_id)
+    coordinators = _coordinators(env, config, metadata.image, partitions)
+    writer = TopicWriter(env.meta, config.node_id)
+    cluster = ClusterTopics(metadata=metadata, writer=writer, config=config, rng=env.rng, logs=logs)
+    partition_count = await _open_logs(writer, logs, metadata.image, directory)
+    membership = Membership(env, config, metadata, partitions, directory_id=directory_id)
+    core = _core(env, config, cluster, partitions, coordinators, membership.in_sync)
+    presence = core.transactions.presence
+    server = _server(env, config, core, HANDLERS, connections_max, presence)
+    peer_server = _server(env, config, core, PEER_HANDLERS, PEER_CONNECTIONS_MAX)
 
-    def listening(host: str, port: int) -> None:
-        cluster.advertise(address.advertised_host or host, address.advertised_port or port)
+    async def begin(nursery: trio.Nursery) -> None:
+        await nursery.start(partitions.run)
+        await nursery.start(core.transactions.run, InProcessPeer(core))
+        await nursery.start(core.groups.run)
+        (host, port), here = await _listen_on_all(nursery, server, peer_server, address, config)
+        await nursery.start(membership.run, here, logs, coordinators)
         started(
             Started(
                 host=host,
                 port=port,
-                advertised=f"{cluster.this_broker.host}:{cluster.this_broker.port}",
+                advertised=f"{here.host}:{here.port}",
                 partition_count=partition_count,
                 recovered=partitions.recovered,
                 seconds=trio.current_time() - began,
             )
         )
+        await coordinators.loaded()
+        loaded()
 
     try:
         async with trio.open_nursery() as nursery:
-            await nursery.start(partitions.run)
-            await nursery.start(core.transactions.run, InProcessPeer(core))
-            await nursery.start(core.groups.run)
-            nursery.start_soon(_load_coordinators, coordinators, cluster.image, loaded)
-            nursery.start_soon(_listen, server, address, listening)
+            nursery.start_soon(begin, nursery)  # which may wait for others: `stop` is heard at once
             await stop.wait()
+            await membership.leave()
             await server.drain()
+            await membership.end()
             nursery.cancel_scope.cancel()
     finally:
         with trio.CancelScope(shield=True):
             await partitions.close()
+
+
+async def _listen_on_all(
+    nursery: trio.Nursery,
+    server: Server,
+    peer_server: Server,
+    address: Address,
+    config: BrokerConfig,
+) -> tuple[tuple[str, int], BrokerImage]:
+    """Start the listeners. Return the address of clients, and this broker as it registers."""
+    host, port = await nursery.start(_listen, server, address.host, address.port)
+    peer_host, peer_port = "", 0
+    if address.peer_port is not None:
+        peer_host, peer_port = await nursery.start(
+            _listen, peer_server, address.host, address.peer_port
+        )
+    here = BrokerImage(
+        node_id=config.node_id,
+        host=address.advertised_host or host,
+        port=address.advertised_port or port,
+        peer_host=address.advertised_host or peer_host,
+        peer_port=peer_port,
+    )
+    return (host, port), here
 
 
 def _partitions(env: Env, config: BrokerConfig, directory: str) -> Partitions:
@@ -190,27 +244,37 @@ def _partitions(env: Env, config: BrokerConfig, directory: str) -> Partitions:
     )
 
 
-async def _lead(cluster: Controller, logs: LocalTopicLogs, directory: str) -> int:
-    """Become the leader of every partition. Return their number. Raises `CannotServe`."""
+async def _open_logs(
+    writer: TopicWriter, logs: LocalTopicLogs, image: ClusterImage, directory: str
+) -> int:
+    """Open the logs of all replicas here. Return their number. Raises `CannotServe`."""
     try:
-        await cluster.finish_deletions()
-        await cluster.elect()
-        return await logs.open_all(cluster.image)
+        await writer.finish_deletions(logs)
+        return await logs.open_all(image)
     except (OSError, KafkaError) as error:
         raise CannotServe(f"The data directory {directory} cannot be used: {error}") from error
 
 
-async def _listen(server: Server, address: Address, listening: Callable[[str, int], None]) -> None:
+async def _listen(
+    server: Server,
+    host: str,
+    port: int,
+    task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve one listener. Started with the host and port that are listened on."""
+
+    def started(host: str, port: int) -> None:
+        task_status.started((host, port))
+
     try:
-        await server.serve(address.host, address.port, started=listening)
+        await server.serve(host, port, started=started)
     except* OSError as group:
         error: BaseException = group
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise CannotServe(
-            f"{address.host}:{address.port} cannot be listened on: {reason}; "
-            "choose another --listen."
+            f"{host}:{port} cannot be listened on: {reason}; choose another --listen."
         ) from None
 
 
@@ -237,9 +301,10 @@ def _coordinators(
 def _core(
     env: Env,
     config: BrokerConfig,
-    cluster: Controller,
+    cluster: ClusterTopics,
     partitions: Partitions,
     coordinators: LocalCoordinators,
+    in_sync: InSync,
 ) -> Core:
     return Core(
         config=config,
@@ -251,29 +316,28 @@ def _core(
             coordinators.transactions, verifies=config.transaction_partition_verification_enable
         ),
         groups=coordinators.groups,
+        in_sync=in_sync,
         reached=env.reached,
     )
 
 
-async def _load_coordinators(
-    coordinators: LocalCoordinators, image: ClusterImage, loaded: Callable[[], None]
-) -> None:
-    """Start to load all coordinators at once. Their requests get COORDINATOR_LOAD_IN_PROGRESS."""
-    async with trio.open_nursery() as nursery:
-        for name in sorted(INTERNAL_TOPICS):
-            topic = image.topics.get(name)
-            for index in range(len(topic.partitions) if topic else 0):
-                nursery.start_soon(_load_at_start, coordinators, name, index)
-    loaded()
-
-
-async def _load_at_start(coordinators: LocalCoordinators, topic: str, index: int) -> None:
-    try:
-        await coordinators.load(topic, index)
-    except KafkaError as error:
-        LOGGER.error(
-            "what %s-%d keeps is not coordinated, as it cannot be read: %s", topic, index, error
-        )
+def _server(
+    env: Env,
+    config: BrokerConfig,
+    core: Core,
+    handlers: Mapping[int, Handler],
+    connections_max: int,
+    presence: Presence | None = None,
+) -> Server:
+    return Server(
+        network=env.net,
+        core=core,
+        handlers=handlers,
+        config=config,
+        connections_max=connections_max,
+        presence=presence,
+        offload=env.offload,
+    )
 
 
 def _partition_count(image: ClusterImage, topic: str, configured: int) -> int:

@@ -14,7 +14,8 @@ import trio
 from odradek.broker import collector
 from odradek.broker.broker import Address, CannotServe, Started, serve
 from odradek.broker.cluster.store_embedded import DamagedStore, EmbeddedStore
-from odradek.broker.config.broker import BrokerConfig
+from odradek.broker.config.broker import BrokerConfig, check_one_broker
+from odradek.broker.config.settings import ConfigError
 from odradek.broker.log_lines import LimitedHandler
 from odradek.broker.storage.disk import SystemDisk
 from odradek.broker.storage.reserve import ReservedDisk
@@ -66,6 +67,10 @@ def run(
     handler = LimitedHandler()
     handler.setFormatter(OneLine("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
+    try:
+        check_one_broker(config)
+    except ConfigError as error:
+        raise CannotServe(str(error)) from None
     address = Address(
         host=listen[0],
         port=listen[1],

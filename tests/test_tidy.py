@@ -13,7 +13,11 @@ ROOT = Path(__file__).parent.parent
 # package -> the packages of this project that it may import
 LAYERS = {"protocol": set[str](), "client": {"protocol"}, "broker": {"protocol"}}
 # the doors between broker and client
-DOORS = {("broker/peers.py", "client"), ("broker/cli.py", "client")}
+DOORS = {
+    ("broker/peer_connection.py", "client"),
+    ("broker/peers.py", "client"),
+    ("broker/cli.py", "client"),
+}
 # inside a package, a module or folder may import only what stands on a line above its own
 LEVELS = {
     "protocol": (
@@ -39,8 +43,10 @@ LEVELS = {
         {"storage", "config", "coordination", "system", "log_lines", "guarded_write"},
         {"partitions", "txn", "group"},
         {"cluster"},
+        {"peer_connection"},
+        {"replication", "roles"},
         {"api"},
-        {"server", "peers"},
+        {"server", "peers", "membership"},
         {"broker"},
         {"process"},
         {"cli", "inspect"},

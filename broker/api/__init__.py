@@ -22,6 +22,7 @@ from odradek.broker.api.metadata import describe_cluster, metadata
 from odradek.broker.api.offsets import list_offsets, offset_for_leader_epoch
 from odradek.broker.api.produce import produce
 from odradek.broker.api.producers import describe_producers
+from odradek.broker.api.replica_fetch import replica_fetch
 from odradek.broker.api.topics import create_partitions, create_topics, delete_topics
 from odradek.broker.api.transactions import describe_transactions, list_transactions
 from odradek.broker.api.txn import (
@@ -68,3 +69,13 @@ HANDLERS: Final[MappingProxyType[int, Handler]] = MappingProxyType(
     }
 )
 """The handler of each API, by its key."""
+
+PEER_HANDLERS: Final[MappingProxyType[int, Handler]] = MappingProxyType(
+    {
+        1: replica_fetch,
+        18: api_versions,
+        24: add_partitions_to_txn,
+        27: write_txn_markers,
+    }
+)
+"""The handler of each API that brokers use among each other, on a listener of their own."""

@@ -13,11 +13,12 @@ from odradek.broker.client_identity import ClientIdentity
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
 
 if TYPE_CHECKING:
-    from odradek.broker.cluster.controller import Controller
+    from odradek.broker.cluster.topics import ClusterTopics
     from odradek.broker.config.broker import BrokerConfig
     from odradek.broker.env import Clock
     from odradek.broker.group.coordinator import GroupCoordinator
     from odradek.broker.partitions.partitions import Partitions
+    from odradek.broker.replication.in_sync import InSync
     from odradek.broker.txn.admission import Admission
     from odradek.broker.txn.coordinator import TransactionCoordinator
     from odradek.broker.txn.presence import Seat
@@ -29,11 +30,12 @@ class Core:
 
     config: BrokerConfig
     clock: Clock
-    cluster: Controller
+    cluster: ClusterTopics
     partitions: Partitions
     transactions: TransactionCoordinator
     admission: Admission
     groups: GroupCoordinator
+    in_sync: InSync
     reached: Callable[[str], None]
     """Called with the name of a fault point (`Env.reached`)."""
 

@@ -66,6 +66,11 @@ async def _coordinator(context: RequestContext, key: str, key_type: int) -> Coor
             raise KafkaError(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic}-{index}, which keeps it, is offline."
             )
+        leader = context.core.cluster.image.broker(state.partitions[index].leader)
+        if leader is None:
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic}-{index} has no leader now."
+            )
     except KafkaError as error:
         return Coordinator(
             key=key,
@@ -75,12 +80,11 @@ async def _coordinator(context: RequestContext, key: str, key_type: int) -> Coor
             error_code=error.code,
             error_message=error.message,
         )
-    here = context.core.cluster.this_broker
     return Coordinator(
         key=key,
-        node_id=here.node_id,
-        host=here.host,
-        port=here.port,
+        node_id=leader.node_id,
+        host=leader.host,
+        port=leader.port,
         error_code=ErrorCode.NONE,
         error_message=None,
     )

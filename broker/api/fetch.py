@@ -102,8 +102,8 @@ async def _refused(
     responses = []
     for topic in topics:
         await turns.take()
-        failed = await turns.map(lambda wanted: _failed(None, wanted, error), topic.partitions)
-        responses.append(FetchableTopicResponse(topic=topic.topic, partitions=tuple(failed)))
+        refused = await turns.map(lambda wanted: failed(None, wanted, error), topic.partitions)
+        responses.append(FetchableTopicResponse(topic=topic.topic, partitions=tuple(refused)))
     return FetchResponse(error_code=error.code, responses=tuple(responses))
 
 
@@ -218,9 +218,9 @@ async def _read(
         if reading.error is not None:
             raise reading.error
         assert partition is not None
-        parted = _where_it_parted(partition, wanted)
+        parted = where_it_parted(partition, wanted)
         if parted is not None:
-            return _diverged(partition, wanted, parted)
+            return diverged(partition, wanted, parted)
         read = await partition.read(
             wanted.fetch_offset,
             max(0, min(wanted.partition_max_bytes, room_bytes)),
@@ -228,7 +228,7 @@ async def _read(
             min_one=is_first,
         )
     except KafkaError as error:
-        return _failed(partition, wanted, error)
+        return failed(partition, wanted, error)
     return PartitionData(
         partition_index=wanted.partition,
         error_code=ErrorCode.NONE,
@@ -252,7 +252,7 @@ def _aborted(
     )
 
 
-def _where_it_parted(partition: Partition, wanted: FetchPartition) -> EpochEndOffset | None:
+def where_it_parted(partition: Partition, wanted: FetchPartition) -> EpochEndOffset | None:
     """Return the last epoch and offset that this log and the reader's share, if they diverged."""
     if wanted.last_fetched_epoch == NOT_SAID:
         return None
@@ -264,9 +264,7 @@ def _where_it_parted(partition: Partition, wanted: FetchPartition) -> EpochEndOf
     return None
 
 
-def _diverged(
-    partition: Partition, wanted: FetchPartition, parted: EpochEndOffset
-) -> PartitionData:
+def diverged(partition: Partition, wanted: FetchPartition, parted: EpochEndOffset) -> PartitionData:
     return PartitionData(
         partition_index=wanted.partition,
         error_code=ErrorCode.NONE,
@@ -279,9 +277,7 @@ def _diverged(
     )
 
 
-def _failed(
-    partition: Partition | None, wanted: FetchPartition, error: KafkaError
-) -> PartitionData:
+def failed(partition: Partition | None, wanted: FetchPartition, error: KafkaError) -> PartitionData:
     """Return a partition's error with the log's start, which clients reset their position by."""
     is_known = partition is not None and error.code is ErrorCode.OFFSET_OUT_OF_RANGE
     return PartitionData(

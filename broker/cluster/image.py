@@ -3,16 +3,27 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Final
 from uuid import UUID
 
 from odradek.protocol.state_topics import INTERNAL_TOPICS
 
+NO_LEADER: Final = -1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerImage:
+    """A broker that is registered. Clients connect to `host`, brokers to `peer_host`."""
+
     node_id: int
     host: str
     port: int
+    peer_host: str = ""
+    peer_port: int = 0
+    epoch: int = 0
+    """The broker epoch: the revision of the metadata store in which it registered."""
+    is_leaving: bool = False
+    """True while it stops: it leads nothing new, and leaves the in-sync sets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +32,10 @@ class PartitionImage:
     leader_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
+    elr: tuple[int, ...] = ()
+    """Replicas that left the in-sync set while it became too small. They may lead (KIP-966)."""
+    epoch: int = 0
+    """The partition epoch: the revision of the metadata store in which this was written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +44,8 @@ class TopicImage:
     topic_id: UUID
     configs: Mapping[str, str]
     partitions: tuple[PartitionImage, ...]
+    min_insync_replicas: int | None = None
+    """Kept with the topic, so that all brokers agree. A topic of an older version has none."""
 
     @property
     def is_internal(self) -> bool:
@@ -38,15 +55,26 @@ class TopicImage:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterImage:
     cluster_id: str
-    controller_id: int
-    brokers: tuple[BrokerImage, ...]
+    controller_id: int = NO_LEADER
+    controller_epoch: int = 0
+    brokers: tuple[BrokerImage, ...] = ()
+    """In the order of their ids."""
+    revision: int = 0
+    """The revision of the metadata store that this shows."""
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     names: Mapping[UUID, str] = field(default_factory=dict)
     partition_count: int = 0
     """The number of partitions of all topics except the internal ones."""
 
-    def broker(self, node_id: int) -> BrokerImage:
-        return next(broker for broker in self.brokers if broker.node_id == node_id)
+    def broker(self, node_id: int) -> BrokerImage | None:
+        """Return a registered broker; None if there is none of that id."""
+        return next((broker for broker in self.brokers if broker.node_id == node_id), None)
+
+    def partition(self, topic: str, index: int) -> PartitionImage | None:
+        found = self.topics.get(topic)
+        if found is None or not 0 <= index < len(found.partitions):
+            return None
+        return found.partitions[index]
 
     def topic_by_id(self, topic_id: UUID) -> TopicImage | None:
         name = self.names.get(topic_id)

@@ -1,12 +1,20 @@
 """The keys of the metadata store, and their values in msgpack.
 
     /cluster            {"id": ...}
-    /topics/NAME        {"id": 16 bytes, "configs": {...}}
-    /deletions/ID       {"name"}: a deleted topic that may still have directories
-    /partitions/NAME/N  {"leader", "leader_epoch", "replicas", "isr"}
+    /brokers/ID         {"host", "port", "peer_host", "peer_port", "directory", "leaving"}
+    /controller         {"id"}: the broker that elects leaders
+    /topics/NAME        {"id": 16 bytes, "configs": {...}, "min_isr", "unfinished"}
+    /deletions/ID/NODE  {"name"}: a deleted topic that may still have directories on a broker
+    /partitions/NAME/N  {"leader", "leader_epoch", "replicas", "isr", "elr"}
     /ids/producer       the first producer id of the next block (written by `txn.producer_ids`)
 
-One key per partition, so that a change of its in-sync set is one compare-and-set on one key.
+The keys of brokers and of the controller are under the lease of the broker that wrote them: they
+vanish when it does not keep it alive. The revision that created such a key is the epoch of the
+broker, or of the controller.
+
+One key per partition, so that a change of its in-sync set is one compare-and-set on one key. A
+topic of more partitions than a transaction may write is written in several: its key has
+"unfinished" meanwhile, and it is in no image.
 """
 
 from collections.abc import Mapping
@@ -15,13 +23,15 @@ from uuid import UUID
 
 import msgpack
 
-from odradek.broker.cluster.image import PartitionImage, TopicImage
+from odradek.broker.cluster.image import BrokerImage, PartitionImage, TopicImage
 from odradek.broker.env import Versioned
 
 CLUSTER: Final = "/cluster"
 TOPICS: Final = "/topics/"
 DELETIONS: Final = "/deletions/"
 PARTITIONS: Final = "/partitions/"
+BROKERS: Final = "/brokers/"
+CONTROLLER: Final = "/controller"
 
 
 def topic_key(name: str) -> str:
@@ -48,38 +58,111 @@ def pack_partition(partition: PartitionImage) -> bytes:
             "leader_epoch": partition.leader_epoch,
             "replicas": list(partition.replicas),
             "isr": list(partition.isr),
+            **({"elr": list(partition.elr)} if partition.elr else {}),
+        }
+    )
+
+
+def read_partition(stored: Versioned) -> PartitionImage:
+    fields = unpack(stored.value)
+    return PartitionImage(
+        leader=fields["leader"],
+        leader_epoch=fields["leader_epoch"],
+        replicas=tuple(fields["replicas"]),
+        isr=tuple(fields["isr"]),
+        elr=tuple(fields.get("elr", ())),
+        epoch=stored.mod_revision,
+    )
+
+
+def broker_key(node_id: int) -> str:
+    return f"{BROKERS}{node_id}"
+
+
+def pack_broker(broker: BrokerImage, directory_id: str) -> bytes:
+    return pack(
+        {
+            "host": broker.host,
+            "port": broker.port,
+            "peer_host": broker.peer_host,
+            "peer_port": broker.peer_port,
+            "directory": directory_id,
+            "leaving": broker.is_leaving,
+        }
+    )
+
+
+def read_broker(key: str, stored: Versioned) -> BrokerImage:
+    fields = unpack(stored.value)
+    return BrokerImage(
+        node_id=int(key.removeprefix(BROKERS)),
+        host=fields["host"],
+        port=fields["port"],
+        peer_host=fields["peer_host"],
+        peer_port=fields["peer_port"],
+        epoch=stored.create_revision,
+        is_leaving=fields["leaving"],
+    )
+
+
+def pack_topic(topic: TopicImage, *, is_finished: bool = True) -> bytes:
+    return pack(
+        {
+            "id": topic.topic_id.bytes,
+            "configs": dict(topic.configs),
+            **({} if topic.min_insync_replicas is None else {"min_isr": topic.min_insync_replicas}),
+            **({} if is_finished else {"unfinished": True}),
         }
     )
 
 
 def topic_puts(topic: TopicImage) -> dict[str, bytes | None]:
     """Return the writes of a whole topic."""
-    puts: dict[str, bytes | None] = {
-        topic_key(topic.name): pack({"id": topic.topic_id.bytes, "configs": dict(topic.configs)})
-    }
+    puts: dict[str, bytes | None] = {topic_key(topic.name): pack_topic(topic)}
     for index, partition in enumerate(topic.partitions):
         puts[partition_key(topic.name, index)] = pack_partition(partition)
     return puts
 
 
-def deletion_key(topic_id: UUID) -> str:
-    return f"{DELETIONS}{topic_id.hex}"
+def deletion_key(topic_id: UUID, node_id: int | None = None) -> str:
+    """Return the key of a note for one broker. Older versions wrote one without the broker's id."""
+    return f"{DELETIONS}{topic_id.hex}" + ("" if node_id is None else f"/{node_id}")
 
 
-def topic_deletes(topic: TopicImage) -> dict[str, bytes | None]:
-    """Return the writes of a deletion: they remove the topic and note its id."""
-    return {
-        **dict.fromkeys(topic_puts(topic)),
-        deletion_key(topic.topic_id): pack({"name": topic.name}),
-    }
+def read_deletions(found: Mapping[str, Versioned], node_id: int | None = None) -> dict[UUID, str]:
+    """Return the ids and names of deleted topics in the range `/deletions/`.
+
+    With `node_id` only those that this broker has to remove.
+    """
+    deletions = {}
+    for key, stored in found.items():
+        topic_id, _, node = key.removeprefix(DELETIONS).partition("/")
+        if node_id is None or node in ("", str(node_id)):
+            deletions[UUID(hex=topic_id)] = unpack(stored.value)["name"]
+    return deletions
 
 
-def read_deletions(found: Mapping[str, Versioned]) -> dict[UUID, str]:
-    """Return the ids and names of deleted topics in the range `/deletions/`."""
-    return {
-        UUID(hex=key.removeprefix(DELETIONS)): unpack(versioned.value)["name"]
-        for key, versioned in found.items()
-    }
+def read_topic(
+    name: str, stored: Versioned, partitions: Mapping[int, PartitionImage]
+) -> TopicImage | None:
+    """Return a topic; None if it is not written completely, or being deleted."""
+    fields = unpack(stored.value)
+    if fields.get("unfinished"):
+        return None
+    assert sorted(partitions) == list(range(len(partitions))), (name, sorted(partitions))
+    return TopicImage(
+        name=name,
+        topic_id=UUID(bytes=fields["id"]),
+        configs=fields["configs"],
+        partitions=tuple(partitions[index] for index in range(len(partitions))),
+        min_insync_replicas=fields.get("min_isr"),
+    )
+
+
+def partition_of_key(key: str) -> tuple[str, int]:
+    """Return topic and index of a key under `/partitions/`."""
+    name, _, index = key.removeprefix(PARTITIONS).rpartition("/")
+    return name, int(index)
 
 
 def read_topics(
@@ -87,29 +170,13 @@ def read_topics(
 ) -> list[TopicImage]:
     """Return the topics in the ranges `/topics/` and `/partitions/`."""
     found: dict[str, dict[int, PartitionImage]] = {}
-    for key, versioned in partitions.items():
-        name, _, index = key.removeprefix(PARTITIONS).rpartition("/")
-        fields = unpack(versioned.value)
-        found.setdefault(name, {})[int(index)] = PartitionImage(
-            leader=fields["leader"],
-            leader_epoch=fields["leader_epoch"],
-            replicas=tuple(fields["replicas"]),
-            isr=tuple(fields["isr"]),
-        )
-    return [
-        _read_topic(key.removeprefix(TOPICS), unpack(versioned.value), found)
-        for key, versioned in topics.items()
-    ]
-
-
-def _read_topic(
-    name: str, fields: dict[str, Any], partitions: Mapping[str, dict[int, PartitionImage]]
-) -> TopicImage:
-    by_index = partitions[name]
-    assert sorted(by_index) == list(range(len(by_index))), (name, sorted(by_index))
-    return TopicImage(
-        name=name,
-        topic_id=UUID(bytes=fields["id"]),
-        configs=fields["configs"],
-        partitions=tuple(by_index[index] for index in range(len(by_index))),
-    )
+    for key, stored in partitions.items():
+        name, index = partition_of_key(key)
+        found.setdefault(name, {})[index] = read_partition(stored)
+    whole = []
+    for key, stored in topics.items():
+        name = key.removeprefix(TOPICS)
+        topic = read_topic(name, stored, found.get(name, {}))
+        if topic is not None:
+            whole.append(topic)
+    return whole

@@ -9,7 +9,7 @@ import trio
 
 from odradek.broker.cluster.image import ClusterImage, TopicImage
 from odradek.broker.config.broker import BrokerConfig
-from odradek.broker.config.topic import state_topic_configs, topic_value
+from odradek.broker.config.topic import min_insync_replicas, state_topic_configs, topic_value
 from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.storage.config import FlushPolicy, LogConfig
 from odradek.broker.storage.identity import Identity
@@ -27,7 +27,7 @@ LOGGER: Final = logging.getLogger(__name__)
 
 
 class LocalTopicLogs:
-    """The `TopicLogs` of the controller, on this broker's disk."""
+    """The logs of this broker's replicas. None of them is led before the image says so."""
 
     def __init__(
         self, partitions: Partitions, config: BrokerConfig, *, cluster_id: str = ""
@@ -35,6 +35,14 @@ class LocalTopicLogs:
         self._partitions = partitions
         self._config = config
         self._cluster_id = cluster_id
+        self.changing = trio.Lock()
+        """Held while logs are made or removed after the start."""
+
+    def here(self, topic: TopicImage, indexes: Iterable[int] | None = None) -> list[int]:
+        """Return the partitions of a topic, or those of `indexes`, that have a replica here."""
+        wanted = range(len(topic.partitions)) if indexes is None else indexes
+        node_id = self._config.node_id
+        return [index for index in wanted if node_id in topic.partitions[index].replicas]
 
     async def open_all(self, image: ClusterImage) -> int:
         """Open the log of every partition, recovered; how many there are.
@@ -42,11 +50,7 @@ class LocalTopicLogs:
         A partition whose log cannot be opened is offline, and the others are served. Raises OSError
         if the data directory itself cannot be used.
         """
-        wanted = [
-            (topic, index)
-            for topic in image.topics.values()
-            for index in range(len(topic.partitions))
-        ]
+        wanted = [(topic, index) for topic in image.topics.values() for index in self.here(topic)]
         await self._partitions.begin()
         await self._open(wanted, is_start=True)
         await self._partitions.all_opened()
@@ -89,7 +93,7 @@ class LocalTopicLogs:
                         topic.topic_id,
                         index,
                         configs[topic.name],
-                        leader_epoch=topic.partitions[index].leader_epoch,
+                        leader_epoch=None,
                         identity=self._identity(topic, index),
                     )
                 except (OSError, DamagedSegment) as error:
@@ -168,7 +172,11 @@ def log_config(topic: TopicImage, broker: BrokerConfig) -> LogConfig:
         min_compaction_lag_ms=number("min.compaction.lag.ms"),
         max_compaction_lag_ms=number("max.compaction.lag.ms"),
         delete_retention_ms=number("delete.retention.ms"),
-        min_insync_replicas=number("min.insync.replicas"),
+        min_insync_replicas=(
+            min_insync_replicas(configs, broker)
+            if topic.min_insync_replicas is None
+            else topic.min_insync_replicas
+        ),
         producer_id_expiration_ms=broker.producer_id_expiration_ms,
         flush=FlushPolicy(broker.log_flush),
     )

@@ -41,7 +41,7 @@ DAY_MS: Final = 24 * HOUR_MS
 CLEANUP_POLICIES: Final = ("delete", "compact", "compact,delete", "delete,compact")
 PARTITIONS_MAX: Final = 10_000
 """The largest default number of partitions."""
-ONE_BROKER: Final = "there is one broker"
+REPLICAS_MAX: Final = 32_767
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,12 +92,29 @@ class BrokerConfig:
     default_replication_factor: int = int32(
         1,
         low=1,
-        high=1,
-        why=ONE_BROKER,
+        high=REPLICAS_MAX,
         about="Replicas of a topic that is created without a number of them.",
     )
     min_insync_replicas: int = int32(
         1, low=1, about="An acks=all write is refused while fewer replicas than this are in sync."
+    )
+
+    # cluster
+    broker_session_timeout_ms: int = int32(
+        3 * SECOND_MS,
+        low=SECOND_MS,
+        about=(
+            "Another leader is elected when a broker has not kept its registration alive for this "
+            "time."
+        ),
+    )
+    replica_lag_time_max_ms: int = int64(
+        3_500,
+        low=1,
+        about=(
+            "A replica leaves the in-sync set when it has not had everything that its leader has "
+            "for this time."
+        ),
     )
 
     # logs
@@ -308,13 +325,12 @@ class BrokerConfig:
         100 * MIB, low=16 * KIB, about="The segment size of __transaction_state."
     )
     transaction_state_log_replication_factor: int = int32(
-        1, low=1, high=1, why=ONE_BROKER, about="Replicas of __transaction_state."
+        1, low=1, high=REPLICAS_MAX, about="Replicas of __transaction_state."
     )
     transaction_state_log_min_isr: int = int32(
         1,
         low=1,
-        high=1,
-        why=ONE_BROKER,
+        high=REPLICAS_MAX,
         about="Replicas of __transaction_state that must be in sync.",
     )
 
@@ -326,7 +342,7 @@ class BrokerConfig:
         100 * MIB, low=16 * KIB, about="The segment size of __consumer_offsets."
     )
     offsets_topic_replication_factor: int = int32(
-        1, low=1, high=1, why=ONE_BROKER, about="Replicas of __consumer_offsets."
+        1, low=1, high=REPLICAS_MAX, about="Replicas of __consumer_offsets."
     )
     offsets_retention_minutes: int = int32(
         7 * 24 * 60,
@@ -366,6 +382,11 @@ KEPT_ANYWAY: Final = frozenset(
     }
 )
 _KEPT: Final = Setting(type=ConfigType.INT, default=1, low=1)
+REPLICATION_FACTORS: Final = (
+    "default.replication.factor",
+    "transaction.state.log.replication.factor",
+    "offsets.topic.replication.factor",
+)
 RENAMED: Final[dict[str, str]] = {"log.dir": "log.dirs", "broker.id": "node.id"}
 
 
@@ -401,6 +422,14 @@ def settle(*sources: Sequence[Given], ignore_unknown: bool = False) -> Settled:
     config = BrokerConfig(**values)  # type: ignore[arg-type]
     _check_together(config)
     return Settled(config=config, ignored=tuple(given.name for given in unknown))
+
+
+def check_one_broker(config: BrokerConfig) -> None:
+    """Check the configuration of a broker that is alone. Raises ConfigError."""
+    for name in REPLICATION_FACTORS:
+        factor = getattr(config, name.replace(".", "_"))
+        if factor != 1:
+            raise ConfigError(f"{name} cannot be {factor}: there is one broker; the nearest is 1.")
 
 
 def _layer(source: Sequence[Given], unknown: list[Given], wrong: list[str]) -> dict[str, Value]:

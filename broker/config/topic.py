@@ -174,6 +174,11 @@ def has_broker_value(name: str, broker: BrokerConfig) -> bool:
     return value != broker_settings()[broker_name].default
 
 
+def min_insync_replicas(configs: Mapping[str, str], broker: BrokerConfig) -> int:
+    """Return a new topic's min.insync.replicas. It is kept with the topic (KAFKA-16540)."""
+    return int(topic_value("min.insync.replicas", configs, broker))
+
+
 def state_topic_configs(topic: str, broker: BrokerConfig) -> dict[str, str]:
     """Return the settings of an internal topic, which is compacted and has no retention.
 

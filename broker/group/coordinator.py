@@ -182,6 +182,11 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         return live.group
 
+    @property
+    def is_loading(self) -> bool:
+        """True while a partition is being read."""
+        return self._tenures.is_loading
+
     def list_groups(self) -> list[ClassicGroup]:
         """Raises COORDINATOR_LOAD_IN_PROGRESS while any partition is being read."""
         if self._tenures.is_loading:

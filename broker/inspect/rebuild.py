@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from odradek.broker.cluster.controller import new_cluster_id
 from odradek.broker.cluster.image import PartitionImage, TopicImage
+from odradek.broker.cluster.metadata import new_cluster_id
 from odradek.broker.cluster.store import (
     CLUSTER,
     DELETIONS,

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from odradek.broker.partitions.waiters import Waiters
-from odradek.broker.partitions.watch import Watch
+from odradek.broker.partitions.watch import News
 from odradek.broker.storage.log import Log
 
 
@@ -14,9 +14,10 @@ class Marks:
         """`counts` says whether waiting for an offset is of no use any more."""
         self._log = log
         self.high_watermark = self.last_stable_offset = log.log_start_offset
-        self.watches: dict[Watch, None] = {}
-        self.replica_watches: dict[Watch, None] = {}
-        """Of followers that wait for new batches. They may read above the high watermark."""
+        self.readers = News()
+        """For what reads up to one of the marks."""
+        self.followers = News()
+        """For other replicas: they read all that is appended."""
         self.waiters = Waiters(counts)
 
     def move(self, high_watermark: int) -> None:
@@ -30,21 +31,11 @@ class Marks:
         if (high_watermark, last_stable_offset) != (self.high_watermark, self.last_stable_offset):
             self.high_watermark = high_watermark
             self.last_stable_offset = last_stable_offset
-            self.notify()
+            self.readers.notify()
             self.waiters.release()
-
-    def notify(self) -> None:
-        """Wake the readers: the marks have moved, or will not move any more."""
-        for watch in self.watches:
-            watch.notify()
-        self.appended()
-
-    def appended(self) -> None:
-        """Wake the followers: there are new batches."""
-        for watch in self.replica_watches:
-            watch.notify()
 
     def give_up(self) -> None:
         """Wake everything that waits: what it waits for will not happen."""
         self.waiters.release_all()
-        self.notify()
+        self.readers.notify()
+        self.followers.notify()

@@ -36,7 +36,6 @@ from odradek.broker.partitions.maintenance import MAP_BYTES, Maintenance
 from odradek.broker.partitions.marks import Marks
 from odradek.broker.partitions.openers import Openers
 from odradek.broker.partitions.reads import check_range, read_batches
-from odradek.broker.partitions.watch import Watch
 from odradek.broker.storage import scan
 from odradek.broker.storage.aborted import AbortedTxn
 from odradek.broker.storage.compaction.cleaner import Offload, Result
@@ -78,7 +77,7 @@ class Partition:
         self.decompressor = decompressor
         self._clock = clock
         self.commit = GroupCommit(self)
-        self._maintenance = Maintenance(self, self.commit, clock)
+        self.maintenance = Maintenance(self, self.commit, clock)
 
     def __repr__(self) -> str:
         return (
@@ -109,11 +108,6 @@ class Partition:
     @property
     def last_stable_offset(self) -> int:
         return self.marks.last_stable_offset
-
-    @property
-    def watches(self) -> dict[Watch, None]:
-        """The readers that wait for news (`Partitions.watch`)."""
-        return self.marks.watches
 
     def check_available(self) -> None:
         """Raise KafkaError: NOT_LEADER_OR_FOLLOWER, and as `Log.check_available`."""
@@ -287,7 +281,7 @@ class Partition:
         self.background.appended(self)
         if self.log.config.flush is FlushPolicy.OS:
             self.update_visible()
-        self.marks.appended()
+        self.marks.followers.notify()
         return Appended(
             base_offset=base_offset,
             last_offset=last_offset,
@@ -368,29 +362,29 @@ class Partition:
 
     async def checkpoint(self) -> None:
         """See `Maintenance.checkpoint`."""
-        await self._maintenance.checkpoint()
+        await self.maintenance.checkpoint()
 
     async def delete_before(self, offset: int) -> None:
         """See `Maintenance.delete_before`."""
-        await self._maintenance.delete_before(offset)
+        await self.maintenance.delete_before(offset)
 
     async def enforce_retention(self) -> None:
         """See `Maintenance.enforce_retention`."""
-        await self._maintenance.enforce_retention(self.marks.last_stable_offset)
+        await self.maintenance.enforce_retention(self.marks.last_stable_offset)
 
     def plan_compaction(self) -> Plan | None:
         """See `Maintenance.plan`."""
-        return self._maintenance.plan(self.marks.last_stable_offset)
+        return self.maintenance.plan(self.marks.last_stable_offset)
 
     async def compact(
         self, plan: Plan, *, map_bytes: int = MAP_BYTES, offload: Offload = inline
     ) -> Result | None:
         """See `Maintenance.compact`."""
-        return await self._maintenance.compact(plan, map_bytes=map_bytes, offload=offload)
+        return await self.maintenance.compact(plan, map_bytes=map_bytes, offload=offload)
 
     async def close(self) -> None:
         """See `Maintenance.close`."""
-        await self._maintenance.close()
+        await self.maintenance.close()
 
     async def discard(self) -> None:
         """Refuse every request from now on, as the topic is deleted, and wake the waiting readers.
@@ -399,7 +393,7 @@ class Partition:
         """
         self.log.is_deleted = True
         self.marks.give_up()
-        await self._maintenance.discard()
+        await self.maintenance.discard()
 
     # what readers see
 

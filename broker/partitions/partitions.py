@@ -152,7 +152,7 @@ class Partitions:
 
     def watch(self, partitions: Iterable[Partition]) -> Watch:
         """Return a context manager; its `wait` returns when a partition has news for readers."""
-        return Watch(partitions)
+        return Watch([partition.marks.readers for partition in partitions])
 
     @property
     def recovered(self) -> str:

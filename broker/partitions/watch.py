@@ -1,40 +1,45 @@
 """Wait for news of many partitions at once, as a long poll does, without polling them.
 
-A watch is one event, registered with every partition that the reader looks at. It is registered
-before the reader looks, so that nothing is missed between looking and waiting, and taken away again
+A watch is one event, registered with every source that the reader looks at. It is registered before
+the reader looks, so that nothing is missed between looking and waiting, and taken away again
 however the reader ends, so that a cancelled one leaves nothing behind.
 """
 
 from collections.abc import Iterable
-from typing import Protocol
 
 import trio
 
 
-class Watched(Protocol):
-    """A source of news: it calls `notify` of every watch in `watches`."""
+class News:
+    """A source of news: it wakes the watches that are registered with it."""
 
-    @property
-    def watches(self) -> dict["Watch", None]: ...
+    __slots__ = ("watches",)
+
+    def __init__(self) -> None:
+        self.watches: dict[Watch, None] = {}
+
+    def notify(self) -> None:
+        for watch in self.watches:
+            watch.notify()
 
 
 class Watch:
-    """Wakes one reader when any of several partitions has news. Made by `Partitions.watch`."""
+    """Wakes one reader when any of several sources has news. Made by `Partitions.watch`."""
 
-    __slots__ = ("_event", "_partitions")
+    __slots__ = ("_event", "_sources")
 
-    def __init__(self, partitions: Iterable[Watched]) -> None:
-        self._partitions = tuple(dict.fromkeys(partitions))
+    def __init__(self, sources: Iterable[News]) -> None:
+        self._sources = tuple(dict.fromkeys(sources))
         self._event = trio.Event()
 
     def __enter__(self) -> "Watch":
-        for partition in self._partitions:
-            partition.watches[self] = None
+        for source in self._sources:
+            source.watches[self] = None
         return self
 
     def __exit__(self, *exc: object) -> None:
-        for partition in self._partitions:
-            del partition.watches[self]
+        for source in self._sources:
+            del source.watches[self]
 
     def notify(self) -> None:
         self._event.set()

@@ -6,54 +6,86 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 
-from odradek.broker.cluster.controller import Controller, load_image
-from odradek.broker.cluster.image import BrokerImage
+from odradek.broker.cluster.controller import Controller
+from odradek.broker.cluster.metadata import ClusterMetadata
 from odradek.broker.cluster.new_topic import WantedTopic
 from odradek.broker.cluster.store_embedded import EmbeddedStore
 from odradek.broker.cluster.topic_logs import LocalTopicLogs, log_config
+from odradek.broker.cluster.topic_writer import TopicWriter
+from odradek.broker.cluster.topics import ClusterTopics
 from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.partitions.partitions import Partitions
+from odradek.broker.roles import Roles
 from odradek.broker.storage.config import FlushPolicy
 from odradek.protocol.batch import TimestampType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.record import Record
+from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC
+from tests.broker.cluster.members import HERE, NoFollowers, member, metadata_of
 from tests.broker.config.configured import from_properties
 from tests.fakes.clock import FakeClock
 from tests.fakes.disk import FakeDisk, PowerOff
 
-HERE = BrokerImage(node_id=1, host="h", port=1)
 
+class Coordinators:
+    """Remembers which partitions were loaded, and what the image had at that time."""
 
-class NoCoordinators:
+    def __init__(self, metadata: ClusterMetadata) -> None:
+        self._metadata = metadata
+        self.loaded: list[tuple[str, int, bool]] = []
+
     async def load(self, topic: str, index: int) -> None:
-        """Load nothing: these tests read no state topic."""
+        self.loaded.append((topic, index, topic in self._metadata.image.topics))
+
+    def unload(self, topic: str, index: int) -> None:
+        """Nothing is kept."""
+
+    async def forget_topic(self, topic: str) -> None:
+        """Nothing is kept."""
 
 
 class Node:
     """A broker's storage and cluster metadata, without its network."""
 
-    def __init__(self, meta: EmbeddedStore, partitions: Partitions, cluster: Controller) -> None:
+    def __init__(
+        self,
+        meta: EmbeddedStore,
+        partitions: Partitions,
+        cluster: ClusterTopics,
+        controller: Controller,
+        coordinators: Coordinators,
+    ) -> None:
         self.meta, self.partitions, self.cluster = meta, partitions, cluster
+        self.controller, self.coordinators = controller, coordinators
 
     @classmethod
     async def start(cls, disk: FakeDisk) -> "Node":
-        rng = random.Random(1)
+        rng, config = random.Random(1), BrokerConfig()
         meta = await EmbeddedStore.open(disk, "/data")
-        image = await load_image(meta, here=HERE, rng=rng)
+        metadata = await metadata_of(meta, rng)
         partitions = Partitions(disk=disk, directory="/data", clock=FakeClock())
-        logs = LocalTopicLogs(partitions, BrokerConfig(), cluster_id=image.cluster_id)
-        cluster = Controller(
-            meta=meta,
-            config=BrokerConfig(),
-            rng=rng,
+        logs = LocalTopicLogs(partitions, config, cluster_id=metadata.image.cluster_id)
+        writer = TopicWriter(meta, HERE.node_id)
+        cluster = ClusterTopics(metadata=metadata, writer=writer, config=config, rng=rng, logs=logs)
+        await writer.finish_deletions(logs)
+        await logs.open_all(metadata.image)
+        coordinators = Coordinators(metadata)
+        roles = Roles(
+            node_id=HERE.node_id,
+            partitions=partitions,
             logs=logs,
-            coordinators=NoCoordinators(),
-            image=image,
+            coordinators=coordinators,
+            followers=NoFollowers(),
+            spawn=lambda *_: None,
         )
-        await cluster.finish_deletions()
-        await cluster.elect()
-        await logs.open_all(cluster.image)
-        return cls(meta, partitions, cluster)
+        metadata.apply = roles.apply
+        session, controller = member(
+            meta, metadata, lead_anyway=lambda: roles.lead_in_old_epochs(metadata.image)
+        )
+        await session.register(HERE)
+        for _ in range(2):  # stand, then elect
+            await controller.step(metadata.image)
+        return cls(meta, partitions, cluster, controller, coordinators)
 
     async def append(self, topic: str, index: int, value: bytes) -> None:
         partition = self.partitions.get(topic, index)
@@ -259,3 +291,37 @@ async def test_directories_that_belong_to_no_topic_are_named_at_the_start(
     assert line.endswith("are left alone: lost+found, lost-0")
     assert set(node.ends()) == {"t-0", "t-1", "t-2"}
     assert disk.exists("/data/lost-0")
+
+
+async def test_each_start_is_a_new_leader_epoch() -> None:
+    disk = FakeDisk()
+    node = await Node.start(disk)
+    await node.cluster.create_topic(WantedTopic(name="t", partition_count=2))
+    for epoch in (1, 2):
+        disk.kill()
+        node = await Node.start(disk)
+        epochs = [p.leader_epoch for p in node.cluster.image.topics["t"].partitions]
+        assert epochs == [epoch, epoch]
+
+
+async def test_partitions_are_led_in_their_old_epochs_if_the_disk_is_full_at_the_start() -> None:
+    """The broker did not start, and served nobody."""
+    disk = FakeDisk()
+    node = await Node.start(disk)
+    await node.cluster.create_topic(WantedTopic(name="t", partition_count=1))
+    await node.append("t", 0, b"x")
+    disk.kill()
+    disk.fail("append", 28, path_end="cluster.meta")
+    node = await Node.start(disk)
+    assert node.cluster.image.topics["t"].partitions[0].leader_epoch == 0
+    assert node.partitions.get("t", 0).high_watermark == 1
+    await node.controller.step(node.cluster.image)
+    assert node.partitions.get("t", 0).leader_epoch == 1
+
+
+async def test_a_state_topic_is_loaded_before_the_image_has_it() -> None:
+    node = await Node.start(FakeDisk())
+    topic = await node.cluster.ensure_state_topic(TRANSACTION_STATE_TOPIC)
+    assert node.coordinators.loaded == [
+        (TRANSACTION_STATE_TOPIC, index, False) for index in range(len(topic.partitions))
+    ]

@@ -10,6 +10,7 @@ from odradek.broker.config.broker import (
     RENAMED,
     BrokerConfig,
     broker_settings,
+    check_one_broker,
     settle,
 )
 from odradek.broker.config.properties import read_properties
@@ -73,7 +74,6 @@ def test_other_names_lead_to_settings_that_there_are() -> None:
         ("num.partitions", "many", "is a whole number, not 'many'."),
         ("log.flush", "Ack", "is ack or os, not 'Ack'. Did you mean ack?"),
         ("auto.create.topics.enable", "yes", "is true or false, not 'yes'; say true."),
-        ("default.replication.factor", "3", "cannot be 3: there is one broker; the nearest is 1."),
         ("log.retention.hours", "x", "is a whole number, not 'x'."),
         ("log.segment.bytes", str(2**31), "cannot be 2147483648; the nearest is 2147483647."),
         ("broker.id", "-1", "cannot be -1; the nearest is 0."),
@@ -283,3 +283,12 @@ def test_nothing_in_a_state_topic_is_ever_too_old() -> None:
         assert check_topic_configs(list(configs.items())) == configs
         assert configs["retention.ms"] == configs["retention.bytes"] == "-1"
         assert configs["segment.bytes"] == str(100 * 1024 * 1024)
+
+
+def test_a_broker_that_is_alone_has_one_replica_of_everything() -> None:
+    check_one_broker(BrokerConfig())
+    with pytest.raises(ConfigError) as refused:
+        check_one_broker(from_properties({"default.replication.factor": "3"}))
+    assert str(refused.value) == (
+        "default.replication.factor cannot be 3: there is one broker; the nearest is 1."
+    )

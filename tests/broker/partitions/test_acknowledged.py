@@ -190,7 +190,7 @@ async def test_who_is_cancelled_while_flushing_does_not_take_the_others_along() 
 async def test_what_nobody_waits_for_is_flushed_all_the_same() -> None:
     """acks 0 and 1, and connections that are gone."""
     async with running(Machine()) as partition:
-        with Watch([partition]) as watch:
+        with Watch([partition.marks.readers]) as watch:
             for _ in range(3):
                 end = partition.append_from_client(batch("a")).last_offset + 1
                 while partition.high_watermark < end:

@@ -185,9 +185,9 @@ async def test_a_reader_that_goes_away_leaves_nothing_behind() -> None:
         for _ in range(5):
             nursery.start_soon(wait)
         await trio.testing.wait_all_tasks_blocked()
-        assert len(partition.watches) == 5
+        assert len(partition.marks.readers.watches) == 5
         nursery.cancel_scope.cancel()
-    assert partition.watches == {}
+    assert partition.marks.readers.watches == {}
 
 
 # partitions that are not there

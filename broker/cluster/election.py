@@ -1,0 +1,109 @@
+"""Elections: a pure function of the image that says which partitions need another leader.
+
+Only a replica that has every acknowledged record is elected: a member of the in-sync set, or, if
+none of those is there, of the eligible leader replicas (KIP-966). If there is none either, the
+partition has no leader until one comes back. The in-sync set is never emptied.
+
+A partition needs an election if its leader is not registered, or has registered since the partition
+was last written: a broker that has restarted leads only in an epoch of its own (KAFKA-10527). So
+the image alone says what is to do, whichever broker is the controller and whenever it became so.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from odradek.broker.cluster.image import (
+    NO_LEADER,
+    BrokerImage,
+    ClusterImage,
+    PartitionImage,
+    TopicImage,
+)
+
+
+def elections(
+    image: ClusterImage, min_isr_of: Callable[[TopicImage], int]
+) -> dict[tuple[str, int], PartitionImage]:
+    """Return the partitions that need another leader, as they should be."""
+    brokers = {broker.node_id: broker for broker in image.brokers}
+    found = {}
+    for topic in image.topics.values():
+        for index, partition in enumerate(topic.partitions):
+            elected = elect(partition, brokers, min_isr_of(topic))
+            if elected is not None:
+                found[topic.name, index] = elected
+    return found
+
+
+def elect(
+    partition: PartitionImage, brokers: Mapping[int, BrokerImage], min_isr: int
+) -> PartitionImage | None:
+    """Return a partition with its next leader; None if it stays as it is."""
+    leader = brokers.get(partition.leader)
+    leads = leader is not None and leader.epoch < partition.epoch
+    if leads and leader is not None and not leader.is_leaving:
+        return None
+    staying = [n for n in partition.replicas if n in brokers and not brokers[n].is_leaving]
+    candidates = [node for node in staying if node in partition.isr]
+    candidates = candidates or [node for node in staying if node in partition.elr]
+    if not candidates and leads:
+        return None  # it is about to stop, and no other broker can lead
+    if not candidates:
+        candidates = [node for node in partition.isr if node in brokers]
+    if candidates:
+        elected = candidates[0]
+        isr = tuple(node for node in partition.isr if node in brokers)
+        return _led_by(partition, elected, isr if elected in isr else (elected,), min_isr)
+    if partition.leader == NO_LEADER:
+        return None
+    # The in-sync set stays: the partition waits for one of its members.
+    return replace(partition, leader=NO_LEADER, leader_epoch=partition.leader_epoch + 1)
+
+
+def preferred(image: ClusterImage) -> dict[tuple[str, int], PartitionImage]:
+    """Return the partitions whose first replica could lead and does not, led by it."""
+    brokers = {broker.node_id: broker for broker in image.brokers if not broker.is_leaving}
+    found = {}
+    for topic in image.topics.values():
+        for index, partition in enumerate(topic.partitions):
+            first = partition.replicas[0]
+            is_elsewhere = partition.leader not in (first, NO_LEADER)
+            if is_elsewhere and first in brokers and first in partition.isr:
+                found[topic.name, index] = replace(
+                    partition, leader=first, leader_epoch=partition.leader_epoch + 1
+                )
+    return found
+
+
+def with_isr(partition: PartitionImage, isr: Sequence[int], min_isr: int) -> PartitionImage:
+    """Return a partition with another in-sync set, and the eligible replicas that follow."""
+    enough = min(min_isr, len(partition.replicas))
+    eligible = dict.fromkeys((*partition.elr, *partition.isr))
+    elr = () if len(isr) >= enough else tuple(node for node in eligible if node not in isr)
+    return replace(partition, isr=tuple(isr), elr=elr)
+
+
+def assign_replicas(
+    brokers: Sequence[int], partition_count: int, replication_factor: int, *, start: int
+) -> list[tuple[int, ...]]:
+    """Return the replicas of new partitions, the leader first, spread over the brokers.
+
+    `start` shifts the first leader, so that topics of one partition do not all have the same.
+    """
+    count = len(brokers)
+    assigned = []
+    for number in range(partition_count):
+        first = start + number
+        # The followers of the partitions that one broker leads are on different brokers.
+        shift = 1 + (first // count) % max(1, count - 1)
+        others = [(first + shift + step) % count for step in range(count)]
+        order = [first % count, *(place for place in others if place != first % count)]
+        assigned.append(tuple(brokers[place] for place in order[:replication_factor]))
+    return assigned
+
+
+def _led_by(
+    partition: PartitionImage, leader: int, isr: tuple[int, ...], min_isr: int
+) -> PartitionImage:
+    changed = with_isr(partition, isr, min_isr)
+    return replace(changed, leader=leader, leader_epoch=partition.leader_epoch + 1)

@@ -1,0 +1,235 @@
+"""A broker's copy of the metadata store, kept up to date by a watch.
+
+The image that others read changes in one place: here, when the watch brings a change and the broker
+has taken its roles in it (`apply`). Each write of a broker comes back this way, so whoever wrote
+waits until the image has the revision of the write (`reached`).
+
+A watch may be silent although the store goes on (a half-open connection, a member of the store
+that is cut off). Whoever learns a later revision by another way says so (`heard_of`); if the watch
+does not bring it soon, it is replaced by another.
+"""
+
+import logging
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+import trio
+
+from odradek.broker.cluster.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from odradek.broker.cluster.store import (
+    BROKERS,
+    CLUSTER,
+    CONTROLLER,
+    PARTITIONS,
+    TOPICS,
+    pack,
+    partition_of_key,
+    read_broker,
+    read_partition,
+    read_topic,
+    unpack,
+)
+from odradek.broker.env import Compacted, Compare, MetaStore, Versioned
+from odradek.protocol.errors import KafkaError
+
+LOGGER: Final = logging.getLogger(__name__)
+SILENCE_SECONDS: Final = 2.0
+"""A watch that has not brought a revision so long after it was heard of is replaced."""
+RETRY_SECONDS: Final = 0.2
+
+BASE64_URL: Final = str.maketrans("+/", "-_")
+
+Apply = Callable[[ClusterImage, ClusterImage], Awaitable[None]]
+"""Takes this broker's roles in a new image. Called with the old one and the new one."""
+
+
+class ImageBuilder:
+    """The values of the metadata store, as images are made of them."""
+
+    def __init__(self) -> None:
+        self._cluster_id = ""
+        self._controller: tuple[int, int] | None = None
+        self._brokers: dict[int, BrokerImage] = {}
+        self._topics: dict[str, Versioned] = {}
+        self._partitions: dict[str, dict[int, PartitionImage]] = {}
+        self._touched: dict[str, None] = {}
+
+    def put(self, key: str, stored: Versioned | None) -> None:
+        """Take over one key; None deletes it."""
+        if key.startswith(PARTITIONS):
+            name, index = partition_of_key(key)
+            if stored is None:
+                self._partitions.get(name, {}).pop(index, None)
+            else:
+                self._partitions.setdefault(name, {})[index] = read_partition(stored)
+            self._touched[name] = None
+        elif key.startswith(TOPICS):
+            name = key.removeprefix(TOPICS)
+            if stored is None:
+                self._topics.pop(name, None)
+            else:
+                self._topics[name] = stored
+            self._touched[name] = None
+        elif key.startswith(BROKERS):
+            node_id = int(key.removeprefix(BROKERS))
+            if stored is None:
+                self._brokers.pop(node_id, None)
+            else:
+                self._brokers[node_id] = read_broker(key, stored)
+        elif key == CONTROLLER:
+            self._controller = (
+                None if stored is None else (unpack(stored.value)["id"], stored.create_revision)
+            )
+        elif key == CLUSTER and stored is not None:
+            self._cluster_id = unpack(stored.value)["id"]
+
+    def image(self, before: ClusterImage | None, revision: int) -> ClusterImage:
+        """Return the image of all values. What has not changed is taken from the one before."""
+        topics = {} if before is None else dict(before.topics)
+        for name in self._touched:
+            topic = self._topic(name)
+            if topic is None:
+                topics.pop(name, None)
+            elif topics.get(name) != topic:
+                topics[name] = topic
+        self._touched.clear()
+        controller_id, controller_epoch = self._controller or (-1, 0)
+        image = ClusterImage(
+            cluster_id=self._cluster_id,
+            controller_id=controller_id,
+            controller_epoch=controller_epoch,
+            brokers=tuple(self._brokers[node] for node in sorted(self._brokers)),
+            revision=revision,
+        )
+        return image.with_topics(topics.values())
+
+    def _topic(self, name: str) -> TopicImage | None:
+        stored = self._topics.get(name)
+        if stored is None:
+            return None
+        return read_topic(name, stored, self._partitions.get(name, {}))
+
+
+async def find_cluster_id(store: MetaStore, rng: random.Random) -> str:
+    """Return the cluster's id. A new store gets one. Raises KafkaError."""
+    while True:
+        found, _ = await store.range(CLUSTER)
+        if CLUSTER in found:
+            cluster_id: str = unpack(found[CLUSTER].value)["id"]
+            return cluster_id
+        new = pack({"id": new_cluster_id(rng)})
+        await store.txn([Compare(key=CLUSTER, mod_revision=0)], {CLUSTER: new})
+
+
+def new_cluster_id(rng: random.Random) -> str:
+    """Return 22 random characters of base64, the form that Kafka's tools expect."""
+    import base64
+
+    data = rng.getrandbits(128).to_bytes(16, "big")
+    return base64.b64encode(data).decode().rstrip("=").translate(BASE64_URL)
+
+
+class ClusterMetadata:
+    """The image of the cluster, and the watch that changes it."""
+
+    def __init__(self, store: MetaStore) -> None:
+        self._store = store
+        self._builder = ImageBuilder()
+        self.image = ClusterImage(cluster_id="")
+        self._heard_of = 0
+        self._moved = trio.Event()
+        self._watch = trio.CancelScope()
+
+    async def load(self) -> None:
+        """Read the whole store. Raises KafkaError."""
+        self.image = await self._listed()
+
+    async def _listed(self) -> ClusterImage:
+        values, revision = await self._store.range("/")
+        self._builder = ImageBuilder()
+        for key, stored in values.items():
+            self._builder.put(key, stored)
+        return self._builder.image(None, revision)
+
+    async def run(self, apply: Apply) -> None:
+        """Follow the store until cancelled."""
+        while True:
+            try:
+                with trio.CancelScope() as self._watch:
+                    await self._follow(apply)
+            except Compacted:
+                LOGGER.info("the watch of the metadata store is too old: everything is read anew")
+                await self.read_anew(apply)
+            except KafkaError as error:
+                LOGGER.warning("the metadata store cannot be watched: %s", error)
+                await trio.sleep(RETRY_SECONDS)
+
+    async def _follow(self, apply: Apply) -> None:
+        async with self._store.watch("/", self.image.revision + 1) as changes:
+            async for change in changes:
+                await self._take(apply, change.values, change.revision)
+
+    async def read_anew(self, apply: Apply) -> None:
+        """Read the whole store and take the roles that follow. A failure is logged."""
+        try:
+            listed = await self._listed()
+        except KafkaError as error:
+            LOGGER.warning("the metadata store cannot be read: %s", error)
+            await trio.sleep(RETRY_SECONDS)
+            return
+        await self._publish(apply, listed)
+
+    async def _take(
+        self, apply: Apply, changed: Mapping[str, Versioned | None], revision: int
+    ) -> None:
+        if revision <= self.image.revision:
+            return
+        for key, stored in changed.items():
+            self._builder.put(key, stored)
+        await self._publish(apply, self._builder.image(self.image, revision))
+
+    async def _publish(self, apply: Apply, image: ClusterImage) -> None:
+        # Shielded: half of the roles of an image would be taken otherwise, and the watch that
+        # follows would begin after it.
+        with trio.CancelScope(shield=True):
+            await apply(self.image, image)
+        self.image = image
+        moved, self._moved = self._moved, trio.Event()
+        moved.set()
+
+    async def reached(self, revision: int) -> ClusterImage:
+        """Wait until the image shows `revision`, and return it."""
+        self.heard_of(revision)
+        while self.image.revision < revision:
+            await self._moved.wait()
+        return self.image
+
+    async def next_step(self) -> ClusterImage:
+        """Wait until the image changes, and return the next one."""
+        await self._moved.wait()
+        return self.image
+
+    async def changed(self, after: ClusterImage) -> ClusterImage:
+        """Wait until there is another image than `after`, and return it."""
+        while self.image is after:
+            await self._moved.wait()
+        return self.image
+
+    def heard_of(self, revision: int) -> None:
+        """Note that the store has reached a revision."""
+        self._heard_of = max(self._heard_of, revision)
+
+    async def replace_silent_watches(self) -> None:
+        """Replace a watch that does not bring what the store is known to have. Never returns."""
+        while True:
+            expected = self._heard_of
+            await trio.sleep(SILENCE_SECONDS)
+            if self.image.revision < expected:
+                LOGGER.warning(
+                    "the watch of the metadata store is silent at revision %d, and %d is known: "
+                    "it is replaced",
+                    self.image.revision,
+                    expected,
+                )
+                self._watch.cancel()

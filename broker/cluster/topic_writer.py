@@ -1,0 +1,183 @@
+"""Guarded writes of topics to the metadata store, in as many transactions as they need."""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, Protocol
+from uuid import UUID
+
+import trio
+
+from odradek.broker.cluster.image import TopicImage
+from odradek.broker.cluster.store import (
+    DELETIONS,
+    PARTITIONS,
+    deletion_key,
+    pack,
+    pack_partition,
+    pack_topic,
+    partition_key,
+    read_deletions,
+    topic_key,
+    unpack,
+)
+from odradek.broker.env import Compare, MetaStore, OutcomeUnknown, Versioned
+from odradek.broker.guarded_write import guarded_write
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+LOGGER: Final = logging.getLogger(__name__)
+RETRY_SECONDS: Final = 0.1
+
+Puts = dict[str, bytes | None]
+
+
+class DeletedLogs(Protocol):
+    """The directories of deleted topics on this broker."""
+
+    async def remove_deleted(self, name: str, topic_id: UUID) -> bool:
+        """Remove what is left of a deleted topic. Return False if that is not possible now."""
+
+
+class TopicWriter:
+    """Writes topics for one broker. A change that another broker makes first is refused."""
+
+    def __init__(self, store: MetaStore, node_id: int) -> None:
+        self._store = store
+        self._node_id = node_id
+
+    async def create(self, topic: TopicImage) -> int:
+        """Write a new topic. Return the revision in which it is complete.
+
+        Raises KafkaError: TOPIC_ALREADY_EXISTS, or what the store says.
+        """
+        key = topic_key(topic.name)
+        found, _ = await self._store.range(key)
+        stored = found.get(key)
+        if stored is not None and not unpack(stored.value).get("unfinished"):
+            raise _taken(topic.name)
+        before = Compare(key=key, mod_revision=0 if stored is None else stored.mod_revision)
+        partitions = _partition_puts(topic, range(len(topic.partitions)))
+        if stored is None and self._fits(len(partitions) + 1):
+            return await self._write([before], {key: pack_topic(topic), **partitions}, topic.name)
+        taken = await self._write([before], {key: pack_topic(topic, is_finished=False)}, topic.name)
+        same = Compare(key=key, mod_revision=taken)
+        strays = await self._partitions_of(topic.name)
+        await self._write_all(same, {**dict.fromkeys(strays), **partitions}, topic.name)
+        return await self._write([same], {key: pack_topic(topic)}, topic.name)
+
+    async def grow(self, before: TopicImage, grown: TopicImage) -> int:
+        """Write the partitions that a topic gets. Return the revision in which all are there."""
+        same = await self._unchanged(before)
+        added = range(len(before.partitions), len(grown.partitions))
+        limit = self._store.max_operations
+        revision = 0
+        for some in _chunks(_partition_puts(grown, added), None if limit is None else limit - 1):
+            absent = [Compare(key=key, mod_revision=0) for key in some]
+            revision = await self._write([same, *absent], some, before.name)
+        return revision
+
+    async def delete(self, topic: TopicImage) -> int:
+        """Remove a topic, and note its id for each broker that has a replica."""
+        same = await self._unchanged(topic)
+        key = topic_key(topic.name)
+        nodes = {node: None for partition in topic.partitions for node in partition.replicas}
+        notes: Puts = {
+            deletion_key(topic.topic_id, node): pack({"name": topic.name}) for node in nodes
+        }
+        partitions = dict.fromkeys(_partition_puts(topic, range(len(topic.partitions))))
+        if self._fits(len(partitions) + len(notes) + 1):
+            return await self._write([same], {key: None, **partitions, **notes}, topic.name)
+        gone = await self._write(
+            [same], {key: pack_topic(topic, is_finished=False), **notes}, topic.name
+        )
+        await self._clear(topic.name, gone)
+        return gone
+
+    async def _clear(self, name: str, revision: int) -> None:
+        """Remove the partitions and the name of a topic that is not complete any more."""
+        same = Compare(key=topic_key(name), mod_revision=revision)
+        strays = await self._partitions_of(name)
+        await self._write_all(same, dict.fromkeys(strays), name)
+        await self._write([same], {topic_key(name): None}, name)
+
+    async def clear_unfinished(self, name: str, stored: Versioned) -> None:
+        """Remove what a broker has left that died while it created or deleted a topic."""
+        await self._clear(name, stored.mod_revision)
+
+    async def finish_deletions(self, logs: DeletedLogs, *, name: str | None = None) -> None:
+        """Remove what is left here of deleted topics, or of those with one name."""
+        found, _ = await self._store.range(DELETIONS)
+        for topic_id, deleted in read_deletions(found, self._node_id).items():
+            if name in (None, deleted):
+                await self.finish_deletion(topic_id, deleted, logs)
+
+    async def finish_deletion(self, topic_id: UUID, name: str, logs: DeletedLogs) -> None:
+        """Remove the directories of a deleted topic, then this broker's note of its deletion.
+
+        If the disk or the store fails, this is retried at the next start, or when a topic of that
+        name is created.
+        """
+        if not await logs.remove_deleted(name, topic_id):
+            return
+        notes = dict.fromkeys((deletion_key(topic_id, self._node_id), deletion_key(topic_id)))
+        try:
+            await self._store.txn((), notes)
+        except KafkaError as error:
+            LOGGER.warning("the note of the deletion of topic %s was not removed: %s", name, error)
+
+    async def _unchanged(self, topic: TopicImage) -> Compare:
+        """Return a condition that holds as long as the topic in the store is this one."""
+        key = topic_key(topic.name)
+        found, _ = await self._store.range(key)
+        stored = found.get(key)
+        if stored is None or unpack(stored.value)["id"] != topic.topic_id.bytes:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic.name} was deleted meanwhile."
+            )
+        return Compare(key=key, mod_revision=stored.mod_revision)
+
+    async def _partitions_of(self, name: str) -> Mapping[str, Versioned]:
+        found, _ = await self._store.range(f"{PARTITIONS}{name}/")
+        return found
+
+    def _fits(self, count: int) -> bool:
+        limit = self._store.max_operations
+        return limit is None or count <= limit
+
+    async def _write_all(self, same: Compare, puts: Mapping[str, bytes | None], name: str) -> None:
+        """Write what belongs to an unfinished topic. Nobody else does, so it may be repeated."""
+        for some in _chunks(puts, self._store.max_operations):
+            while True:
+                try:
+                    is_written, _ = await self._store.txn([same], some)
+                    break
+                except OutcomeUnknown:
+                    await trio.sleep(RETRY_SECONDS)
+            if not is_written:
+                raise _taken(name)
+
+    async def _write(self, compares: Sequence[Compare], puts: Puts, name: str) -> int:
+        is_written, revision = await guarded_write(self._store, compares, puts)
+        if not is_written:
+            raise _taken(name)
+        return revision
+
+
+def _partition_puts(topic: TopicImage, indexes: Iterable[int]) -> Puts:
+    return {
+        partition_key(topic.name, index): pack_partition(topic.partitions[index])
+        for index in indexes
+    }
+
+
+def _chunks(puts: Mapping[str, bytes | None], limit: int | None) -> Iterator[Puts]:
+    items = list(puts.items())
+    size = limit or max(1, len(items))
+    for start in range(0, len(items), size):
+        yield dict(items[start : start + size])
+
+
+def _taken(name: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+        f"Topic '{name}' already exists, or another broker changes it now. Try again.",
+    )

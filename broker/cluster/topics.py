@@ -1,0 +1,331 @@
+"""Topics: any broker creates, grows and deletes them, by guarded writes to the metadata store.
+
+A creation has this order: check (raises `KafkaError`) -> this broker's logs on disk -> store ->
+image. With the store's transaction the topic exists. The other brokers make their logs when their
+image has the topic. A crash before it leaves empty directories that belong to no topic. They are
+removed when a topic of that name is created. Directories with records are never removed for it, but
+set aside (`partitions/directories.py`).
+
+A deletion has the opposite order: store -> image -> logs. The transaction that removes a topic also
+notes its id, once for each broker that has replicas (`/deletions/ID/NODE`). A note stays until no
+directory of that id is left on that broker. So after a crash at any moment a deleted topic does not
+come back, and its directories are not set aside: they are removed at the next start, or before a
+topic of that name is created.
+
+A topic of more partitions than a transaction may have operations is written in several. The first
+takes the name ("unfinished"), the last removes that word. If the writer dies in between, the next
+creation of the name, or the controller, goes on from there.
+
+State topics are created when a request first needs them, with their own settings.
+"""
+
+import logging
+import random
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Final, Protocol
+from uuid import UUID
+
+import trio
+
+from odradek.broker.cluster.election import assign_replicas
+from odradek.broker.cluster.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from odradek.broker.cluster.metadata import ClusterMetadata
+from odradek.broker.cluster.new_topic import (
+    WantedTopic,
+    check_growth,
+    check_name,
+    check_replicas,
+    check_replication_factor,
+    check_room,
+    not_hosted,
+    planned_partition_count,
+)
+from odradek.broker.cluster.topic_writer import TopicWriter
+from odradek.broker.config.broker import BrokerConfig
+from odradek.broker.config.topic import (
+    check_topic_configs,
+    min_insync_replicas,
+    state_topic_configs,
+)
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.state_topics import INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
+
+LOGGER: Final = logging.getLogger(__name__)
+
+
+class TopicLogs(Protocol):
+    """The logs of topics on this broker."""
+
+    changing: trio.Lock
+
+    def here(self, topic: TopicImage, indexes: Iterable[int] | None = None) -> list[int]:
+        """Return the partitions of a topic, or those of `indexes`, that have a replica here."""
+
+    async def create(self, topic: TopicImage, indexes: Sequence[int]) -> None:
+        """Create empty logs for some partitions. A directory in their place is set aside.
+
+        Raises KafkaError(KAFKA_STORAGE_ERROR); then none of them exists.
+        """
+
+    async def delete(self, topic: TopicImage, indexes: Sequence[int]) -> None:
+        """Remove the logs of some partitions."""
+
+    async def remove_deleted(self, name: str, topic_id: UUID) -> bool:
+        """Remove what is left of a deleted topic. Return False if that is not possible now."""
+
+
+class ClusterTopics:
+    """The topics of the cluster, and the changes that this broker makes."""
+
+    def __init__(
+        self,
+        *,
+        metadata: ClusterMetadata,
+        writer: TopicWriter,
+        config: BrokerConfig,
+        rng: random.Random,
+        logs: TopicLogs,
+    ) -> None:
+        self._metadata = metadata
+        self._writer = writer
+        self._config = config
+        self._rng = rng
+        self._logs = logs
+        self._changing = trio.Lock()
+
+    @property
+    def image(self) -> ClusterImage:
+        return self._metadata.image
+
+    @property
+    def node_id(self) -> int:
+        return self._config.node_id
+
+    @property
+    def this_broker(self) -> BrokerImage | None:
+        """This broker as it is registered; None while it is not."""
+        return self.image.broker(self.node_id)
+
+    async def create_topic(self, wanted: WantedTopic, *, validate_only: bool = False) -> TopicImage:
+        """Create a topic.
+
+        Raises KafkaError: its name, numbers or settings are invalid, it exists, or the disk failed.
+        """
+        check_name(wanted.name)
+        if wanted.name in INTERNAL_TOPICS:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"Creation of internal topic {wanted.name} is prohibited. The broker creates it "
+                "when it is needed.",
+            )
+        async with self._one_change():
+            if wanted.name in self.image.topics:
+                raise _exists(wanted.name)
+            topic = self._planned(wanted)
+            return topic if validate_only else await self._make(topic)
+
+    async def ensure_topic(self, name: str) -> TopicImage:
+        """Return a topic. Create it with the defaults if it does not exist (auto-creation)."""
+        if name in INTERNAL_TOPICS:
+            return await self.ensure_state_topic(name)
+        found = self.image.topics.get(name)
+        if found is not None:
+            return found
+        try:
+            return await self.create_topic(WantedTopic(name=name))
+        except KafkaError as error:
+            found = self.image.topics.get(name)
+            if error.code is ErrorCode.TOPIC_ALREADY_EXISTS and found is not None:
+                return found  # another request has created it meanwhile
+            raise
+
+    async def ensure_state_topic(self, name: str) -> TopicImage:
+        """Return an internal topic. Create it if it does not exist."""
+        found = self.image.topics.get(name)
+        if found is not None:
+            return found
+        async with self._one_change():
+            found = self.image.topics.get(name)
+            if found is not None:
+                return found
+            try:
+                return await self._make(self._state_topic(name))
+            except KafkaError as error:
+                found = self.image.topics.get(name)
+                if found is not None:
+                    return found
+                if error.code not in NOT_YET:
+                    raise
+                # A client that looks for a coordinator retries this code, and no other.
+                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
+
+    async def create_partitions(
+        self,
+        name: str,
+        total_count: int,
+        replicas: Sequence[tuple[int, ...]] | None = None,
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Grow a topic to `total_count` partitions. Raises KafkaError."""
+        async with self._one_change():
+            topic = self._existing(name)
+            have = len(topic.partitions)
+            if name in INTERNAL_TOPICS:
+                raise KafkaError(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION,
+                    f"{name} is an internal topic: keys are assigned to its partitions by a hash "
+                    "over their number, which therefore never changes.",
+                )
+            check_growth(name, have, total_count, None if replicas is None else len(replicas))
+            for brokers in replicas or ():
+                check_replicas(brokers, self._broker_ids())
+            self._check_room(total_count - have)
+            if validate_only:
+                return
+            factor = len(topic.partitions[0].replicas)
+            added = self._partitions(total_count - have, factor, replicas, start=have)
+            grown = replace(topic, partitions=topic.partitions + added)
+            new_indexes = self._logs.here(grown, range(have, total_count))
+            async with self._logs.changing:
+                await self._logs.create(grown, new_indexes)
+                try:
+                    revision = await self._writer.grow(topic, grown)
+                except KafkaError:
+                    await self._logs.delete(grown, new_indexes)
+                    raise
+            await self._metadata.reached(revision)
+
+    async def delete_topic(self, name: str) -> TopicImage:
+        """Delete a topic and its records. Return what it was. Raises KafkaError."""
+        if not self._config.delete_topic_enable:
+            raise KafkaError(
+                ErrorCode.TOPIC_DELETION_DISABLED,
+                "Topic deletion is disabled. Set delete.topic.enable to true on the broker.",
+            )
+        if name in INTERNAL_TOPICS:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"{name} is an internal topic: it keeps the broker's transactions or groups.",
+            )
+        async with self._one_change():
+            topic = self._existing(name)
+            await self._metadata.reached(await self._writer.delete(topic))
+            await self._writer.finish_deletion(topic.topic_id, topic.name, self._logs)
+            return topic
+
+    @asynccontextmanager
+    async def _one_change(self) -> AsyncIterator[None]:
+        """Make one change at a time, and complete it even if its client disconnects."""
+        async with self._changing:
+            with trio.CancelScope(shield=True):
+                yield
+
+    def _existing(self, name: str) -> TopicImage:
+        topic = self.image.topics.get(name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, not_hosted(name))
+        return topic
+
+    def _check_room(self, added: int) -> None:
+        check_room(self.image.partition_count, added, self._config.max_broker_partitions)
+
+    def _planned(self, wanted: WantedTopic) -> TopicImage:
+        count = planned_partition_count(
+            wanted, default=self._config.num_partitions, brokers=self._broker_ids()
+        )
+        self._check_room(count)
+        factor = wanted.replication_factor
+        if factor == -1:
+            factor = self._config.default_replication_factor
+        if not wanted.assignments:
+            check_replication_factor(factor, len(self._broker_ids()))
+        configs = check_topic_configs(wanted.configs)
+        assigned = [brokers for _, brokers in sorted(wanted.assignments)] or None
+        return TopicImage(
+            name=wanted.name,
+            topic_id=self._new_uuid(),
+            configs=configs,
+            partitions=self._partitions(count, factor, assigned),
+            min_insync_replicas=min_insync_replicas(configs, self._config),
+        )
+
+    def _state_topic(self, name: str) -> TopicImage:
+        config = self._config
+        if name == TRANSACTION_STATE_TOPIC:
+            count = config.transaction_state_log_num_partitions
+            factor = config.transaction_state_log_replication_factor
+        else:
+            count = config.offsets_topic_num_partitions
+            factor = config.offsets_topic_replication_factor
+        check_replication_factor(factor, len(self._broker_ids()))
+        return TopicImage(
+            name=name,
+            topic_id=self._new_uuid(),
+            configs=state_topic_configs(name, config),
+            partitions=self._partitions(count, factor, start=0),
+            min_insync_replicas=min(config.transaction_state_log_min_isr, factor),
+        )
+
+    async def _make(self, topic: TopicImage) -> TopicImage:
+        """Create a topic: this broker's logs, then the store, then the image."""
+        await self._writer.finish_deletions(self._logs, name=topic.name)
+        here = self._logs.here(topic)
+        async with self._logs.changing:
+            if topic.name in self.image.topics:  # another broker's, as the lock was awaited
+                raise _exists(topic.name)
+            await self._logs.create(topic, here)
+            try:
+                revision = await self._writer.create(topic)
+            except KafkaError:
+                await self._logs.delete(topic, here)
+                raise
+        image = await self._metadata.reached(revision)
+        made = image.topics.get(topic.name)
+        if made is None or made.topic_id != topic.topic_id:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic.name} was deleted at once."
+            )
+        return made
+
+    def _partitions(
+        self,
+        count: int,
+        factor: int,
+        assigned: Sequence[tuple[int, ...]] | None = None,
+        *,
+        start: int | None = None,
+    ) -> tuple[PartitionImage, ...]:
+        """Return new partitions, each led by its first replica."""
+        if assigned is None:
+            brokers = self._broker_ids()
+            first = self._rng.randrange(len(brokers)) if start is None else start
+            assigned = assign_replicas(brokers, count, factor, start=first)
+        return tuple(
+            PartitionImage(leader=replicas[0], leader_epoch=0, replicas=replicas, isr=replicas)
+            for replicas in assigned
+        )
+
+    def _broker_ids(self) -> list[int]:
+        return [broker.node_id for broker in self.image.brokers if not broker.is_leaving]
+
+    def _new_uuid(self) -> UUID:
+        return UUID(int=self._rng.getrandbits(128), version=4)
+
+
+NOT_YET: Final = (
+    ErrorCode.INVALID_REPLICATION_FACTOR,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.NOT_CONTROLLER,
+    ErrorCode.REQUEST_TIMED_OUT,
+)
+"""Errors of creating a state topic that pass: brokers may still come, the store may come back."""
+
+
+def _exists(name: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+        f"Topic '{name}' already exists. Choose another name, or use the topic.",
+    )

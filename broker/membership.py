@@ -1,0 +1,161 @@
+"""This broker as a member of the cluster: its registration, its roles, its part in elections.
+
+One node runs all of it, too. Its metadata store is on its own disk, it is the only broker, and so
+the controller; it elects itself for every partition, in a new leader epoch at each start.
+"""
+
+import logging
+from typing import Final
+
+import trio
+
+from odradek.broker.cluster.controller import Controller
+from odradek.broker.cluster.image import BrokerImage, ClusterImage
+from odradek.broker.cluster.metadata import ClusterMetadata
+from odradek.broker.cluster.session import Session
+from odradek.broker.cluster.topic_logs import LocalTopicLogs
+from odradek.broker.config.broker import BrokerConfig
+from odradek.broker.env import Env
+from odradek.broker.partitions.partitions import Partitions
+from odradek.broker.replication.fetchers import ReplicaFetchers
+from odradek.broker.replication.in_sync import InSync
+from odradek.broker.roles import Coordinators, Roles
+from odradek.broker.topic_partition import TopicPartition
+from odradek.protocol.errors import KafkaError
+
+LOGGER: Final = logging.getLogger(__name__)
+HANDOVER_SECONDS: Final = 10.0
+"""The time for which a stopping broker waits until others lead what it leads."""
+
+
+class Membership:
+    """The parts of a broker that depend on the cluster."""
+
+    def __init__(
+        self,
+        env: Env,
+        config: BrokerConfig,
+        metadata: ClusterMetadata,
+        partitions: Partitions,
+        *,
+        directory_id: str,
+    ) -> None:
+        self._env = env
+        self._config = config
+        self._metadata = metadata
+        self._partitions = partitions
+        self.session = Session(
+            store=env.meta,
+            metadata=metadata,
+            directory_id=directory_id,
+            timeout_seconds=config.broker_session_timeout_ms / 1000,
+        )
+        self.in_sync = InSync(
+            store=env.meta,
+            metadata=metadata,
+            session=self.session,
+            partitions=partitions,
+            max_lag_seconds=config.replica_lag_time_max_ms / 1000,
+        )
+
+    async def run(
+        self,
+        here: BrokerImage,
+        logs: LocalTopicLogs,
+        coordinators: Coordinators,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Register, and take part until cancelled. Started when this broker has its roles."""
+        metadata, session = self._metadata, self.session
+        followers = ReplicaFetchers(
+            node_id=here.node_id,
+            network=self._env.net,
+            clock=self._env.clock,
+            image=lambda: metadata.image,
+        )
+        async with trio.open_nursery() as nursery:
+            roles = Roles(
+                node_id=here.node_id,
+                partitions=self._partitions,
+                logs=logs,
+                coordinators=coordinators,
+                followers=followers,
+                spawn=nursery.start_soon,
+            )
+
+            async def lead_anyway() -> None:
+                await roles.lead_in_old_epochs(metadata.image)
+
+            controller = Controller(
+                store=self._env.meta,
+                metadata=metadata,
+                session=session,
+                node_id=here.node_id,
+                on_full_disk=lead_anyway,
+            )
+            await nursery.start(followers.run)
+            await nursery.start(self.in_sync.run)
+            nursery.start_soon(metadata.run, roles.apply)
+            nursery.start_soon(metadata.replace_silent_watches)
+            await session.register(here)
+            nursery.start_soon(session.run)
+            nursery.start_soon(controller.run)
+            await self._until_led(here.node_id)
+            task_status.started()
+
+    async def _until_led(self, node_id: int) -> None:
+        """Wait until this broker leads everything that it is said to lead."""
+        while not all(map(self._is_led, self._led_by(node_id))):
+            await self._metadata.next_step()
+
+    def _is_led(self, where: TopicPartition) -> bool:
+        partition = self._partitions.find(where)
+        return partition is None or partition.lead is not None
+
+    def _led_by(self, node_id: int) -> list[TopicPartition]:
+        return led_by(self._metadata.image, node_id)
+
+    async def leave(self) -> None:
+        """Let other brokers lead what this one leads, as far as there are any, before it stops."""
+        image = self._metadata.image
+        node_id = self._config.node_id
+        others = [broker for broker in image.brokers if broker.node_id != node_id]
+        if not others or not self.session.epoch:
+            return
+        try:
+            with trio.move_on_after(HANDOVER_SECONDS):
+                await self.session.leave()
+                while self._could_hand_over(node_id):
+                    await self._metadata.next_step()
+        except KafkaError as error:
+            LOGGER.warning("the other brokers do not know that this one stops: %s", error)
+
+    def _could_hand_over(self, node_id: int) -> bool:
+        """Return True if another in-sync replica could lead what this broker leads."""
+        image = self._metadata.image
+        for where in led_by(image, node_id):
+            partition = image.partition(*where)
+            assert partition is not None
+            for node in partition.isr:
+                other = image.broker(node)
+                if node != node_id and other is not None and not other.is_leaving:
+                    return True
+        return False
+
+    async def end(self) -> None:
+        """End the registration, so that nobody waits for the lease."""
+        try:
+            with trio.move_on_after(1.0):
+                await self.session.close()
+        except KafkaError as error:
+            LOGGER.warning("the registration of this broker ends with its lease: %s", error)
+
+
+def led_by(image: ClusterImage, node_id: int) -> list[TopicPartition]:
+    """Return the partitions that a broker leads, as the image says."""
+    return [
+        TopicPartition(topic.name, index)
+        for topic in image.topics.values()
+        for index, partition in enumerate(topic.partitions)
+        if partition.leader == node_id
+    ]

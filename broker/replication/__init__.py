@@ -1,0 +1,1 @@
+"""Replication: followers copy their leaders' batches, and leaders keep the in-sync sets."""

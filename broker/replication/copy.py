@@ -1,0 +1,125 @@
+"""One replica that follows a leader, in one leader epoch."""
+
+import logging
+from typing import Final
+
+import trio
+
+from odradek.broker.partitions.partition import Partition
+from odradek.broker.topic_partition import TopicPartition
+from odradek.protocol.apis.fetch import PartitionData
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+LOGGER: Final = logging.getLogger(__name__)
+NO_EPOCH: Final = -1
+PAUSE_SECONDS: Final = 0.1
+"""The time for which a partition is not fetched after an error. An election may be under way."""
+
+
+class Copy:
+    """The copying of one partition. It ends when the role of the replica changes."""
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.where = TopicPartition(partition.topic, partition.index)
+        self.leader_epoch = partition.leader_epoch
+        self.paused_until = 0.0
+        self.fetch_offset = 0
+        self._is_over = False
+        self._taking = trio.Lock()
+
+    @property
+    def last_epoch(self) -> int:
+        """The leader epoch of the last record here; -1 if there is none."""
+        log = self.partition.log
+        return log.epochs.at(log.log_end_offset - 1) if log.log_end_offset else NO_EPOCH
+
+    async def end(self) -> None:
+        """Take no more answers; on return none is being taken."""
+        self._is_over = True
+        async with self._taking:
+            pass
+
+    async def take(self, data: PartitionData, now_ms: int) -> bool:
+        """Write what an answer has. Return True if it must be flushed."""
+        async with self._taking:
+            if self._is_over or self.fetch_offset != self.partition.log_end_offset:
+                return False
+            try:
+                return await self._take(data, now_ms)
+            except KafkaError as error:
+                LOGGER.warning("%s cannot be copied: %s", self.where, error)
+                self._pause()
+                return False
+
+    async def _take(self, data: PartitionData, now_ms: int) -> bool:
+        partition, log = self.partition, self.partition.log
+        log.check_available()
+        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            await self._find_place(data)
+            return False
+        if data.error_code != ErrorCode.NONE:
+            LOGGER.debug("%s: the leader answers %s", self.where, data.error_code)
+            self._pause()
+            return False
+        if data.diverging_epoch.epoch != NO_EPOCH:
+            await self._cut(data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
+            return False
+        if not data.records:
+            return False
+        log.append_replicated(data.records, now_ms=now_ms)
+        partition.background.appended(partition)
+        return True
+
+    async def _find_place(self, data: PartitionData) -> None:
+        """Go to where the leader's log is: this replica's end is outside of it (KAFKA-20961)."""
+        log = self.partition.log
+        if log.log_end_offset < data.log_start_offset:
+            LOGGER.warning(
+                "%s: the leader's log begins at %d, beyond the end here, %d: this replica begins "
+                "anew",
+                self.where,
+                data.log_start_offset,
+                log.log_end_offset,
+            )
+            await self.partition.maintenance.start_anew_at(data.log_start_offset)
+        else:
+            self._pause()
+
+    async def _cut(self, epoch: int, end_offset: int) -> None:
+        """Cut the log where it parts from the leader's, as far as one answer shows (KIP-279)."""
+        partition = self.partition
+        own_epoch, own_end = partition.offset_for_leader_epoch(epoch)
+        target = min(own_end, end_offset) if own_epoch == epoch else own_end
+        target = max(target, partition.log_start_offset)
+        if target < partition.high_watermark:
+            LOGGER.error(
+                "%s is cut at %d, below its high watermark %d: acknowledged records are not on its "
+                "leader",
+                self.where,
+                target,
+                partition.high_watermark,
+            )
+        LOGGER.info(
+            "%s is cut from %d to %d, where it parts from its leader's log",
+            self.where,
+            partition.log_end_offset,
+            target,
+        )
+        await partition.maintenance.truncate_to(target)
+
+    def _pause(self) -> None:
+        self.paused_until = trio.current_time() + PAUSE_SECONDS
+
+    async def flush(self) -> None:
+        """Return when what was written is on disk, or cannot get there."""
+        try:
+            await self.partition.on_disk(self.partition.log_end_offset)
+        except KafkaError as error:
+            LOGGER.warning("%s cannot be flushed: %s", self.where, error)
+            self._pause()
+
+    def learn(self, data: PartitionData) -> None:
+        """Take the leader's high watermark."""
+        if not self._is_over and data.error_code == ErrorCode.NONE:
+            self.partition.learn_high_watermark(data.high_watermark)

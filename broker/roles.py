@@ -1,0 +1,202 @@
+"""The roles of this broker: what follows for its replicas from a new image of the cluster.
+
+For each partition with a replica here, the image says that this broker leads it, follows another
+broker, or waits for a leader. `apply` brings that about, in the order in which the images come:
+
+- A log is made when the image has a new topic, and removed when the topic is gone.
+- Lead: only in an epoch that was written after this broker registered. An older one belongs to an
+  earlier run of it (KAFKA-10527).
+- Follow: the fetcher of that leader copies its batches.
+- A partition of a state topic: its coordinator loads when the lead begins, and unloads in the same
+  step in which it ends, so that an older tenure never writes in a newer lead.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import trio
+
+from odradek.broker.cluster.image import ClusterImage, PartitionImage, TopicImage
+from odradek.broker.cluster.topic_logs import LocalTopicLogs
+from odradek.broker.partitions.lead import Lead
+from odradek.broker.partitions.partition import Partition
+from odradek.broker.partitions.partitions import Partitions
+from odradek.broker.topic_partition import TopicPartition
+from odradek.protocol.errors import KafkaError
+from odradek.protocol.state_topics import INTERNAL_TOPICS
+
+LOGGER: Final = logging.getLogger(__name__)
+NOT_REGISTERED: Final = -1
+
+
+class Coordinators(Protocol):
+    """The coordinators of this broker."""
+
+    async def load(self, topic: str, index: int) -> None:
+        """Load what one partition of a state topic keeps. A failure is logged."""
+
+    def unload(self, topic: str, index: int) -> None:
+        """Stop to coordinate what one partition of a state topic keeps."""
+
+    async def forget_topic(self, topic: str) -> None:
+        """Delete the offsets that groups stored for a deleted topic. A failure is logged."""
+
+
+class Followers(Protocol):
+    """Copies from leaders to the replicas of this broker."""
+
+    async def follow(self, partition: Partition, leader: int) -> None:
+        """Copy from a leader, in the partition's leader epoch, until the next call."""
+
+    async def leave(self, partition: Partition) -> None:
+        """Copy no more; on return nothing of it is under way."""
+
+
+class Roles:
+    """Applies images to the partitions of this broker."""
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        partitions: Partitions,
+        logs: LocalTopicLogs,
+        coordinators: Coordinators,
+        followers: Followers,
+        spawn: Callable[..., None],
+    ) -> None:
+        """`spawn` starts a task: an async function and its arguments."""
+        self._node_id = node_id
+        self._partitions = partitions
+        self._logs = logs
+        self._coordinators = coordinators
+        self._followers = followers
+        self._spawn = spawn
+        self._epoch = NOT_REGISTERED
+        self._applying = trio.Lock()
+        self.leads_in_old_epochs = False
+        """True if no election could be written: the disk of the embedded store is full."""
+
+    async def apply(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Take the roles of a new image. The logs of the old one are open."""
+        async with self._applying:
+            here = new.broker(self._node_id)
+            epoch = NOT_REGISTERED if here is None else here.epoch
+            is_all_new = epoch != self._epoch
+            self._epoch = epoch
+            for name, before in old.topics.items():
+                after = new.topics.get(name)
+                if after is None or after.topic_id != before.topic_id:
+                    await self._remove(before)
+            for name, topic in new.topics.items():
+                before_or_none = old.topics.get(name)
+                if is_all_new or topic != before_or_none:
+                    await self._apply_topic(before_or_none, topic, is_all_new=is_all_new)
+
+    async def lead_in_old_epochs(self, image: ClusterImage) -> None:
+        """Lead what the image says although the epochs are those of the last run.
+
+        Only a store on this broker's own disk can be so full that no election can be written. Then
+        nothing can be appended either, but reads and deletions must be served.
+        """
+        async with self._applying:
+            self.leads_in_old_epochs = True
+            for topic in image.topics.values():
+                await self._apply_topic(None, topic, is_all_new=True)
+
+    async def _apply_topic(
+        self, before: TopicImage | None, topic: TopicImage, *, is_all_new: bool
+    ) -> None:
+        is_same = before is not None and before.topic_id == topic.topic_id
+        old = before.partitions if before is not None and is_same else ()
+        missing = [
+            index
+            for index in self._logs.here(topic)
+            if self._partitions.find(TopicPartition(topic.name, index)) is None
+            and not self._partitions.is_offline(topic.name, index)
+        ]
+        if missing:
+            await self._make_logs(topic, missing)
+        for index in self._logs.here(topic):
+            is_changed = index >= len(old) or old[index] != topic.partitions[index]
+            if is_all_new or is_changed:
+                await self._apply_partition(topic.name, index, topic.partitions[index])
+
+    async def _make_logs(self, topic: TopicImage, indexes: list[int]) -> None:
+        async with self._logs.changing:
+            # The broker that creates a topic makes its own logs before the image has it.
+            missing = [
+                index
+                for index in indexes
+                if self._partitions.find(TopicPartition(topic.name, index)) is None
+            ]
+            try:
+                await self._logs.create(topic, missing)
+            except KafkaError as error:
+                LOGGER.error("%s has no replicas on this broker: %s", topic.name, error)
+
+    async def _apply_partition(self, topic: str, index: int, image: PartitionImage) -> None:
+        partition = self._partitions.find(TopicPartition(topic, index))
+        if partition is None:
+            return
+        if self._leads(image):
+            lead = partition.lead
+            if lead is not None and lead.leader_epoch == image.leader_epoch:
+                lead.changed(image.isr, image.epoch)
+                partition.update_visible()
+            else:
+                await self._followers.leave(partition)
+                self._begin_lead(partition, image)
+                await self._load(partition)
+            return
+        self._end_lead(partition, image)
+        if image.leader in (self._node_id, -1):
+            await self._followers.leave(partition)
+        else:
+            await self._followers.follow(partition, image.leader)
+
+    def _leads(self, image: PartitionImage) -> bool:
+        if image.leader != self._node_id or self._epoch == NOT_REGISTERED:
+            return False
+        return image.epoch > self._epoch or self.leads_in_old_epochs
+
+    def _begin_lead(self, partition: Partition, image: PartitionImage) -> None:
+        topic, index = partition.topic, partition.index
+        if topic in INTERNAL_TOPICS:
+            self._coordinators.unload(topic, index)
+        partition.begin_lead(
+            Lead.over(
+                node_id=self._node_id,
+                leader_epoch=image.leader_epoch,
+                replicas=image.replicas,
+                isr=image.isr,
+                partition_epoch=image.epoch,
+                now=trio.current_time(),
+            )
+        )
+
+    def _end_lead(self, partition: Partition, image: PartitionImage) -> None:
+        if partition.lead is not None and partition.topic in INTERNAL_TOPICS:
+            self._coordinators.unload(partition.topic, partition.index)
+        partition.end_lead(image.leader_epoch)
+
+    async def _load(self, partition: Partition) -> None:
+        """Have a coordinator load its partition, in the background if there is much to read."""
+        if partition.topic not in INTERNAL_TOPICS:
+            return
+        if partition.log_end_offset:
+            self._spawn(self._coordinators.load, partition.topic, partition.index)
+        else:
+            # A client that finds the new topic in the image asks the coordinator at once.
+            await self._coordinators.load(partition.topic, partition.index)
+
+    async def _remove(self, topic: TopicImage) -> None:
+        here = self._logs.here(topic)
+        for index in here:
+            partition = self._partitions.find(TopicPartition(topic.name, index))
+            if partition is not None:
+                await self._followers.leave(partition)
+        async with self._logs.changing:
+            await self._logs.delete(topic, here)
+        self._spawn(self._coordinators.forget_topic, topic.name)
