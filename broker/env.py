@@ -263,12 +263,12 @@ class MetaStore(Protocol):
     ) -> AbstractAsyncContextManager[AsyncIterator[Changes]]:
         """Watch every key that starts with `prefix`, from a revision on.
 
-        The iterator has one item for each revision that changes such a key, in order, and a
-        progress notice after the changes that were there when the watch began. It raises
-        `Compacted`, and `StoreUnreachable` when the connection is lost: then watch again from the
-        revision after the last item. After a cancelled `anext` it cannot be used any more. A watch
-        can also become silent without an error. Replace it when `keep_lease` shows a revision that
-        it does not reach.
+        The iterator has one item for each revision that changes such a key, in order. It begins
+        with a progress notice if nothing has changed since. It raises `Compacted`, and
+        `StoreUnreachable` when the connection is lost: then watch again from the revision after the
+        last item. After a cancelled `anext` it cannot be used any more. A watch can also become
+        silent without an error. Replace it when `keep_lease` shows a revision that it does not
+        reach.
         """
 
 

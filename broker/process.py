@@ -14,8 +14,9 @@ import trio
 from odradek.broker import collector
 from odradek.broker.broker import Address, CannotServe, Started, serve
 from odradek.broker.cluster.store_embedded import DamagedStore, EmbeddedStore
-from odradek.broker.config.broker import BrokerConfig, check_one_broker
+from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.config.settings import ConfigError
+from odradek.broker.config.together import check_one_broker
 from odradek.broker.log_lines import LimitedHandler
 from odradek.broker.storage.disk import SystemDisk
 from odradek.broker.storage.reserve import ReservedDisk

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.compat import agents
+from tests.peers.etcd_server import RealEtcd
 from tests.peers.jars import PeersMissing, require_tools
 from tests.peers.kafka import RealKafka
 
@@ -99,6 +100,22 @@ def real_kafka() -> Iterator[RealKafka]:
     """A real Apache Kafka, one process for the whole run. Mark the test `peers`."""
     with RealKafka(settings=BROKER_SETTINGS) as kafka:
         yield kafka
+
+
+@pytest.fixture(scope="session")
+def real_etcd() -> Iterator[RealEtcd]:
+    """A real etcd of one node, one process for the whole run. Mark the test `peers`.
+
+    Use a key prefix of your own.
+    """
+    try:
+        etcd = RealEtcd()
+    except PeersMissing as missing:
+        if os.environ.get(MUST_NOT_SKIP) == "1":
+            pytest.fail(f"{missing} {MUST_NOT_SKIP}=1 forbids to skip.")
+        pytest.skip(str(missing))
+    with etcd:
+        yield etcd
 
 
 @pytest.fixture(scope="session", params=["odradek", pytest.param("kafka", marks=pytest.mark.peers)])

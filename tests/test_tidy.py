@@ -95,6 +95,8 @@ ADDRESSES = {
     "socket": ("broker/system.py", "client/", "broker/testing.py"),
     "threading": ("broker/storage/disk.py", "client/blocking"),
     "gc": ("broker/collector.py",),
+    "httpx2": ("broker/cluster/etcd_gateway.py",),
+    "ssl": ("broker/cluster/etcd_gateway.py",),
 }
 CONSTRUCT = "protocol/kinds.py"
 # what makes a run depend on the machine: a simulation replays from its seed only without them
@@ -231,6 +233,7 @@ def test_imports_point_one_way() -> None:
         ("broker/env.py", "from odradek.broker import system"),
         ("broker/txn/coordinator.py", "import socket"),
         ("broker/process.py", "import gc"),
+        ("broker/cluster/store_etcd.py", "import httpx2"),
     ],
 )
 def test_a_wrong_import_is_seen(module: str, line: str) -> None:

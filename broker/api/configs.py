@@ -2,7 +2,8 @@
 
 Behaviour: returns the settings of topics and of this broker, each with the source of its value. A
 null list of names asks for all settings; a name that does not exist is left out. A resource that is
-named several times is looked up once and answered each time.
+named several times is looked up once and answered each time. The value of a password is null, and
+marked as sensitive.
 
 Versions: 3 adds each setting's type and its documentation.
 
@@ -20,7 +21,7 @@ from odradek.broker.api.context import RequestContext
 from odradek.broker.cluster.image import TopicImage
 from odradek.broker.cluster.new_topic import check_name, not_hosted, shown_name
 from odradek.broker.config.broker import BrokerConfig, broker_settings
-from odradek.broker.config.settings import Setting, text_of
+from odradek.broker.config.settings import ConfigType, Setting, text_of
 from odradek.broker.config.topic import TOPIC_SETTINGS, has_broker_value, topic_value
 from odradek.broker.turns import Turns
 from odradek.protocol.apis.configs import (
@@ -187,14 +188,15 @@ def _result(
     *,
     read_only: bool,
 ) -> DescribeConfigsResourceResult:
+    is_sensitive = setting.type is ConfigType.PASSWORD
     return DescribeConfigsResourceResult(
         name=name,
-        value=value,
+        value=None if is_sensitive else value,
         read_only=read_only,
         config_source=source,
-        is_sensitive=False,
+        is_sensitive=is_sensitive,
         synonyms=tuple(
-            DescribeConfigsSynonym(name=name, value=value, source=source)
+            DescribeConfigsSynonym(name=name, value=None if is_sensitive else value, source=source)
             for name, value, source in synonyms
         ),
         config_type=setting.type,

@@ -160,7 +160,7 @@ class KeysInMemory:
 
 
 class KeysWatch(AsyncIterator[Changes]):
-    """A watch of `KeysInMemory`. It returns a progress notice when it has caught up."""
+    """A watch of `KeysInMemory`."""
 
     def __init__(
         self,
@@ -188,7 +188,9 @@ class KeysWatch(AsyncIterator[Changes]):
         return changes
 
     def _next_changes(self) -> Changes | None:
-        has_skipped, self._is_new = self._is_new, False
+        is_new, self._is_new = self._is_new, False
+        if is_new and self._next > self._keys.revision:
+            return Changes(revision=self._next - 1, values={})
         while self._next <= self._keys.revision:
             changes = self._keys.changes_at(self._next)
             self._next += 1
@@ -199,5 +201,4 @@ class KeysWatch(AsyncIterator[Changes]):
             }
             if values:
                 return Changes(revision=changes.revision, values=values)
-            has_skipped = True
-        return Changes(revision=self._keys.revision, values={}) if has_skipped else None
+        return None

@@ -26,11 +26,13 @@ from odradek.broker.config.settings import (
     int32,
     int64,
     nearest_name,
+    password,
     settings_of,
     string,
     unknown_name,
     words,
 )
+from odradek.broker.config.together import check_together
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -71,6 +73,35 @@ class BrokerConfig:
             "./odradek-data."
         ),
     )
+
+    # the metadata store of a cluster
+    etcd_endpoints: str = words(
+        "",
+        ours=True,
+        about=(
+            "The addresses of the etcd that keeps the cluster's metadata, as http://HOST:PORT or "
+            "https://HOST:PORT. Unset, this broker is alone and keeps them in its own files."
+        ),
+    )
+    etcd_key_prefix: str = string(
+        "/odradek",
+        ours=True,
+        about="What the names of all keys in etcd begin with: clusters may share an etcd.",
+    )
+    etcd_user: str = string("", ours=True, about="The user of etcd, if it asks for one.")
+    etcd_password: str = password("", ours=True, about="The password of `etcd.user`.")
+    etcd_tls_ca: str = string(
+        "",
+        ours=True,
+        about=(
+            "A file with the certificates that etcd's are signed by. Unset, those that the "
+            "machine trusts count."
+        ),
+    )
+    etcd_tls_cert: str = string(
+        "", ours=True, about="A file with the certificate that etcd is shown, if it asks for one."
+    )
+    etcd_tls_key: str = string("", ours=True, about="A file with the key of `etcd.tls.cert`.")
 
     # topics
     num_partitions: int = int32(
@@ -382,11 +413,6 @@ KEPT_ANYWAY: Final = frozenset(
     }
 )
 _KEPT: Final = Setting(type=ConfigType.INT, default=1, low=1)
-REPLICATION_FACTORS: Final = (
-    "default.replication.factor",
-    "transaction.state.log.replication.factor",
-    "offsets.topic.replication.factor",
-)
 RENAMED: Final[dict[str, str]] = {"log.dir": "log.dirs", "broker.id": "node.id"}
 
 
@@ -420,16 +446,8 @@ def settle(*sources: Sequence[Given], ignore_unknown: bool = False) -> Settled:
     if wrong:
         raise ConfigError("\n".join(wrong))
     config = BrokerConfig(**values)  # type: ignore[arg-type]
-    _check_together(config)
+    check_together(config)
     return Settled(config=config, ignored=tuple(given.name for given in unknown))
-
-
-def check_one_broker(config: BrokerConfig) -> None:
-    """Check the configuration of a broker that is alone. Raises ConfigError."""
-    for name in REPLICATION_FACTORS:
-        factor = getattr(config, name.replace(".", "_"))
-        if factor != 1:
-            raise ConfigError(f"{name} cannot be {factor}: there is one broker; the nearest is 1.")
 
 
 def _layer(source: Sequence[Given], unknown: list[Given], wrong: list[str]) -> dict[str, Value]:
@@ -470,15 +488,3 @@ def _unknown(unknown: Sequence[Given]) -> str:
         meant = f" (did you mean {near}?)" if near else ""
         lines.append(f"  {setting.blamed(setting.name)}{meant}")
     return "\n".join([*lines, "Remove them, or go on without them by --ignore-unknown."])
-
-
-def _check_together(config: BrokerConfig) -> None:
-    if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
-        raise ConfigError(
-            "group.min.session.timeout.ms cannot be more than group.max.session.timeout.ms."
-        )
-    if config.socket_request_max_bytes > config.queued_max_request_bytes:
-        raise ConfigError(
-            "socket.request.max.bytes cannot be more than queued.max.request.bytes: "
-            "a request of that size would never be read."
-        )

@@ -39,6 +39,7 @@ class ConfigType(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    PASSWORD = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +157,8 @@ def nearest_name(name: str, known: Iterable[str]) -> str | None:
 
 def _setting(default: Value, about: str, kind: ConfigType, options: dict[str, Any]) -> Any:
     made = Setting(type=kind, default=default, about=about, **options)
-    return field(default=default, metadata={"setting": made})
+    shown = kind is not ConfigType.PASSWORD
+    return field(default=default, repr=shown, metadata={"setting": made})
 
 
 def int32(default: int, *, about: str, **options: Any) -> Any:
@@ -182,6 +184,11 @@ def words(default: str, *, about: str, **options: Any) -> Any:
 
 def string(default: str, *, about: str, **options: Any) -> Any:
     return _setting(default, about, ConfigType.STRING, options)
+
+
+def password(default: str, *, about: str, **options: Any) -> Any:
+    """Declare a text that is never shown."""
+    return _setting(default, about, ConfigType.PASSWORD, options)
 
 
 def settings_of(cls: type[Any]) -> dict[str, Setting]:

@@ -91,8 +91,10 @@ def _values(setting: Setting) -> str:
         return " or ".join(f"`{choice}`" for choice in setting.choices) + why
     if setting.type is ConfigType.BOOLEAN:
         return "`true` or `false`"
-    if setting.type is ConfigType.STRING:
+    if setting.type in (ConfigType.STRING, ConfigType.PASSWORD):
         return "text"
+    if setting.type is ConfigType.LIST:
+        return "a list, separated by commas"
     if setting.low is not None and setting.low == setting.high:
         return f"only {setting.low} ({setting.why})"
     largest = INT32_MAX if setting.type is ConfigType.INT else INT64_MAX

@@ -10,11 +10,11 @@ from odradek.broker.config.broker import (
     RENAMED,
     BrokerConfig,
     broker_settings,
-    check_one_broker,
     settle,
 )
 from odradek.broker.config.properties import read_properties
 from odradek.broker.config.settings import ConfigError, text_of
+from odradek.broker.config.together import check_one_broker
 from odradek.broker.config.topic import (
     TOPIC_SETTINGS,
     check_topic_configs,
@@ -292,3 +292,40 @@ def test_a_broker_that_is_alone_has_one_replica_of_everything() -> None:
     assert str(refused.value) == (
         "default.replication.factor cannot be 3: there is one broker; the nearest is 1."
     )
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"etcd.endpoints": "localhost:2379"}, "etcd.endpoints is a list of http://HOST:PORT or "),
+        ({"etcd.endpoints": "http://a:1,,http://b:1"}, "etcd.endpoints is a list of "),
+        ({"etcd.endpoints": "http://a:1/"}, "etcd.endpoints is a list of "),
+        ({"etcd.user": "ada"}, "etcd.user is set without etcd.password: set both, or neither."),
+        ({"etcd.password": "x"}, "etcd.password is set without etcd.user: set both, or neither."),
+        ({"etcd.tls.key": "k"}, "etcd.tls.key is set without etcd.tls.cert: set both, or neither."),
+        (
+            {"etcd.endpoints": "https://a:1,http://b:1", "etcd.tls.ca": "ca.pem"},
+            "etcd.tls.ca is set, and etcd.endpoints has http://b:1: say https://.",
+        ),
+        ({"etcd.key.prefix": "odradek"}, "etcd.key.prefix begins with a slash and does not "),
+        ({"etcd.key.prefix": "/odradek/"}, "etcd.key.prefix begins with a slash and does not "),
+    ],
+)
+def test_settings_of_etcd_that_do_not_fit_are_refused(
+    settings: dict[str, str], sentence: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        from_properties(settings)
+    assert str(refused.value).startswith(sentence)
+
+
+def test_settings_of_etcd_that_fit_are_taken() -> None:
+    settings = {
+        "etcd.endpoints": "https://etcd-1.example:2379, https://10.0.0.1:2379,https://[::1]:2379",
+        **{"etcd.user": "ada", "etcd.password": "very secret"},
+        **{"etcd.tls.ca": "ca.pem", "etcd.tls.cert": "c.pem", "etcd.tls.key": "k.pem"},
+    }
+    config = from_properties(settings)
+    assert config.etcd_endpoints.count(",") == 2
+    assert config.etcd_key_prefix == "/odradek"
+    assert "very secret" not in repr(config)

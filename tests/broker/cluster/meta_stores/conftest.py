@@ -1,5 +1,6 @@
 """The metadata stores that the conformance suite runs on."""
 
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,12 +8,15 @@ from pathlib import Path
 import pytest
 
 from odradek.broker.cluster.store_embedded import EmbeddedStore
+from odradek.broker.cluster.store_etcd import EtcdStore
+from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.env import MetaStore
 from tests.fakes.disk import FakeDisk
 from tests.fakes.jumping_clock import let_time_jump
 from tests.fakes.meta_store import FakeMetaStore
+from tests.peers.etcd_server import RealEtcd
 
-IN_MEMORY = ("embedded", "simulated")
+PREFIXES = (f"/test{number}" for number in itertools.count())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,23 +31,45 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     let_time_jump([item for item in items if "[etcd" not in item.name], Path(__file__).parent)
 
 
-@pytest.fixture(params=[*IN_MEMORY])
-async def under_test(request: pytest.FixtureRequest) -> AsyncIterator[StoreUnderTest]:
-    if request.param == "embedded":
-        store = await EmbeddedStore.open(FakeDisk(), "/data")
+@pytest.fixture
+async def embedded() -> AsyncIterator[StoreUnderTest]:
+    store = await EmbeddedStore.open(FakeDisk(), "/data")
+
+    async def compact() -> None:
+        store._keys.compact()
+
+    yield StoreUnderTest(store=store, compact=compact)
+    store.close()
+
+
+@pytest.fixture
+async def simulated() -> StoreUnderTest:
+    store = FakeMetaStore(max_operations=128)
+
+    async def compact() -> None:
+        store.compact()
+
+    return StoreUnderTest(store=store, compact=compact)
+
+
+@pytest.fixture
+async def etcd(real_etcd: RealEtcd) -> AsyncIterator[StoreUnderTest]:
+    config = BrokerConfig(
+        etcd_endpoints=",".join(real_etcd.endpoints), etcd_key_prefix=next(PREFIXES)
+    )
+    async with EtcdStore.open(config) as store:
 
         async def compact() -> None:
-            store._keys.compact()
+            _, revision = await store.range("/")
+            await store._gateway.call("/v3/kv/compaction", {"revision": str(revision)})
 
-        yield StoreUnderTest(store=store, compact=compact)
-        store.close()
-    else:
-        fake = FakeMetaStore(max_operations=128)
+        yield StoreUnderTest(store=store, compact=compact, shortest_ttl_s=2)
 
-        async def forget() -> None:
-            fake.compact()
 
-        yield StoreUnderTest(store=fake, compact=forget)
+@pytest.fixture(params=["embedded", "simulated", pytest.param("etcd", marks=pytest.mark.peers)])
+def under_test(request: pytest.FixtureRequest) -> StoreUnderTest:
+    found: StoreUnderTest = request.getfixturevalue(request.param)
+    return found
 
 
 @pytest.fixture
