@@ -6,9 +6,13 @@ texts, and fields that are zero are left out.
 
 A watch is one request with an endless answer. Its revisions are never split: etcd sends the events
 of a revision in one message. The first message says that the watch was created. If nothing has
-changed since then it becomes a progress notice; etcd sends more of them at
-`--watch-progress-notify-interval` (10 minutes by default). When other applications write to the
-same etcd, revisions move that no watch of ours returns.
+changed since then it becomes a progress notice.
+
+Other applications can write to the same etcd. Then revisions move that no watch of ours returns,
+and a watch that is well looks like one that is silent. etcd sends progress notices only at
+`--watch-progress-notify-interval`, every 10 minutes by default, and its gateway cannot be asked for
+one. So `keep_lease` writes `MARK`, a key within the prefix, when the watch has not returned what
+the call before it has seen. The event of that key is the progress notice of all watches.
 """
 
 import base64
@@ -38,9 +42,12 @@ from odradek.broker.env import (
     Versioned,
     check_operations,
 )
+from odradek.protocol.errors import KafkaError
 
 OPERATIONS_MAX: Final = 128
 """etcd's default of `--max-txn-ops`."""
+MARK: Final = "/.mark"
+"""A key whose changes are progress notices. It does not appear otherwise."""
 TIMEOUT_S: Final = 2.0
 PAUSE_S: Final = 1.0
 LOSES_EVENTS_BEFORE: Final = (3, 5, 21)
@@ -56,6 +63,9 @@ class EtcdStore:
     def __init__(self, gateway: EtcdGateway, key_prefix: str) -> None:
         self._gateway = gateway
         self._key_prefix = key_prefix
+        self._watches = 0
+        self._watched_revision = 0
+        self._kept_revision = 0
 
     @classmethod
     @asynccontextmanager
@@ -100,8 +110,9 @@ class EtcdStore:
 
     async def range(self, prefix: str) -> tuple[dict[str, Versioned], int]:
         answer = await self._gateway.call("/v3/kv/range", self._every(prefix))
-        found = sorted((self._read(pair) for pair in answer.get("kvs", ())), key=_by_key)
-        return dict(found), _revision(answer)
+        found = dict(sorted(map(self._read, answer.get("kvs", ())), key=_by_key))
+        found.pop(MARK, None)
+        return found, _revision(answer)
 
     async def txn(
         self,
@@ -133,7 +144,16 @@ class EtcdStore:
         kept: Message = answer["result"]
         if not int(kept.get("TTL", 0)):
             raise LeaseExpired(f"lease {lease} has expired")
-        return _revision(kept)
+        if self._watches and self._watched_revision < self._kept_revision:
+            await self._write_mark()
+        self._kept_revision = _revision(kept)
+        return self._kept_revision
+
+    async def _write_mark(self) -> None:
+        try:
+            await self.txn([], {MARK: b""})
+        except KafkaError as error:
+            LOGGER.info("the mark for watches was not written: %s", error)
 
     async def revoke_lease(self, lease: int) -> None:
         try:
@@ -152,7 +172,15 @@ class EtcdStore:
             }
         }
         async with self._gateway.stream("/v3/watch", wanted) as messages:
-            yield _EtcdWatch(self, messages, from_revision)
+            self._watches += 1
+            try:
+                yield _EtcdWatch(self, messages, from_revision)
+            finally:
+                self._watches -= 1
+
+    def returned(self, revision: int) -> None:
+        """Note that a watch has returned everything up to a revision."""
+        self._watched_revision = max(self._watched_revision, revision)
 
     def changes_of(self, message: Message, from_revision: int) -> Iterable[Changes]:
         """Return what a message of a watch says. Raises `Compacted`, `StoreUnreachable`."""
@@ -169,10 +197,11 @@ class EtcdStore:
         elif not events:
             yield Changes(revision=_revision(result), values={})
         for revision, together in groupby(events, key=_revision_of_event):
-            values = {}
+            values: dict[str, Versioned | None] = {}
             for event in together:
                 key, versioned = self._read(event["kv"])
                 values[key] = None if event.get("type") == "DELETE" else versioned
+            values.pop(MARK, None)
             yield Changes(revision=revision, values=values)
 
     def _key(self, key: str) -> str:
@@ -223,7 +252,9 @@ class _EtcdWatch(AsyncIterator[Changes]):
         while not self._read:
             message = await anext(self._messages)
             self._read.extend(self._store.changes_of(message, self._from_revision))
-        return self._read.popleft()
+        changes = self._read.popleft()
+        self._store.returned(changes.revision)
+        return changes
 
 
 def _text(value: bytes) -> str:

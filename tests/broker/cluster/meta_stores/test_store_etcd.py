@@ -340,6 +340,52 @@ async def test_a_member_that_lags_does_not_set_a_watch_back() -> None:
     assert await watched(etcd, 8) == [Changes(revision=7, values={})]
 
 
+async def test_a_key_that_only_marks_progress_does_not_appear() -> None:
+    etcd = ScriptedEtcd()
+    events = [event("/.mark", 8, ""), event("/.mark", 9, ""), event("/a", 9, "1")]
+    etcd.answers(streamed(message(9, created=True), message(9, events=events)))
+    made = Versioned(value=b"1", create_revision=2, mod_revision=9)
+    assert await watched(etcd, 8) == [
+        Changes(revision=8, values={}),
+        Changes(revision=9, values={"/a": made}),
+    ]
+    pair = {"key": b64("/o/.mark"), "create_revision": "3", "mod_revision": "4"}
+    etcd.answers(ok({"header": HEADER, "kvs": [pair]}))
+    assert await etcd.store.range("/") == ({}, 7)
+
+
+async def test_the_mark_is_written_only_if_a_watch_stays_behind() -> None:
+    etcd = ScriptedEtcd()
+    silent = trio.Event()
+
+    async def content() -> AsyncIterator[bytes]:
+        yield json.dumps(message(7, created=True)).encode() + b"\n"
+        await silent.wait()
+
+    def answer(host: str, path: str) -> Answer:
+        if path == "/v3/watch":
+            return httpx2.Response(200, content=content())
+        if path == "/v3/kv/txn":
+            return LOST_ANSWER
+        return ok({"result": {"header": {"revision": str(revision)}, "ID": "5", "TTL": "3"}})
+
+    etcd.answer = answer
+    revision = 9
+    for _ in range(3):
+        await etcd.store.keep_lease(5)
+    revision = 7
+    await etcd.store.keep_lease(5)
+    async with etcd.store.watch("/", 8) as watch:
+        await anext(watch)
+        await etcd.store.keep_lease(5)
+        revision = 9
+        await etcd.store.keep_lease(5)
+        assert "/v3/kv/txn" not in [path for _, path in etcd.asked]
+        assert await etcd.store.keep_lease(5) == 9
+        assert [path for _, path in etcd.asked].count("/v3/kv/txn") == 1
+        silent.set()
+
+
 async def test_what_is_compacted_is_told_from_a_watch_that_has_ended() -> None:
     etcd = ScriptedEtcd()
     compacted = message(canceled=True, compact_revision="5")
