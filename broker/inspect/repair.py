@@ -24,9 +24,10 @@ from odradek.broker.storage.checkpoint import Checkpoint, read_checkpoint
 from odradek.broker.storage.compaction.batches import emptied
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.damage import Rules
-from odradek.broker.storage.files import LOG, OpenFiles, file_path, offsets_in
+from odradek.broker.storage.files import GAPS, LOG, OpenFiles, file_path, offsets_in
 from odradek.broker.storage.good_batches import good_batches
 from odradek.broker.storage.identity import read_identity
+from odradek.broker.storage.leader_epochs import OFFSET_MAX
 from odradek.broker.storage.log import Log
 from odradek.broker.storage.replacement import CLEANED, put_in_place
 from odradek.broker.storage.segment import Segment
@@ -66,6 +67,8 @@ class Survey:
     topic: str
     topic_id: UUID | None
     is_compacted: bool
+    is_copy: bool
+    """True if offsets may be missing in the last segment, too (`GAPS`)."""
     checkpoint: Checkpoint | None
     bases: list[int]
     damages: list[Damage] = field(default_factory=list)
@@ -99,6 +102,8 @@ async def survey_log(disk: Disk, directory: str) -> Survey:
     bases = offsets_in(disk.listdir(directory), LOG)
     if checkpoint is not None:
         bases = [base for base in bases if base >= checkpoint.segments[0].base_offset]
+        if checkpoint.is_cut:  # the segments behind it are not removed yet
+            bases = [base for base in bases if base <= checkpoint.segments[-1].base_offset]
     configs = {} if identity is None else identity.configs
     found = Survey(
         directory=directory,
@@ -107,6 +112,7 @@ async def survey_log(disk: Disk, directory: str) -> Survey:
         is_compacted="compact" in configs.get("cleanup.policy", "")
         or topic in INTERNAL_TOPICS
         or (checkpoint is not None and checkpoint.clean_offset > checkpoint.log_start_offset),
+        is_copy=disk.exists(f"{directory}/{GAPS}"),
         checkpoint=checkpoint,
         bases=bases,
     )
@@ -202,6 +208,8 @@ class _Walk:
     async def _segment(self, segment: Segment, following: int | None) -> None:
         found, last_base = self._found, self._found.bases[-1]
         gaps_before = last_base if found.is_compacted else 0
+        if found.is_copy:
+            gaps_before = OFFSET_MAX
         self._good.clear()
         while True:
             await self._good_batches(segment, gaps_before)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from odradek.broker.env import Clock, inline
+from odradek.broker.env import Buffer, Clock, inline
 from odradek.broker.partitions.group_commit import GroupCommit
 from odradek.broker.storage.compaction.cleaner import Cleaner, Offload, Result, Superseded
 from odradek.broker.storage.compaction.plan import Plan, plan, should_roll
@@ -21,6 +21,7 @@ from odradek.broker.storage.log import Log
 from odradek.broker.storage.retention import expired_count
 from odradek.broker.storage.segment import Segment
 from odradek.broker.storage.truncation import start_anew, truncate
+from odradek.protocol.batch import read_header
 from odradek.protocol.state_topics import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
@@ -115,10 +116,25 @@ class Maintenance:
 
         Conditions and errors are those of `truncate_to`.
         """
+        await self._start_anew(offset, offset)
+
+    async def append_around_start(self, records: Buffer) -> None:
+        """Append the leader's first batches to an empty log that starts inside the first of them.
+
+        DeleteRecords may let a log start there, and the leader sends whole batches. Conditions and
+        errors are those of `truncate_to` and `Log.append_replicated`.
+        """
+        log, log_start_offset = self._log, self._log.log_start_offset
+        assert log_start_offset == log.log_end_offset, log.name
+        await self._start_anew(read_header(records).base_offset, log_start_offset)
+        log.append_replicated(records, now_ms=self._clock.wall_ms())
+        log.epochs.truncate_start(log_start_offset)
+
+    async def _start_anew(self, offset: int, log_start_offset: int) -> None:
         async with self._one_at_a_time:
             self._log.check_available()
             async with self._commit.pause():
-                await start_anew(self._log, offset)
+                await start_anew(self._log, offset, log_start_offset)
 
     # compaction
 
@@ -160,28 +176,35 @@ class Maintenance:
             self._log.check_available()
             if self._log.has_replaced_on_disk:
                 await self.checkpoint()
+            cut_count = self._log.cut_count
             cleaner = Cleaner(
                 log=self._log,
                 plan=plan,
                 now_ms=self._clock.wall_ms(),
                 map_bytes=map_bytes,
                 offload=offload,
-                replace=self._replace,
+                replace=partial(self._replace, cut_count),
             )
             try:
                 result = await cleaner.run()
             except Superseded:
                 return None
+            if self._log.cut_count != cut_count:
+                return None
             self._log.state.clean_offset = max(self._log.state.clean_offset, result.clean_offset)
             await self.checkpoint()
             return result
 
-    async def _replace(self, old: Sequence[Segment], new: Segment, clean_offset: int) -> None:
+    async def _replace(
+        self, cut_count: int, old: Sequence[Segment], new: Segment, clean_offset: int
+    ) -> None:
         """See `replacement.py`. Raises Superseded, KafkaError, OSError."""
         log = self._log
         async with self._one_at_a_time:
             self._log.check_available()
-            if any(segment.is_deleted for segment in old):
+            # After a cut the newer value of a key, for which the pass drops an older one, may be
+            # gone.
+            if log.cut_count != cut_count or any(segment.is_deleted for segment in old):
                 raise Superseded
             to_save = log.to_save(old, new, clean_offset)
             await self._commit.flush(to_save.recovery_offset)

@@ -22,7 +22,7 @@ import msgpack
 from crc32c import crc32c
 
 from odradek.broker.env import Disk, File
-from odradek.broker.storage.leader_epochs import EpochStart
+from odradek.broker.storage.leader_epochs import UNKNOWN_OFFSET, EpochStart
 from odradek.broker.storage.producers import ProducerEntry, pack_entry, unpack_entry
 from odradek.broker.storage.segment import SegmentSummary
 
@@ -51,6 +51,8 @@ class Checkpoint:
     ended: Sequence[tuple[int, int]] = ()
     """Marker's offset and first offset of each transaction that holds the last stable offset until
     its marker is below the high watermark."""
+    high_watermark: int = UNKNOWN_OFFSET
+    """The high watermark of the log as far as this replica knew it, -1 if it did not."""
     clean_offset: int = 0
     """Below this offset keys are unique. The next compaction reads keys from here on."""
     replaced: Sequence[int] = ()
@@ -73,6 +75,7 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
             "epochs": checkpoint.epochs,
             "producers": [pack_entry(entry) for entry in checkpoint.producers],
             "ended": checkpoint.ended,
+            "high_watermark": checkpoint.high_watermark,
             "clean_offset": checkpoint.clean_offset,
             "replaced": list(checkpoint.replaced),
             "is_cut": checkpoint.is_cut,
@@ -103,6 +106,7 @@ def decode_checkpoint(data: bytes | bytearray) -> Checkpoint | None:
         producers=[unpack_entry(fields) for fields in content["producers"]],
         # An older broker writes no such keys.
         ended=tuple((marker, first) for marker, first in content.get("ended", ())),
+        high_watermark=content.get("high_watermark", UNKNOWN_OFFSET),
         clean_offset=content.get("clean_offset", 0),
         replaced=tuple(content.get("replaced", ())),
         is_cut=content.get("is_cut", False),

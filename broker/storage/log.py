@@ -71,6 +71,10 @@ class Log:
         state.clean_offset = max(state.clean_offset, state.log_start_offset)
         self.has_deleted_on_disk = False
         """True if files of deleted segments are still on disk."""
+        self.cut_count = 0
+        """The number of times that the log was truncated."""
+        self.saved_high_watermark = state.high_watermark
+        """The high watermark that the last checkpoint before the start had, -1 if it had none."""
         self._appended_bytes = 0
         self.reader = LogReader(files, directory, config, state)
         self._saver = LogSaver(files.disk, directory, topic_id, state, self.reader)
@@ -463,6 +467,7 @@ class Log:
                 raise
 
     def _become(self, state: LogState) -> None:
+        self.cut_count += 1
         kept = set(state.segments)
         for segment in self.segments:
             if segment not in kept:
@@ -474,6 +479,7 @@ class Log:
         self.epochs.entries = state.epochs.entries
         self.state.log_start_offset = state.log_start_offset
         self.state.clean_offset = state.clean_offset
+        self.state.high_watermark = state.high_watermark
         self._flush.truncated(self.log_end_offset)
         self._saver.forget_after(self.log_end_offset)
 

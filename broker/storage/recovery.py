@@ -47,7 +47,7 @@ from odradek.broker.storage.files import (
     offsets_in,
 )
 from odradek.broker.storage.good_batches import good_batches
-from odradek.broker.storage.leader_epochs import OFFSET_MAX, LeaderEpochs
+from odradek.broker.storage.leader_epochs import OFFSET_MAX, UNKNOWN_OFFSET, LeaderEpochs
 from odradek.broker.storage.producers import Producers
 from odradek.broker.storage.rebuild import (
     note_transaction,
@@ -79,6 +79,9 @@ class LogState:
     log_start_offset: int = 0
     clean_offset: int = 0
     """Compaction has passed this offset: below it keys are unique and offsets may be missing."""
+    high_watermark: int = UNKNOWN_OFFSET
+    """As far as this replica knows it, -1 if it does not. The partition sets it, and each
+    checkpoint keeps it."""
     gaps_before: int = 0
     """Below this offset offsets may be missing, because the leader of the log sent them so."""
     has_replaced: bool = False
@@ -182,8 +185,12 @@ class Recovery:
         # changes them, and the fsync at the end makes the changes durable before the first append.
         await self._read_on(recovered, following)
         await self._carry_out(recovered)
+        end_offset = state.segments[-1].next_offset
+        state.high_watermark = min(state.high_watermark, end_offset)
+        # A crash before the first append to a log that starts inside that batch.
+        state.log_start_offset = min(state.log_start_offset, end_offset)
         if has_gaps:
-            state.gaps_before = state.segments[-1].next_offset
+            state.gaps_before = end_offset
         if self._remove_leftovers(state):
             recovered.is_changed = True
         if recovered.is_changed and (bases or checkpoint is not None):
@@ -265,6 +272,7 @@ class Recovery:
             epochs=LeaderEpochs(checkpoint.epochs),
             log_start_offset=checkpoint.log_start_offset,
             clean_offset=checkpoint.clean_offset,
+            high_watermark=checkpoint.high_watermark,
         )
         # The log may have gone on in an older epoch than the one in which this broker led it last,
         # if it appended nothing in that (KAFKA-10706).
@@ -317,6 +325,8 @@ class Recovery:
             log_start_offset=log_start_offset,
             clean_offset=0 if checkpoint is None else checkpoint.clean_offset,
         )
+        if checkpoint is not None:
+            state.high_watermark = checkpoint.high_watermark
         if checkpoint is not None and not bases:
             state.producers = Producers(checkpoint.producers, checkpoint.ended)
         # A broker may have thousands of empty logs. Start-up does not wait for a flush of those.

@@ -29,7 +29,7 @@ class ToSave:
 
     recovery_offset: int
     appended_bytes: int
-    state: tuple[int, int, int]
+    state: tuple[int, ...]
     segments: Sequence[SegmentSummary]
     checkpoint: bytes
     pieces: Sequence[tuple[Segment, str, int, bytes]]
@@ -114,6 +114,7 @@ class LogSaver:
             epochs=state.epochs.entries,
             producers=list(state.producers.entries.values()),
             ended=state.producers.ended,
+            high_watermark=state.high_watermark,
             clean_offset=state.clean_offset,
             replaced=tuple(segment.base_offset for segment in replaced),
             is_cut=is_cut,
@@ -178,6 +179,7 @@ class LogSaver:
         self.saved_bytes = to_save.appended_bytes
 
 
-def _saved_parts(state: LogState) -> tuple[int, int, int]:
+def _saved_parts(state: LogState) -> tuple[int, ...]:
     """Return the parts of a state that differ whenever a new checkpoint is due."""
-    return state.segments[-1].next_offset, state.log_start_offset, state.clean_offset
+    end = state.segments[-1].next_offset
+    return end, state.log_start_offset, state.clean_offset, state.high_watermark

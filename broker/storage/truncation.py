@@ -55,10 +55,11 @@ async def truncate(log: Log, offset: int, *, now_ms: int) -> None:
         await log.cut_to(state)
 
 
-async def start_anew(log: Log, offset: int) -> None:
+async def start_anew(log: Log, offset: int, log_start_offset: int | None = None) -> None:
     """Remove everything: the log is empty then, and starts and ends at `offset`.
 
-    Durable on return; a crash leaves the old log or the new one. Raises as `truncate`.
+    `log_start_offset` is beyond `offset` if it is inside the batch that is appended next. Durable
+    on return; a crash leaves the old log or the new one. Raises as `truncate`.
     """
     await log.sync()
     disk = log.files.disk
@@ -66,7 +67,15 @@ async def start_anew(log: Log, offset: int) -> None:
     if disk.exists(snapshot):
         await disk.rmtree(snapshot)
     segment = Segment(log.files, log.directory, offset)
-    await log.cut_to(LogState(segments=[segment], log_start_offset=offset, clean_offset=offset))
+    # What the leader has deleted was below its high watermark (KAFKA-9196).
+    await log.cut_to(
+        LogState(
+            segments=[segment],
+            log_start_offset=offset if log_start_offset is None else log_start_offset,
+            clean_offset=offset,
+            high_watermark=offset,
+        )
+    )
 
 
 class Truncation:
@@ -109,6 +118,7 @@ class Truncation:
             producers=state.producers.before(segment.next_offset, producers),
             epochs=epochs,
             clean_offset=min(state.clean_offset, segment.next_offset),
+            high_watermark=min(state.high_watermark, segment.next_offset),
         )
 
     async def _checkpointed(self, checkpoint: Checkpoint, old: Sequence[Segment]) -> _Start | None:

@@ -74,6 +74,7 @@ CHECKPOINT = Checkpoint(
     epochs=[EpochStart(0, 0), EpochStart(3, 20)],
     producers=producers(),
     ended=((30, 24), (33, 11)),
+    high_watermark=38,
     is_cut=True,
     follows_cut=True,
 )
@@ -100,6 +101,18 @@ def test_a_checkpoint_of_an_older_broker_has_no_checksums() -> None:
     assert again is not None
     assert again.segments[0].index_bytes == CHECKPOINT.segments[0].index_bytes
     assert again.segments[0].index_crc is None
+
+
+def test_a_checkpoint_of_an_older_broker_lacks_what_replication_needs() -> None:
+    content = msgpack.unpackb(encode_checkpoint(CHECKPOINT)[4:])
+    for key in ("ended", "high_watermark", "is_cut", "follows_cut"):
+        del content[key]
+    data = msgpack.packb(content)
+    again = decode_checkpoint(crc32c(data).to_bytes(4, "big") + data)
+    assert again is not None
+    assert (again.ended, again.high_watermark) == ((), -1)
+    assert not again.is_cut
+    assert not again.follows_cut
 
 
 @pytest.mark.parametrize(

@@ -142,3 +142,16 @@ def test_a_leader_epoch_without_records_leaves_no_trace() -> None:
     assert epochs.entries == [EpochStart(1, 2), EpochStart(3, 5)]
     epochs.truncate_start(7)
     assert epochs.entries == [EpochStart(3, 7)]
+
+
+def test_epochs_without_records_at_the_log_end_are_removed() -> None:
+    epochs = LeaderEpochs([EpochStart(1, 0), EpochStart(2, 5), EpochStart(4, 9)])
+    epochs.truncate_end(10)
+    assert epochs.latest == 4
+    epochs.truncate_end(9)
+    assert epochs.entries == [EpochStart(1, 0), EpochStart(2, 5)]
+    epochs.assign(3, 9)
+    epochs.truncate_end(6)
+    assert epochs.entries == [EpochStart(1, 0), EpochStart(2, 5)]
+    epochs.truncate_end(0)
+    assert (epochs.entries, epochs.latest) == ([], -1)

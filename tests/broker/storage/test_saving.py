@@ -12,6 +12,9 @@ from odradek.broker.storage.recovery import LogState
 from odradek.broker.storage.saving import LogSaver
 from odradek.broker.storage.segment import Segment
 from odradek.broker.storage.snapshot import encode_snapshot
+from odradek.broker.storage.truncation import start_anew, truncate
+from tests.broker.storage.replicas import Leader, open_log, stable_offsets
+from tests.fakes.clock import START_MS
 from tests.fakes.disk import FakeDisk
 
 DIRECTORY = "/t-0"
@@ -79,3 +82,50 @@ def test_the_end_of_a_log_without_producers_needs_no_snapshot() -> None:
     saver, _ = saver_of(disk)
     saver.mark_clean_end()
     assert saver.is_up_to_date
+
+
+async def test_a_marker_above_the_high_watermark_still_counts_after_a_restart() -> None:
+    """The last stable offset was at the high watermark then, inside the transaction."""
+    disk = FakeDisk()
+    leader = Leader(await open_log(disk))
+    leader.send(1)
+    leader.send()
+    leader.end(1, committed=True)
+    leader.send()
+    log = leader.log
+    for _ in range(2):
+        await log.sync()
+        await log.save(log.to_save())
+        disk.crash()
+        log = await open_log(disk)
+        assert stable_offsets(log.producers, 4) == [0, 0, 0, 3, 4]
+    log.producers.high_watermark_is(3)
+    assert log.producers.ended == ()
+
+
+async def test_the_high_watermark_is_kept_by_each_checkpoint() -> None:
+    disk = FakeDisk()
+    leader = Leader(await open_log(disk))
+    for _ in range(4):
+        leader.send()
+    log = leader.log
+    assert log.saved_high_watermark == -1
+    await log.sync()
+    await log.save(log.to_save())
+    assert log.is_saved
+    log.state.high_watermark = 3
+    assert not log.is_saved
+    await log.save(log.to_save())
+    log.state.high_watermark = 4
+    for _ in range(2):
+        disk.kill()
+        log = await open_log(disk, same_boot=True)
+        assert log.saved_high_watermark == log.state.high_watermark == 3
+        await log.save(log.to_save())
+    await truncate(log, 2, now_ms=START_MS)
+    disk.crash()
+    log = await open_log(disk)
+    assert log.saved_high_watermark == 2
+    await start_anew(log, 50)
+    disk.crash()
+    assert (await open_log(disk)).saved_high_watermark == 50

@@ -1,0 +1,111 @@
+"""The log of a partition is cut while it is flushed, compacted and waited for."""
+
+import pytest
+import trio
+import trio.testing
+
+from odradek.protocol.batch import read_header, set_base_offset
+from odradek.protocol.errors import ErrorCode, KafkaError
+from tests.broker.partitions.running import code_of, running
+from tests.broker.storage.keyed import CONFIG, KeyedClient, consume, newest
+from tests.broker.storage.samples import Machine, batch
+
+
+async def test_a_cut_waits_for_the_fsync_that_runs_and_no_other_begins_meanwhile() -> None:
+    """An fsync that ended after the cut noted more as flushed than the log had."""
+    machine = Machine()
+    async with running(machine) as partition:
+        partition.append_from_client(batch("kept"))
+        await partition.flush()
+        gate = machine.disk.fsync_gate = trio.Event()
+        partition.append_from_client(batch("cut off"))
+        await trio.testing.wait_all_tasks_blocked()
+        assert partition.commit.is_running
+        partition.end_lead(1)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partition.maintenance.truncate_to, 1)
+            await trio.testing.wait_all_tasks_blocked()
+            assert partition.log_end_offset == 2
+            machine.disk.fsync_gate = None
+            gate.set()
+        assert partition.log.flushed_offset == partition.log_end_offset == 1
+        with pytest.raises(KafkaError) as caught:
+            await partition.commit.flush(2)  # it waited for ever
+        assert code_of(caught) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        partition.log.append_replicated(_second(), now_ms=machine.clock.wall_ms())
+        partition.background.appended(partition)
+        await partition.on_disk(2)
+        assert partition.log.flushed_offset == 2
+
+
+def _second() -> memoryview:
+    made = batch("the leader's")
+    set_base_offset(made, 1, 2)
+    return made
+
+
+@pytest.mark.parametrize("turns", range(0, 120, 3))
+async def test_a_pass_of_compaction_gives_up_when_the_log_is_cut(turns: int) -> None:
+    """It dropped a value because of a newer one that was cut off: both were lost."""
+    machine = Machine(config=CONFIG)
+    async with running(machine) as partition:
+        client = KeyedClient(partition)
+        for number in range(40):
+            client.send(("a", f"{number}"), ("b", f"{number}"))
+        await partition.flush()
+        partition.log.roll()
+        plan = partition.plan_compaction()
+        assert plan is not None
+        cut = plan.segments[3].base_offset + 2
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partition.compact, plan)
+            for _ in range(turns):
+                await trio.lowlevel.checkpoint()
+            await partition.maintenance.truncate_to(cut)
+    for _ in range(2):
+        assert partition.log_end_offset == cut
+        assert partition.log.state.clean_offset <= cut
+        last = number_before(cut)
+        assert newest(await consume(partition)) == {
+            "a": (cut - 2, f"{last}"),
+            "b": (cut - 1, f"{last}"),
+        }
+        names = machine.disk.listdir(partition.log.directory)
+        assert not [name for name in names if name.endswith(".cleaned")]
+        machine.disk.crash()
+        partition = await machine.start()
+
+
+def number_before(offset: int) -> int:
+    """Return the number in the last batch of two records below `offset`."""
+    return offset // 2 - 1
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+async def test_a_log_may_start_inside_the_first_batch_that_the_leader_sends(crashes: bool) -> None:
+    """DeleteRecords left the start of the leader's log inside a batch: no follower could begin."""
+    machine = Machine()
+    async with running(machine) as partition:
+        partition.append_from_client(batch("old"))
+        await partition.flush()
+        maintenance = partition.maintenance
+        await maintenance.start_anew_at(23)
+        assert (partition.log_start_offset, partition.log_end_offset) == (23, 23)
+        whole, following = batch(*"abcdef"), batch("g")
+        set_base_offset(whole, 20, 3)
+        set_base_offset(following, 26, 4)
+        sent = bytes(whole) + bytes(following)
+        with pytest.raises(KafkaError):
+            partition.log.append_replicated(sent, now_ms=machine.clock.wall_ms())
+        await maintenance.append_around_start(sent)
+        for _ in range(2):
+            assert (partition.log_start_offset, partition.log_end_offset) == (23, 27)
+            data, _ = await partition.log.read(23, 1000, to_offset=27, min_one=True)
+            assert read_header(data).base_offset == 20
+            assert [partition.log.epochs.at(offset) for offset in (23, 25, 26)] == [3, 3, 4]
+            if crashes:
+                await partition.log.sync()
+                machine.disk.crash()
+                partition = await machine.start()
+            else:
+                partition = await machine.restart()
