@@ -11,8 +11,12 @@ from tests.planted.coordinator import COORDINATOR_BUGS
 from tests.planted.log import LOG_BUGS
 from tests.planted.ours import OUR_BUGS
 from tests.planted.producers import PRODUCERS_BUGS
+from tests.planted.replicas import REPLICA_BUGS
 
-BUGS: Final = (*COORDINATOR_BUGS, *COMPLETION_BUGS, *LOG_BUGS, *PRODUCERS_BUGS, *OUR_BUGS)
+BUGS: Final = (
+    *(*COORDINATOR_BUGS, *COMPLETION_BUGS, *LOG_BUGS, *PRODUCERS_BUGS, *OUR_BUGS),
+    *REPLICA_BUGS,
+)
 
 COORDINATORS: Final = (
     "KAFKA-17754",

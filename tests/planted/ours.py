@@ -164,8 +164,8 @@ OUR_BUGS: Final = (
     Planted(
         bug="what was deleted during a pass is replaced by what it has read",
         file="broker/partitions/maintenance.py",
-        old="if any(segment.is_deleted for segment in old):",
-        new="if False:",
+        old=" or any(segment.is_deleted for segment in old):",
+        new=":",
         tests=(
             "tests/broker/storage/test_compaction_meanwhile.py::"
             "test_records_that_are_deleted_meanwhile_stay_deleted",

@@ -1,0 +1,98 @@
+"""The log of a follower: what it takes from the leader, and how it is cut."""
+
+from typing import Final
+
+from tests.planted.bug import Planted
+
+LOG: Final = "broker/storage/log.py"
+MAINTENANCE: Final = "broker/partitions/maintenance.py"
+RECEIVED: Final = "broker/storage/received.py"
+RECOVERY: Final = "broker/storage/recovery.py"
+SAVING: Final = "broker/storage/saving.py"
+TRUNCATION: Final = "broker/storage/truncation.py"
+
+FOLLOWS: Final = "tests/broker/storage/test_received.py::test_"
+CUT: Final = "tests/broker/storage/test_truncation.py::test_"
+CUT_MEANWHILE: Final = "tests/broker/partitions/test_truncation.py::test_"
+SAVED: Final = "tests/broker/storage/test_saving.py::test_"
+
+REPLICA_BUGS: Final = (
+    Planted(
+        bug="KAFKA-4384",
+        file=RECEIVED,
+        old="if not crc_is_good(batch, header):",
+        new="if not crc_is_good(batch, header) and not batch:",
+        tests=(f"{FOLLOWS}a_wrong_batch_is_refused_with_all_that_follow_it",),
+    ),
+    Planted(
+        bug="a follower takes a batch of a fallen leader epoch",
+        file=RECEIVED,
+        old="    if epoch < latest_epoch:\n",
+        new="    if epoch < latest_epoch - 1:\n",
+        tests=(f"{FOLLOWS}a_wrong_batch_is_refused_with_all_that_follow_it",),
+    ),
+    Planted(
+        bug="KAFKA-10706",
+        file=LOG,
+        old="""\
+            self.epochs.truncate_end(self.log_end_offset)
+            check_follows(""",
+        new="            check_follows(",
+        tests=(f"{FOLLOWS}an_epoch_in_which_nothing_was_written_gives_way_to_an_older_one",),
+    ),
+    Planted(
+        bug="a follower's gaps are taken for lost batches after a kill",
+        file=LOG,
+        old='                self._disk.open(f"{self.directory}/{GAPS}").close()\n',
+        new="",
+        tests=(f"{FOLLOWS}a_gap_is_known_after_a_restart",),
+    ),
+    Planted(
+        bug="KAFKA-12153",
+        file=TRUNCATION,
+        old="producers=state.producers.before(segment.next_offset, producers)",
+        new="producers=state.producers",
+        tests=(f"{CUT}a_cut_inside_an_open_transaction_leaves_it_as_it_was_there",),
+    ),
+    Planted(
+        bug="a follower appends to a cut log before the cut is over",
+        file=LOG,
+        old="self.save(self._saver.to_save(self._appended_bytes, follows_cut=True))",
+        new="trio.lowlevel.checkpoint()",
+        tests=(f"{CUT}a_crash_at_every_operation_leaves_the_old_log_or_the_truncated_one",),
+    ),
+    Planted(
+        bug="a power failure brings back the checkpoint of a cut",
+        file=RECOVERY,
+        old="(checkpoint.is_cut or checkpoint.follows_cut)",
+        new="checkpoint.is_cut",
+        tests=(f"{CUT}a_log_starts_anew_at_the_leaders_start_or_stays_as_it_was",),
+    ),
+    Planted(
+        bug="an fsync that runs during a cut notes more than the log has",
+        file=MAINTENANCE,
+        old="""\
+            async with self._commit.pause():
+                await truncate(""",
+        new="""\
+            if True:
+                await truncate(""",
+        tests=(
+            f"{CUT_MEANWHILE}a_cut_waits_for_the_fsync_that_runs_and_no_other_begins_meanwhile",
+        ),
+    ),
+    Planted(
+        bug="compaction drops a value because of one that was cut off",
+        file=MAINTENANCE,
+        old="log.cut_count != cut_count or ",
+        new="",
+        tests=(f"{CUT_MEANWHILE}a_pass_of_compaction_gives_up_when_the_log_is_cut",),
+    ),
+    Planted(
+        bug="a marker above the high watermark is forgotten by a restart",
+        file=SAVING,
+        old="            ended=state.producers.ended,\n",
+        new="",
+        tests=(f"{SAVED}a_marker_above_the_high_watermark_still_counts_after_a_restart",),
+    ),
+)
