@@ -87,7 +87,7 @@ class EtcdStore:
         while True:
             try:
                 version = await self._gateway.version()
-                await self.range("/")
+                await self.range(MARK)  # it needs a leader, and the user's permission
                 break
             except StoreUnreachable as error:
                 if not is_waiting:

@@ -9,13 +9,19 @@ from typing import Final
 from tests.planted.completion import COMPLETION_BUGS
 from tests.planted.coordinator import COORDINATOR_BUGS
 from tests.planted.log import LOG_BUGS
+from tests.planted.metadata import METADATA_BUGS
 from tests.planted.ours import OUR_BUGS
 from tests.planted.producers import PRODUCERS_BUGS
 from tests.planted.replicas import REPLICA_BUGS
 
 BUGS: Final = (
-    *(*COORDINATOR_BUGS, *COMPLETION_BUGS, *LOG_BUGS, *PRODUCERS_BUGS, *OUR_BUGS),
+    *COORDINATOR_BUGS,
+    *COMPLETION_BUGS,
+    *LOG_BUGS,
+    *PRODUCERS_BUGS,
+    *METADATA_BUGS,
     *REPLICA_BUGS,
+    *OUR_BUGS,
 )
 
 COORDINATORS: Final = (

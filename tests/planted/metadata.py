@@ -1,0 +1,91 @@
+"""Bugs of the metadata store: lost answers, leases, and what an error says about a write."""
+
+from typing import Final
+
+from tests.planted.bug import Planted
+
+EMBEDDED: Final = "broker/cluster/store_embedded.py"
+GATEWAY: Final = "broker/cluster/etcd_gateway.py"
+GUARDED: Final = "broker/guarded_write.py"
+KEYS: Final = "broker/cluster/keys_in_memory.py"
+
+STORES: Final = "tests/broker/cluster/meta_stores"
+CONFORMING: Final = f"{STORES}/test_conformance.py::test_"
+IN_ETCD: Final = f"{STORES}/test_store_etcd.py::test_"
+IN_FILES: Final = "tests/broker/cluster/test_store_embedded.py::test_"
+WRITING: Final = f"{STORES}/test_guarded_write.py::test_"
+
+METADATA_BUGS: Final = (
+    Planted(
+        bug="a lost answer is taken for a refusal when the write is repeated",
+        file=GUARDED,
+        old="return (True, revision) if applied else await _read_outcome(meta, puts)",
+        new="return applied, revision",
+        tests=(f"{WRITING}a_write_whose_answer_was_lost_has_succeeded",),
+    ),
+    Planted(
+        bug="after a lost answer the store is only read, and the write comes later",
+        file=GUARDED,
+        old="            applied, revision = await meta.txn(compares, puts, lease=lease)\n"
+        "            return (True, revision) if applied else await _read_outcome(meta, puts)",
+        new="            return await _read_outcome(meta, puts)",
+        tests=(f"{WRITING}a_write_that_arrives_late_is_not_made_twice",),
+    ),
+    Planted(
+        bug="another writer's value is taken for one's own after a lost answer",
+        file=GUARDED,
+        old="        if (stored.value if stored else None) != value:\n"
+        "            return False, revision\n",
+        new="",
+        tests=(f"{WRITING}a_lost_answer_does_not_make_another_writers_value_ours",),
+    ),
+    Planted(
+        bug="a time-out within etcd is taken for a refusal",
+        file=GATEWAY,
+        old="raise _Failed(message, is_certain=status in PUT_BACK)",
+        new="raise _Failed(message, is_certain=True)",
+        tests=(f"{IN_ETCD}a_write_without_a_clear_answer_has_an_unknown_outcome",),
+    ),
+    Planted(
+        bug="a write whose connection broke is sent to the next endpoint, and made twice",
+        file=GATEWAY,
+        old="if writes and not failed.is_certain:",
+        new="if False:",
+        tests=(f"{IN_ETCD}a_write_without_a_clear_answer_has_an_unknown_outcome",),
+    ),
+    Planted(
+        bug="a watch is set back by a member of etcd that lags",
+        file="broker/cluster/store_etcd.py",
+        old="yield Changes(revision=from_revision - 1, values={})",
+        new="yield Changes(revision=_revision(result), values={})",
+        tests=(f"{IN_ETCD}a_member_that_lags_does_not_set_a_watch_back",),
+    ),
+    Planted(
+        bug="the registration of a broker outlives the broker",
+        file=EMBEDDED,
+        old="        if lease is None:\n            return dict(puts)\n",
+        new="        return dict(puts)\n",
+        tests=(f"{IN_FILES}the_keys_of_a_lease_end_with_the_process",),
+    ),
+    Planted(
+        bug="a lease expires with the revision that a write has been given",
+        file=EMBEDDED,
+        old="        if not self._writing.locked():\n",
+        new="        if True:\n",
+        tests=(f"{IN_FILES}a_lease_that_expires_during_a_write_waits_for_it",),
+    ),
+    Planted(
+        bug="a key that was written anew goes with the lease that it had before",
+        file=KEYS,
+        old="            self._lease_of.pop(key, None)\n",
+        new="",
+        tests=(f"{CONFORMING}a_key_belongs_to_the_lease_of_its_last_write",),
+    ),
+    Planted(
+        bug="a watch skips what was forgotten before it could return it",
+        file=KEYS,
+        old="        if revision < oldest:\n            raise Compacted(",
+        new="        if False:\n            raise Compacted(",
+        tests=(f"{CONFORMING}a_watch_from_a_revision_that_is_compacted_is_refused",),
+    ),
+)
