@@ -31,7 +31,7 @@ from odradek.broker.partitions.log_cleaner import CleanerConfig
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.partitions.scrubber import ScrubConfig
-from odradek.broker.peers import InProcessPeer
+from odradek.broker.peers import Peers
 from odradek.broker.replication.in_sync import InSync
 from odradek.broker.server.server import Server
 from odradek.broker.txn.admission import Admission
@@ -165,13 +165,19 @@ async def serve(
     partition_count = await _open_logs(writer, logs, metadata.image, directory)
     membership = Membership(env, config, metadata, partitions, directory_id=directory_id)
     core = _core(env, config, cluster, partitions, coordinators, membership.in_sync)
+    peers = Peers(core, network=env.net, store=env.meta)
+    if address.peer_port is not None:
+        core.admission.others = peers
     presence = core.transactions.presence
     server = _server(env, config, core, HANDLERS, connections_max, presence)
-    peer_server = _server(env, config, core, PEER_HANDLERS, PEER_CONNECTIONS_MAX)
+    peer_server = _server(
+        env, config, core, PEER_HANDLERS, PEER_CONNECTIONS_MAX, serves_brokers=True
+    )
 
     async def begin(nursery: trio.Nursery) -> None:
         await nursery.start(partitions.run)
-        await nursery.start(core.transactions.run, InProcessPeer(core))
+        await nursery.start(peers.run)
+        await nursery.start(core.transactions.run, peers)
         await nursery.start(core.groups.run)
         (host, port), here = await _listen_on_all(nursery, server, peer_server, address, config)
         await nursery.start(membership.run, here, logs, coordinators)
@@ -328,6 +334,8 @@ def _server(
     handlers: Mapping[int, Handler],
     connections_max: int,
     presence: Presence | None = None,
+    *,
+    serves_brokers: bool = False,
 ) -> Server:
     return Server(
         network=env.net,
@@ -337,6 +345,7 @@ def _server(
         connections_max=connections_max,
         presence=presence,
         offload=env.offload,
+        serves_brokers=serves_brokers,
     )
 
 

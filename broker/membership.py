@@ -93,15 +93,19 @@ class Membership:
                 node_id=here.node_id,
                 on_full_disk=lead_anyway,
             )
-            await nursery.start(followers.run)
-            await nursery.start(self.in_sync.run)
-            nursery.start_soon(metadata.run, roles.apply)
-            nursery.start_soon(metadata.replace_silent_watches)
-            await session.register(here)
-            nursery.start_soon(session.run)
-            nursery.start_soon(controller.run)
-            await self._until_led(here.node_id)
-            task_status.started()
+            try:
+                await nursery.start(followers.run)
+                await nursery.start(self.in_sync.run)
+                nursery.start_soon(metadata.run, roles.apply)
+                nursery.start_soon(metadata.replace_silent_watches)
+                await session.register(here)
+                nursery.start_soon(session.run)
+                nursery.start_soon(controller.run)
+                await self._until_led(here.node_id)
+                task_status.started()
+                await trio.sleep_forever()
+            finally:
+                roles.end()
 
     async def _until_led(self, node_id: int) -> None:
         """Wait until this broker leads everything that it is said to lead."""

@@ -11,7 +11,7 @@ from odradek.broker.env import Network
 from odradek.client.cluster.connection import BrokerConnection
 from odradek.client.errors import OdradekError
 
-__all__ = ["BrokerConnection", "PeerUnreachable", "peer_connection"]
+__all__ = ["BrokerConnection", "PeerUnreachable", "open_peer", "peer_connection"]
 
 CONNECT_SECONDS: Final = 3.0
 CLIENT_ID: Final = "broker-{}"
@@ -21,29 +21,54 @@ class PeerUnreachable(Exception):
     """Another broker cannot be reached, or its connection was lost."""
 
 
-@asynccontextmanager
-async def peer_connection(
-    network: Network, broker: BrokerImage, *, node_id: int, timeout_ms: int
-) -> AsyncIterator[BrokerConnection]:
-    """Connect to a broker's listener for brokers. Raises `PeerUnreachable`, also from the block."""
+async def open_peer(
+    network: Network,
+    broker: BrokerImage,
+    nursery: trio.Nursery,
+    *,
+    node_id: int,
+    timeout_ms: int,
+) -> BrokerConnection:
+    """Connect to a broker's listener for brokers; `nursery` serves the connection.
+
+    Raises `PeerUnreachable`.
+    """
     try:
         with trio.fail_after(CONNECT_SECONDS):
             stream = await network.connect(broker.peer_host, broker.peer_port)
     except (OSError, trio.TooSlowError) as error:
         raise PeerUnreachable(
-            f"broker {broker.node_id} at {broker.peer_host}:{broker.peer_port}: {error}"
+            f"broker {broker.node_id} at {broker.peer_host}:{broker.peer_port}: "
+            f"{error or 'no connection in time'}"
         ) from error
     connection = BrokerConnection(
         stream, client_id=CLIENT_ID.format(node_id), request_timeout_ms=timeout_ms
     )
-    failure: OdradekError | None = None
-    async with trio.open_nursery() as nursery:
-        await nursery.start(connection.run)
-        try:
-            await connection.ask_versions()
-            yield connection
-        except OdradekError as error:
-            failure = error
+    await nursery.start(connection.run)
+    try:
+        await connection.ask_versions()
+    except OdradekError as error:
         connection.close()
+        raise PeerUnreachable(f"broker {broker.node_id}: {error}") from error
+    return connection
+
+
+@asynccontextmanager
+async def peer_connection(
+    network: Network, broker: BrokerImage, *, node_id: int, timeout_ms: int
+) -> AsyncIterator[BrokerConnection]:
+    """Connect to a broker for the time of a block. Raises `PeerUnreachable`, also from the block."""
+    failure: Exception | None = None
+    async with trio.open_nursery() as nursery:
+        try:
+            connection = await open_peer(
+                network, broker, nursery, node_id=node_id, timeout_ms=timeout_ms
+            )
+            try:
+                yield connection
+            finally:
+                connection.close()
+        except (OdradekError, PeerUnreachable) as error:
+            failure = error
     if failure is not None:
-        raise PeerUnreachable(f"broker {broker.node_id}: {failure}") from failure
+        raise PeerUnreachable(str(failure)) from failure

@@ -1,57 +1,256 @@
-"""The peers of a broker: today only itself, without a socket.
+"""The other brokers, and this one, as a broker asks them.
 
-A broker asks another by a request to its handler. It hands itself the same request object, so that
-the code above does not depend on the number of brokers.
+A request to another broker goes to its listener for brokers, over one connection that is opened
+when it is first needed and again when it was lost. To itself a broker hands the same request object
+to the same handler, without a socket: the code above does not depend on the number of brokers.
+
+Where a request has to go follows from the image: to the leader of a partition, or to the leader of
+the partition of `__transaction_state` that keeps a transactional id.
 """
 
-from typing import Final
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
 
+import trio
+
+from odradek.broker.api import PEER_HANDLERS
 from odradek.broker.api.context import Core, RequestContext
-from odradek.broker.api.markers import write_txn_markers
+from odradek.broker.cluster.image import NO_LEADER, BrokerImage
+from odradek.broker.cluster.store import topic_key
+from odradek.broker.env import MetaStore, Network
+from odradek.broker.peer_connection import BrokerConnection, PeerUnreachable, open_peer
 from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.txn.admission import Answer
+from odradek.broker.txn.transaction import ProducerIdAndEpoch
+from odradek.client.errors import OdradekError
+from odradek.protocol.api import Api
+from odradek.protocol.apis.transactions import (
+    DESCRIBE_PRODUCERS,
+    DescribeProducersRequest,
+    DescribeProducersTopicRequest,
+)
 from odradek.protocol.apis.txn import (
+    ADD_PARTITIONS_TO_TXN,
     WRITE_TXN_MARKERS,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from odradek.protocol.errors import KafkaError
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
 
 CLIENT_ID: Final = "broker"
 NO_EPOCH: Final = -1
+TIMEOUT_MS: Final = 5_000
+"""The time for an answer of another broker. Its caller asks again, maybe another broker."""
 
 
-class InProcessPeer:
-    """This broker as its own peer."""
+@dataclass(slots=True)
+class _Link:
+    """The connection to one broker, or the attempt to open it."""
 
-    def __init__(self, core: Core) -> None:
+    broker: BrokerImage
+    opened: trio.Event = field(default_factory=trio.Event)
+    connection: BrokerConnection | None = None
+    error: str = ""
+
+
+class Peers:
+    """All brokers of the cluster, as this one asks them."""
+
+    def __init__(self, core: Core, *, network: Network, store: MetaStore) -> None:
         self._core = core
+        self._network = network
+        self._store = store
+        self._links: dict[int, _Link] = {}
+        self._nursery: trio.Nursery | None = None
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Keep connections until cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            task_status.started()
+            await trio.sleep_forever()
+
+    # markers
 
     def leader_of(self, partition: TopicPartition) -> int | None:
-        """Return the node id of a partition's leader; None if the partition does not exist."""
-        topic = self._core.cluster.image.topics.get(partition.topic)
-        if topic is None or not 0 <= partition.partition < len(topic.partitions):
-            return None
-        return topic.partitions[partition.partition].leader
+        """Return the leader of a partition, -1 if it has none; None if the image has no such."""
+        found = self._core.cluster.image.partition(*partition)
+        return None if found is None else found.leader
+
+    async def is_gone(self, partition: TopicPartition) -> bool:
+        """Return True if the metadata store says that the topic is deleted.
+
+        The image alone may lag: a marker that is left out would let the transaction hang for good
+        (KAFKA-20734).
+        """
+        key = topic_key(partition.topic)
+        try:
+            found, _ = await self._store.range(key)
+        except KafkaError:
+            return False
+        return key not in found
 
     async def send(
         self, broker_id: int, request: WriteTxnMarkersRequest
     ) -> WriteTxnMarkersResponse:
-        """Send markers to their leader."""
-        assert broker_id == self._core.config.node_id, broker_id
-        context = RequestContext(
-            core=self._core,
-            api_version=WRITE_TXN_MARKERS.max_version,
-            client_id=CLIENT_ID,
-            host="",
-            is_in_process=True,
-        )
-        return await write_txn_markers(context, request)
+        """Send markers to their leader. Raises KafkaError."""
+        return await self._ask(broker_id, WRITE_TXN_MARKERS, request)
 
     async def coordinator_epoch_of(self, partition: TopicPartition, producer_id: int) -> int:
         """Return the highest coordinator epoch of the producer's markers in a partition."""
+        leader = self.leader_of(partition)
+        request = DescribeProducersRequest(
+            topics=(
+                DescribeProducersTopicRequest(
+                    name=partition.topic, partition_indexes=(partition.partition,)
+                ),
+            )
+        )
         try:
-            producers = self._core.partitions.get(*partition).producers()
+            answer = await self._ask(
+                NO_LEADER if leader is None else leader, DESCRIBE_PRODUCERS, request
+            )
         except KafkaError:
             return NO_EPOCH
-        epochs = [p.coordinator_epoch for p in producers if p.producer_id == producer_id]
+        epochs = [
+            producer.coordinator_epoch
+            for topic in answer.topics
+            for described in topic.partitions
+            for producer in described.active_producers
+            if producer.producer_id == producer_id
+        ]
         return max(epochs, default=NO_EPOCH)
+
+    # transactions that another broker coordinates
+
+    def coordinates_elsewhere(self, transactional_id: str) -> bool:
+        """Return True if another broker coordinates the id, or none does now."""
+        return self._coordinator_of(transactional_id) != self._core.config.node_id
+
+    def _coordinator_of(self, transactional_id: str) -> int:
+        index = self._core.transactions.partition_for(transactional_id)
+        found = self._core.cluster.image.partition(TRANSACTION_STATE_TOPIC, index)
+        return NO_LEADER if found is None else found.leader
+
+    async def add_partitions(
+        self,
+        *,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: Collection[TopicPartition],
+        is_check: bool,
+    ) -> Answer:
+        """Have the coordinator add partitions to a transaction, or only check that it has them."""
+        topics: dict[str, list[int]] = {}
+        for partition in partitions:
+            topics.setdefault(partition.topic, []).append(partition.partition)
+        request = AddPartitionsToTxnRequest(
+            transactions=(
+                AddPartitionsToTxnTransaction(
+                    transactional_id=transactional_id,
+                    producer_id=producer.producer_id,
+                    producer_epoch=producer.producer_epoch,
+                    verify_only=is_check,
+                    topics=tuple(
+                        AddPartitionsToTxnTopic(name=name, partitions=tuple(indexes))
+                        for name, indexes in topics.items()
+                    ),
+                ),
+            )
+        )
+        try:
+            response = await self._ask(
+                self._coordinator_of(transactional_id), ADD_PARTITIONS_TO_TXN, request
+            )
+        except KafkaError as error:
+            return Answer(dict.fromkeys(partitions, error.code), NO_EPOCH)
+        codes = dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        epoch = NO_EPOCH
+        for result in response.results_by_transaction:
+            epoch = result.coordinator_epoch
+            for topic in result.topic_results:
+                for each in topic.results_by_partition:
+                    partition = TopicPartition(topic.name, each.partition_index)
+                    codes[partition] = _code_of(each.partition_error_code)
+        return Answer(codes, epoch)
+
+    # requests
+
+    async def _ask(self, broker_id: int, api: Api[Request, Response], request: Request) -> Response:
+        """Send a request to a broker, and return its answer. Raises KafkaError."""
+        if broker_id == self._core.config.node_id:
+            return await self._ask_here(api, request)
+        try:
+            connection = await self._connected(broker_id)
+            version = connection.version_of(api)
+            return await connection.request(api, version, request)
+        except (PeerUnreachable, OdradekError) as error:
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"broker {broker_id} does not answer: {error}"
+            ) from error
+
+    async def _ask_here(self, api: Api[Request, Response], request: Request) -> Response:
+        context = RequestContext(
+            core=self._core,
+            api_version=api.max_version,
+            client_id=CLIENT_ID,
+            host="",
+            is_from_broker=True,
+        )
+        answer: Any = await PEER_HANDLERS[api.key](context, request)
+        response: Response = answer
+        return response
+
+    async def _connected(self, broker_id: int) -> BrokerConnection:
+        """Return the connection to a broker. Open it if there is none. Raises `PeerUnreachable`."""
+        broker = self._core.cluster.image.broker(broker_id)
+        if broker is None:
+            raise PeerUnreachable(f"broker {broker_id} is not there")
+        link = self._links.get(broker_id)
+        if link is None or link.broker != broker or _is_lost(link):
+            if link is not None and link.connection is not None:
+                link.connection.close()
+            assert self._nursery is not None, "`run` has not been started"
+            link = self._links[broker_id] = _Link(broker)
+            self._nursery.start_soon(self._open, link, self._nursery)
+        await link.opened.wait()
+        if link.connection is None:
+            raise PeerUnreachable(link.error)
+        return link.connection
+
+    async def _open(self, link: _Link, nursery: trio.Nursery) -> None:
+        """Open a connection, in a task of its own: several requests may wait for it."""
+        try:
+            link.connection = await open_peer(
+                self._network,
+                link.broker,
+                nursery,
+                node_id=self._core.config.node_id,
+                timeout_ms=TIMEOUT_MS,
+            )
+        except PeerUnreachable as error:
+            link.error = str(error)
+        finally:
+            link.opened.set()
+
+
+def _is_lost(link: _Link) -> bool:
+    """Return True if a connection was opened and lost, or could not be opened."""
+    if link.connection is None:
+        return link.opened.is_set()
+    return link.connection.is_closed
+
+
+def _code_of(code: int) -> ErrorCode:
+    """Return an error code of another broker. Its image may lag: a new topic comes to it soon."""
+    if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return ErrorCode(code)

@@ -105,6 +105,16 @@ class Roles:
             for topic in image.topics.values():
                 await self._apply_topic(None, topic, is_all_new=True)
 
+    def end(self) -> None:
+        """End every lead that depends on followers: nothing will reach them any more.
+
+        Whatever waits for them would otherwise wait for ever, also what must not be cancelled.
+        """
+        for partition in self._partitions.all():
+            lead = partition.lead
+            if lead is not None and not lead.is_alone:
+                partition.end_lead(partition.leader_epoch)
+
     async def _apply_topic(
         self, before: TopicImage | None, topic: TopicImage, *, is_all_new: bool
     ) -> None:

@@ -76,6 +76,7 @@ PEER_HANDLERS: Final[MappingProxyType[int, Handler]] = MappingProxyType(
         18: api_versions,
         24: add_partitions_to_txn,
         27: write_txn_markers,
+        61: describe_producers,
     }
 )
 """The handler of each API that brokers use among each other, on a listener of their own."""

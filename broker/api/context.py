@@ -94,8 +94,8 @@ class RequestContext:
     api_version: int
     client_id: str
     host: str
-    is_in_process: bool = False
-    """True for a request that this broker sends to itself (`peers.py`)."""
+    is_from_broker: bool = False
+    """True for a request of another broker, or of this one to itself (`peers.py`)."""
     seat: Seat | None = None
     """Counts the transactional producers of the connection."""
     is_version_known: bool = True

@@ -72,7 +72,7 @@ async def write_txn_markers(
     # An appended marker must take effect, also if its sender disconnects (KAFKA-17507).
     with trio.CancelScope(shield=True):
         await _write(context, flat, turns)
-    if not context.is_in_process:
+    if not context.is_from_broker:
         await _log_by_hand(context, flat)
     return WriteTxnMarkersResponse(markers=await _results(flat, turns))
 

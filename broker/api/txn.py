@@ -57,6 +57,7 @@ ADD_STEPS: Final = 5
 """The cost of one transaction, in steps of a turn, besides its partitions."""
 BATCHED_FROM: Final = 4
 """AddPartitionsToTxn from this version on comes from brokers."""
+NO_EPOCH: Final = -1
 VERSION_2_FROM: Final = 5
 """EndTxn from this version on comes from clients of transaction version 2."""
 
@@ -125,6 +126,7 @@ async def add_partitions_to_txn(
                 AddPartitionsToTxnResult(
                     transactional_id=wanted.transactional_id,
                     topic_results=await _topic_results(wanted.topics, codes, turns),
+                    coordinator_epoch=_epoch_for_broker(context, wanted.transactional_id),
                 )
             )
         return AddPartitionsToTxnResponse(results_by_transaction=tuple(results))
@@ -138,6 +140,13 @@ async def add_partitions_to_txn(
     return AddPartitionsToTxnResponse(
         results_by_topic_v3_and_below=await _topic_results(wanted.topics, codes, turns)
     )
+
+
+def _epoch_for_broker(context: RequestContext, transactional_id: str) -> int:
+    """Return the coordinator epoch if a broker asks: an answer of a deposed one is worthless."""
+    if not context.is_from_broker:
+        return NO_EPOCH
+    return context.core.transactions.coordinator_epoch(transactional_id)
 
 
 Codes = Mapping[TopicPartition, ErrorCode]

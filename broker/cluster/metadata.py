@@ -31,7 +31,7 @@ from odradek.broker.cluster.store import (
     unpack,
 )
 from odradek.broker.env import Compacted, Compare, MetaStore, Versioned
-from odradek.protocol.errors import KafkaError
+from odradek.protocol.errors import ErrorCode, KafkaError
 
 LOGGER: Final = logging.getLogger(__name__)
 SILENCE_SECONDS: Final = 2.0
@@ -140,6 +140,7 @@ class ClusterMetadata:
         self._heard_of = 0
         self._moved = trio.Event()
         self._watch = trio.CancelScope()
+        self._is_over = False
 
     async def load(self) -> None:
         """Read the whole store. Raises KafkaError."""
@@ -153,7 +154,14 @@ class ClusterMetadata:
         return self._builder.image(None, revision)
 
     async def run(self, apply: Apply) -> None:
-        """Follow the store until cancelled."""
+        """Follow the store until cancelled. What waits for a revision then fails."""
+        try:
+            await self._run(apply)
+        finally:
+            self._is_over = True
+            self._moved.set()
+
+    async def _run(self, apply: Apply) -> None:
         while True:
             try:
                 with trio.CancelScope() as self._watch:
@@ -199,9 +207,14 @@ class ClusterMetadata:
         moved.set()
 
     async def reached(self, revision: int) -> ClusterImage:
-        """Wait until the image shows `revision`, and return it."""
+        """Wait until the image shows `revision`, and return it.
+
+        Raises KafkaError(BROKER_NOT_AVAILABLE) if this broker stops meanwhile.
+        """
         self.heard_of(revision)
         while self.image.revision < revision:
+            if self._is_over:
+                raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "This broker stops.")
             await self._moved.wait()
         return self.image
 

@@ -48,6 +48,9 @@ class StatePartition(Protocol):
         Raises KafkaError; then the records may or may not survive.
         """
 
+    async def settled(self) -> None:
+        """Wait until everything that the partition has is durable. Raises as `flushed`."""
+
     def runs(self, from_offset: int = 0) -> AsyncGenerator[Buffer, None]:
         """Yield what is in the log at the time of the call, in runs of whole batches of 0.5 MiB."""
 

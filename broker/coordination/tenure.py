@@ -118,6 +118,9 @@ class Tenures(Generic[T]):
         self._tenures[index] = tenure
         try:
             with tenure.bound():
+                # A decision that is read here may be lost if this broker loses the lead before its
+                # followers have it. Markers that were sent for it would tear its transaction.
+                await tenure.partition.settled()
                 async with self._loading:
                     await read(tenure)
                 tenure.is_loaded = True

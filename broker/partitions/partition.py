@@ -314,6 +314,10 @@ class Partition:
         self.check_available()
         self._check_epoch(epoch)
 
+    async def settled(self) -> None:
+        """Return when everything that is here now is below the high watermark. See `flushed`."""
+        await self.flushed(self.log_end_offset)
+
     def has_committed(self, appended: Appended) -> bool:
         """Return True if a batch is below the high watermark, and still where it was appended."""
         is_below = self.marks.high_watermark > appended.last_offset
@@ -480,6 +484,11 @@ class Partition:
         """Return where the producer's last marker is, or -1."""
         return self.log.producers.last_marker_offset(producer_id)
 
+    def coordinator_epoch(self, producer_id: int) -> int:
+        """Return the coordinator epoch of the producer's last marker; -1 without one."""
+        entry = self.log.producers.entries.get(producer_id)
+        return NO_EPOCH if entry is None else entry.coordinator_epoch
+
     def open_transactions(self) -> list[ProducerEntry]:
         """Return the producers with an open transaction here, the earliest transaction first."""
         return self.log.producers.open_transactions()
@@ -487,8 +496,3 @@ class Partition:
     def producers(self) -> list[ProducerEntry]:
         """Return all producers that the partition knows."""
         return list(self.log.producers.entries.values())
-
-    def expire_producers(self) -> list[int]:
-        """Forget producers that were silent for producer.id.expiration.ms, and return their ids."""
-        before_ms = self._clock.wall_ms() - self.config.producer_id_expiration_ms
-        return self.log.producers.expire(before_ms)

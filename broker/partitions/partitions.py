@@ -394,7 +394,9 @@ class Partitions:
         while True:
             await trio.sleep(self._expiration_seconds)
             for partition in self.all():
-                expired = partition.expire_producers()
+                expired = partition.log.producers.expire(
+                    self._clock.wall_ms() - partition.config.producer_id_expiration_ms
+                )
                 if expired:
                     LOGGER.info("%r: forgot %d silent producers", partition, len(expired))
                 await trio.lowlevel.checkpoint()

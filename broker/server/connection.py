@@ -102,6 +102,7 @@ class ClientConnection(Allowance):
         apis: Mapping[int, Api[Any, Any]] = APIS,
         seat: Seat | None = None,
         offload: Offload = inline,
+        serves_brokers: bool = False,
     ) -> None:
         """`seat` counts the transactional producers of this connection (`txn/presence.py`)."""
         self.peer = stream.peer
@@ -118,6 +119,7 @@ class ClientConnection(Allowance):
             api_version=-1,
             client_id="",
             host=stream.peer.rpartition(":")[0],
+            is_from_broker=serves_brokers,
             seat=seat,
             allowance=self,
         )

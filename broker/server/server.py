@@ -41,6 +41,7 @@ class Server:
         connections_max: int,
         presence: Presence | None = None,
         offload: Offload = inline,
+        serves_brokers: bool = False,
     ) -> None:
         """`presence` counts the connections of transactional producers, if it is given.
 
@@ -52,6 +53,7 @@ class Server:
         self._apis = apis_of(config)
         self._presence = presence
         self._offload = offload
+        self._serves_brokers = serves_brokers
         self._offloading = trio.CapacityLimiter(OFFLOADED_AT_ONCE)
         self._limits = Limits(
             frame_max_bytes=config.socket_request_max_bytes,
@@ -108,6 +110,7 @@ class Server:
             apis=self._apis,
             seat=None if self._presence is None else self._presence.seat(),
             offload=self._offload_one,
+            serves_brokers=self._serves_brokers,
         )
         self._count += 1
         number = self._count

@@ -13,7 +13,7 @@ The leader of a partition asks before it appends a transactional batch or transa
 This is the only place that asks a coordinator on behalf of a leader.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 import trio
@@ -36,8 +36,35 @@ class Leader(Protocol):
 
     def last_marker_offset(self, producer_id: int) -> int: ...
 
+    def coordinator_epoch(self, producer_id: int) -> int:
+        """Return the coordinator epoch of the producer's last marker; -1 without one."""
+
 
 Leaders = Mapping[TopicPartition, Leader]
+
+
+class Answer(NamedTuple):
+    """The answer of a coordinator on another broker."""
+
+    codes: Mapping[TopicPartition, ErrorCode]
+    coordinator_epoch: int
+
+
+class OtherCoordinators(Protocol):
+    """The transaction coordinators of other brokers."""
+
+    def coordinates_elsewhere(self, transactional_id: str) -> bool:
+        """Return True if another broker coordinates the id, or none does now."""
+
+    async def add_partitions(
+        self,
+        *,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: Collection[TopicPartition],
+        is_check: bool,
+    ) -> Answer:
+        """Have the coordinator add partitions to a transaction, or only check that it has them."""
 
 
 class Verdict(NamedTuple):
@@ -50,10 +77,20 @@ class Verdict(NamedTuple):
 
 
 class Admission:
-    def __init__(self, transactions: TransactionCoordinator, *, verifies: bool) -> None:
-        """`verifies`: the setting `transaction.partition.verification.enable`."""
+    def __init__(
+        self,
+        transactions: TransactionCoordinator,
+        *,
+        verifies: bool,
+        others: OtherCoordinators | None = None,
+    ) -> None:
+        """`verifies`: the setting `transaction.partition.verification.enable`.
+
+        Without `others` this broker coordinates every transactional id.
+        """
         self._transactions = transactions
         self._verifies = verifies
+        self.others = others
 
     async def admit(
         self,
@@ -72,15 +109,16 @@ class Admission:
         The codes are INVALID_PRODUCER_EPOCH, and those of the coordinator's `add_partitions` and
         `verify`. There is no checkpoint between the last decision and the return.
         """
+        others = self.others
+        if others is not None and others.coordinates_elsewhere(transactional_id):
+            request = _Request(transactional_id, producer, adds, patience_ms)
+            return await self._admit_elsewhere(others, request, leaders)
         refused: dict[TopicPartition, ErrorCode] = {}
         if adds and (new := _undecided(leaders, _decided_here(leaders, producer))):
             refused = await self._add(transactional_id, producer, new, patience_ms)
         # The marker is looked up before the coordinator is asked: a later marker has overtaken the
         # coordinator's answer, and the append must refuse the batch (KAFKA-14884).
-        verified_after = {
-            partition: leader.last_marker_offset(producer.producer_id)
-            for partition, leader in leaders.items()
-        }
+        verified_after = _last_markers(leaders, producer)
         # A transaction that was open in one partition may have ended while the request waited to
         # add another one. Therefore all partitions are checked again.
         codes = _decided_here(leaders, producer) | refused
@@ -88,6 +126,48 @@ class Admission:
             codes |= self._transactions.verify(
                 transactional_id=transactional_id, producer=producer, partitions=new
             )
+        return {
+            partition: Verdict(codes.get(partition, ErrorCode.NONE), offset)
+            for partition, offset in verified_after.items()
+        }
+
+    async def _admit_elsewhere(
+        self, others: OtherCoordinators, request: "_Request", leaders: Leaders
+    ) -> dict[TopicPartition, Verdict]:
+        """Decide with a coordinator on another broker.
+
+        A marker that is written while the request is under way may be that of the last transaction,
+        which the coordinator completes first, or that of this one. So the coordinator is asked
+        again. A coordinator that has been deposed may not know it yet: its answer is worthless if
+        the partition has a marker of a later coordinator for the producer.
+        """
+        producer = request.producer
+        deadline = trio.current_time() + request.patience_ms / 1000
+        while True:
+            verified_after = _last_markers(leaders, producer)
+            codes = _decided_here(leaders, producer)
+            new = _undecided(leaders, codes)
+            if not new or not (request.adds or self._verifies):
+                break
+            answer = await others.add_partitions(
+                transactional_id=request.transactional_id,
+                producer=producer,
+                partitions=new,
+                is_check=not request.adds,
+            )
+            # What was decided before the request may have changed while it was under way.
+            codes = {**answer.codes, **_decided_here(leaders, producer)}
+            for partition in new:
+                known = leaders[partition].coordinator_epoch(producer.producer_id)
+                if known > answer.coordinator_epoch:
+                    codes[partition] = ErrorCode.NOT_COORDINATOR
+            is_final = (
+                ErrorCode.CONCURRENT_TRANSACTIONS not in answer.codes.values()
+                and _last_markers(leaders, producer) == verified_after
+            )
+            if is_final or trio.current_time() + RETRY_SECONDS > deadline:
+                break
+            await trio.sleep(RETRY_SECONDS)
         return {
             partition: Verdict(codes.get(partition, ErrorCode.NONE), offset)
             for partition, offset in verified_after.items()
@@ -124,6 +204,15 @@ class Admission:
             await trio.sleep(RETRY_SECONDS)
 
 
+class _Request(NamedTuple):
+    """What a client asks for, of all partitions."""
+
+    transactional_id: str
+    producer: ProducerIdAndEpoch
+    adds: bool
+    patience_ms: int
+
+
 def _decided_here(
     leaders: Leaders, producer: ProducerIdAndEpoch
 ) -> dict[TopicPartition, ErrorCode]:
@@ -135,6 +224,13 @@ def _decided_here(
         elif leader.has_open_transaction(producer.producer_id, producer.producer_epoch):
             codes[partition] = ErrorCode.NONE
     return codes
+
+
+def _last_markers(leaders: Leaders, producer: ProducerIdAndEpoch) -> dict[TopicPartition, int]:
+    return {
+        partition: leader.last_marker_offset(producer.producer_id)
+        for partition, leader in leaders.items()
+    }
 
 
 def _undecided(leaders: Leaders, codes: Mapping[TopicPartition, ErrorCode]) -> list[TopicPartition]:

@@ -294,6 +294,14 @@ class TransactionCoordinator:
         """Return the transactional id that has this producer id now, if it is coordinated here."""
         return self._ledger.owner_of(producer_id)
 
+    def partition_for(self, transactional_id: str) -> int:
+        """Return the partition of `__transaction_state` that keeps an id."""
+        return self._ledger.partition_for(transactional_id)
+
+    def coordinator_epoch(self, transactional_id: str) -> int:
+        """Return the epoch in which this broker coordinates an id; -1 if it does not."""
+        return self._ledger.coordinator_epoch(transactional_id)
+
     @property
     def is_loading(self) -> bool:
         return self._ledger.is_loading

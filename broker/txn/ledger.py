@@ -34,6 +34,7 @@ RETRY_LAST_S: Final = 5.0
 TAKEN_UP_AT_ONCE: Final = 1_000
 """Ids between two checkpoints: about 5 ms."""
 
+NO_EPOCH: Final = -1
 LOGGER: Final = logging.getLogger("odradek.txn")
 
 
@@ -112,6 +113,15 @@ class Ledger:
             if producer_id in tenure.owners:
                 return tenure.owners[producer_id]
         return None
+
+    def partition_for(self, transactional_id: str) -> int:
+        """Return the partition of `__transaction_state` that keeps an id."""
+        return self._tenures.index_of(transactional_id)
+
+    def coordinator_epoch(self, transactional_id: str) -> int:
+        """Return the epoch in which this broker coordinates an id; -1 if it does not."""
+        tenure = self._tenures.get(self.partition_for(transactional_id))
+        return NO_EPOCH if tenure is None else tenure.coordinator_epoch
 
     @property
     def is_loading(self) -> bool:

@@ -18,9 +18,9 @@ What a partition may answer (Kafka's classes):
   has written markers there. A retry does not help; `finish.py` describes what does.
 - UNSUPPORTED_FOR_MESSAGE_FORMAT: the log cannot hold markers; it has no transactions either.
 - Any other code, known or not: retry, and log it when it takes long (KAFKA-9749, KAFKA-5610). A
-  partition is owed nothing more if the metadata has no such topic (KAFKA-5202).
-  UNKNOWN_TOPIC_OR_PARTITION alone does not show that: a leader that has just started returns it
-  too.
+  partition is owed nothing more if the metadata store has no such topic (KAFKA-5202). Neither
+  UNKNOWN_TOPIC_OR_PARTITION nor this broker's image shows that: a leader that has just started
+  returns it too, and an image may lag (KAFKA-20734).
 """
 
 import logging
@@ -60,7 +60,10 @@ class MarkerSender(Protocol):
     """The way to partition leaders: over TCP, or inside the process if this broker leads."""
 
     def leader_of(self, partition: TopicPartition) -> int | None:
-        """Return the id of the leader, -1 if there is none now, None for a deleted partition."""
+        """Return the id of the leader, -1 if there is none now, None for an unknown partition."""
+
+    async def is_gone(self, partition: TopicPartition) -> bool:
+        """Return True if it is certain that the topic of an unknown partition was deleted."""
 
     async def send(
         self, broker_id: int, request: WriteTxnMarkersRequest
@@ -130,7 +133,7 @@ class Markers:
     ) -> None:
         # The leaders are looked up before each attempt, as leadership moves. Each leader has a
         # back-off of its own, so that partitions of a healthy leader do not wait for a dead one.
-        while by_leader := self._route(debt, partitions):
+        while by_leader := await self._route(debt, partitions):
             if len(by_leader) > 1:
                 async with trio.open_nursery() as nursery:
                     for leader, led in by_leader.items():
@@ -157,14 +160,14 @@ class Markers:
             self.log_late(debt, partitions)
         await trio.sleep(backoff_s)
 
-    def _route(
+    async def _route(
         self, debt: Debt, partitions: list[TopicPartition]
     ) -> dict[int, list[TopicPartition]]:
         """Group partitions by their current leader. A deleted partition is owed nothing more."""
         by_leader: dict[int, list[TopicPartition]] = {}
         for partition in partitions:
             leader = self._sender.leader_of(partition)
-            if leader is None:
+            if leader is None and await self._sender.is_gone(partition):
                 LOGGER.info(
                     "%s was deleted: the transaction of %r needs no marker there",
                     partition,
@@ -172,7 +175,7 @@ class Markers:
                 )
                 debt.owed.discard(partition)
             else:
-                by_leader.setdefault(leader, []).append(partition)
+                by_leader.setdefault(NO_LEADER if leader is None else leader, []).append(partition)
         return by_leader
 
     async def _try(

@@ -120,6 +120,8 @@ class AddPartitionsToTxnResult:
     topic_results: tuple[AddPartitionsToTxnTopicResult, ...] = array(
         AddPartitionsToTxnTopicResult, since=4
     )
+    coordinator_epoch: int = int32(default=-1, since=4, tag=10_000)
+    """Odradek's: the leader epoch in which the coordinator answers another broker."""
 
 
 @message

@@ -114,6 +114,11 @@ class FakeStatePartition:
             self._must_lead()
             yield header, memoryview(batch)
 
+    async def settled(self) -> None:
+        await trio.lowlevel.checkpoint()
+        if self.durable_offset < self.end_offset:
+            await self.flushed(self.end_offset)
+
     async def runs(self, from_offset: int = 0) -> AsyncGenerator[Buffer, None]:
         async with aclosing(self.batches(from_offset)) as batches:
             async for _, batch in batches:

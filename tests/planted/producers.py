@@ -152,7 +152,11 @@ def _sound_is_next_sequence(""",
     Planted(
         bug="Redpanda #18198",
         file="broker/partitions/partitions.py",
-        old="                expired = partition.expire_producers()\n",
+        old="""\
+                expired = partition.log.producers.expire(
+                    self._clock.wall_ms() - partition.config.producer_id_expiration_ms
+                )
+""",
         new="                expired: list[int] = []\n",
         tests=(
             f"{BACKGROUND}silent_producers_are_forgotten_and_retention_goes_on_in_the_background",

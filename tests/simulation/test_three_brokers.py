@@ -48,3 +48,32 @@ async def test_records_are_there_after_their_leader_was_killed_again_and_again()
         assert found == acknowledged
         world.check_replicas(TOPIC, 0)
         nursery.cancel_scope.cancel()
+
+
+async def test_transactions_over_all_brokers_are_whole_while_each_of_them_is_killed() -> None:
+    async with trio.open_nursery() as nursery:
+        world = World(nursery, seed=3)
+        await world.start()
+        committed: list[set[bytes]] = []
+        async with world.producer(transactional_id="p") as producer:
+            for number in range(30):
+                if number % 6 == 3:
+                    victim = 1 + number // 6 % 3
+                    world.machines[victim].kill()
+                    nursery.start_soon(world.restart_after, victim, 4.0)
+                values = {b"%d-%d" % (number, part) for part in range(3)}
+                async with producer.transaction() as txn:
+                    for part, value in enumerate(sorted(values)):
+                        await txn.send(TOPIC, value, partition=part)
+                committed.append(values)
+        await trio.sleep(10)
+        found: list[bytes | None] = []
+        async with world.consumer() as consumer:
+            consumer.assign([(TOPIC, part) for part in range(3)])
+            await consumer.seek_to_beginning()
+            while len(found) < 90:
+                found += [record.value for record in await consumer.poll()]
+        assert sorted(found) == sorted(value for values in committed for value in values)
+        for part in range(3):
+            world.check_replicas(TOPIC, part)
+        nursery.cancel_scope.cancel()

@@ -27,6 +27,9 @@ class Leader:
     def last_marker_offset(self, producer_id: int) -> int:
         return -1
 
+    def coordinator_epoch(self, producer_id: int) -> int:
+        return -1
+
 
 @pytest.mark.parametrize("is_stuck", [False, True])
 async def test_a_transaction_that_ends_while_a_partition_is_added_takes_no_more_records(

@@ -117,6 +117,9 @@ class FakeMarkers:
             raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "the answer was lost")
         return response
 
+    async def is_gone(self, partition: TopicPartition) -> bool:
+        return partition in self.deleted
+
     async def coordinator_epoch_of(self, partition: TopicPartition, producer_id: int) -> int:
         return self.known_coordinator_epoch(partition, producer_id)
 
