@@ -57,7 +57,7 @@ async def open_peer(
 async def peer_connection(
     network: Network, broker: BrokerImage, *, node_id: int, timeout_ms: int
 ) -> AsyncIterator[BrokerConnection]:
-    """Connect to a broker for the time of a block. Raises `PeerUnreachable`, also from the block."""
+    """Connect to a broker for the time of a block, and raise `PeerUnreachable` for its errors."""
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:
         try:

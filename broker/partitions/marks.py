@@ -19,10 +19,12 @@ class Marks:
         self.followers = News()
         """For other replicas: they read all that is appended."""
         self.waiters = Waiters(counts)
+        self.move(max(log.log_start_offset, log.saved_high_watermark))
 
     def move(self, high_watermark: int) -> None:
         """Set the high watermark and what follows from it. Wake readers if a mark has moved."""
         log = self._log
+        log.state.high_watermark = high_watermark
         log.producers.high_watermark_is(high_watermark)
         first_unstable = log.producers.first_unstable_offset
         last_stable_offset = high_watermark

@@ -73,7 +73,9 @@ async def test_transactions_over_all_brokers_are_whole_while_each_of_them_is_kil
             await consumer.seek_to_beginning()
             while len(found) < 90:
                 found += [record.value for record in await consumer.poll()]
-        assert sorted(found) == sorted(value for values in committed for value in values)
+        assert sorted(value or b"" for value in found) == sorted(
+            value for values in committed for value in values
+        )
         for part in range(3):
             world.check_replicas(TOPIC, part)
         nursery.cancel_scope.cancel()
