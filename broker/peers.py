@@ -21,7 +21,7 @@ from odradek.broker.cluster.store import topic_key
 from odradek.broker.env import MetaStore, Network
 from odradek.broker.peer_connection import BrokerConnection, PeerUnreachable, open_peer
 from odradek.broker.topic_partition import TopicPartition
-from odradek.broker.txn.admission import Answer
+from odradek.broker.txn.admission import CoordinatorAnswer
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
 from odradek.client.errors import OdradekError
 from odradek.protocol.api import Api
@@ -147,7 +147,7 @@ class Peers:
         producer: ProducerIdAndEpoch,
         partitions: Collection[TopicPartition],
         is_check: bool,
-    ) -> Answer:
+    ) -> CoordinatorAnswer:
         """Have the coordinator add partitions to a transaction, or only check that it has them."""
         topics: dict[str, list[int]] = {}
         for partition in partitions:
@@ -171,7 +171,7 @@ class Peers:
                 self._coordinator_of(transactional_id), ADD_PARTITIONS_TO_TXN, request
             )
         except KafkaError as error:
-            return Answer(dict.fromkeys(partitions, error.code), NO_EPOCH)
+            return CoordinatorAnswer(dict.fromkeys(partitions, error.code), NO_EPOCH)
         codes = dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         epoch = NO_EPOCH
         for result in response.results_by_transaction:
@@ -180,7 +180,7 @@ class Peers:
                 for each in topic.results_by_partition:
                     partition = TopicPartition(topic.name, each.partition_index)
                     codes[partition] = _code_of(each.partition_error_code)
-        return Answer(codes, epoch)
+        return CoordinatorAnswer(codes, epoch)
 
     # requests
 

@@ -43,7 +43,7 @@ class Leader(Protocol):
 Leaders = Mapping[TopicPartition, Leader]
 
 
-class Answer(NamedTuple):
+class CoordinatorAnswer(NamedTuple):
     """The answer of a coordinator on another broker."""
 
     codes: Mapping[TopicPartition, ErrorCode]
@@ -63,7 +63,7 @@ class OtherCoordinators(Protocol):
         producer: ProducerIdAndEpoch,
         partitions: Collection[TopicPartition],
         is_check: bool,
-    ) -> Answer:
+    ) -> CoordinatorAnswer:
         """Have the coordinator add partitions to a transaction, or only check that it has them."""
 
 
@@ -205,7 +205,7 @@ class Admission:
 
 
 class _Request(NamedTuple):
-    """What a client asks for, of all partitions."""
+    """A request for admission, without its partitions."""
 
     transactional_id: str
     producer: ProducerIdAndEpoch

@@ -35,7 +35,7 @@ COMPLETION_BUGS: Final = (
     Planted(
         bug="KAFKA-5202",
         file=MARKERS,
-        old="            if leader is None:",
+        old="            if leader is None and await self._sender.is_gone(partition):",
         new="            if False:",
         tests=(f"{TELLING}a_topic_that_was_deleted_is_owed_nothing",),
     ),
