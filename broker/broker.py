@@ -147,9 +147,11 @@ async def serve(
     connections_max: int = CONNECTIONS_MAX,
     loaded: Callable[[], None] = lambda: None,
     directory_id: str = "",
+    made: Callable[[Core], None] = lambda _core: None,
 ) -> None:
     """Run a broker until `stop` is set. `loaded` is called when the coordinators know everything.
 
+    `made` is called with the broker's parts before it serves: a simulation looks into them.
     Raises `CannotServe`, possibly in a group, if the directory or the address cannot be used.
     """
     began = trio.current_time()
@@ -168,6 +170,7 @@ async def serve(
     peers = Peers(core, network=env.net, store=env.meta)
     if address.peer_port is not None:
         core.admission.others = peers
+    made(core)
     presence = core.transactions.presence
     server = _server(env, config, core, HANDLERS, connections_max, presence)
     peer_server = _server(

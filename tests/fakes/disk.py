@@ -11,6 +11,7 @@ them: from then on every call raises `PowerOff`, which nothing in the broker cat
 the next call of a kind raise an OSError.
 """
 
+import contextvars
 import errno
 import os
 from collections import Counter
@@ -134,6 +135,8 @@ class FakeDisk:
         self.journal: list[str] = []
         self.read_bytes = 0
         self.fsync_gate: trio.Event | None = None
+        self.delay_s: Callable[[str], float] = lambda _call: 0.0
+        """Called with the name of each call that may wait (fsync, pread, ...): its time."""
         self._root = Directory()
         self._incarnation = 0
         self._boot_count = 0
@@ -159,6 +162,14 @@ class FakeDisk:
         self._root.crash(keep)
         self._boot_count += 1
         self._restart()
+
+    def make_durable(self) -> None:
+        """Make the directories durable that a test has made to begin with."""
+        nodes: list[Inode | Directory] = [self._root]
+        for node in nodes:
+            if isinstance(node, Directory):
+                node.make_durable()
+                nodes += node.names.values()
 
     def kill(self) -> None:
         """Kill the process but not the machine: all writes survive."""
@@ -215,6 +226,10 @@ class FakeDisk:
     def check_room(self, more_bytes: int, path: str) -> None:
         if self.capacity_bytes is not None and self.used_bytes + more_bytes > self.capacity_bytes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    @property
+    def is_off(self) -> bool:
+        return self._is_off
 
     @property
     def incarnation(self) -> int:
@@ -296,15 +311,22 @@ class FakeDisk:
         parent, name = self._parent(path)
         parent.change({name: None})
 
+    async def wait(self, call: str) -> None:
+        """Take the time that a call takes."""
+        if seconds := self.delay_s(call):
+            await trio.sleep(seconds)
+        else:
+            await trio.lowlevel.checkpoint()
+
     async def rmtree(self, path: str) -> None:
-        await trio.lowlevel.checkpoint()
+        await self.wait("rmtree")
         self.begin("rmtree", path)
         self._node(path)
         parent, name = self._parent(path)
         parent.change({name: None})
 
     async def fsync_dir(self, path: str) -> None:
-        await trio.lowlevel.checkpoint()
+        await self.wait("fsync_dir")
         self.begin("fsync_dir", path)
         self._directory(path).make_durable()
 
@@ -382,7 +404,7 @@ class FakeFile:
 
     async def pread(self, offset: int, size: int) -> bytes | bytearray:
         self._begin("pread", changes=False)
-        await trio.lowlevel.checkpoint()
+        await self._disk.wait("pread")
         self._go_on("pread_end")
         found = bytes(self._inode.content[offset : offset + size])
         self._disk.read_bytes += len(found)
@@ -393,7 +415,7 @@ class FakeFile:
 
     async def truncate(self, size: int) -> None:
         self._begin("truncate")
-        await trio.lowlevel.checkpoint()
+        await self._disk.wait("truncate")
         self._go_on("truncate_end")
 
         def cut(content: bytearray, point: int | None, zeros: bool) -> None:
@@ -403,7 +425,14 @@ class FakeFile:
         self._inode.change(cut)
 
     def start_fsync(self, done: FsyncEnded) -> None:
-        trio.lowlevel.spawn_system_task(self._fsync_for, self._inode.change_count, done)
+        if self._disk.is_off or self._incarnation != self._disk.incarnation:
+            raise PowerOff(f"fsync {self.path}")
+        trio.lowlevel.spawn_system_task(
+            self._fsync_for,
+            self._inode.change_count,
+            done,
+            context=contextvars.copy_context(),  # of the process whose disk it is
+        )
 
     async def _fsync_for(self, change_count: int, done: FsyncEnded) -> None:
         with suppress(PowerOff):  # whoever touches the disk next meets it
@@ -422,7 +451,7 @@ class FakeFile:
     async def _fsync(self, change_count: int) -> None:
         if self._disk.fsync_gate is not None:
             await self._disk.fsync_gate.wait()
-        await trio.lowlevel.checkpoint()
+        await self._disk.wait("fsync")
         self._go_on("fsync_end")
         self._inode.make_durable(change_count)
 

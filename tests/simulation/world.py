@@ -1,130 +1,74 @@
-"""Real brokers in one process: each with a disk, a network and a metadata store in memory."""
+"""Real brokers in one process: each with a disk, a network and a metadata store in memory.
 
+A world of one broker is one node as users run it: its metadata store is on its own disk. In a world
+of several, all share a simulated store.
+"""
+
+import hashlib
 import logging
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 import trio
 
-from odradek.broker.broker import Address, Started, serve
 from odradek.broker.cluster.image import ClusterImage
 from odradek.broker.cluster.metadata import ImageBuilder
-from odradek.broker.config.broker import BrokerConfig
-from odradek.broker.env import Env, inline
+from odradek.broker.env import inline
 from odradek.client import Admin, Consumer, Producer
 from tests.broker.config.configured import from_properties
-from tests.fakes.disk import FakeDisk, PowerOff
 from tests.fakes.meta_store import FakeMetaStore, MetaServer
-from tests.simulation.net import Host, MachineDown, Net
+from tests.simulation.machine import CLIENT_PORT, Machine, SimClock
+from tests.simulation.net import Net
+from tests.simulation.scheduling import PROCESS
 
-LOGGER = logging.getLogger(__name__)
-CLIENT_PORT = 9092
-PEER_PORT = 9093
-START_MS = 1_700_000_000_000
-SMALL = {
+SMALL: Final = {
     "transaction.state.log.num.partitions": "3",
     "offsets.topic.num.partitions": "3",
     "num.partitions": "3",
 }
-REPLICATED = {
+REPLICATED: Final = {
     "default.replication.factor": "3",
     "min.insync.replicas": "2",
     "transaction.state.log.replication.factor": "3",
     "transaction.state.log.min.isr": "2",
     "offsets.topic.replication.factor": "3",
 }
+SUPERVISOR_SECONDS: Final = 0.5
+"""The time after which a broker is started again that has ended by itself."""
+CONCERNS: Final = ("net", "brokers", "disk", "load", "faults", "store")
 
 
-@dataclass
-class SimClock:
-    """The wall clock of one machine."""
+class Trace(logging.Handler):
+    """All that happens, in order, as one hash. Log lines of the brokers belong to it."""
 
-    skew_ms: int = 0
+    def __init__(self, *, keeps_lines: bool = False) -> None:
+        super().__init__(logging.INFO)
+        self.lines: list[str] | None = [] if keeps_lines else None
+        self.count = 0
+        self.tracebacks: list[str] = []
+        """Log records with an exception: a broker did not expect what happened."""
+        self._hash = hashlib.sha256()
 
-    def wall_ms(self) -> int:
-        return START_MS + self.skew_ms + round(trio.current_time() * 1000)
+    def __call__(self, *what: object) -> None:
+        line = f"{trio.current_time():.9f} {' '.join(map(str, what))}"
+        self.count += 1
+        self._hash.update(line.encode())
+        if self.lines is not None:
+            self.lines.append(line)
 
+    def emit(self, record: logging.LogRecord) -> None:
+        process = PROCESS.get()
+        where = "client" if process is None else process.name
+        line = f"{where} {record.levelname} {record.name}: {record.getMessage()}"
+        if record.exc_info or record.levelno >= logging.CRITICAL:
+            self.tracebacks.append(line + " " + repr(record.exc_info and record.exc_info[1]))
+        self("log", line)
 
-@dataclass
-class Machine:
-    """One machine with a broker, which is started, killed and started again."""
-
-    node_id: int
-    host: Host
-    meta: FakeMetaStore
-    config: BrokerConfig
-    rng: Random
-    disk: FakeDisk = field(default_factory=FakeDisk)
-    clock: SimClock = field(default_factory=SimClock)
-    is_up: bool = False
-    _scope: trio.CancelScope = field(default_factory=trio.CancelScope)
-    _stop: trio.Event = field(default_factory=trio.Event)
-    _down: trio.Event = field(default_factory=trio.Event)
-
-    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run the broker until it stops or is killed. Started when it serves."""
-
-        def started(what: Started) -> None:
-            LOGGER.info("broker %d is up: %s", self.node_id, what.recovered)
-            self.is_up = True
-            task_status.started()
-
-        env = Env(
-            clock=self.clock,
-            net=self.host,
-            disk=self.disk,
-            meta=self.meta,
-            rng=Random(self.rng.getrandbits(64)),
-            offload=inline,
-        )
-        self._stop, self._down = trio.Event(), trio.Event()
-        self._scope = trio.CancelScope()
-        try:
-            with self._scope:
-                await serve(
-                    env,
-                    self.config,
-                    directory="/data",
-                    address=Address(host=self.host.name, port=CLIENT_PORT, peer_port=PEER_PORT),
-                    started=started,
-                    stop=self._stop,
-                    directory_id=f"directory-{self.node_id}",
-                )
-        except* (PowerOff, MachineDown):
-            pass
-        finally:
-            self.is_up = False
-            self._down.set()
-
-    def kill(self) -> None:
-        """Kill the broker as kill -9 does: its files stay as they are, its peers get a reset."""
-        LOGGER.info("broker %d is killed", self.node_id)
-        self.disk.power_off()
-        self.host.down(is_heard=True)
-        self.meta.cut()
-        self._scope.cancel()
-
-    async def stop(self) -> None:
-        """Stop the broker as SIGTERM does."""
-        self._stop.set()
-        await self._down.wait()
-        self.disk.kill()
-
-    async def ended(self) -> None:
-        """Wait until nothing of a killed broker runs any more; then the machine may start again."""
-        await self._down.wait()
-
-    def restart_after_kill(self) -> None:
-        self.disk.kill()
-        self.host.up()
-        self.meta.heal()
-
-    def restart_after_power_loss(self, keep: Random | None = None) -> None:
-        self.disk.crash(keep)
-        self.host.up()
-        self.meta.heal()
+    @property
+    def digest(self) -> str:
+        return self._hash.hexdigest()[:16]
 
 
 class World:
@@ -137,14 +81,17 @@ class World:
         brokers: int = 3,
         seed: int = 1,
         properties: Mapping[str, str] | None = None,
+        trace: Trace | None = None,
+        stall_probability: float = 0.0,
     ) -> None:
         master = Random(seed)
         self.nursery = nursery
-        self.rngs = {
-            name: Random(master.getrandbits(64))
-            for name in ("net", "brokers", "disk", "load", "faults")
-        }
-        self.net = Net(self.rngs["net"], nursery)
+        self.trace = trace or Trace()
+        self.marks: Counter[str] = Counter()
+        """How often each rare point was reached."""
+        self.rngs = {name: Random(master.getrandbits(64)) for name in CONCERNS}
+        self.stall_probability = stall_probability
+        self.net = Net(self.rngs["net"], self.trace)
         self.store = MetaServer()
         self.machines = {
             node_id: self._machine(node_id, brokers, properties or {})
@@ -153,13 +100,24 @@ class World:
 
     def _machine(self, node_id: int, brokers: int, properties: Mapping[str, str]) -> Machine:
         given = {**SMALL, **(REPLICATED if brokers >= 3 else {}), **properties}
-        return Machine(
+        machine = Machine(
             node_id=node_id,
             host=self.net.host(f"broker{node_id}"),
-            meta=FakeMetaStore(self.store, max_operations=128),
+            meta=FakeMetaStore(self.store, max_operations=128) if brokers > 1 else None,
             config=from_properties({**given, "node.id": str(node_id)}),
             rng=self.rngs["brokers"],
+            disk_rng=Random(self.rngs["disk"].getrandbits(64)),
+            reached=self.reached,
         )
+        machine.stall_probability = self.stall_probability
+        return machine
+
+    def reached(self, mark: str) -> None:
+        self.marks[mark] += 1
+
+    @property
+    def is_alone(self) -> bool:
+        return len(self.machines) == 1
 
     @property
     def bootstrap(self) -> str:
@@ -174,15 +132,65 @@ class World:
     async def _start_one(self, machine: Machine) -> None:
         await self.nursery.start(machine.run)
 
-    async def restart(self, node_id: int, *, power_loss: bool = False) -> None:
-        """Start a killed broker again."""
+    async def restart(self, node_id: int) -> None:
+        """Start a killed broker again, and wait until it serves."""
         machine = self.machines[node_id]
         await machine.ended()
-        if power_loss:
-            machine.restart_after_power_loss(self.rngs["disk"])
-        else:
-            machine.restart_after_kill()
+        machine.restore()
         await self.start(node_id)
+
+    async def restart_after(self, node_id: int, seconds: float) -> None:
+        await trio.sleep(seconds)
+        await self.restart(node_id)
+
+    # under faults
+
+    def live(self, machine: Machine) -> None:
+        """Start a broker, and start it again whenever it ends by itself, as a supervisor does."""
+        self.nursery.start_soon(self._live, machine)
+
+    async def _live(self, machine: Machine) -> None:
+        await machine.run()
+        while machine.failure is not None:
+            self.trace("failed", machine.node_id)
+            self.reached("a broker ended by itself")
+            await trio.sleep(SUPERVISOR_SECONDS)
+            machine.disk.kill()
+            machine.host.down(is_heard=True)
+            machine.host.up()
+            await machine.run()
+
+    def revive(self, machine: Machine) -> None:
+        """Start a broker again that was killed, stopped, or lost its power."""
+        assert not machine.is_running, machine.node_id
+        machine.restore()
+        self.live(machine)
+
+    def restart_soon(self, machine: Machine) -> None:
+        """Kill a broker if it runs, and start it again."""
+        self.nursery.start_soon(self._restart, machine)
+
+    async def _restart(self, machine: Machine) -> None:
+        if machine.is_running and not machine.is_taken:
+            machine.is_taken = True
+            machine.kill()
+            await machine.ended()
+            machine.is_taken = False
+            self.revive(machine)
+
+    async def heal(self) -> None:
+        """End all faults, and wait until every broker serves."""
+        self.net.heal()
+        for machine in self.machines.values():
+            machine.disk.capacity_bytes = None
+            machine.stall_probability = 0.0
+            machine.clock.skew_ms = 0
+            machine.resume()
+        for machine in self.machines.values():
+            while not machine.is_up:  # noqa: ASYNC110 (it may go down once more before)
+                await trio.sleep(0.05)
+
+    # clients
 
     def client_options(self, name: str = "client") -> dict[str, Any]:
         """Return the options with which our client connects in this world."""
@@ -196,13 +204,19 @@ class World:
         return Producer(self.bootstrap, **self.client_options(name), **options)
 
     def consumer(self, name: str = "client", **options: Any) -> Consumer:
-        return Consumer(self.bootstrap, **self.client_options(name), **options)
+        return Consumer(self.bootstrap, **self.client_options(name), offload=inline, **options)
 
-    def admin(self, name: str = "client") -> Admin:
-        return Admin(self.bootstrap, **self.client_options(name))
+    def admin(self, name: str = "client", **options: Any) -> Admin:
+        return Admin(self.bootstrap, **self.client_options(name), **options)
+
+    # looking inside
 
     def image(self) -> ClusterImage:
         """Return the image of everything in the metadata store."""
+        if self.is_alone:
+            core = self.machines[1].core
+            assert core is not None, "the broker is down"
+            return core.cluster.image
         builder = ImageBuilder()
         for key, stored in self.store.keys.values.items():
             builder.put(key, stored)
@@ -212,10 +226,6 @@ class World:
         partition = self.image().partition(topic, index)
         assert partition is not None
         return partition.leader
-
-    async def restart_after(self, node_id: int, seconds: float) -> None:
-        await trio.sleep(seconds)
-        await self.restart(node_id)
 
     def check_replicas(self, topic: str, index: int) -> None:
         """Check that all replicas have the same bytes in their first segment."""

@@ -1,0 +1,124 @@
+"""The command `scripts/simulate`: run brokers under faults in simulated time, and judge them."""
+
+import argparse
+import json
+import subprocess
+import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
+from typing import Any
+
+from tests.simulation.marks import MARKS
+from tests.simulation.plan import Plan, draw
+from tests.simulation.simulation import Outcome, simulate
+
+AT_ONCE = 2
+SEED_SECONDS = 300
+"""The longest time that a process may take for its seed."""
+
+
+def main() -> int:
+    given = _parser().parse_args()
+    without = [int(number) for number in given.without.split(",") if number]
+    if given.seeds is not None:
+        return _run_seeds(given.seeds, given.brokers)
+    plan = draw(given.seed, brokers=given.brokers, without=without)
+    outcome = simulate(plan, keeps_lines=given.trace)
+    if given.json:
+        print(json.dumps(_as_json(outcome)))
+        return 0
+    for line in outcome.lines or ():
+        print(line)
+    print(plan)
+    print(outcome.summary)
+    for violation in outcome.violations:
+        print(f"VIOLATED {violation}")
+    return 1 if outcome.violations else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="simulate", description=__doc__)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--seed", type=int, help="run this seed, and show its faults")
+    which.add_argument("--seeds", type=_range, help="run the seeds A-B, two at a time")
+    parser.add_argument("--brokers", type=int, help="1, 3 or 5; by default the seed draws it")
+    parser.add_argument("--without", default="", help="leave these faults out: their numbers, 3,5")
+    parser.add_argument("--trace", action="store_true", help="print everything that happens")
+    parser.add_argument("--json", action="store_true", help="print the outcome for a program")
+    return parser
+
+
+def _range(text: str) -> range:
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
+def _as_json(outcome: Outcome) -> dict[str, object]:
+    return {
+        "violations": outcome.violations,
+        "marks": outcome.marks,
+        "digest": outcome.digest,
+        "committed": outcome.committed,
+        "seconds": outcome.seconds,
+        "cpu": outcome.cpu_seconds,
+        "summary": outcome.summary,
+    }
+
+
+def _run_seeds(seeds: range, brokers: int | None) -> int:
+    """Run seeds in processes of their own. Return 1 if one fails, or a mark was never reached."""
+    began = monotonic()
+    marks: Counter[str] = Counter()
+    failed: list[int] = []
+    committed = 0
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for seed, found in zip(
+            seeds, pool.map(lambda each: _in_process(each, brokers), seeds), strict=True
+        ):
+            marks.update(found.get("marks", {}))
+            committed += found.get("committed", 0)
+            if found["violations"]:
+                failed.append(seed)
+                _print_failure(draw(seed, brokers=brokers), found["violations"])
+    minutes = (monotonic() - began) / 60
+    rate = len(seeds) / minutes * 60
+    print(f"{len(seeds)} seeds, {committed} transactions committed, {rate:.0f} seeds an hour")
+    for mark in sorted({*marks, *MARKS}):
+        print(f"  {marks[mark]:7} {mark}")
+    missing = [mark for mark in MARKS if not marks[mark]]
+    if missing:
+        print(f"simulate: no seed has reached: {', '.join(missing)}")
+    if failed:
+        print(f"simulate: {len(failed)} seeds failed: {failed}")
+    return 1 if failed or missing else 0
+
+
+def _in_process(seed: int, brokers: int | None) -> dict[str, Any]:
+    command = [sys.executable, "-m", "tests.simulation", "--seed", str(seed), "--json"]
+    if brokers is not None:
+        command += ["--brokers", str(brokers)]
+    try:
+        run = subprocess.run(
+            command, capture_output=True, text=True, timeout=SEED_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return {"violations": [f"the run does not end within {SEED_SECONDS} s"]}
+    if run.returncode:
+        return {"violations": [f"the process failed: {run.stderr[-2000:]}"]}
+    found: dict[str, Any] = json.loads(run.stdout)
+    return found
+
+
+def _print_failure(plan: Plan, violations: list[str]) -> None:
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
+    print(f"FAILED seed {plan.seed} at commit {commit.stdout.strip()}: {violations[0]}")
+    for violation in violations[1:5]:
+        print(f"  and {violation}")
+    print(plan, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

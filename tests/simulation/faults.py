@@ -1,0 +1,263 @@
+"""The faults that a simulation knows. Adding one: a dataclass with `draw` and `strike`.
+
+A fault is drawn before the run and strikes at its time. It ends by itself; `World.heal` ends all of
+them. A fault whose machine is down already, or has another fault, does nothing.
+"""
+
+import errno
+from dataclasses import dataclass
+from random import Random
+from typing import ClassVar, Final, Self
+
+import trio
+
+from tests.simulation.machine import Machine
+from tests.simulation.world import World
+
+MIB: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """A fault of one broker, at a time in seconds after the load has begun."""
+
+    WORDS: ClassVar[str]
+    at: float
+    node: int
+    seconds: float
+
+    @classmethod
+    def draw(cls, rng: Random, at: float, brokers: int) -> Self:
+        seconds = round(min(cls.longest(), rng.expovariate(1 / cls.mean())), 3)
+        return cls(at=at, node=rng.randint(1, brokers), seconds=seconds)
+
+    @classmethod
+    def mean(cls) -> float:
+        return 0.7
+
+    @classmethod
+    def longest(cls) -> float:
+        return 5.0
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}: at {self.at} s broker {self.node} {self.WORDS}".format(
+            seconds=self.seconds
+        )
+
+    async def strike(self, world: World) -> None:
+        machine = world.machines[self.node]
+        if machine.is_running and not machine.process.is_frozen:
+            world.reached(type(self).__name__)
+            await self.strike_machine(world, machine)
+
+    async def strike_machine(self, world: World, machine: Machine) -> None:
+        raise NotImplementedError
+
+
+class Outage(Fault):
+    """A fault that takes a broker down, and starts it again later."""
+
+    async def strike_machine(self, world: World, machine: Machine) -> None:
+        if machine.is_taken:
+            return
+        machine.is_taken = True
+        world.reached("down while it served" if machine.is_up else "down before it served")
+        await self.take_down(machine)
+        await trio.sleep(self.seconds)
+        machine.is_taken = False
+        if machine.failure is None:
+            world.revive(machine)
+
+    async def take_down(self, machine: Machine) -> None:
+        raise NotImplementedError
+
+
+class Kill(Outage):
+    WORDS = "is killed (kill -9), and started {seconds} s later"
+
+    async def take_down(self, machine: Machine) -> None:
+        machine.kill()
+        await machine.ended()
+
+
+class PowerLoss(Outage):
+    WORDS = "loses power, and is started {seconds} s later"
+
+    async def take_down(self, machine: Machine) -> None:
+        machine.lose_power()
+        await machine.ended()
+
+
+class Stop(Outage):
+    WORDS = "is stopped (SIGTERM), and started {seconds} s later"
+
+    async def take_down(self, machine: Machine) -> None:
+        await machine.stop()
+
+
+class Pause(Fault):
+    WORDS = "stands still (SIGSTOP) for {seconds} s"
+
+    @classmethod
+    def longest(cls) -> float:
+        return 8.0
+
+    async def strike_machine(self, world: World, machine: Machine) -> None:
+        machine.pause()
+        await trio.sleep(self.seconds)
+        machine.resume()
+
+
+class Stall(Fault):
+    WORDS = "has a disk whose every second fsync stalls, for {seconds} s"
+
+    async def strike_machine(self, world: World, machine: Machine) -> None:
+        usual = world.stall_probability
+        machine.stall_probability = 0.5
+        await trio.sleep(self.seconds)
+        machine.stall_probability = usual
+
+
+class FullDisk(Fault):
+    WORDS = "has a full disk for {seconds} s"
+
+    async def strike_machine(self, world: World, machine: Machine) -> None:
+        machine.disk.capacity_bytes = machine.disk.used_bytes + 2000
+        await trio.sleep(self.seconds)
+        machine.disk.capacity_bytes = None
+
+
+class FsyncFails(Fault):
+    WORDS = "has an fsync that fails (EIO), and is restarted {seconds} s later"
+
+    async def strike_machine(self, world: World, machine: Machine) -> None:
+        machine.disk.fail("fsync", errno.EIO, path_end=".log")
+        await trio.sleep(self.seconds)
+        world.restart_soon(machine)
+
+
+class Resets(Fault):
+    WORDS = "loses half of its connections (reset), {seconds}"
+
+    async def strike_machine(self, world: World, machine: Machine) -> None:
+        rng = world.rngs["faults"]
+        for end in list(machine.host.ends):
+            if rng.random() < 0.5:
+                end.reset()
+
+
+class Delays(Fault):
+    WORDS = "gets what is sent to it {seconds} s late"
+
+    @classmethod
+    def longest(cls) -> float:
+        return 8.0
+
+    async def strike_machine(self, world: World, machine: Machine) -> None:
+        rng = world.rngs["faults"]
+        for end in list(machine.host.ends):
+            if rng.random() < 0.5:
+                end.incoming.hold_until(trio.current_time() + self.seconds)
+            elif rng.random() < 0.5:
+                end.outgoing.hold_until(trio.current_time() + self.seconds)
+
+
+class ClockJump(Fault):
+    WORDS = "has a wall clock that jumps, {seconds} s long"
+
+    async def strike_machine(self, world: World, machine: Machine) -> None:
+        machine.clock.skew_ms = world.rngs["faults"].choice((-3_600_000, -5_000, 5_000, 3_600_000))
+        await trio.sleep(self.seconds)
+        machine.clock.skew_ms = 0
+
+
+ALONE: Final[tuple[type[Fault], ...]] = (
+    *(Kill, Kill, PowerLoss, PowerLoss, Stop, Pause, Stall),
+    *(FullDisk, FsyncFails, Resets, Delays, ClockJump),
+)
+"""The faults that one node knows. A kind that is named twice is twice as frequent."""
+
+
+class LinkCut(Fault):
+    WORDS = "cannot reach another broker for {seconds} s"
+
+    @classmethod
+    def longest(cls) -> float:
+        return 8.0
+
+    async def strike(self, world: World) -> None:
+        rng = world.rngs["faults"]
+        here = world.machines[self.node].host.name
+        there = rng.choice([m.host.name for m in world.machines.values() if m.node_id != self.node])
+        world.reached("LinkCut")
+        world.net.cut(here, there, one_way=rng.random() < 0.5)
+        await trio.sleep(self.seconds)
+        world.net.heal((here, there))
+
+
+class Isolation(Fault):
+    WORDS = "is cut off from everything for {seconds} s"
+
+    @classmethod
+    def longest(cls) -> float:
+        return 8.0
+
+    async def strike_machine(self, world: World, machine: Machine) -> None:
+        name = machine.host.name
+        others = [other for other in world.net.hosts if other != name]
+        world.net.isolate(name)
+        assert machine.meta is not None
+        machine.meta.cut()
+        await trio.sleep(self.seconds)
+        world.net.heal(*((name, other) for other in others))
+        machine.meta.heal()
+
+
+class StoreCut(Fault):
+    WORDS = "cannot reach the metadata store for {seconds} s"
+
+    @classmethod
+    def longest(cls) -> float:
+        return 8.0
+
+    async def strike_machine(self, world: World, machine: Machine) -> None:
+        assert machine.meta is not None
+        machine.meta.cut()
+        await trio.sleep(self.seconds)
+        machine.meta.heal()
+
+
+class LostAnswers(Fault):
+    WORDS = "loses every third answer of the metadata store for {seconds} s"
+
+    async def strike_machine(self, world: World, machine: Machine) -> None:
+        assert machine.meta is not None
+        rng = world.rngs["store"]
+        machine.meta.loses_answer = lambda: rng.random() < 0.33
+        await trio.sleep(self.seconds)
+        machine.meta.loses_answer = lambda: False
+
+
+class DeadWatches(Fault):
+    WORDS = "has watches that are silent from now on ({seconds})"
+
+    async def strike_machine(self, world: World, machine: Machine) -> None:
+        assert machine.meta is not None
+        if world.rngs["store"].random() < 0.5:
+            machine.meta.silence_watches()
+        else:
+            machine.meta.break_watches()
+
+
+class Compaction(Fault):
+    WORDS = "has a metadata store that forgets its history ({seconds})"
+
+    async def strike_machine(self, world: World, machine: Machine) -> None:
+        assert machine.meta is not None
+        machine.meta.compact()
+
+
+CLUSTER: Final[tuple[type[Fault], ...]] = (
+    *(LinkCut, LinkCut, Isolation, StoreCut, LostAnswers, DeadWatches, Compaction),
+)
+"""The faults that need several brokers."""

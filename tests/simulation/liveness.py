@@ -1,0 +1,47 @@
+"""Liveness: soon after all faults have ended, everything works and nothing is left open."""
+
+from collections.abc import Iterator
+
+import trio
+
+from odradek.broker.partitions.partition import Partition
+from odradek.broker.topic_partition import TopicPartition
+from tests.simulation.world import World
+
+REST_SECONDS = 30.0
+
+
+class Lame(Exception):
+    """The brokers have not come to rest: one sentence for a person."""
+
+
+async def until_at_rest(world: World) -> None:
+    """Return when every partition is led and its last stable offset is its end. Raises `Lame`."""
+    unrest = ["nothing was looked at"]
+    with trio.move_on_after(REST_SECONDS):
+        while unrest:
+            await trio.sleep(0.2)
+            unrest = list(_unrest(world))
+    if unrest:
+        raise Lame(f"after {REST_SECONDS:.0f} s {unrest[0]}, and {len(unrest) - 1} more")
+
+
+def _unrest(world: World) -> Iterator[str]:
+    """Yield a sentence for each partition that has not come to rest."""
+    for topic in world.image().topics.values():
+        for index, image in enumerate(topic.partitions):
+            where = TopicPartition(topic.name, index)
+            machine = world.machines.get(image.leader)
+            core = None if machine is None else machine.core
+            partition = None if core is None else core.partitions.find(where)
+            if partition is None or partition.lead is None:
+                yield f"{where} is not led ({image})"
+            elif len(image.isr) < len(image.replicas):
+                yield f"of {where} only {list(image.isr)} are in sync"
+            elif not _is_at_rest(partition):
+                yield f"{partition!r} is not at rest: open are {partition.open_transactions()}"
+
+
+def _is_at_rest(partition: Partition) -> bool:
+    end = partition.log_end_offset
+    return partition.last_stable_offset == partition.high_watermark == end

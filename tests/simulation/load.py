@@ -1,0 +1,309 @@
+"""The load of a simulation: clients that write, copy and read, and note what became of it.
+
+All but the raw writers are our client, with its own retries. A client that meets an error it cannot
+handle is made anew, as a program that is restarted.
+"""
+
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any, Final
+
+import trio
+
+from odradek.client import Consumer, OdradekError, Producer, TopicPartition
+from tests.checker.history import (
+    Found,
+    GroupPartition,
+    History,
+    Outcome,
+    Partition,
+    Poll,
+    Transaction,
+)
+from tests.simulation.world import World
+
+TOPIC: Final = "orders"
+COPIES: Final = "copies"
+PARTITIONS: Final = 3
+GROUP: Final = "copier"
+WRITERS: Final = 3
+ABORT_PROBABILITY: Final = 0.12
+DAWDLE_PROBABILITY: Final = 0.04
+PAUSE_SECONDS: Final = 0.05
+FINAL_SECONDS: Final = 30.0
+
+
+class OnPurpose(Exception):
+    """Ends a transaction by an exception of the program."""
+
+
+@dataclass
+class Journal:
+    """What the clients did, in order."""
+
+    transactions: list[Transaction] = field(default_factory=list)
+    polls: list[Poll] = field(default_factory=list)
+
+    def begin(self, process: str) -> int:
+        """Note a new transaction, in doubt until `end`. Return its number."""
+        begun = Transaction(
+            process=process,
+            outcome=Outcome.INFO,
+            sends=[],
+            acknowledged={},
+            polled={},
+            started=trio.current_time(),
+            commit_asked=float("inf"),
+        )
+        self.transactions.append(begun)
+        return len(self.transactions) - 1
+
+    def note(self, number: int, **what: Any) -> None:
+        self.transactions[number] = replace(self.transactions[number], **what)
+
+    @property
+    def committed(self) -> int:
+        return sum(each.outcome is Outcome.OK for each in self.transactions)
+
+
+class Load:
+    """The clients of one world."""
+
+    def __init__(self, world: World, *, transaction_timeout_ms: int) -> None:
+        self.world = world
+        self.journal = Journal()
+        self.stop = trio.Event()
+        self.ended = trio.Event()
+        self._rng = world.rngs["load"]
+        self._timeouts: dict[str, Any] = {
+            "request_timeout_ms": 2000,
+            "max_block_ms": 8000,
+            "retry_backoff_max_ms": 300,
+        }
+        self._transaction_timeout_ms = transaction_timeout_ms
+        self._values: defaultdict[str, int] = defaultdict(int)
+
+    async def prepare(self) -> None:
+        """Create the topics."""
+        async with self.world.admin(**self._timeouts) as admin:
+            for topic in (TOPIC, COPIES):
+                await admin.create_topic(topic, partitions=PARTITIONS)
+
+    async def run(self) -> None:
+        """Write and read until `stop` is set, and end what is open then."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._again, "reader", self._read)
+            async with trio.open_nursery() as writers:
+                for number in range(WRITERS):
+                    writers.start_soon(self._again, f"writer{number}", self._write)
+                writers.start_soon(self._again, "single", self._write_single)
+                writers.start_soon(self._again, "copier", self._copy)
+            nursery.cancel_scope.cancel()
+        self.ended.set()
+
+    async def _again(self, process: str, client: Callable[[str, Random], Awaitable[None]]) -> None:
+        """Run a client again and again: one that fails is made anew."""
+        rng = Random(self._rng.getrandbits(64))
+        while not self.stop.is_set():
+            try:
+                await client(process, rng)
+            except OdradekError as error:
+                self.world.trace("error", process, type(error).__name__, error)
+                self.world.reached(f"{process.rstrip('0123456789')} was made anew")
+                await trio.sleep(0.1)
+
+    def _value(self, process: str) -> bytes:
+        self._values[process] += 1
+        return b"%s-%d" % (process.encode(), self._values[process])
+
+    def _producer(self, process: str) -> Producer:
+        return self.world.producer(
+            process,
+            transactional_id=process,
+            transaction_timeout_ms=self._transaction_timeout_ms,
+            delivery_timeout_ms=8000,
+            **self._timeouts,
+        )
+
+    def _end(self, number: int, outcome: Outcome) -> None:
+        self.journal.note(number, outcome=outcome)
+        self.world.trace("ended", number, self.journal.transactions[number].process, outcome.name)
+
+    # transactions
+
+    async def _write(self, process: str, rng: Random) -> None:
+        async with self._producer(process) as producer:
+            while not self.stop.is_set():
+                await self._transaction(process, producer, rng)
+                await trio.sleep(rng.expovariate(1 / PAUSE_SECONDS))
+
+    async def _transaction(self, process: str, producer: Producer, rng: Random) -> None:
+        transaction = producer.transaction()
+        number = self.journal.begin(process)
+        sends: list[tuple[Partition, bytes]] = []
+        deliveries = []
+        try:
+            async with transaction:
+                for _ in range(rng.randint(1, 5)):
+                    partition = (TOPIC, rng.randrange(PARTITIONS))
+                    value = self._value(process)
+                    sends.append((partition, value))
+                    deliveries.append(
+                        (value, await transaction.send(TOPIC, value, partition=partition[1]))
+                    )
+                if rng.random() < DAWDLE_PROBABILITY:
+                    await trio.sleep(rng.uniform(0.5, 1.5) * self._transaction_timeout_ms / 1000)
+                if rng.random() < ABORT_PROBABILITY:
+                    raise OnPurpose
+                self.journal.note(number, sends=sends, commit_asked=trio.current_time())
+            self._end(number, Outcome.OK)
+        except OnPurpose:
+            self._end(number, Outcome.FAIL)
+        finally:
+            asked = self.journal.transactions[number].commit_asked
+            if asked == float("inf"):
+                self._end(number, Outcome.FAIL)
+            acknowledged = {
+                value: delivery.result_nowait().offset
+                for value, delivery in deliveries
+                if self.journal.transactions[number].outcome is Outcome.OK
+            }
+            self.journal.note(number, sends=sends, acknowledged=acknowledged)
+
+    async def _write_single(self, process: str, rng: Random) -> None:
+        """Write records without a transaction."""
+        options = {"delivery_timeout_ms": 8000, **self._timeouts}
+        async with self.world.producer(process, **options) as producer:
+            while not self.stop.is_set():
+                partition = (TOPIC, rng.randrange(PARTITIONS))
+                value = self._value(process)
+                number = self.journal.begin(process)
+                self.journal.note(
+                    number, sends=[(partition, value)], commit_asked=trio.current_time()
+                )
+                metadata = await (await producer.send(TOPIC, value, partition=partition[1]))
+                self.journal.note(number, acknowledged={value: metadata.offset})
+                self._end(number, Outcome.OK)
+                await trio.sleep(rng.expovariate(1 / PAUSE_SECONDS))
+
+    # reading
+
+    def _consumer(self, process: str, **options: Any) -> Consumer:
+        return self.world.consumer(process, fetch_max_wait_ms=300, **self._timeouts, **options)
+
+    async def _read(self, process: str, rng: Random) -> None:
+        async with self._consumer(process) as consumer:
+            consumer.assign([(TOPIC, number) for number in range(PARTITIONS)])
+            await consumer.seek_to_beginning()
+            continues = False
+            while True:
+                records = await consumer.poll(max_records=rng.choice((1, 10, 100)))
+                found = by_partition(records)
+                if found:
+                    self.journal.polls.append(
+                        Poll(
+                            process=process,
+                            records=found,
+                            ended=trio.current_time(),
+                            continues=continues,
+                        )
+                    )
+                    continues = True
+                    self.world.trace("read", sorted(found.items()))
+
+    async def _copy(self, process: str, rng: Random) -> None:
+        """Copy every record in transactions that store the position of a group (exactly once)."""
+        partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
+        async with (
+            self._producer(process) as producer,
+            self._consumer(process, group_id=GROUP) as consumer,
+        ):
+            consumer.assign(partitions)
+            while not self.stop.is_set():
+                before = {each: await consumer.position(each) for each in partitions}
+                records = await consumer.poll(max_records=rng.randint(1, 20))
+                if records:
+                    await self._copy_once(process, producer, before, consumer, records)
+
+    async def _copy_once(
+        self,
+        process: str,
+        producer: Producer,
+        before: dict[TopicPartition, int],
+        consumer: Consumer,
+        records: list[Any],
+    ) -> None:
+        number = self.journal.begin(process)
+        after = consumer.positions()
+        takes: dict[GroupPartition, tuple[int, int]] = {
+            (GROUP, place(each)): (before[each], after[each])
+            for each in before
+            if after[each] > before[each]
+        }
+        sends: list[tuple[Partition, bytes]] = []
+        try:
+            transaction = producer.transaction()
+            async with transaction:
+                for record in records:
+                    value = b"copy %d of %s" % (number, record.value)
+                    sends.append(((COPIES, record.partition), value))
+                    await transaction.send(COPIES, value, partition=record.partition)
+                offsets = {each: after[each] for each in before if after[each] > before[each]}
+                await transaction.send_offsets(offsets, GROUP)
+                self.journal.note(number, commit_asked=trio.current_time())
+            self._end(number, Outcome.OK)
+        finally:
+            self.journal.note(number, sends=sends, takes=takes)
+            if self.journal.transactions[number].commit_asked == float("inf"):
+                self._end(number, Outcome.FAIL)
+
+    # the end
+
+    async def history(self) -> History:
+        """Read everything with a fresh reader, and return it with what the clients did."""
+        log: dict[Partition, list[Found]] = {}
+        async with self._consumer("final") as consumer:
+            partitions = [
+                TopicPartition(topic, number)
+                for topic in (TOPIC, COPIES)
+                for number in range(PARTITIONS)
+            ]
+            for partition in partitions:
+                consumer.assign([partition])
+                await consumer.seek_to_end()
+                end = await consumer.position(partition)
+                await consumer.seek_to_beginning()
+                found = log[place(partition)] = []
+                with trio.fail_after(FINAL_SECONDS):
+                    while await consumer.position(partition) < end:
+                        records = await consumer.poll()
+                        found += [(record.offset, record.value or b"") for record in records]
+        async with self.world.admin("final", **self._timeouts) as admin:
+            stored = await admin.committed(
+                GROUP, [*(TopicPartition(TOPIC, n) for n in range(PARTITIONS))]
+            )
+        return History(
+            transactions=self.journal.transactions,
+            log=log,
+            stored_offsets={},
+            polls=self.journal.polls,
+            group_offsets={
+                (GROUP, (TOPIC, n)): stored[TopicPartition(TOPIC, n)].offset
+                if TopicPartition(TOPIC, n) in stored
+                else None
+                for n in range(PARTITIONS)
+            },
+        )
+
+
+def place(partition: TopicPartition) -> Partition:
+    return partition.topic, partition.partition
+
+
+def by_partition(records: list[Any]) -> dict[Partition, list[Found]]:
+    found: dict[Partition, list[Found]] = {}
+    for record in records:
+        found.setdefault((record.topic, record.partition), []).append((record.offset, record.value))
+    return found

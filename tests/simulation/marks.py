@@ -1,0 +1,17 @@
+"""Rare points that a long run of seeds must have reached, or it would prove little."""
+
+from typing import Final
+
+MARKS: Final = (
+    "before-prepare",
+    "after-prepare",
+    "between-markers",
+    "an fsync stalls",
+    "down while it served",
+    "down before it served",
+    "a broker ended by itself",
+    "writer was made anew",
+    "copier was made anew",
+    "single was made anew",
+)
+"""The points that every kind of world reaches. Each kind of fault is a mark of its own name."""

@@ -1,0 +1,83 @@
+"""What happens to the brokers of one seed: settings, and a list of faults that is drawn up front.
+
+A seed does not have every kind of fault: it draws which kinds it has, and how often. So some seeds
+have one fault many times, which a mixture of everything would hide. The list is numbered. A run
+without some of its faults has the others at the same times, so a failing list can be cut down.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from tests.simulation.faults import ALONE, CLUSTER, Fault
+
+BROKERS = (1,)
+SEGMENTS = (16_384, 16_384, 65_536, 1_048_576)
+LOAD_SECONDS = 12.0
+FIRST_FAULT_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The settings and the faults of one seed."""
+
+    seed: int
+    brokers: int
+    properties: dict[str, str]
+    stall_probability: float
+    """The probability that an fsync takes long."""
+    transaction_timeout_ms: int
+    faults: tuple[Fault, ...]
+    without: tuple[int, ...] = ()
+    """The numbers of the faults that are left out."""
+
+    def chosen(self) -> list[tuple[int, Fault]]:
+        """Return the faults that happen, with their numbers."""
+        return [(n, fault) for n, fault in enumerate(self.faults) if n not in self.without]
+
+    def __str__(self) -> str:
+        settings = ", ".join(f"{name}={value}" for name, value in self.properties.items())
+        head = (
+            f"seed {self.seed}: {self.brokers} broker(s), transactions of at most "
+            f"{self.transaction_timeout_ms} ms, {self.stall_probability:.0%} of fsyncs stall; "
+            f"{settings}"
+        )
+        return "\n".join([head, *(f"  [{n}] {fault}" for n, fault in self.chosen())])
+
+
+def draw(seed: int, *, brokers: int | None = None, without: Sequence[int] = ()) -> Plan:
+    """Draw the plan of a seed."""
+    rng = Random(seed)
+    brokers = rng.choice(BROKERS) if brokers is None else brokers
+    segment = rng.choice(SEGMENTS)
+    properties = {
+        "log.segment.bytes": str(segment),
+        "transaction.state.log.segment.bytes": str(max(segment, 16_384)),
+        "offsets.topic.segment.bytes": str(max(segment, 16_384)),
+        "log.index.interval.bytes": "512",
+        "log.reserve.bytes": "65536",
+        "log.flush": "os" if brokers > 1 and rng.random() < 0.2 else "ack",
+        "log.cleaner.backoff.ms": str(rng.choice((200, 1000, 15_000))),
+        "log.cleaner.min.compaction.lag.ms": "0",
+        "transaction.abort.on.disconnect": rng.choice(("true", "false")),
+    }
+    return Plan(
+        seed=seed,
+        brokers=brokers,
+        properties=properties,
+        stall_probability=rng.choice((0.0, 0.02, 0.02, 0.1)),
+        transaction_timeout_ms=rng.choice((1000, 2000, 5000)),
+        faults=_faults(rng, brokers),
+        without=tuple(without),
+    )
+
+
+def _faults(rng: Random, brokers: int) -> tuple[Fault, ...]:
+    kinds = (*ALONE, *CLUSTER) if brokers > 1 else ALONE
+    chosen = [kind for kind in kinds if rng.random() < 0.5] or [rng.choice(kinds)]
+    every_seconds = rng.choice((0.3, 1.0, 2.5))
+    faults: list[Fault] = []
+    at = FIRST_FAULT_SECONDS
+    while (at := at + rng.expovariate(1 / every_seconds)) < LOAD_SECONDS:
+        faults.append(rng.choice(chosen).draw(rng, round(at, 3), brokers))
+    return tuple(faults)
