@@ -167,10 +167,8 @@ async def serve(
     partition_count = await _open_logs(writer, logs, metadata.image, directory)
     membership = Membership(env, config, metadata, partitions, directory_id=directory_id)
     core = _core(env, config, cluster, partitions, coordinators, membership.in_sync)
-    peers = Peers(core, network=env.net, store=env.meta)
-    if address.peer_port is not None:
-        core.admission.others = peers
     made(core)
+    peers = _peers(env, core, address)
     presence = core.transactions.presence
     server = _server(env, config, core, HANDLERS, connections_max, presence)
     peer_server = _server(
@@ -208,6 +206,14 @@ async def serve(
     finally:
         with trio.CancelScope(shield=True):
             await partitions.close()
+
+
+def _peers(env: Env, core: Core, address: Address) -> Peers:
+    """Return the other brokers, as far as there may be any."""
+    peers = Peers(core, network=env.net, store=env.meta)
+    if address.peer_port is not None:
+        core.admission.others = peers
+    return peers
 
 
 async def _listen_on_all(
