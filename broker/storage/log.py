@@ -257,12 +257,12 @@ class Log:
         KafkaError CORRUPT_MESSAGE for a batch that is damaged or does not follow, and as `append`.
         The batches before that one are then appended.
         """
+        # Epochs without records, in which this broker may have led, count no more: the leader may
+        # have older ones here (KAFKA-10706).
+        self.epochs.truncate_end(self.log_end_offset)
         for header, batch in received_batches(records):
             if header.next_offset <= self.log_end_offset:
                 continue
-            # Epochs without records, in which this broker may have led, count no more: the leader
-            # may have older ones here (KAFKA-10706).
-            self.epochs.truncate_end(self.log_end_offset)
             check_follows(header, self.log_end_offset, self.epochs.latest)
             if header.base_offset > self.log_end_offset:
                 self._note_gap(header.base_offset)

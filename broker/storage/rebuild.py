@@ -141,7 +141,12 @@ async def snapshot_at(disk: Disk, directory: str, offset: int, now_ms: int) -> P
         entries = decode_snapshot(await file.pread(0, file.size), now_ms)
     finally:
         file.close()
-    return None if entries is None else Producers(entries)
+    if entries is None:
+        return None
+    for entry in entries:
+        # The format lacks it. The latest that it can be shows whether a truncation concerns it.
+        entry.last_marker_offset = offset - 1
+    return Producers(entries)
 
 
 async def batches_of(

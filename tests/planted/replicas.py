@@ -35,9 +35,9 @@ REPLICA_BUGS: Final = (
         bug="KAFKA-10706",
         file=LOG,
         old="""\
-            self.epochs.truncate_end(self.log_end_offset)
-            check_follows(""",
-        new="            check_follows(",
+        self.epochs.truncate_end(self.log_end_offset)
+        for header""",
+        new="        for header",
         tests=(f"{FOLLOWS}an_epoch_in_which_nothing_was_written_gives_way_to_an_older_one",),
     ),
     Planted(

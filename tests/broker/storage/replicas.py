@@ -38,6 +38,7 @@ async def open_log(disk: FakeDisk, config: LogConfig = CONFIG, *, same_boot: boo
         now_ms=START_MS,
         rules=Rules(same_boot=same_boot),
     )
+    await disk.fsync_dir("/data")  # as `Partitions` does when all logs are open
     return log
 
 

@@ -228,6 +228,34 @@ async def test_a_log_that_starts_inside_the_batch_at_the_cut_starts_anew() -> No
         assert (log.log_start_offset, log.log_end_offset) == (3, 3)
 
 
+@pytest.mark.parametrize("number", [1, 2])
+async def test_a_cut_at_the_log_start_keeps_the_producers_whose_records_were_deleted(
+    number: int,
+) -> None:
+    """KAFKA-7190: a producer was unknown then, and its next batch out of order."""
+    disk = FakeDisk()
+    leader = await filled(disk, Random(8), step_count=60, checkpoint_at=0)
+    log = leader.log
+    await log.sync()
+    start = log.segments[number].base_offset
+    expected = await copy_of(below(await contents(log), start))
+    log.begin_at(start)
+    await checkpoint(log)
+    await log.remove_deleted()
+    await truncate(log, start, now_ms=START_MS)
+    for _ in range(2):
+        assert (log.log_start_offset, log.log_end_offset) == (start, start)
+        assert {
+            entry.producer_id: (entry.epoch, entry.last_sequence, entry.first_offset)
+            for entry in log.producers.entries.values()
+        } == {
+            entry.producer_id: (entry.epoch, entry.last_sequence, entry.first_offset)
+            for entry in expected.producers.entries.values()
+        }
+        disk.crash()
+        log = await open_log(disk)
+
+
 @pytest.mark.parametrize("offset", [200, 0])
 @pytest.mark.parametrize("keeping", KEEPING)
 async def test_a_log_starts_anew_at_the_leaders_start_or_stays_as_it_was(
