@@ -19,31 +19,23 @@ from odradek.broker.api import HANDLERS, PEER_HANDLERS
 from odradek.broker.api.context import Core, Handler
 from odradek.broker.cluster.image import BrokerImage, ClusterImage
 from odradek.broker.cluster.metadata import ClusterMetadata, find_cluster_id
+from odradek.broker.cluster.node_identity import claim_directory
 from odradek.broker.cluster.topic_logs import LocalTopicLogs
 from odradek.broker.cluster.topic_writer import TopicWriter
 from odradek.broker.cluster.topics import ClusterTopics
-from odradek.broker.config.broker import MINUTE_MS, BrokerConfig
+from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.env import Env
-from odradek.broker.group.coordinator import GroupCoordinator
-from odradek.broker.group.limits import GroupConfig
+from odradek.broker.local_coordinators import LocalCoordinators, local_coordinators
 from odradek.broker.membership import Membership
 from odradek.broker.partitions.log_cleaner import CleanerConfig
-from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.partitions.scrubber import ScrubConfig
 from odradek.broker.peers import Peers
 from odradek.broker.replication.in_sync import InSync
 from odradek.broker.server.server import Server
 from odradek.broker.txn.admission import Admission
-from odradek.broker.txn.config import TransactionConfig
-from odradek.broker.txn.coordinator import TransactionCoordinator
 from odradek.broker.txn.presence import Presence
-from odradek.broker.txn.producer_ids import ProducerIds
-from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.state_topics import (
-    CONSUMER_OFFSETS_TOPIC,
-    TRANSACTION_STATE_TOPIC,
-)
+from odradek.protocol.errors import KafkaError
 
 LOGGER: Final = logging.getLogger(__name__)
 
@@ -79,63 +71,6 @@ class Address:
     """The port on which other brokers are served; None without any."""
 
 
-class StateTopic:
-    """The partitions of one state topic, as its coordinator sees them."""
-
-    def __init__(self, partitions: Partitions, topic: str) -> None:
-        self._partitions = partitions
-        self._topic = topic
-
-    def get(self, index: int) -> Partition:
-        try:
-            return self._partitions.get(self._topic, index)
-        except KafkaError as error:
-            raise KafkaError(
-                ErrorCode.NOT_COORDINATOR, f"{self._topic}-{index} is not led by this broker."
-            ) from error
-
-
-class LocalCoordinators:
-    """The `Coordinators` of `Roles`: those of this broker."""
-
-    def __init__(self, transactions: TransactionCoordinator, groups: GroupCoordinator) -> None:
-        self.transactions = transactions
-        self.groups = groups
-        self._loading = 0
-        self._all_loaded = trio.Event()
-
-    async def load(self, topic: str, index: int) -> None:
-        self._loading += 1
-        try:
-            await self._of(topic).load(index)
-        except KafkaError as error:
-            LOGGER.error(
-                "what %s-%d keeps is not coordinated, as it cannot be read: %s", topic, index, error
-            )
-        finally:
-            self._loading -= 1
-            if not self._loading:
-                all_loaded, self._all_loaded = self._all_loaded, trio.Event()
-                all_loaded.set()
-
-    async def loaded(self) -> None:
-        """Wait until no partition is being loaded."""
-        if self._loading:
-            await self._all_loaded.wait()
-
-    async def forget_topic(self, topic: str) -> None:
-        try:
-            await self.groups.forget_topic(topic)
-        except KafkaError as error:
-            LOGGER.warning("offsets of the deleted topic %s are still stored: %s", topic, error)
-
-    def unload(self, topic: str, index: int) -> None:
-        self._of(topic).unload(index)
-
-    def _of(self, topic: str) -> TransactionCoordinator | GroupCoordinator:
-        return self.transactions if topic == TRANSACTION_STATE_TOPIC else self.groups
-
-
 async def serve(
     env: Env,
     config: BrokerConfig,
@@ -146,7 +81,6 @@ async def serve(
     stop: trio.Event,
     connections_max: int = CONNECTIONS_MAX,
     loaded: Callable[[], None] = lambda: None,
-    directory_id: str = "",
     made: Callable[[Core], None] = lambda _core: None,
 ) -> None:
     """Run a broker until `stop` is set. `loaded` is called when the coordinators know everything.
@@ -156,12 +90,14 @@ async def serve(
     """
     began = trio.current_time()
     cluster_id = await find_cluster_id(env.meta, env.rng)
+    is_alone = address.peer_port is None
+    directory_id = "" if is_alone else await _claim(env, directory, cluster_id, config.node_id)
     metadata = ClusterMetadata(env.meta)
     await metadata.load()
     partitions = _partitions(env, config, directory)
     partitions.exists_elsewhere = lambda where: metadata.image.has_partition(*where)
     logs = LocalTopicLogs(partitions, config, cluster_id=cluster_id)
-    coordinators = _coordinators(env, config, metadata.image, partitions)
+    coordinators = local_coordinators(env, config, metadata.image, partitions)
     writer = TopicWriter(env.meta, config.node_id)
     cluster = ClusterTopics(metadata=metadata, writer=writer, config=config, rng=env.rng, logs=logs)
     partition_count = await _open_logs(writer, logs, metadata.image, directory)
@@ -259,6 +195,12 @@ def _partitions(env: Env, config: BrokerConfig, directory: str) -> Partitions:
     )
 
 
+async def _claim(env: Env, directory: str, cluster_id: str, node_id: int) -> str:
+    return await claim_directory(
+        env.disk, directory, cluster_id=cluster_id, node_id=node_id, rng=env.rng
+    )
+
+
 async def _open_logs(
     writer: TopicWriter, logs: LocalTopicLogs, image: ClusterImage, directory: str
 ) -> int:
@@ -291,26 +233,6 @@ async def _listen(
         raise CannotServe(
             f"{host}:{port} cannot be listened on: {reason}; choose another --listen."
         ) from None
-
-
-def _coordinators(
-    env: Env, config: BrokerConfig, image: ClusterImage, partitions: Partitions
-) -> LocalCoordinators:
-    return LocalCoordinators(
-        TransactionCoordinator(
-            state_partitions=StateTopic(partitions, TRANSACTION_STATE_TOPIC),
-            producer_ids=ProducerIds(env.meta),
-            clock=env.clock,
-            reached=env.reached,
-            config=_transaction_config(config, image),
-        ),
-        GroupCoordinator(
-            state_partitions=StateTopic(partitions, CONSUMER_OFFSETS_TOPIC),
-            clock=env.clock,
-            rng=env.rng,
-            config=_group_config(config, image),
-        ),
-    )
 
 
 def _core(
@@ -355,38 +277,4 @@ def _server(
         presence=presence,
         offload=env.offload,
         serves_brokers=serves_brokers,
-    )
-
-
-def _partition_count(image: ClusterImage, topic: str, configured: int) -> int:
-    """Return the partition count of a state topic. It never changes, as ids are hashed over it."""
-    found = image.topics.get(topic)
-    return configured if found is None else len(found.partitions)
-
-
-def _transaction_config(config: BrokerConfig, image: ClusterImage) -> TransactionConfig:
-    return TransactionConfig(
-        transaction_max_timeout_ms=config.transaction_max_timeout_ms,
-        transactional_id_expiration_ms=config.transactional_id_expiration_ms,
-        transaction_state_log_num_partitions=_partition_count(
-            image, TRANSACTION_STATE_TOPIC, config.transaction_state_log_num_partitions
-        ),
-        transaction_concurrent_wait_ms=config.transaction_concurrent_wait_ms,
-        transaction_two_phase_commit_enable=config.transaction_two_phase_commit_enable,
-        transaction_abort_on_disconnect=config.transaction_abort_on_disconnect,
-    )
-
-
-def _group_config(config: BrokerConfig, image: ClusterImage) -> GroupConfig:
-    return GroupConfig(
-        group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
-        group_min_session_timeout_ms=config.group_min_session_timeout_ms,
-        group_max_session_timeout_ms=config.group_max_session_timeout_ms,
-        group_max_size=config.group_max_size,
-        offset_metadata_max_bytes=config.offset_metadata_max_bytes,
-        offsets_retention_ms=config.offsets_retention_minutes * MINUTE_MS,
-        offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
-        offsets_topic_num_partitions=_partition_count(
-            image, CONSUMER_OFFSETS_TOPIC, config.offsets_topic_num_partitions
-        ),
     )

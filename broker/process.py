@@ -5,7 +5,7 @@ import logging
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -13,10 +13,13 @@ import trio
 
 from odradek.broker import collector
 from odradek.broker.broker import Address, CannotServe, Started, serve
+from odradek.broker.cluster.node_identity import WrongDirectory, check_alone
+from odradek.broker.cluster.session import NodeIdTaken
 from odradek.broker.cluster.store_embedded import DamagedStore, EmbeddedStore
 from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.config.settings import ConfigError
 from odradek.broker.config.together import check_one_broker
+from odradek.broker.env import MetaStore
 from odradek.broker.log_lines import LimitedHandler
 from odradek.broker.storage.disk import SystemDisk
 from odradek.broker.storage.reserve import ReservedDisk
@@ -39,6 +42,8 @@ FILES_OF_A_CONNECTION: Final = 2
 """The part of the open files of a process that may be connections: a half."""
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 LINE_MAX_CHARACTERS: Final = 2000
+ATTEMPTS_PER_SESSION: Final = 3
+"""Endpoints of etcd that may be tried in vain before the registration of a broker ends."""
 
 
 class OneLine(logging.Formatter):
@@ -68,15 +73,17 @@ def run(
     handler = LimitedHandler()
     handler.setFormatter(OneLine("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    try:
-        check_one_broker(config)
-    except ConfigError as error:
-        raise CannotServe(str(error)) from None
+    if not config.etcd_endpoints:
+        try:
+            check_one_broker(config)
+        except ConfigError as error:
+            raise CannotServe(str(error)) from None
     address = Address(
         host=listen[0],
         port=listen[1],
         advertised_host=advertise[0] if advertise else _reachable(listen[0]),
         advertised_port=advertise[1] if advertise else None,
+        peer_port=config.inter_broker_listener_port if config.etcd_endpoints else None,
     )
     connections_max = raise_file_limit() // FILES_OF_A_CONNECTION
     with _data_directory(directory) as data, _lock(data):
@@ -144,48 +151,84 @@ async def _main(
     log_lines: LimitedHandler,
 ) -> None:
     disk = ReservedDisk(SystemDisk(), str(directory), config.log_reserve_bytes)
-    try:
-        disk.prepare()
-        meta = await EmbeddedStore.open(disk, str(directory))
-    except (DamagedStore, OSError) as error:
-        raise CannotServe(f"The data directory {directory} cannot be used: {error}") from None
     stop = trio.Event()
+    starting = trio.CancelScope()
+    has_started = trio.Event()
 
     def started(what: Started) -> None:
+        has_started.set()
         _say_started(what, config, directory, is_ephemeral)
 
     try:
+        disk.prepare()
         async with trio.open_nursery() as nursery:
-            await nursery.start(_wait_for_signal, stop)
+            await nursery.start(_wait_for_signal, stop, has_started, starting)
             nursery.start_soon(log_lines.run)
-            await serve(
-                system_env(disk, meta),
-                config,
-                directory=str(directory),
-                address=address,
-                started=started,
-                stop=stop,
-                connections_max=connections,
-                loaded=collector.resume,
-            )
+            with starting:
+                async with _metadata_store(config, disk, directory) as meta:
+                    await serve(
+                        system_env(disk, meta),
+                        config,
+                        directory=str(directory),
+                        address=address,
+                        started=started,
+                        stop=stop,
+                        connections_max=connections,
+                        loaded=collector.resume,
+                    )
             nursery.cancel_scope.cancel()
-    except* CannotServe as group:
-        raise _first(group) from None
+    except* (CannotServe, ConfigError, WrongDirectory, NodeIdTaken) as group:
+        raise CannotServe(str(_first(group))) from None
+    except* (DamagedStore, OSError) as group:
+        raise CannotServe(
+            f"The data directory {directory} cannot be used: {_first(group)}"
+        ) from None
     except* AssertionError as group:
         _log_broken(group)
         raise
-    finally:
-        meta.close()
+
+
+@contextlib.asynccontextmanager
+async def _metadata_store(
+    config: BrokerConfig, disk: ReservedDisk, directory: Path
+) -> AsyncIterator[MetaStore]:
+    """Open the metadata store: in the data directory, or that of a cluster.
+
+    Raises CannotServe, ConfigError, WrongDirectory, DamagedStore, OSError.
+    """
+    if not config.etcd_endpoints:
+        check_alone(disk, str(directory))
+        embedded = await EmbeddedStore.open(disk, str(directory))
+        try:
+            yield embedded
+        finally:
+            embedded.close()
+        return
+    try:
+        from odradek.broker.cluster.store_etcd import EtcdStore
+    except ModuleNotFoundError as error:
+        raise CannotServe(
+            f"etcd.endpoints needs {error.name}: install it with pip install 'odradek[cluster]'."
+        ) from None
+    seconds = config.broker_session_timeout_ms / 1000 / ATTEMPTS_PER_SESSION
+    async with EtcdStore.open(config, timeout_s=seconds) as store:
+        yield store
 
 
 async def _wait_for_signal(
-    stop: trio.Event, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    stop: trio.Event,
+    has_started: trio.Event,
+    starting: trio.CancelScope,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     with trio.open_signal_receiver(*STOP_SIGNALS) as signals:
         task_status.started()
         async for number in signals:
             LOGGER.info("stopping, as %s asks for it", signal.Signals(number).name)
             stop.set()
+            if not has_started.is_set():
+                starting.cancel()  # it may wait for etcd, or for the node id of another broker
 
 
 def _say_started(what: Started, config: BrokerConfig, directory: Path, is_ephemeral: bool) -> None:

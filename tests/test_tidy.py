@@ -44,7 +44,7 @@ LEVELS = {
         {"partitions", "txn", "group"},
         {"cluster"},
         {"peer_connection"},
-        {"replication", "roles"},
+        {"replication", "roles", "local_coordinators"},
         {"api"},
         {"server", "peers", "membership"},
         {"broker"},

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from odradek.broker.config.properties import Given
+from odradek.broker.config.properties import Given, unknown_settings
 from odradek.broker.config.settings import (
     ConfigError,
     ConfigType,
@@ -25,11 +25,9 @@ from odradek.broker.config.settings import (
     double,
     int32,
     int64,
-    nearest_name,
     password,
     settings_of,
     string,
-    unknown_name,
     words,
 )
 from odradek.broker.config.together import check_together
@@ -124,13 +122,20 @@ class BrokerConfig:
         1,
         low=1,
         high=REPLICAS_MAX,
-        about="Replicas of a topic that is created without a number of them.",
+        about="Replicas of a topic that is created without a number of them; 3 in a cluster.",
     )
     min_insync_replicas: int = int32(
         1, low=1, about="An acks=all write is refused while fewer replicas than this are in sync."
     )
 
     # cluster
+    inter_broker_listener_port: int = int32(
+        9093,
+        low=0,
+        high=65535,
+        ours=True,
+        about="The port on which a broker of a cluster serves the other brokers.",
+    )
     broker_session_timeout_ms: int = int32(
         3 * SECOND_MS,
         low=SECOND_MS,
@@ -356,13 +361,13 @@ class BrokerConfig:
         100 * MIB, low=16 * KIB, about="The segment size of __transaction_state."
     )
     transaction_state_log_replication_factor: int = int32(
-        1, low=1, high=REPLICAS_MAX, about="Replicas of __transaction_state."
+        1, low=1, high=REPLICAS_MAX, about="Replicas of __transaction_state; 3 in a cluster."
     )
     transaction_state_log_min_isr: int = int32(
         1,
         low=1,
         high=REPLICAS_MAX,
-        about="Replicas of __transaction_state that must be in sync.",
+        about="Replicas of a state topic that must be in sync; 2 in a cluster.",
     )
 
     # groups
@@ -373,7 +378,7 @@ class BrokerConfig:
         100 * MIB, low=16 * KIB, about="The segment size of __consumer_offsets."
     )
     offsets_topic_replication_factor: int = int32(
-        1, low=1, high=REPLICAS_MAX, about="Replicas of __consumer_offsets."
+        1, low=1, high=REPLICAS_MAX, about="Replicas of __consumer_offsets; 3 in a cluster."
     )
     offsets_retention_minutes: int = int32(
         7 * 24 * 60,
@@ -413,6 +418,13 @@ KEPT_ANYWAY: Final = frozenset(
     }
 )
 _KEPT: Final = Setting(type=ConfigType.INT, default=1, low=1)
+IN_A_CLUSTER: Final[dict[str, Value]] = {
+    "default_replication_factor": 3,
+    "offsets_topic_replication_factor": 3,
+    "transaction_state_log_replication_factor": 3,
+    "transaction_state_log_min_isr": 2,
+}
+"""Other defaults where `etcd.endpoints` is set."""
 RENAMED: Final[dict[str, str]] = {"log.dir": "log.dirs", "broker.id": "node.id"}
 
 
@@ -442,9 +454,12 @@ def settle(*sources: Sequence[Given], ignore_unknown: bool = False) -> Settled:
     for source in sources:
         values.update(_layer(source, unknown, wrong))
     if unknown and not ignore_unknown:
-        wrong.append(_unknown(unknown))
+        known = [*broker_settings(), *COARSER, *RENAMED, *KEPT_ANYWAY]
+        wrong.append(unknown_settings(unknown, known))
     if wrong:
         raise ConfigError("\n".join(wrong))
+    if values.get("etcd_endpoints"):
+        values = {**IN_A_CLUSTER, **values}
     config = BrokerConfig(**values)  # type: ignore[arg-type]
     check_together(config)
     return Settled(config=config, ignored=tuple(given.name for given in unknown))
@@ -473,18 +488,3 @@ def _layer(source: Sequence[Given], unknown: list[Given], wrong: list[str]) -> d
             values[name.replace(".", "_")] = value
             units[name] = unit
     return values
-
-
-def _unknown(unknown: Sequence[Given]) -> str:
-    """Return the error for unknown settings: one sentence, or a sentence and a list."""
-    known = [*broker_settings(), *COARSER, *RENAMED, *KEPT_ANYWAY]
-    if len(unknown) == 1:
-        setting = unknown[0]
-        remedy = " Remove it, or go on without it by --ignore-unknown." if setting.line else ""
-        return setting.blamed(unknown_name(setting.name, known, of="the broker") + remedy)
-    lines = [f"{len(unknown)} settings are none of the broker's:"]
-    for setting in unknown:
-        near = nearest_name(setting.name, known)
-        meant = f" (did you mean {near}?)" if near else ""
-        lines.append(f"  {setting.blamed(setting.name)}{meant}")
-    return "\n".join([*lines, "Remove them, or go on without them by --ignore-unknown."])

@@ -9,11 +9,11 @@ where Java takes an empty text, and the last of the two.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from odradek.broker.config.settings import ConfigError
+from odradek.broker.config.settings import ConfigError, nearest_name, unknown_name
 
 _NAME_AND_VALUE: Final = re.compile(r"((?:\\.|[^\\=: \t\f])*)(?:[ \t\f]*[=:]|[ \t\f])?(.*)", re.S)
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.|\Z)", re.S)
@@ -83,3 +83,17 @@ def _character(escape: str) -> str:
     if len(escape) > 1:
         return chr(int(escape[1:], 16))
     return _CONTROLS.get(escape, escape)
+
+
+def unknown_settings(unknown: Sequence[Given], known: Sequence[str]) -> str:
+    """Return the error for unknown settings: one sentence, or a sentence and a list."""
+    if len(unknown) == 1:
+        setting = unknown[0]
+        remedy = " Remove it, or go on without it by --ignore-unknown." if setting.line else ""
+        return setting.blamed(unknown_name(setting.name, known, of="the broker") + remedy)
+    lines = [f"{len(unknown)} settings are none of the broker's:"]
+    for setting in unknown:
+        near = nearest_name(setting.name, known)
+        meant = f" (did you mean {near}?)" if near else ""
+        lines.append(f"  {setting.blamed(setting.name)}{meant}")
+    return "\n".join([*lines, "Remove them, or go on without them by --ignore-unknown."])

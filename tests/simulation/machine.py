@@ -149,7 +149,6 @@ class Machine:
                 address=Address(host=self.host.name, port=CLIENT_PORT, peer_port=PEER_PORT),
                 started=started,
                 stop=self._stop,
-                directory_id=f"directory-{self.node_id}",
                 made=made,
             )
 

@@ -1,0 +1,104 @@
+"""The identity of a broker's data directory in a cluster: the file `node.meta`.
+
+It says to which cluster and to which node id the directory belongs, and has an id of its own. With
+it a broker takes the place of its own earlier run at once, and never that of another broker with
+the same node id. A directory of another cluster, of another node, or of a broker that was alone is
+refused: its logs would be taken for replicas.
+
+The content is msgpack behind a CRC-32C, as in `checkpoint`.
+"""
+
+import random
+import struct
+from typing import Any, Final
+
+import msgpack
+from crc32c import crc32c
+
+from odradek.broker.cluster.store_embedded import NAMES
+from odradek.broker.env import Disk
+from odradek.broker.storage.files import sync_file
+
+NODE: Final = "node.meta"
+BESIDE: Final = "node.meta.tmp"
+_CRC: Final = struct.Struct(">I")
+
+
+class WrongDirectory(Exception):
+    """The data directory belongs to another broker: one sentence for a person."""
+
+
+async def claim_directory(
+    disk: Disk, directory: str, *, cluster_id: str, node_id: int, rng: random.Random
+) -> str:
+    """Return the id of a data directory. A new one is given to this broker.
+
+    Raises `WrongDirectory`, OSError.
+    """
+    disk.mkdir(directory)
+    found = await _read(disk, directory)
+    if found is None:
+        for name in NAMES:
+            if disk.exists(f"{directory}/{name}"):
+                raise WrongDirectory(
+                    f"{directory} is that of a broker without a cluster: it has {name}. Start this "
+                    "one with an empty directory, or leave out etcd.endpoints."
+                )
+        directory_id = f"{rng.getrandbits(128):032x}"
+        await _write(disk, directory, cluster_id, node_id, directory_id)
+        return directory_id
+    if found["cluster_id"] != cluster_id:
+        raise WrongDirectory(
+            f"{directory} belongs to the cluster {found['cluster_id']}, and etcd has the cluster "
+            f"{cluster_id}. Check etcd.endpoints and etcd.key.prefix, or use another directory."
+        )
+    if found["node_id"] != node_id:
+        raise WrongDirectory(
+            f"{directory} belongs to node.id {found['node_id']}, not {node_id}. Give the broker "
+            "that node.id, or another directory."
+        )
+    found_id: str = found["directory_id"]
+    return found_id
+
+
+def check_alone(disk: Disk, directory: str) -> None:
+    """Check the directory of a broker that is alone. Raises `WrongDirectory`."""
+    if disk.exists(f"{directory}/{NODE}"):
+        raise WrongDirectory(
+            f"{directory} is that of a broker of a cluster: it has {NODE}. Set etcd.endpoints, or "
+            "use another directory."
+        )
+
+
+async def _read(disk: Disk, directory: str) -> dict[str, Any] | None:
+    path = f"{directory}/{NODE}"
+    if not disk.exists(path):
+        return None
+    file = disk.open(path)
+    try:
+        data = await file.pread(0, file.size)
+    finally:
+        file.close()
+    if len(data) < _CRC.size or crc32c(memoryview(data)[_CRC.size :]) != _CRC.unpack_from(data)[0]:
+        raise WrongDirectory(f"{path} is damaged. Restore it, or use an empty directory.")
+    content: dict[str, Any] = msgpack.unpackb(memoryview(data)[_CRC.size :])
+    return content
+
+
+async def _write(
+    disk: Disk, directory: str, cluster_id: str, node_id: int, directory_id: str
+) -> None:
+    content: bytes = msgpack.packb(
+        {"version": 1, "cluster_id": cluster_id, "node_id": node_id, "directory_id": directory_id}
+    )
+    beside = f"{directory}/{BESIDE}"
+    if disk.exists(beside):
+        disk.remove(beside)
+    file = disk.open(beside)
+    try:
+        file.append(_CRC.pack(crc32c(content)) + content)
+    finally:
+        file.close()
+    await sync_file(disk, beside)
+    disk.rename(beside, f"{directory}/{NODE}")
+    await disk.fsync_dir(directory)
