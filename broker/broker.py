@@ -90,8 +90,7 @@ async def serve(
     """
     began = trio.current_time()
     cluster_id = await find_cluster_id(env.meta, env.rng)
-    is_alone = address.peer_port is None
-    directory_id = "" if is_alone else await _claim(env, directory, cluster_id, config.node_id)
+    directory_id = await _claim(env, config, directory, cluster_id, address)
     metadata = ClusterMetadata(env.meta)
     await metadata.load()
     partitions = _partitions(env, config, directory)
@@ -195,9 +194,14 @@ def _partitions(env: Env, config: BrokerConfig, directory: str) -> Partitions:
     )
 
 
-async def _claim(env: Env, directory: str, cluster_id: str, node_id: int) -> str:
+async def _claim(
+    env: Env, config: BrokerConfig, directory: str, cluster_id: str, address: Address
+) -> str:
+    """Return the id of the data directory; a broker without others needs none."""
+    if address.peer_port is None:
+        return ""
     return await claim_directory(
-        env.disk, directory, cluster_id=cluster_id, node_id=node_id, rng=env.rng
+        env.disk, directory, cluster_id=cluster_id, node_id=config.node_id, rng=env.rng
     )
 
 

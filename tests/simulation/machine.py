@@ -146,7 +146,11 @@ class Machine:
                 env,
                 self.config,
                 directory=DIRECTORY,
-                address=Address(host=self.host.name, port=CLIENT_PORT, peer_port=PEER_PORT),
+                address=Address(
+                    host=self.host.name,
+                    port=CLIENT_PORT,
+                    peer_port=None if self.meta is None else PEER_PORT,
+                ),
                 started=started,
                 stop=self._stop,
                 made=made,
