@@ -19,6 +19,7 @@ from odradek.broker.env import Env
 from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.replication.fetchers import ReplicaFetchers
 from odradek.broker.replication.in_sync import InSync
+from odradek.broker.replication.refusals import Refusals
 from odradek.broker.roles import Coordinators, Roles
 from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.errors import KafkaError
@@ -101,11 +102,21 @@ class Membership:
                 await session.register(here)
                 nursery.start_soon(session.run)
                 nursery.start_soon(controller.run)
+                nursery.start_soon(self._refusals().run)
                 await self._until_led(here.node_id)
                 task_status.started()
                 await trio.sleep_forever()
             finally:
                 roles.end()
+
+    def _refusals(self) -> Refusals:
+        return Refusals(
+            network=self._env.net,
+            store=self._env.meta,
+            metadata=self._metadata,
+            session=self.session,
+            node_id=self._config.node_id,
+        )
 
     async def _until_led(self, node_id: int) -> None:
         """Wait until this broker leads everything that it is said to lead."""

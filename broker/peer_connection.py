@@ -20,6 +20,11 @@ CLIENT_ID: Final = "broker-{}"
 class PeerUnreachable(Exception):
     """Another broker cannot be reached, or its connection was lost."""
 
+    def __init__(self, message: str, *, is_refused: bool = False) -> None:
+        """`is_refused`: nothing listens there, though the machine answers."""
+        super().__init__(message)
+        self.is_refused = is_refused
+
 
 async def open_peer(
     network: Network,
@@ -39,7 +44,8 @@ async def open_peer(
     except (OSError, trio.TooSlowError) as error:
         raise PeerUnreachable(
             f"broker {broker.node_id} at {broker.peer_host}:{broker.peer_port}: "
-            f"{error or 'no connection in time'}"
+            f"{error or 'no connection in time'}",
+            is_refused=_is_refused(error),
         ) from error
     connection = BrokerConnection(
         stream, client_id=CLIENT_ID.format(node_id), request_timeout_ms=timeout_ms
@@ -72,3 +78,12 @@ async def peer_connection(
             failure = error
     if failure is not None:
         raise PeerUnreachable(str(failure)) from failure
+
+
+def _is_refused(error: BaseException | None) -> bool:
+    """Return True if every attempt to connect was refused."""
+    if isinstance(error, ConnectionRefusedError):
+        return True
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_is_refused, error.exceptions))
+    return error is not None and _is_refused(error.__cause__)

@@ -6,6 +6,9 @@ the largest timestamp, -4 the beginning of what is on this broker (here the same
 places in tiered storage, which does not exist here: offset -1. OffsetForLeaderEpoch returns the end
 of a leader epoch, so that a client can detect that records it has read were truncated.
 
+A leader that was just elected answers OFFSET_NOT_AVAILABLE (before version 5: LEADER_NOT_AVAILABLE)
+until its high watermark has reached the end that its log had then (KIP-207).
+
 Versions: 2 has the isolation level; 4 checks the client's leader epoch (codes 74 and 75); -3
 came with 7, -4 with 8, -5 with 9, -6 with 11: before, and for other negative timestamps,
 UNSUPPORTED_VERSION for the partition.
@@ -39,6 +42,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 READ_COMMITTED: Final = 1
 ISOLATION_LEVELS: Final = frozenset({0, READ_COMMITTED})
 NOT_SAID: Final = -1
+NOT_AVAILABLE_FROM: Final = 5
 LIST_STEPS: Final = 4
 """The cost of one partition, in steps of a turn."""
 
@@ -103,6 +107,7 @@ async def _list_offset(
             )
         partition = context.core.partitions.get(topic, index)
         check_leader_epoch(partition, wanted.current_leader_epoch)
+        _check_settled(partition, wanted.timestamp, context.api_version)
         read_committed = request.isolation_level == READ_COMMITTED
         timestamp, offset = await _find(partition, wanted.timestamp, read_committed=read_committed)
     except KafkaError as error:
@@ -121,6 +126,22 @@ def _check_timestamp(timestamp: int, version: int) -> None:
     if timestamp < 0 and (timestamp not in SINCE or version < SINCE[Place(timestamp)]):
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION, f"Timestamp {timestamp} is not known in {version}."
+        )
+
+
+def _check_settled(partition: Partition, timestamp: int, version: int) -> None:
+    """Refuse to say where a log ends until a new leader knows it (KIP-207).
+
+    The leader before may have answered with a later offset. Raises KafkaError.
+    """
+    lead = partition.lead
+    is_settled = lead is None or partition.high_watermark >= lead.start_offset
+    if not is_settled and timestamp not in (Place.EARLIEST, Place.EARLIEST_LOCAL):
+        raise KafkaError(
+            ErrorCode.OFFSET_NOT_AVAILABLE
+            if version >= NOT_AVAILABLE_FROM
+            else ErrorCode.LEADER_NOT_AVAILABLE,
+            "The new leader does not know yet which records are on all in-sync replicas.",
         )
 
 

@@ -60,7 +60,8 @@ from odradek.protocol.batch import HEADER_BYTES, BatchHeader, Codec, read_header
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError, with_phrase
 from odradek.protocol.state_topics import INTERNAL_TOPICS
 
-ACKS: Final = frozenset({-1, 0, 1})
+ACKS_ALL: Final = -1
+ACKS: Final = frozenset({ACKS_ALL, 0, 1})
 ADMIN_CLIENT: Final = "__admin_client"
 """The client id with which Kafka's own tools may write to internal topics."""
 NO_OFFSET: Final = -1
@@ -106,6 +107,8 @@ class Batch:
     """Answered with an error that the log itself has found."""
     verified_after: int | None = None
     """Of a transactional batch that was admitted: see `Verdict`."""
+    by_all: bool = True
+    """acks=all: the batch counts when all in-sync replicas have it, else when this one does."""
     is_settled: bool = False
     """True once the batch is on disk, or has failed to get there."""
 
@@ -134,7 +137,9 @@ async def produce(
         name, error = _name_of(context, topic)
         for data in topic.partition_data:
             await turns.take(LOOK_UP_STEPS)
-            batches.append(_batch(context, name, data, error))
+            batch = _batch(context, name, data, error)
+            batch.by_all = request.acks == ACKS_ALL
+            batches.append(batch)
     producer = None
     try:
         producer = await _check_all(context, request, batches, turns)
@@ -165,6 +170,9 @@ async def produce(
         return Deferred(finish)
     [batch] = batches
     assert batch.partition is not None, "an appended batch has a partition"
+    lead = batch.partition.lead
+    if lead is None or not lead.is_alone:
+        return Deferred(finish)  # followers may take longer than the client wants to wait
 
     def answer_now() -> ProduceResponse | None:
         if not _is_settled(batch):
@@ -344,6 +352,8 @@ def _append(context: RequestContext, request: ProduceRequest, batch: Batch) -> N
     try:
         if batch.keys_error is not None:
             raise batch.keys_error
+        if batch.by_all:
+            batch.partition.check_in_sync()
         batch.appended = batch.partition.append_from_client(
             batch.records,
             transaction_version=2 if context.api_version >= PRODUCE_ADDS_FROM else 0,
@@ -363,7 +373,7 @@ def _is_settled(batch: Batch) -> bool:
     """Return True if there is nothing to wait for: it was refused, or it counts already."""
     if batch.appended is None or batch.partition is None:
         return True
-    return batch.partition.has_committed(batch.appended)
+    return batch.partition.has_committed(batch.appended, by_all=batch.by_all)
 
 
 async def _wait_until_durable(batches: Sequence[Batch], deadline: float, patience_ms: int) -> None:
@@ -382,9 +392,11 @@ async def _wait_until_on_disk(batch: Batch) -> None:
     assert batch.partition is not None
     assert batch.appended is not None
     try:
-        await batch.partition.flushed(
-            batch.appended.last_offset + 1, leader_epoch=batch.appended.leader_epoch
-        )
+        next_offset = batch.appended.last_offset + 1
+        if batch.by_all:
+            await batch.partition.flushed(next_offset, leader_epoch=batch.appended.leader_epoch)
+        else:
+            await batch.partition.on_disk(next_offset)
     except KafkaError as error:
         batch.error = error.with_traceback(None)
     batch.is_settled = True

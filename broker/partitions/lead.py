@@ -18,6 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from odradek.protocol.errors import ErrorCode, KafkaError
+
 UNKNOWN_OFFSET: Final = -1
 
 
@@ -100,6 +102,15 @@ class Lead:
         A partition with fewer replicas than the setting needs all of them, as in Kafka 4.
         """
         return len(self.isr) >= min(min_insync_replicas, len(self.replicas))
+
+    def check_in_sync(self, min_insync_replicas: int) -> None:
+        """Raise KafkaError NOT_ENOUGH_REPLICAS unless an acks=all write may be accepted."""
+        if not self.has_enough(min_insync_replicas):
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"In sync are brokers {list(self.isr)}, and min.insync.replicas is "
+                f"{min_insync_replicas}.",
+            )
 
     def high_watermark(self, own: int, before: int, min_insync_replicas: int) -> int:
         """Return the high watermark. `own` is what the leader has, `before` the last one."""

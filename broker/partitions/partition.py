@@ -118,6 +118,12 @@ class Partition:
                 f"{self.topic}-{self.index} is not led by this broker",
             )
 
+    def check_in_sync(self) -> None:
+        """Raise KafkaError: NOT_ENOUGH_REPLICAS, and as `check_available`."""
+        self.check_available()
+        assert self.lead is not None
+        self.lead.check_in_sync(self.log.config.min_insync_replicas)
+
     # the role
 
     def begin_lead(self, lead: Lead) -> None:
@@ -211,7 +217,7 @@ class Partition:
         epoch. Raises KafkaError: INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, KAFKA_STORAGE_ERROR,
         UNKNOWN_TOPIC_OR_PARTITION.
         """
-        self.check_available()
+        self.check_in_sync()
         now_ms = self._clock.wall_ms()
         batch = encode_batch(
             with_timestamps(records, now_ms),
@@ -240,7 +246,7 @@ class Partition:
         INVALID_PRODUCER_EPOCH, KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION, and
         UNKNOWN_SERVER_ERROR for a marker without producer id, epoch or transaction version.
         """
-        self.check_available()
+        self.check_in_sync()
         check_marker_fields(producer_id, producer_epoch, transaction_version)
         is_new = self.log.producers.check_marker(
             producer_id=producer_id,
@@ -318,10 +324,10 @@ class Partition:
         """Return when everything that is here now is below the high watermark. See `flushed`."""
         await self.flushed(self.log_end_offset)
 
-    def has_committed(self, appended: Appended) -> bool:
-        """Return True if a batch is below the high watermark, and still where it was appended."""
-        is_below = self.marks.high_watermark > appended.last_offset
-        return is_below and self.leader_epoch == appended.leader_epoch
+    def has_committed(self, appended: Appended, *, by_all: bool = True) -> bool:
+        """Return True if a batch counts: below the high watermark, or else on this disk alone."""
+        end = self.marks.high_watermark if by_all else self._own_offset
+        return end > appended.last_offset and self.leader_epoch == appended.leader_epoch
 
     async def on_disk(self, next_offset: int) -> None:
         """Return when this replica has everything below `next_offset`, as `log.flush` demands.
@@ -367,10 +373,6 @@ class Partition:
     async def checkpoint(self) -> None:
         """See `Maintenance.checkpoint`."""
         await self.maintenance.checkpoint()
-
-    async def delete_before(self, offset: int) -> None:
-        """See `Maintenance.delete_before`."""
-        await self.maintenance.delete_before(offset)
 
     async def enforce_retention(self) -> None:
         """See `Maintenance.enforce_retention`."""

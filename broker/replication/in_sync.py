@@ -31,7 +31,7 @@ RETRY_SECONDS: Final = 0.2
 
 
 class InSync:
-    """Brings followers into the in-sync sets, and takes out those that lag."""
+    """Brings followers into the in-sync sets, and takes out those that lag or are gone."""
 
     def __init__(
         self,
@@ -56,7 +56,8 @@ class InSync:
             self._nursery = nursery
             task_status.started()
             while True:
-                await trio.sleep(CHECK_SECONDS)
+                with trio.move_on_after(CHECK_SECONDS):
+                    await self._metadata.next_step()
                 for partition in self._partitions.all():
                     if partition.lead is not None and not partition.lead.is_alone:
                         self.consider(partition)
@@ -76,7 +77,8 @@ class InSync:
         leaving = lead.leaving(trio.current_time(), self._max_lag_seconds)
         for node in lead.isr:
             broker = image.broker(node)
-            if broker is not None and broker.is_leaving and node != lead.node_id:
+            is_going = broker is None or broker.is_leaving
+            if is_going and node != lead.node_id and node not in leaving:
                 leaving.append(node)
         joining = [
             node

@@ -244,7 +244,7 @@ async def test_what_is_deleted_while_it_is_read_is_not_taken_for_committed() -> 
             for _ in range(moment):
                 await trio.lowlevel.checkpoint()
             is_over = bool(found)
-            await partition.delete_before(partition.log.active.base_offset)
+            await partition.maintenance.delete_before(partition.log.active.base_offset)
         (answer,) = found
         if isinstance(answer, ReadResult):
             assert answer.aborted == (AbortedTxn(1, 0),), moment

@@ -79,7 +79,7 @@ async def test_a_damaged_snapshot_before_the_first_segment_is_removed(
     """It cannot be rebuilt: the records that it describes are deleted."""
     machine, partition = await machine_with_sealed_segments()
     first = partition.log.segments[1].base_offset
-    await partition.delete_before(first)
+    await partition.maintenance.delete_before(first)
     path = file_path(PARTITION_DIRECTORY, first, SNAPSHOT)
     machine.disk.damage(path, 10)
     await scrubber(machine).scrub_all()
@@ -155,6 +155,6 @@ async def test_a_segment_that_goes_while_it_is_read_is_no_damage(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(scrubber(machine, ScrubConfig(bytes_per_second=1)).scrub_all)
         await trio.sleep(1)
-        await partition.delete_before(partition.log.active.base_offset)
+        await partition.maintenance.delete_before(partition.log.active.base_offset)
     assert is_online(partition)
     assert caplog.records == []

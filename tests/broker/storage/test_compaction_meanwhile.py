@@ -44,7 +44,7 @@ async def test_records_that_are_deleted_meanwhile_stay_deleted() -> None:
             for _ in range(moment):
                 await trio.lowlevel.checkpoint()
             is_over = over.is_set()
-            await partition.delete_before(8)
+            await partition.maintenance.delete_before(8)
         assert partition.log_start_offset == 8
         expected = {f"key {number % 5}": (number, f"{number}") for number in range(8, 12)}
         assert newest(await consume(partition)) == expected, moment

@@ -55,7 +55,7 @@ async def test_sequences_go_on_after_the_records_before_them_were_deleted() -> N
     again = memoryview(bytearray(sent))
     partition.append_from_client(sent)
     await partition.flush()
-    await partition.delete_before(2)
+    await partition.maintenance.delete_before(2)
     assert partition.append_from_client(again).is_duplicate
     assert client.send("three").base_offset == 2
     client.make("never sent")

@@ -40,7 +40,7 @@ async def test_a_time_beyond_64_bits_is_not_found() -> None:
     partition.append_from_client(beyond(("a", "1"), ("b", "1")))
     KeyedClient(partition).send(("a", "2"))
     await partition.flush()
-    await partition.delete_before(1)
+    await partition.maintenance.delete_before(1)
     found = await first_at(partition, START_MS)
     assert found == TimestampOffset(timestamp_ms=START_MS, offset=2)
 

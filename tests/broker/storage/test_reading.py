@@ -195,7 +195,7 @@ async def test_a_time_is_found_behind_what_is_thrown_away_meanwhile() -> None:
             for _ in range(moment):
                 await trio.lowlevel.checkpoint()
             is_over = len(found) == 2
-            await partition.delete_before(20)
+            await partition.maintenance.delete_before(20)
         either = [TimestampOffset(timestamp_ms=START_MS + at, offset=at) for at in (1, 20)]
         assert found[0] in either, moment
         assert found[1] == TimestampOffset(timestamp_ms=START_MS + 22, offset=22), moment
@@ -317,7 +317,7 @@ async def test_a_reader_in_a_segment_that_is_thrown_away_is_out_of_range() -> No
     reader = partition.batches()
     first, _ = await anext(reader)
     assert first.base_offset == 0
-    await partition.delete_before(9)
+    await partition.maintenance.delete_before(9)
     with pytest.raises(KafkaError) as caught:
         async for _ in reader:
             pass

@@ -197,7 +197,7 @@ async def test_producers_outlive_their_records_even_without_a_checkpoint(
     while partition.log.segments[-1].base_offset <= 40:
         partition.append_from_client(batch("more"))
     await partition.flush()
-    await partition.delete_before(partition.log.active.base_offset)
+    await partition.maintenance.delete_before(partition.log.active.base_offset)
     assert all(header.producer_id != 6 for header, _ in await read_all(partition))
     await machine.stop()
     if lose_checkpoint:
@@ -221,7 +221,7 @@ async def test_recovery_keeps_the_snapshots_that_it_may_need_once_more() -> None
     while partition.log.segments[-1].base_offset <= 40:
         partition.append_from_client(batch("more"))
     await partition.flush()
-    await partition.delete_before(partition.log.active.base_offset)
+    await partition.maintenance.delete_before(partition.log.active.base_offset)
     for _ in range(3):
         machine.disk.kill()
         machine.disk.remove(f"{PARTITION_DIRECTORY}/checkpoint")
