@@ -13,6 +13,7 @@ from tests.planted.metadata import METADATA_BUGS
 from tests.planted.ours import OUR_BUGS
 from tests.planted.producers import PRODUCERS_BUGS
 from tests.planted.replicas import REPLICA_BUGS
+from tests.planted.replication import REPLICATION_BUGS
 
 BUGS: Final = (
     *COORDINATOR_BUGS,
@@ -21,6 +22,7 @@ BUGS: Final = (
     *PRODUCERS_BUGS,
     *METADATA_BUGS,
     *REPLICA_BUGS,
+    *REPLICATION_BUGS,
     *OUR_BUGS,
 )
 

@@ -1,0 +1,123 @@
+"""Who leads a partition: a function of the image alone."""
+
+from collections import Counter
+from uuid import UUID
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.broker.cluster.election import (
+    assign_replicas,
+    elect,
+    elections,
+    preferred,
+    with_isr,
+)
+from odradek.broker.cluster.image import (
+    NO_LEADER,
+    BrokerImage,
+    ClusterImage,
+    PartitionImage,
+    TopicImage,
+)
+
+
+def broker(node_id: int, epoch: int = 1, *, is_leaving: bool = False) -> BrokerImage:
+    return BrokerImage(node_id=node_id, host="h", port=1, epoch=epoch, is_leaving=is_leaving)
+
+
+def partition(
+    *, leader: int = 1, isr: tuple[int, ...] = (1, 2, 3), elr: tuple[int, ...] = (), epoch: int = 10
+) -> PartitionImage:
+    return PartitionImage(
+        leader=leader, leader_epoch=7, replicas=(1, 2, 3), isr=isr, elr=elr, epoch=epoch
+    )
+
+
+def elected(old: PartitionImage, *brokers: BrokerImage, min_isr: int = 2) -> PartitionImage | None:
+    return elect(old, {each.node_id: each for each in brokers}, min_isr)
+
+
+def test_a_live_leader_stays() -> None:
+    assert elected(partition(), broker(1)) is None
+
+
+def test_another_member_of_the_in_sync_set_follows_a_dead_leader_in_a_new_epoch() -> None:
+    new = elected(partition(isr=(1, 3)), broker(2), broker(3))
+    assert new is not None
+    assert (new.leader, new.leader_epoch, new.isr) == (3, 8, (3,))
+    assert new.elr == (1,)  # it had everything when the set became too small
+
+
+def test_a_leader_that_has_restarted_leads_in_an_epoch_of_its_own() -> None:
+    """KAFKA-10527: what its earlier run did in the old epoch must not count."""
+    new = elected(partition(isr=(1,), epoch=10), broker(1, epoch=11))
+    assert new is not None
+    assert (new.leader, new.leader_epoch) == (1, 8)
+
+
+def test_without_a_candidate_the_partition_waits_for_one() -> None:
+    waiting = elected(partition(isr=(1,)), broker(2), broker(3))
+    assert waiting is not None
+    assert (waiting.leader, waiting.isr) == (NO_LEADER, (1,))
+    assert elected(waiting, broker(2), broker(3)) is None
+    back = elected(waiting, broker(1, epoch=12), broker(2))
+    assert back is not None
+    assert back.leader == 1
+
+
+def test_an_eligible_replica_leads_when_the_in_sync_set_is_gone() -> None:
+    """KIP-966."""
+    new = elected(partition(isr=(1,), elr=(3,)), broker(2), broker(3))
+    assert new is not None
+    assert (new.leader, new.isr, new.elr) == (3, (3,), (1,))
+
+
+def test_a_broker_that_stops_hands_over_and_leads_nothing_new() -> None:
+    new = elected(partition(), broker(1, is_leaving=True), broker(2, is_leaving=True), broker(3))
+    assert new is not None
+    assert new.leader == 3
+    alone = partition(isr=(1,))
+    assert elected(alone, broker(1, is_leaving=True), broker(2)) is None
+
+
+def test_replicas_that_leave_a_set_that_becomes_too_small_stay_eligible() -> None:
+    small = with_isr(partition(), (1,), 2)
+    assert small.elr == (2, 3)
+    assert with_isr(small, (1, 2), 2).elr == ()
+
+
+def image(*partitions: PartitionImage, brokers: tuple[BrokerImage, ...]) -> ClusterImage:
+    topic = TopicImage(name="t", topic_id=UUID(int=1), configs={}, partitions=partitions)
+    return ClusterImage(cluster_id="c", brokers=brokers).with_topics([topic])
+
+
+def test_all_partitions_of_a_dead_broker_get_leaders_and_no_others() -> None:
+    found = elections(
+        image(partition(), partition(leader=2), brokers=(broker(2), broker(3))), lambda _: 2
+    )
+    assert list(found) == [("t", 0)]
+
+
+def test_the_first_replica_gets_its_place_back_when_it_is_in_sync() -> None:
+    brokers = (broker(1), broker(2))
+    assert list(preferred(image(partition(leader=2), brokers=brokers))) == [("t", 0)]
+    assert preferred(image(partition(leader=2, isr=(2,)), brokers=brokers)) == {}
+    leaving = (broker(1, is_leaving=True), broker(2))
+    assert preferred(image(partition(leader=2), brokers=leaving)) == {}
+
+
+@given(
+    st.integers(1, 7),
+    st.integers(1, 40),
+    st.integers(1, 3),
+    st.integers(0, 20),
+)
+def test_replicas_are_spread_evenly(brokers: int, count: int, factor: int, start: int) -> None:
+    factor = min(factor, brokers)
+    ids = list(range(10, 10 + brokers))
+    assigned = assign_replicas(ids, count, factor, start=start)
+    assert len(assigned) == count
+    assert all(len(set(replicas)) == len(replicas) == factor for replicas in assigned)
+    leaders = Counter(replicas[0] for replicas in assigned)
+    assert max(leaders.values()) - min(leaders.get(node, 0) for node in ids) <= 1

@@ -1,0 +1,128 @@
+"""Bugs of replication and elections: what counts, who may lead, and where a log is cut."""
+
+from typing import Final
+
+from tests.planted.bug import Planted
+
+COPY: Final = "broker/replication/copy.py"
+ELECTION: Final = "broker/cluster/election.py"
+LEAD: Final = "broker/partitions/lead.py"
+LEADER: Final = "broker/api/replica_fetch.py"
+PARTITION: Final = "broker/partitions/partition.py"
+
+ELECTED: Final = "tests/broker/cluster/test_election.py::test_"
+LEADING: Final = "tests/broker/partitions/test_lead.py::test_"
+REPLICAS: Final = "tests/broker/replication/test_replicas.py::test_"
+
+REPLICATION_BUGS: Final = (
+    Planted(
+        bug="a record is acknowledged before it is replicated",
+        file=LEAD,
+        old="        return max(before, lowest)\n",
+        new="        return max(before, own)\n",
+        tests=(
+            f"{LEADING}a_record_counts_when_every_in_sync_replica_has_it",
+            f"{REPLICAS}a_record_is_acknowledged_when_the_in_sync_replicas_have_it_on_disk",
+        ),
+    ),
+    Planted(
+        bug="KAFKA-15583",
+        file=LEAD,
+        old="        if not self.has_enough(min_insync_replicas):\n            return before\n",
+        new="",
+        tests=(f"{LEADING}the_high_watermark_stands_still_with_too_few_in_sync",),
+    ),
+    Planted(
+        bug="KAFKA-13091",
+        file=LEAD,
+        old="counted = dict.fromkeys((*self.isr, *(self.proposed or ())))",
+        new="counted = dict.fromkeys(self.isr if self.proposed is None else self.proposed)",
+        tests=(f"{LEADING}a_follower_that_may_be_in_the_set_already_counts",),
+    ),
+    Planted(
+        bug="KAFKA-7128",
+        file=LEAD,
+        old="needed = max(high_watermark, self.start_offset)",
+        new="needed = high_watermark",
+        tests=(f"{LEADING}a_follower_joins_with_all_that_there_was_when_the_epoch_began",),
+    ),
+    Planted(
+        bug="KAFKA-10527",
+        file=ELECTION,
+        old="leads = leader is not None and leader.epoch < partition.epoch",
+        new="leads = leader is not None",
+        tests=(f"{ELECTED}a_leader_that_has_restarted_leads_in_an_epoch_of_its_own",),
+    ),
+    Planted(
+        bug="KIP-966",
+        file=ELECTION,
+        old="candidates = candidates or [node for node in staying if node in partition.elr]",
+        new="candidates = candidates or []",
+        tests=(f"{ELECTED}an_eligible_replica_leads_when_the_in_sync_set_is_gone",),
+    ),
+    Planted(
+        bug="KIP-101",
+        file=COPY,
+        old="        target = max(target, partition.log_start_offset)\n",
+        new="        target = max(partition.high_watermark, partition.log_start_offset)\n",
+        tests=(f"{REPLICAS}logs_that_parted_below_the_leaders_end_keep_what_they_share",),
+    ),
+    Planted(
+        bug="KIP-279",
+        file=COPY,
+        old="target = min(own_end, end_offset) if own_epoch == epoch else own_end",
+        new="target = min(partition.log_end_offset, end_offset)",
+        tests=(f"{REPLICAS}logs_that_parted_in_several_epochs_come_together",),
+    ),
+    Planted(
+        bug="KIP-320",
+        file=LEADER,
+        old="    check_leader_epoch(partition, wanted.current_leader_epoch)\n    lead =",
+        new="    lead =",
+        tests=(f"{REPLICAS}a_fetch_of_another_epoch_counts_as_nothing",),
+    ),
+    Planted(
+        bug="a position that a follower reported in an older epoch counts",
+        file=PARTITION,
+        old="        self._end_lead()\n        self.log.epochs.assign",
+        new="        if self.lead is not None:\n"
+        "            lead.followers = self.lead.followers\n"
+        "        self._end_lead()\n        self.log.epochs.assign",
+        tests=(f"{REPLICAS}a_position_of_an_earlier_epoch_does_not_move_the_high_watermark",),
+    ),
+    Planted(
+        bug="KAFKA-15221",
+        file=LEADER,
+        old="if broker is not None and broker.epoch == epoch:",
+        new="if broker is not None:",
+        tests=(f"{REPLICAS}a_fetch_that_its_broker_sent_before_it_restarted_counts_as_nothing",),
+    ),
+    Planted(
+        bug="KAFKA-14704",
+        file=LEADER,
+        old="if place.answer is None and place.partition is not None:",
+        new="if place.partition is not None:",
+        tests=(f"{REPLICAS}an_answer_that_shows_where_logs_part_counts_as_nothing",),
+    ),
+    Planted(
+        bug="KAFKA-13207",
+        file=COPY,
+        old="if self._is_over or self.fetch_offset != self.partition.log_end_offset:",
+        new="if self.fetch_offset != self.partition.log_end_offset:",
+        tests=(f"{REPLICAS}an_answer_that_comes_after_the_role_has_changed_is_dropped",),
+    ),
+    Planted(
+        bug="KAFKA-20961",
+        file=COPY,
+        old="        if log.log_end_offset < data.log_start_offset:\n",
+        new="        if log.log_end_offset < 0:\n",
+        tests=(f"{REPLICAS}a_follower_below_the_leaders_log_begins_anew",),
+    ),
+    Planted(
+        bug="a batch of an earlier lead counts in a later one",
+        file=PARTITION,
+        old="        if self.leader_epoch != leader_epoch:\n            raise",
+        new="        if self.lead is None:\n            raise",
+        tests=(f"{REPLICAS}a_batch_of_an_earlier_lead_does_not_count_in_a_later_one",),
+    ),
+)
