@@ -15,7 +15,7 @@ from odradek.broker.cluster.metadata import ClusterMetadata
 from odradek.broker.cluster.session import Session
 from odradek.broker.cluster.topic_logs import LocalTopicLogs
 from odradek.broker.config.broker import BrokerConfig
-from odradek.broker.env import Env
+from odradek.broker.env import Env, LeaseExpired
 from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.replication.fetchers import ReplicaFetchers
 from odradek.broker.replication.in_sync import InSync
@@ -142,7 +142,7 @@ class Membership:
                 await self.session.leave()
                 while self._could_hand_over(node_id):
                     await self._metadata.next_step()
-        except KafkaError as error:
+        except (KafkaError, LeaseExpired) as error:
             LOGGER.warning("the other brokers do not know that this one stops: %s", error)
 
     def _could_hand_over(self, node_id: int) -> bool:

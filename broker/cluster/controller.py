@@ -24,7 +24,7 @@ from odradek.broker.cluster.store import (
     pack_partition,
     partition_key,
 )
-from odradek.broker.env import Compare, MetaStore
+from odradek.broker.env import Compare, LeaseExpired, MetaStore
 from odradek.broker.storage.reserve import DISK_FULL
 from odradek.protocol.errors import KafkaError
 
@@ -63,14 +63,14 @@ class Controller:
             image = self._metadata.image
             try:
                 await self.step(image)
-            except KafkaError as error:
+            except (KafkaError, LeaseExpired) as error:
                 LOGGER.warning("the controller cannot write to the metadata store: %s", error)
                 await trio.sleep(RETRY_SECONDS)
                 continue
             await self._next_image(image)
 
     async def step(self, image: ClusterImage) -> None:
-        """Do what follows from an image. Raises KafkaError."""
+        """Do what follows from an image. Raises KafkaError, `LeaseExpired`."""
         try:
             if image.controller_id == NO_LEADER:
                 await self._stand()

@@ -85,7 +85,7 @@ class Session:
                         "one another node.id."
                     )
                 self._metadata.heard_of(revision)
-            except KafkaError as error:
+            except (KafkaError, LeaseExpired) as error:
                 LOGGER.warning("this broker cannot register yet: %s", error)
             await trio.sleep(RETRY_SECONDS)
 
@@ -126,7 +126,10 @@ class Session:
                 LOGGER.warning("the lease of this broker could not be kept alive: %s", error)
 
     async def leave(self) -> None:
-        """Announce that this broker stops, so that others lead what it leads. Raises KafkaError."""
+        """Announce that this broker stops, so that others lead what it leads.
+
+        Raises KafkaError, `LeaseExpired`.
+        """
         key = broker_key(self._broker.node_id)
         self._broker = replace(self._broker, is_leaving=True)
         value = pack_broker(self._broker, self._directory_id)

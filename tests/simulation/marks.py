@@ -9,7 +9,6 @@ MARKS: Final = (
     "an fsync stalls",
     "down while it served",
     "down before it served",
-    "a broker ended by itself",
     "writer was made anew",
     "copier was made anew",
     "single was made anew",

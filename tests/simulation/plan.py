@@ -11,7 +11,8 @@ from random import Random
 
 from tests.simulation.faults import ALONE, CLUSTER, Fault
 
-BROKERS = (1,)
+BROKERS = (1, 1, 3)
+"""The numbers of brokers that are drawn."""
 SEGMENTS = (16_384, 16_384, 65_536, 1_048_576)
 LOAD_SECONDS = 12.0
 FIRST_FAULT_SECONDS = 0.5

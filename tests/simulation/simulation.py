@@ -55,12 +55,13 @@ def simulate(plan: Plan, *, keeps_lines: bool = False) -> Outcome:
     logger.addHandler(trace)
     logger.setLevel(logging.INFO)
     logger.propagate = False
+    clock = trio.testing.MockClock(autojump_threshold=0)
     began = process_time()
     gc.collect()
     gc.disable()
     try:
         with guarded(), deterministic(plan.seed):
-            trio.run(_run, plan, trace, outcome, clock=trio.testing.MockClock(autojump_threshold=0))
+            trio.run(_run, plan, trace, outcome, clock=clock)
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
@@ -101,6 +102,8 @@ async def _run(plan: Plan, trace: Trace, outcome: Outcome) -> None:
             await _live(plan, world, outcome)
         finally:
             outcome.seconds = trio.current_time()
+            for machine in world.machines.values():
+                machine.resume()
             nursery.cancel_scope.cancel()
 
 
@@ -108,6 +111,7 @@ async def _live(plan: Plan, world: World, outcome: Outcome) -> None:
     load = Load(world, transaction_timeout_ms=plan.transaction_timeout_ms)
     for machine in world.machines.values():
         world.live(machine)
+    await world.all_registered()
     await load.prepare()
     async with trio.open_nursery() as nursery:
         watching = await nursery.start(watch, world, outcome.violations)

@@ -13,6 +13,13 @@ def test_one_broker_under_faults(seed: int) -> None:
     assert outcome.committed >= 20
 
 
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_three_brokers_under_faults(seed: int) -> None:
+    outcome = simulate(draw(seed, brokers=3))
+    assert outcome.violations == []
+    assert outcome.committed >= 20
+
+
 def test_a_fault_can_be_left_out_and_the_others_stay() -> None:
     whole, less = draw(3, brokers=1), draw(3, brokers=1, without=[0, 2])
     assert less.chosen() == [(n, f) for n, f in whole.chosen() if n not in (0, 2)]

@@ -2,6 +2,7 @@
 
 import trio
 
+from tests.simulation.scheduling import let_processes_freeze
 from tests.simulation.world import World
 
 TOPIC = "t"
@@ -78,4 +79,23 @@ async def test_transactions_over_all_brokers_are_whole_while_each_of_them_is_kil
         )
         for part in range(3):
             world.check_replicas(TOPIC, part)
+        nursery.cancel_scope.cancel()
+
+
+async def test_brokers_that_all_stood_still_longer_than_their_leases_go_on() -> None:
+    """A vacant office is stood for with a lease that may have ended: that ends no broker."""
+    let_processes_freeze()
+    async with trio.open_nursery() as nursery:
+        world = World(nursery, seed=3)
+        await world.start()
+        for machine in world.machines.values():
+            machine.pause()
+        await trio.sleep(60)
+        for machine in world.machines.values():
+            machine.resume()
+        with trio.fail_after(60):
+            await world.all_registered()
+            async with world.producer() as producer:
+                await (await producer.send(TOPIC, b"v", partition=0))
+        assert all(machine.is_up for machine in world.machines.values())
         nursery.cancel_scope.cancel()

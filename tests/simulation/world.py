@@ -37,6 +37,8 @@ REPLICATED: Final = {
 }
 SUPERVISOR_SECONDS: Final = 0.5
 """The time after which a broker is started again that has ended by itself."""
+STORE_SECONDS: Final = 0.002
+"""The mean time of a request to the metadata store, and of its answer."""
 CONCERNS: Final = ("net", "brokers", "disk", "load", "faults", "store")
 
 
@@ -103,7 +105,7 @@ class World:
         machine = Machine(
             node_id=node_id,
             host=self.net.host(f"broker{node_id}"),
-            meta=FakeMetaStore(self.store, max_operations=128) if brokers > 1 else None,
+            meta=self._store() if brokers > 1 else None,
             config=from_properties({**given, "node.id": str(node_id)}),
             rng=self.rngs["brokers"],
             disk_rng=Random(self.rngs["disk"].getrandbits(64)),
@@ -111,6 +113,13 @@ class World:
         )
         machine.stall_probability = self.stall_probability
         return machine
+
+    def _store(self) -> FakeMetaStore:
+        """Return the metadata store as one broker reaches it."""
+        store = FakeMetaStore(self.store, max_operations=128)
+        rng = Random(self.rngs["store"].getrandbits(64))
+        store.delay_s = store.watch_delay_s = lambda: rng.expovariate(1 / STORE_SECONDS)
+        return store
 
     def reached(self, mark: str) -> None:
         self.marks[mark] += 1
@@ -177,6 +186,13 @@ class World:
             await machine.ended()
             machine.is_taken = False
             self.revive(machine)
+
+    async def all_registered(self) -> None:
+        """Wait until every broker has registered: topics need all of them."""
+        while any(not machine.is_up for machine in self.machines.values()) or (
+            len(self.image().brokers) < len(self.machines)
+        ):
+            await trio.sleep(0.05)
 
     async def heal(self) -> None:
         """End all faults, and wait until every broker serves."""
