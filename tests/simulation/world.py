@@ -189,10 +189,12 @@ class World:
 
     async def all_registered(self) -> None:
         """Wait until every broker has registered: topics need all of them."""
-        while any(not machine.is_up for machine in self.machines.values()) or (
-            len(self.image().brokers) < len(self.machines)
-        ):
+        while not self._are_all_registered():  # noqa: ASYNC110 (a broker may go down meanwhile)
             await trio.sleep(0.05)
+
+    def _are_all_registered(self) -> bool:
+        are_up = all(machine.is_up for machine in self.machines.values())
+        return are_up and len(self.image().brokers) == len(self.machines)
 
     async def heal(self) -> None:
         """End all faults, and wait until every broker serves."""
