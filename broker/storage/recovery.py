@@ -149,6 +149,10 @@ class Recovery:
         # A checkpoint can describe a compacted segment whose rename a crash has prevented. The
         # files must match the checkpoint before anything compares the two.
         if checkpoint is not None:
+            # A killed broker may have left the name of this checkpoint in the page cache only. It
+            # must be on disk before the files change to what it describes.
+            if checkpoint.replaced or checkpoint.is_cut:
+                await self._disk.fsync_dir(self._directory)
             self._finish_replacement(checkpoint)
             if checkpoint.is_cut:
                 await carry_out(self._disk, self._directory, checkpoint.segments)
@@ -187,11 +191,13 @@ class Recovery:
         await self._carry_out(recovered)
         end_offset = state.segments[-1].next_offset
         state.high_watermark = min(state.high_watermark, end_offset)
+        # After reading a whole log these are all of its transactions.
+        state.producers.high_watermark_is(state.high_watermark)
         # A crash before the first append to a log that starts inside that batch.
         state.log_start_offset = min(state.log_start_offset, end_offset)
         if has_gaps:
             state.gaps_before = end_offset
-        if self._remove_leftovers(state):
+        if await self._remove_leftovers(state):
             recovered.is_changed = True
         if recovered.is_changed and (bases or checkpoint is not None):
             await state.segments[-1].sync()
@@ -454,7 +460,7 @@ class Recovery:
             if self._disk.exists(path):
                 self._disk.remove(path)
 
-    def _remove_leftovers(self, state: LogState) -> bool:
+    async def _remove_leftovers(self, state: LogState) -> bool:
         """Remove files of segments that are not part of the log, and unusable snapshots.
 
         Return True if the removal must be durable. A snapshot above the log end offset would be
@@ -463,6 +469,7 @@ class Recovery:
         bases = {segment.base_offset for segment in state.segments}
         end_offset = state.segments[-1].next_offset
         matters = False
+        strays: list[str] = []
         for name in self._disk.listdir(self._directory):
             stray = name in (BESIDE, KEPT_BESIDE) or name.endswith(CLEANED)
             for suffix in SEGMENT_SUFFIXES:
@@ -472,8 +479,13 @@ class Recovery:
             if offset is not None and offset not in bases and offset != end_offset:
                 stray = True
             if stray:
-                self._disk.remove(f"{self._directory}/{name}")
+                strays.append(name)
                 matters = matters or (offset is not None and offset > end_offset)
+        # The checkpoint that names these segments no more may be in the page cache only.
+        if any(name.endswith(LOG) for name in strays):
+            await self._disk.fsync_dir(self._directory)
+        for name in strays:
+            self._disk.remove(f"{self._directory}/{name}")
         return matters
 
 

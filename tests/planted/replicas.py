@@ -55,6 +55,16 @@ REPLICA_BUGS: Final = (
         tests=(f"{CUT}a_cut_inside_an_open_transaction_leaves_it_as_it_was_there",),
     ),
     Planted(
+        bug="a producer of a snapshot is taken for unchanged by a cut",
+        file="broker/storage/rebuild.py",
+        old="        entry.last_marker_offset = offset - 1\n",
+        new="        pass\n",
+        tests=(
+            "tests/broker/storage/test_follower_lives.py::"
+            "test_a_follower_has_what_it_flushed_and_nothing_that_was_cut",
+        ),
+    ),
+    Planted(
         bug="a follower appends to a cut log before the cut is over",
         file=LOG,
         old="self.save(self._saver.to_save(self._appended_bytes, follows_cut=True))",
@@ -67,6 +77,26 @@ REPLICA_BUGS: Final = (
         old="(checkpoint.is_cut or checkpoint.follows_cut)",
         new="checkpoint.is_cut",
         tests=(f"{CUT}a_log_starts_anew_at_the_leaders_start_or_stays_as_it_was",),
+    ),
+    Planted(
+        bug="files change to what only the page cache describes",
+        file=RECOVERY,
+        old="if checkpoint.replaced or checkpoint.is_cut:",
+        new="if checkpoint.replaced and not checkpoint.replaced:",
+        tests=(
+            "tests/broker/storage/test_compaction_crashes.py::"
+            "test_crashes_while_a_replacement_is_finished",
+        ),
+    ),
+    Planted(
+        bug="files are removed because of what only the page cache describes",
+        file=RECOVERY,
+        old="if any(name.endswith(LOG) for name in strays):",
+        new="if any(name.endswith(LOG) for name in ()):",
+        tests=(
+            "tests/broker/storage/test_recovery.py::"
+            "test_a_name_in_the_page_cache_is_on_disk_before_recovery_removes_what_it_replaces",
+        ),
     ),
     Planted(
         bug="an fsync that runs during a cut notes more than the log has",

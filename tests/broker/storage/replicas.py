@@ -140,7 +140,8 @@ class Facts:
     stable_offsets: list[int]
 
 
-async def facts_of(log: Log) -> Facts:
+async def facts_of(log: Log, high_watermark: int = 0) -> Facts:
+    """Return the facts about a log. The high watermark is at least `high_watermark`."""
     aborted: list[AbortedEntry] = []
     for segment in log.segments:
         aborted += (await log.reader.load_aborted(segment)).entries
@@ -151,7 +152,7 @@ async def facts_of(log: Log) -> Facts:
         open=[entry.producer_id for entry in log.producers.open_transactions()],
         aborted=aborted,
         epochs=[entry for entry in log.epochs.entries if entry.start_offset < log.log_end_offset],
-        stable_offsets=stable_offsets(log.producers, log.log_end_offset),
+        stable_offsets=stable_offsets(log.producers, log.log_end_offset)[high_watermark:],
     )
 
 

@@ -1,6 +1,7 @@
 """Opening a log after various changes to its files."""
 
 import errno
+from random import Random
 from uuid import UUID
 
 import pytest
@@ -11,6 +12,7 @@ from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.damage import DamagedLog
 from odradek.protocol.batch import set_base_offset
 from odradek.protocol.errors import ErrorCode, KafkaError
+from tests.broker.storage.replicas import Leader, open_log
 from tests.broker.storage.samples import (
     DIRECTORY,
     PARTITION_DIRECTORY,
@@ -21,7 +23,7 @@ from tests.broker.storage.samples import (
     batch,
     read_all,
 )
-from tests.fakes.disk import until_power_off
+from tests.fakes.disk import FakeDisk, until_power_off
 
 CONFIG = LogConfig(segment_bytes=1000, index_interval_bytes=100)
 
@@ -395,3 +397,32 @@ async def test_opening_a_log_that_was_closed_cleanly_writes_nothing() -> None:
     await machine.start(leader_epoch=9)
     mark_and_parent = 3
     assert machine.disk.operations <= before + mark_and_parent
+
+
+async def test_a_name_in_the_page_cache_is_on_disk_before_recovery_removes_what_it_replaces() -> (
+    None
+):
+    """A broker was killed while retention wrote its checkpoint, and then the power failed.
+
+    Recovery had removed segments that the checkpoint on disk still named, and the log was damaged.
+    """
+    for failed_at in range(1, 12):
+        for seed in range(60):
+            disk = FakeDisk()
+            leader = Leader(await open_log(disk))
+            for _ in range(40):
+                leader.send()
+            log = leader.log
+            await log.sync()
+            await log.save(log.to_save())
+            log.begin_at(log.segments[2].base_offset)
+            disk.power_off_at(disk.operations + 4)
+            with until_power_off():
+                await log.save(log.to_save())
+            assert disk.journal[-1].startswith("rename")
+            disk.kill()
+            disk.power_off_at(disk.operations + failed_at)
+            with until_power_off():
+                await open_log(disk, same_boot=True)
+            disk.crash(Random(seed))
+            assert (await open_log(disk)).log_end_offset == 40

@@ -99,8 +99,10 @@ async def test_a_marker_above_the_high_watermark_still_counts_after_a_restart() 
         disk.crash()
         log = await open_log(disk)
         assert stable_offsets(log.producers, 4) == [0, 0, 0, 3, 4]
-    log.producers.high_watermark_is(3)
-    assert log.producers.ended == ()
+    log.state.high_watermark = 3
+    await log.save(log.to_save())
+    disk.crash()
+    assert (await open_log(disk)).producers.ended == ()
 
 
 async def test_the_high_watermark_is_kept_by_each_checkpoint() -> None:
