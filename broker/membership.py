@@ -25,8 +25,13 @@ from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.errors import KafkaError
 
 LOGGER: Final = logging.getLogger(__name__)
+DISK_CHECK_SECONDS: Final = 0.5
 HANDOVER_SECONDS: Final = 10.0
 """The time for which a stopping broker waits until others lead what it leads."""
+
+
+class DiskFailed(OSError):
+    """The disk of a replica failed: one sentence for a person."""
 
 
 class Membership:
@@ -103,11 +108,27 @@ class Membership:
                 nursery.start_soon(session.run)
                 nursery.start_soon(controller.run)
                 nursery.start_soon(self._refusals().run)
+                nursery.start_soon(self._end_with_the_disk)
                 await self._until_led(here.node_id)
                 task_status.started()
                 await trio.sleep_forever()
             finally:
                 roles.end()
+
+    async def _end_with_the_disk(self) -> None:
+        """End this broker when the disk of a replica fails: others lead then (KAFKA-10778).
+
+        A full disk is no failure. A partition without other replicas stays offline alone, as on one
+        node. Raises DiskFailed.
+        """
+        while True:
+            await trio.sleep(DISK_CHECK_SECONDS)
+            for partition in self._partitions.all():
+                image = self._metadata.image.partition(partition.topic, partition.index)
+                log = partition.log
+                is_replicated = image is not None and len(image.replicas) > 1
+                if is_replicated and log.failure is not None and not log.is_damaged:
+                    raise DiskFailed(f"{log.name}: {log.failure.strerror}")
 
     def _refusals(self) -> Refusals:
         return Refusals(

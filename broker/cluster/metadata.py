@@ -30,7 +30,14 @@ from odradek.broker.cluster.store import (
     read_topic,
     unpack,
 )
-from odradek.broker.env import Compacted, Compare, MetaStore, Versioned
+from odradek.broker.env import (
+    Compacted,
+    Compare,
+    MetaStore,
+    OutcomeUnknown,
+    StoreUnreachable,
+    Versioned,
+)
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 LOGGER: Final = logging.getLogger(__name__)
@@ -112,14 +119,21 @@ class ImageBuilder:
 
 
 async def find_cluster_id(store: MetaStore, rng: random.Random) -> str:
-    """Return the cluster's id. A new store gets one. Raises KafkaError."""
+    """Return the cluster's id. A new store gets one.
+
+    Waits while the store is away. Raises KafkaError if its disk fails.
+    """
     while True:
-        found, _ = await store.range(CLUSTER)
-        if CLUSTER in found:
-            cluster_id: str = unpack(found[CLUSTER].value)["id"]
-            return cluster_id
-        new = pack({"id": new_cluster_id(rng)})
-        await store.txn([Compare(key=CLUSTER, mod_revision=0)], {CLUSTER: new})
+        try:
+            found, _ = await store.range(CLUSTER)
+            if CLUSTER in found:
+                cluster_id: str = unpack(found[CLUSTER].value)["id"]
+                return cluster_id
+            new = pack({"id": new_cluster_id(rng)})
+            await store.txn([Compare(key=CLUSTER, mod_revision=0)], {CLUSTER: new})
+        except (StoreUnreachable, OutcomeUnknown) as error:
+            LOGGER.warning("the metadata store does not answer: %s", error)
+            await trio.sleep(RETRY_SECONDS)
 
 
 def new_cluster_id(rng: random.Random) -> str:
@@ -143,8 +157,14 @@ class ClusterMetadata:
         self._is_over = False
 
     async def load(self) -> None:
-        """Read the whole store. Raises KafkaError."""
-        self.image = await self._listed()
+        """Read the whole store. Waits while it is away."""
+        while True:
+            try:
+                self.image = await self._listed()
+                return
+            except StoreUnreachable as error:
+                LOGGER.warning("the metadata store does not answer: %s", error)
+                await trio.sleep(RETRY_SECONDS)
 
     async def _listed(self) -> ClusterImage:
         values, revision = await self._store.range("/")
