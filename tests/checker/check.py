@@ -1,24 +1,16 @@
 """Check a history: find transactions that were lost, doubled, torn, reordered, or aborted and seen.
 
 Pure functions; linear in the history. Interleaving of different writers is legal in Kafka, as is a
-commit that is acknowledged before it is visible: only the state at rest is judged.
+commit that is acknowledged before it is visible. `reads.py` judges what was read on the way.
 """
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 
+from tests.checker.anomaly import Anomaly
 from tests.checker.history import History, Outcome, Partition, Transaction
-
-
-@dataclass(frozen=True, slots=True)
-class Anomaly:
-    kind: str
-    detail: str
-
-    def __str__(self) -> str:
-        return f"{self.kind}: {self.detail}"
+from tests.checker.reads import check_reads
 
 
 def check(history: History) -> list[Anomaly]:
@@ -30,6 +22,7 @@ def check(history: History) -> list[Anomaly]:
         *_wrong_transactions(history),
         *_wrong_orders(history),
         *_wrong_stored_offsets(history),
+        *check_reads(history),
     ]
 
 

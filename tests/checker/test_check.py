@@ -3,22 +3,28 @@
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.checker.check import check
-from tests.checker.history import History, Outcome, Partition, Transaction
+from tests.checker.history import Found, History, Outcome, Partition, Poll, Transaction
 
 SEEDS = range(20)
 PARTITIONS: list[Partition] = [("a", 0), ("a", 1), ("b", 0)]
+GROUP = ("copying", ("b", 0))
 Mutation = Callable[[History, random.Random], History]
 
 
 def valid_history(rng: random.Random) -> History:
-    """What an ideal broker shows of transactions of two processes that interleave."""
+    """What an ideal broker shows of transactions of two processes that interleave.
+
+    A third process reads everything and copies partition b-0 in transactions of its own.
+    """
     transactions = []
     log: dict[Partition, list[tuple[int, bytes]]] = {partition: [] for partition in PARTITIONS}
     stored: dict[str, int | None] = {"x": None, "y": None}
+    polls: list[Poll] = []
     for number in range(40):
         process = rng.choice(["x", "y"])
         outcome = list(Outcome)[number % 3]
@@ -26,16 +32,62 @@ def valid_history(rng: random.Random) -> History:
             (partition, f"{process}-{number}-{index}".encode())
             for index, partition in enumerate([*PARTITIONS, rng.choice(PARTITIONS)])
         ]
-        transactions.append(
-            Transaction(process=process, outcome=outcome, sends=sends, stores=number)
-        )
+        added: dict[Partition, list[Found]] = {}
+        acknowledged: dict[bytes, int] = {}
         if outcome is Outcome.OK or (outcome is Outcome.INFO and rng.random() < 0.5):
             stored[process] = number
             for partition, value in sends:
                 records = log[partition]
                 gap = rng.choice([1, 1, 2])  # a marker takes an offset, too
-                records.append((records[-1][0] + gap if records else 0, value))
-    return History(transactions=transactions, log=log, stored_offsets=stored)
+                found = (records[-1][0] + gap if records else 0, value)
+                records.append(found)
+                added.setdefault(partition, []).append(found)
+                acknowledged[value] = found[0]
+        transactions.append(
+            Transaction(
+                process=process,
+                outcome=outcome,
+                sends=sends,
+                stores=number,
+                acknowledged=acknowledged,
+                started=number,
+                commit_asked=number + 0.5,
+            )
+        )
+        if added:
+            continues = rng.random() < 0.9
+            polls.append(Poll(process="z", records=added, ended=number + 0.9, continues=continues))
+    return History(
+        transactions=[*transactions, *copies(rng, log)],
+        log=log,
+        stored_offsets=stored,
+        polls=polls,
+        group_offsets={GROUP: log["b", 0][-1][0] + 1},
+    )
+
+
+def copies(rng: random.Random, log: dict[Partition, list[Found]]) -> list[Transaction]:
+    """Copy partition b-0 to c-0 in several transactions, one of them without an answer."""
+    made, copied = [], log.setdefault(("c", 0), [])
+    source = log["b", 0]
+    at = 0
+    for number, start in enumerate(range(0, len(source), 3)):
+        some = source[start : start + 3]
+        to = some[-1][0] + 1
+        sends = [(("c", 0), b"copy of " + value) for _, value in some]
+        for _, value in sends:
+            copied.append((len(copied), value))
+        made.append(
+            Transaction(
+                process="copier",
+                outcome=Outcome.INFO if number == 2 else Outcome.OK,
+                sends=sends,
+                takes={GROUP: (at, to)},
+                polled={("b", 0): some},
+            )
+        )
+        at = to
+    return made
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -122,6 +174,133 @@ def forget_the_stored_offset(history: History, rng: random.Random) -> History:
     return replace(history, stored_offsets={**history.stored_offsets, rng.choice("xy"): None})
 
 
+def with_polls(history: History, *polls: Poll) -> History:
+    return replace(history, polls=[*history.polls, *polls])
+
+
+def sent(history: History, outcome: Outcome, rng: random.Random) -> tuple[Partition, bytes]:
+    return rng.choice(rng.choice([t for t in history.transactions if t.outcome is outcome]).sends)
+
+
+def change(history: History, number: int, **what: Any) -> History:
+    transactions = list(history.transactions)
+    transactions[number] = replace(transactions[number], **what)
+    return replace(history, transactions=transactions)
+
+
+def copy_numbers(history: History) -> list[int]:
+    return [n for n, each in enumerate(history.transactions) if each.takes]
+
+
+def acknowledge_another_offset(history: History, rng: random.Random) -> History:
+    numbers = [
+        n for n, t in enumerate(history.transactions) if t.acknowledged and t.outcome.name == "OK"
+    ]
+    number = rng.choice(numbers)
+    transaction = history.transactions[number]
+    partition, value = transaction.sends[0]
+    others = [offset for offset, found in history.log[partition] if found != value]
+    return change(
+        history, number, acknowledged={**transaction.acknowledged, value: rng.choice(others)}
+    )
+
+
+def poll_another_value(history: History, rng: random.Random) -> History:
+    (offset, _), (_, value) = rng.sample(list(history.log["a", 0]), 2)
+    return with_polls(history, Poll(process="w", records={("a", 0): [(offset, value)]}))
+
+
+def poll_an_aborted_value(history: History, rng: random.Random) -> History:
+    partition, value = sent(history, Outcome.FAIL, rng)
+    return with_polls(history, Poll(process="w", records={partition: [(10_000, value)]}))
+
+
+def poll_an_invented_value(history: History, rng: random.Random) -> History:
+    partition = rng.choice(PARTITIONS)
+    return with_polls(history, Poll(process="w", records={partition: [(10_000, b"nobody's")]}))
+
+
+def poll_before_the_commit(history: History, rng: random.Random) -> History:
+    index = rng.randrange(len(history.polls))
+    polls = list(history.polls)
+    polls[index] = replace(polls[index], ended=polls[index].ended - 0.5)
+    return replace(history, polls=polls)
+
+
+def poll_before_the_start(history: History, rng: random.Random) -> History:
+    index = rng.randrange(len(history.polls))
+    polls = list(history.polls)
+    polls[index] = replace(polls[index], ended=polls[index].ended - 1)
+    return replace(history, polls=polls)
+
+
+def poll_its_own_value(history: History, rng: random.Random) -> History:
+    number = rng.choice(copy_numbers(history))
+    value = history.transactions[number].sends[0][1]
+    return change(history, number, polled={("c", 0): [(10_000, value)]})
+
+
+def forget_a_value_that_was_polled(history: History, rng: random.Random) -> History:
+    infos = {v for t in history.transactions if t.outcome is Outcome.INFO for _, v in t.sends}
+    shown = [record for record in history.log["a", 0] if record[1] in infos]
+    lost = rng.choice(shown)
+    return with_log(history, ("a", 0), [r for r in history.log["a", 0] if r != lost])
+
+
+def skip_inside_a_poll(history: History, rng: random.Random) -> History:
+    first, _, third = list(history.log["a", 0])[3:6]
+    return with_polls(history, Poll(process="w", records={("a", 0): [first, third]}))
+
+
+def go_back_inside_a_poll(history: History, rng: random.Random) -> History:
+    first, second = rng.sample(list(history.log["a", 0]), 2)
+    return with_polls(
+        history,
+        Poll(process="w", records={("a", 0): sorted((first, second), reverse=True)}),
+    )
+
+
+def skip_between_polls(history: History, rng: random.Random) -> History:
+    first, _, third = list(history.log["a", 0])[3:6]
+    return with_polls(
+        history,
+        Poll(process="w", records={("a", 0): [first]}, continues=False),
+        Poll(process="w", records={("a", 0): [third]}),
+    )
+
+
+def go_back_between_polls(history: History, rng: random.Random) -> History:
+    first, second = sorted(rng.sample(list(history.log["a", 0]), 2))
+    return with_polls(
+        history,
+        Poll(process="w", records={("a", 0): [second]}, continues=False),
+        Poll(process="w", records={("a", 0): [first]}),
+    )
+
+
+def read_each_other(history: History, rng: random.Random) -> History:
+    """A copy has read what an earlier transaction of its own process has read from."""
+    first, second = copy_numbers(history)[:2]
+    value = history.transactions[second].sends[0][1]
+    return change(history, first, polled={("c", 0): [(10_000, value)]})
+
+
+def process_twice(history: History, rng: random.Random) -> History:
+    number = rng.choice(copy_numbers(history)[1:])
+    first, to = history.transactions[number].takes[GROUP]
+    return change(history, number, takes={GROUP: (first - 1, to)})
+
+
+def skip_input(history: History, rng: random.Random) -> History:
+    number = rng.choice(copy_numbers(history))
+    _, to = history.transactions[number].takes[GROUP]
+    return change(history, number, takes={GROUP: (to, to)})
+
+
+def keep_an_old_position(history: History, rng: random.Random) -> History:
+    return replace(history, group_offsets={GROUP: rng.randrange(1, 5)})
+
+
 MUTATIONS: dict[Mutation, str] = {
     lose_a_committed_value: "lost-write",
     show_an_aborted_value: "aborted-read",
@@ -133,6 +312,22 @@ MUTATIONS: dict[Mutation, str] = {
     repeat_an_offset: "nonmonotonic-poll",
     store_the_offset_of_an_aborted_transaction: "offset-commit-not-atomic",
     forget_the_stored_offset: "offset-commit-not-atomic",
+    acknowledge_another_offset: "inconsistent-offsets",
+    poll_another_value: "inconsistent-offsets",
+    poll_an_aborted_value: "aborted-read",
+    poll_an_invented_value: "phantom",
+    poll_before_the_commit: "uncommitted-read",
+    poll_before_the_start: "read-from-future",
+    poll_its_own_value: "precommitted-read",
+    forget_a_value_that_was_polled: "unrepeatable-read",
+    skip_inside_a_poll: "int-poll-skip",
+    go_back_inside_a_poll: "int-nonmonotonic-poll",
+    skip_between_polls: "poll-skip",
+    go_back_between_polls: "nonmonotonic-poll",
+    read_each_other: "cycle",
+    process_twice: "double-processing",
+    skip_input: "skipped-input",
+    keep_an_old_position: "offset-commit-not-atomic",
 }
 
 

@@ -255,7 +255,7 @@ class Load:
                 self.journal.note(number, commit_asked=trio.current_time())
             self._end(number, Outcome.OK)
         finally:
-            self.journal.note(number, sends=sends, takes=takes)
+            self.journal.note(number, sends=sends, takes=takes, polled=by_partition(records))
             if self.journal.transactions[number].commit_asked == float("inf"):
                 self._end(number, Outcome.FAIL)
 
