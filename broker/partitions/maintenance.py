@@ -7,7 +7,8 @@ since it may take minutes. Only its replacing of segments waits for them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -19,9 +20,10 @@ from odradek.broker.storage.compaction.cleaner import Cleaner, Offload, Result, 
 from odradek.broker.storage.compaction.plan import Plan, plan, should_roll
 from odradek.broker.storage.log import Log
 from odradek.broker.storage.retention import expired_count
-from odradek.broker.storage.segment import Segment
+from odradek.broker.storage.segment import DamagedSegment, Segment
 from odradek.broker.storage.truncation import start_anew, truncate
 from odradek.protocol.batch import read_header
+from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
@@ -104,12 +106,11 @@ class Maintenance:
     async def truncate_to(self, offset: int) -> None:
         """Remove the batch that has `offset` and all later ones (`truncate`).
 
-        The caller appends nothing meanwhile. Raises DamagedSegment, KafkaError, OSError.
+        The caller appends nothing meanwhile. Raises KafkaError KAFKA_STORAGE_ERROR, and as
+        `Log.check_available`. If the log is damaged, the partition is offline then.
         """
-        async with self._one_at_a_time:
-            self._log.check_available()
-            async with self._commit.pause():
-                await truncate(self._log, offset, now_ms=self._clock.wall_ms())
+        async with self._alone():
+            await truncate(self._log, offset, now_ms=self._clock.wall_ms())
 
     async def start_anew_at(self, offset: int) -> None:
         """Remove everything, and let the empty log begin at `offset` (`start_anew`).
@@ -131,10 +132,25 @@ class Maintenance:
         log.epochs.truncate_start(log_start_offset)
 
     async def _start_anew(self, offset: int, log_start_offset: int) -> None:
-        async with self._one_at_a_time:
-            self._log.check_available()
-            async with self._commit.pause():
-                await start_anew(self._log, offset, log_start_offset)
+        async with self._alone():
+            await start_anew(self._log, offset, log_start_offset)
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        """Let nothing else change what is on disk in the block, and make its errors KafkaErrors."""
+        log = self._log
+        try:
+            async with self._one_at_a_time:
+                log.check_available()
+                async with self._commit.pause():
+                    yield
+        except DamagedSegment as error:
+            self._partition.take_offline(str(error))
+            log.check_available()
+        except OSError as error:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name}: {error.strerror}"
+            ) from error
 
     # compaction
 

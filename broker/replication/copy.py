@@ -5,9 +5,11 @@ from typing import Final
 
 import trio
 
+from odradek.broker.env import Buffer
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.apis.fetch import PartitionData
+from odradek.protocol.batch import read_header
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 LOGGER: Final = logging.getLogger(__name__)
@@ -65,11 +67,26 @@ class Copy:
         if data.diverging_epoch.epoch != NO_EPOCH:
             await self._cut(data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
             return False
-        if not data.records:
-            return False
-        log.append_replicated(data.records, now_ms=now_ms)
-        partition.background.appended(partition)
-        return True
+        if data.records:
+            await self._append(data.records, now_ms)
+            partition.background.appended(partition)
+        await self._follow_start(data)
+        return bool(data.records)
+
+    async def _append(self, records: Buffer, now_ms: int) -> None:
+        partition, log = self.partition, self.partition.log
+        is_empty = log.log_start_offset == log.log_end_offset
+        if is_empty and read_header(records).base_offset < log.log_end_offset:
+            await partition.maintenance.append_around_start(records)
+        else:
+            log.append_replicated(records, now_ms=now_ms)
+
+    async def _follow_start(self, data: PartitionData) -> None:
+        """Delete what the leader has deleted, or it would be there again after an election."""
+        start = min(data.log_start_offset, self.partition.log_end_offset)
+        if start > self.partition.log_start_offset:
+            self.learn(data)
+            await self.partition.maintenance.delete_before(start)
 
     async def _find_place(self, data: PartitionData) -> None:
         """Go to where the leader's log is: this replica's end is outside of it (KAFKA-20961)."""

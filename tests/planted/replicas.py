@@ -14,6 +14,7 @@ TRUNCATION: Final = "broker/storage/truncation.py"
 FOLLOWS: Final = "tests/broker/storage/test_received.py::test_"
 CUT: Final = "tests/broker/storage/test_truncation.py::test_"
 CUT_MEANWHILE: Final = "tests/broker/partitions/test_truncation.py::test_"
+REPLICAS: Final = "tests/broker/replication/test_replicas.py::test_"
 SAVED: Final = "tests/broker/storage/test_saving.py::test_"
 
 REPLICA_BUGS: Final = (
@@ -99,14 +100,22 @@ REPLICA_BUGS: Final = (
         ),
     ),
     Planted(
+        bug="deleted records are there again after an election",
+        file="broker/replication/copy.py",
+        old="        await self._follow_start(data)\n",
+        new="",
+        tests=(f"{REPLICAS}what_the_leader_has_deleted_is_deleted_at_its_followers",),
+    ),
+    Planted(
         bug="an fsync that runs during a cut notes more than the log has",
         file=MAINTENANCE,
         old="""\
-            async with self._commit.pause():
-                await truncate(""",
+                async with self._commit.pause():
+                    yield
+""",
         new="""\
-            if True:
-                await truncate(""",
+                yield
+""",
         tests=(
             f"{CUT_MEANWHILE}a_cut_waits_for_the_fsync_that_runs_and_no_other_begins_meanwhile",
         ),

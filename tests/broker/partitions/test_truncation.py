@@ -105,3 +105,33 @@ async def test_a_log_may_start_inside_the_first_batch_that_the_leader_sends(cras
                 partition = await machine.start()
             else:
                 partition = await machine.restart()
+
+
+async def test_a_cut_that_finds_damage_takes_the_partition_offline() -> None:
+    machine = Machine()
+    partition = await machine.start()
+    for _ in range(3):
+        partition.append_from_client(batch("x"))
+    await partition.flush()
+    machine.disk.damage(partition.log.active.path(), 70)
+    with pytest.raises(KafkaError) as caught:
+        await partition.maintenance.truncate_to(2)
+    assert code_of(caught) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert partition.log.is_damaged
+    assert partition.log_end_offset == 3
+
+
+async def test_a_cut_on_a_full_disk_is_refused_and_the_partition_goes_on() -> None:
+    machine = Machine()
+    partition = await machine.start()
+    for _ in range(3):
+        partition.append_from_client(batch("x"))
+    await partition.flush()
+    machine.disk.capacity_bytes = machine.disk.used_bytes
+    with pytest.raises(KafkaError) as caught:
+        await partition.maintenance.truncate_to(2)
+    assert code_of(caught) is ErrorCode.KAFKA_STORAGE_ERROR
+    machine.disk.capacity_bytes = None
+    partition.append_from_client(batch("x"))
+    await partition.maintenance.truncate_to(2)
+    assert partition.log_end_offset == 2

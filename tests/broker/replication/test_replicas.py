@@ -230,3 +230,31 @@ async def test_a_batch_that_the_network_has_damaged_is_not_written() -> None:
     assert replicas[2].log_end_offset == 0
     await replicas.fetch(2)
     assert replicas[2].log_end_offset == 1
+
+
+async def test_a_follower_begins_anew_inside_the_batch_in_which_the_leaders_log_begins() -> None:
+    """DeleteRecords left the start there, and the follower refused that batch for ever."""
+    replicas = await Replicas.start(LogConfig(min_insync_replicas=1))
+    await replicas.elect(1, isr=(1,))
+    replicas.append("a", "b", "c", "d")
+    replicas.append("e")
+    await replicas[1].on_disk(5)
+    await replicas[1].maintenance.delete_before(2)
+    await replicas.fetch(2, rounds=3)
+    assert (replicas[2].log_start_offset, replicas[2].log_end_offset) == (2, 5)
+    await replicas.restart(2, power_loss=True)
+    assert (replicas[2].log_start_offset, replicas[2].log_end_offset) == (2, 5)
+
+
+async def test_what_the_leader_has_deleted_is_deleted_at_its_followers() -> None:
+    """Deleted records were there again when a follower was elected."""
+    replicas = await Replicas.start()
+    for value in "abc":
+        replicas.append(value)
+    await replicas.fetch(2, rounds=2)
+    await replicas.fetch(3, rounds=2)
+    await replicas[1].maintenance.delete_before(2)
+    await replicas.fetch(2, rounds=2)
+    assert replicas[2].log_start_offset == 2
+    await replicas.elect(2)
+    assert replicas[2].log_start_offset == 2
