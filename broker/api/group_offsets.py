@@ -22,6 +22,7 @@ from uuid import UUID
 
 from odradek.broker.api.context import RequestContext, text_bytes
 from odradek.broker.group.requests import Claim, Committing, FetchedOffset, OffsetToStore
+from odradek.broker.partitions.barrier import read_barrier
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.turns import Turns
 from odradek.protocol.apis.group_offsets import (
@@ -288,6 +289,19 @@ def _fetch_name(context: RequestContext, topic: OffsetFetchRequestTopics) -> str
     return _name_of(context, topic.topic_id)
 
 
+async def _prove_lead(context: RequestContext, group_id: str) -> None:
+    """Wait until it is certain that this broker still coordinates a group. Raises KafkaError.
+
+    A processor that got an old position from a coordinator which was cut off would process records
+    twice.
+    """
+    where = CONSUMER_OFFSETS_TOPIC, context.core.groups.partition_for(group_id)
+    try:
+        await read_barrier(context.core.partitions.get(*where))
+    except KafkaError as error:
+        raise KafkaError(ErrorCode.NOT_COORDINATOR, error.message) from error
+
+
 async def _fetch(
     context: RequestContext,
     group_id: str,
@@ -298,6 +312,8 @@ async def _fetch(
 ) -> list[FetchedTopic]:
     """Return offsets by topic. Raises KafkaError for all of them together."""
     groups = context.core.groups
+    if require_stable:
+        await _prove_lead(context, group_id)
     if asked is None:
         found = await groups.fetch_many_offsets(
             group_id, None, require_stable=require_stable, turns=turns

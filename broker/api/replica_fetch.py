@@ -9,7 +9,8 @@ that has a replica, and agrees with this log up to its offset. Otherwise: FENCED
 UNKNOWN_LEADER_EPOCH; STALE_BROKER_EPOCH (KAFKA-15221); NOT_LEADER_OR_FOLLOWER for a broker without
 a replica; a diverging epoch (KIP-595), which counts as nothing (KAFKA-14704).
 
-The answer waits for a new batch, for at most `max_wait_ms`. A high watermark that has moved does
+The answer waits for a new batch, for at most `max_wait_ms`, and not while a read barrier waits for
+the next fetch (`partitions/barrier.py`). A high watermark that has moved does
 not end the wait: the followers need it only at an election.
 """
 
@@ -130,9 +131,9 @@ def _note(
     lead = partition.lead
     if lead is None:
         return
-    progress = lead.followers[follower]
-    progress.broker_epoch = request.replica_state.replica_epoch
-    progress.fetched(wanted.fetch_offset, partition.log_end_offset, trio.current_time())
+    lead.followers[follower].broker_epoch = request.replica_state.replica_epoch
+    lead.fetched(follower, wanted.fetch_offset, partition.log_end_offset, trio.current_time())
+    partition.marks.heard()
     partition.update_visible()
     if follower not in lead.isr:
         context.core.in_sync.consider(partition)
@@ -151,7 +152,12 @@ async def _poll(
         while True:
             async with context.allowance.reading(max_bytes + items_bytes, items_bytes):
                 answers, size_bytes = await _read_all(places, max_bytes)
-                if size_bytes or is_over or any(answer.error_code for answer in answers):
+                is_awaited = any(
+                    place.partition is not None and place.partition.marks.barriers
+                    for place in places
+                )
+                is_final = is_over or is_awaited or any(answer.error_code for answer in answers)
+                if size_bytes or is_final:
                     context.allowance.keep(size_bytes)
                     return answers
             with context.allowance.polling(deadline) as poll:

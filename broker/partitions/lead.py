@@ -33,6 +33,8 @@ class Progress:
     """Everything below it is on the follower's disk."""
     broker_epoch: int = -1
     fetched_at: float = 0.0
+    fetch_number: int = 0
+    """The number that its last fetch has among all fetches from this leader."""
     end_at_fetch: int = UNKNOWN_OFFSET
     """The leader's log end at the last fetch."""
 
@@ -64,6 +66,7 @@ class Lead:
     proposed: Sequence[int] | None = None
     """The in-sync set of a change whose outcome is not known yet."""
     followers: Mapping[int, Progress] = field(default_factory=dict)
+    fetch_count: int = 0
 
     @classmethod
     def alone(cls, node_id: int, leader_epoch: int) -> "Lead":
@@ -102,6 +105,22 @@ class Lead:
         A partition with fewer replicas than the setting needs all of them, as in Kafka 4.
         """
         return len(self.isr) >= min(min_insync_replicas, len(self.replicas))
+
+    def fetched(self, node: int, next_offset: int, log_end_offset: int, now: float) -> None:
+        """Note the fetch of a follower."""
+        self.fetch_count += 1
+        progress = self.followers[node]
+        progress.fetch_number = self.fetch_count
+        progress.fetched(next_offset, log_end_offset, now)
+
+    def has_heard(self, since: int, min_insync_replicas: int) -> bool:
+        """Return True if enough in-sync replicas have fetched after the fetch numbered `since`."""
+        heard = [
+            node
+            for node in self.isr
+            if node == self.node_id or self.followers[node].fetch_number > since
+        ]
+        return len(heard) >= min(min_insync_replicas, len(self.replicas))
 
     def check_in_sync(self, min_insync_replicas: int) -> None:
         """Raise KafkaError NOT_ENOUGH_REPLICAS unless an acks=all write may be accepted."""

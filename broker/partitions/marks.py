@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import trio
+
 from odradek.broker.partitions.waiters import Waiters
 from odradek.broker.partitions.watch import News
 from odradek.broker.storage.log import Log
@@ -19,6 +21,8 @@ class Marks:
         self.followers = News()
         """For other replicas: they read all that is appended."""
         self.waiters = Waiters(counts)
+        self.barriers: dict[trio.Event, None] = {}
+        """Set at the next fetch of a follower (`barrier.py`)."""
         self.move(max(log.log_start_offset, log.saved_high_watermark))
 
     def move(self, high_watermark: int) -> None:
@@ -36,8 +40,14 @@ class Marks:
             self.readers.notify()
             self.waiters.release()
 
+    def heard(self) -> None:
+        """Wake the barriers: a follower has fetched, or none will."""
+        for heard in self.barriers:
+            heard.set()
+
     def give_up(self) -> None:
         """Wake everything that waits: what it waits for will not happen."""
         self.waiters.release_all()
+        self.heard()
         self.readers.notify()
         self.followers.notify()

@@ -4,6 +4,7 @@ from typing import Final
 
 from tests.planted.bug import Planted
 
+BARRIER: Final = "broker/partitions/barrier.py"
 COPY: Final = "broker/replication/copy.py"
 ELECTION: Final = "broker/cluster/election.py"
 LEAD: Final = "broker/partitions/lead.py"
@@ -124,5 +125,12 @@ REPLICATION_BUGS: Final = (
         old="        if self.leader_epoch != leader_epoch:\n            raise",
         new="        if self.lead is None:\n            raise",
         tests=(f"{REPLICAS}a_batch_of_an_earlier_lead_does_not_count_in_a_later_one",),
+    ),
+    Planted(
+        bug="a deposed coordinator hands out offsets",
+        file=BARRIER,
+        old="    if lead.is_alone:\n        return\n",
+        new="    if lead.followers is not None:\n        return\n",
+        tests=(f"{REPLICAS}a_leader_that_is_cut_off_cannot_prove_that_it_leads",),
     ),
 )

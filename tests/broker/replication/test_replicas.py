@@ -4,6 +4,8 @@ import pytest
 import trio
 import trio.testing
 
+from odradek.broker.partitions.barrier import read_barrier
+from odradek.broker.partitions.lead import Lead
 from odradek.broker.storage.config import LogConfig
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.broker.replication.replicas import Replicas
@@ -258,3 +260,34 @@ async def test_what_the_leader_has_deleted_is_deleted_at_its_followers() -> None
     assert replicas[2].log_start_offset == 2
     await replicas.elect(2)
     assert replicas[2].log_start_offset == 2
+
+
+async def test_a_leader_that_is_cut_off_cannot_prove_that_it_leads() -> None:
+    """Seen with Kafka: a processor got offsets that were older than those it had committed."""
+    replicas = await Replicas.start()
+    proofs: list[str] = []
+
+    async def prove() -> None:
+        try:
+            await read_barrier(replicas[1])
+            proofs.append("leads")
+        except KafkaError as error:
+            proofs.append(error.code.name)
+
+    async with trio.open_nursery() as nursery:
+        await replicas.fetch(2, 3)  # before the request: it proves nothing
+        nursery.start_soon(prove)
+        await trio.testing.wait_all_tasks_blocked()
+        assert proofs == []
+        await replicas.fetch(2)
+        await trio.testing.wait_all_tasks_blocked()
+        assert proofs == ["leads"]
+        await replicas.elect(2, isr=(2, 3), absent=(1,))  # and nobody fetches from 1 any more
+        nursery.start_soon(prove)
+    assert proofs == ["leads", "NOT_LEADER_OR_FOLLOWER"]
+
+
+async def test_a_partition_with_one_replica_needs_no_proof() -> None:
+    replicas = await Replicas.start()
+    replicas[1].begin_lead(Lead.alone(1, 9))
+    await read_barrier(replicas[1])
