@@ -191,6 +191,25 @@ class FakeDisk:
         """Return the bytes of a file as programs see them."""
         return bytes(self._file(path).content)
 
+    def files(self, directory: str, end: str, *, durable: bool = False) -> dict[str, bytes]:
+        """Return the files of a directory whose names end so, in the order of their names.
+
+        With `durable`, as they would be found if the power were cut now.
+        """
+        node: Inode | Directory | None = self._root
+        for name in directory.strip("/").split("/"):
+            assert isinstance(node, Directory), directory
+            node = (node.durable if durable else node.names).get(name)
+            if node is None:
+                return {}
+        assert isinstance(node, Directory), directory
+        names = node.durable if durable else node.names
+        return {
+            name: bytes(child.durable if durable else child.content)
+            for name, child in sorted(names.items())
+            if isinstance(child, Inode) and name.endswith(end)
+        }
+
     def damage(self, path: str, position: int) -> None:
         """Flip bits of a byte, on disk too."""
         inode = self._file(path)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from tests.simulation.faults import ALONE, CLUSTER, Fault
+from tests.simulation.faults import ALONE, CLUSTER, Fault, PowerLoss
 
 BROKERS = (1, 1, 3)
 """The numbers of brokers that are drawn."""
@@ -51,13 +51,14 @@ def draw(seed: int, *, brokers: int | None = None, without: Sequence[int] = ()) 
     rng = Random(seed)
     brokers = rng.choice(BROKERS) if brokers is None else brokers
     segment = rng.choice(SEGMENTS)
+    flush = "os" if brokers > 1 and rng.random() < 0.2 else "ack"
     properties = {
         "log.segment.bytes": str(segment),
         "transaction.state.log.segment.bytes": str(max(segment, 16_384)),
         "offsets.topic.segment.bytes": str(max(segment, 16_384)),
         "log.index.interval.bytes": "512",
         "log.reserve.bytes": "65536",
-        "log.flush": "os" if brokers > 1 and rng.random() < 0.2 else "ack",
+        "log.flush": flush,
         "log.cleaner.backoff.ms": str(rng.choice((200, 1000, 15_000))),
         "log.cleaner.min.compaction.lag.ms": "0",
         "transaction.abort.on.disconnect": rng.choice(("true", "false")),
@@ -68,13 +69,16 @@ def draw(seed: int, *, brokers: int | None = None, without: Sequence[int] = ()) 
         properties=properties,
         stall_probability=rng.choice((0.0, 0.02, 0.02, 0.1)),
         transaction_timeout_ms=rng.choice((1000, 2000, 5000)),
-        faults=_faults(rng, brokers),
+        faults=_faults(rng, brokers, flush),
         without=tuple(without),
     )
 
 
-def _faults(rng: Random, brokers: int) -> tuple[Fault, ...]:
+def _faults(rng: Random, brokers: int, flush: str) -> tuple[Fault, ...]:
     kinds = (*ALONE, *CLUSTER) if brokers > 1 else ALONE
+    if flush == "os":
+        # A broker that lost power stays in the in-sync sets although it may lack records.
+        kinds = tuple(kind for kind in kinds if kind is not PowerLoss)
     chosen = [kind for kind in kinds if rng.random() < 0.5] or [rng.choice(kinds)]
     every_seconds = rng.choice((0.3, 1.0, 2.5))
     faults: list[Fault] = []

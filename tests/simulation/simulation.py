@@ -13,7 +13,7 @@ import trio.testing
 
 from tests.checker.check import check
 from tests.simulation.guard import guarded
-from tests.simulation.judges import judge, watch
+from tests.simulation.judges import Watch, judge_at_rest
 from tests.simulation.liveness import Lame, until_at_rest
 from tests.simulation.load import Load
 from tests.simulation.plan import Plan
@@ -114,7 +114,7 @@ async def _live(plan: Plan, world: World, outcome: Outcome) -> None:
     await world.all_registered()
     await load.prepare()
     async with trio.open_nursery() as nursery:
-        watching = await nursery.start(watch, world, outcome.violations)
+        watching = await nursery.start(Watch(world, outcome.violations).run)
         async with trio.open_nursery() as running:
             running.start_soon(load.run)
             await _strike(plan, world)
@@ -141,7 +141,7 @@ async def _live(plan: Plan, world: World, outcome: Outcome) -> None:
         outcome.violations.append(f"liveness: {error}")
         return
     outcome.violations += [str(anomaly) for anomaly in check(history)]
-    outcome.violations += await judge(world)
+    outcome.violations += judge_at_rest(world)
 
 
 async def _strike(plan: Plan, world: World) -> None:
