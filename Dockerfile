@@ -1,0 +1,17 @@
+# The first stage builds wheels, so that the second needs no compiler and no sources.
+FROM python:3.13-slim AS build
+WORKDIR /source
+COPY . .
+RUN pip wheel --no-cache-dir --wheel-dir /wheels '.[cluster]'
+
+FROM python:3.13-slim
+COPY --from=build /wheels /wheels
+RUN pip install --no-cache-dir --no-index --find-links /wheels 'odradek[cluster]' && rm -r /wheels \
+    && useradd --system --uid 999 odradek \
+    && install -d -o odradek /var/lib/odradek
+USER odradek
+VOLUME /var/lib/odradek
+EXPOSE 9092 9093
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s \
+    CMD ["odradek", "cluster", "status", "--bootstrap", "localhost:9092"]
+CMD ["odradek", "serve", "--listen", "0.0.0.0:9092", "--data-dir", "/var/lib/odradek"]

@@ -1,0 +1,57 @@
+"""docker-compose.yml, read as far as `scripts/cluster` needs it: services and their commands."""
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+FILE: Final = Path(__file__).parents[2] / "docker-compose.yml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """A service: its name, the words of its command, and where its volume is mounted."""
+
+    name: str
+    command: tuple[str, ...]
+    volume: str
+
+    @property
+    def is_broker(self) -> bool:
+        return self.command[0] == "odradek"
+
+    def command_on(self, programs: dict[str, Path], directory: Path) -> list[str]:
+        """Return the command for this machine: its programs, and a directory as the volume."""
+        program, *words = self.command
+        return [
+            str(programs[program]),
+            *(word.replace(self.volume, str(directory)) for word in words),
+        ]
+
+
+def parsed() -> dict[str, Any]:
+    """Return the file as it stands, with merged keys."""
+    found: dict[str, Any] = yaml.safe_load(FILE.read_text())
+    return found
+
+
+def services() -> list[Service]:
+    """Return the services in the order of the file."""
+    found = []
+    for name, service in parsed()["services"].items():
+        (volume,) = service["volumes"]
+        found.append(
+            Service(
+                name=name,
+                command=tuple(words(service["command"])),
+                volume=volume.partition(":")[2],
+            )
+        )
+    return found
+
+
+def words(command: str | list[str]) -> list[str]:
+    """Return a command as words: compose allows a string and a list."""
+    return shlex.split(command) if isinstance(command, str) else command

@@ -1,0 +1,92 @@
+"""docker-compose.yml against the published schema of compose files, and against our commands.
+
+`compose_spec.json` is the schema of the Compose Specification as docker-compose 1.29.2 has it
+(https://pypi.org/project/docker-compose/1.29.2/, `compose/config/compose_spec.json`, Apache-2.0).
+"""
+
+import json
+from pathlib import Path
+
+import click
+import jsonschema
+import pytest
+
+from odradek.broker.cli import main
+from odradek.broker.config.broker import settle
+from odradek.broker.config.properties import Given
+from tests.cluster.compose import FILE, Service, parsed, services
+
+SCHEMA = Path(__file__).parent / "compose_spec.json"
+
+
+def check_command(command: list[str]) -> click.Context:
+    """Parse the words after `odradek` and run nothing. Raises click.UsageError."""
+    assert command[0] == "odradek"
+    context = main.make_context("odradek", command[1:])
+    group: click.Command = main
+    arguments = command[1:]
+    while isinstance(group, click.Group):
+        name, found, arguments = group.resolve_command(context, arguments)
+        assert found is not None
+        group = found
+        if not isinstance(group, click.Group):
+            context = group.make_context(name, arguments, parent=context)
+    return context
+
+
+def test_the_file_keeps_to_the_published_schema() -> None:
+    schema = json.loads(SCHEMA.read_text())
+    jsonschema.Draft7Validator(schema).validate(parsed())
+
+
+def test_a_file_with_an_unknown_key_is_refused() -> None:
+    schema = json.loads(SCHEMA.read_text())
+    file = parsed()
+    file["services"]["etcd"]["volumen"] = []
+    with pytest.raises(jsonschema.ValidationError, match="volumen"):
+        jsonschema.Draft7Validator(schema).validate(file)
+
+
+def test_there_are_an_etcd_and_three_brokers() -> None:
+    assert [service.name for service in services()] == ["etcd", "broker1", "broker2", "broker3"]
+
+
+@pytest.mark.parametrize(
+    "broker", [service for service in services() if service.is_broker], ids=lambda found: found.name
+)
+def test_the_command_of_a_broker_parses(broker: Service) -> None:
+    context = check_command(list(broker.command))
+    assert context.params["advertise"] == f"{broker.name}:9092"
+    assert context.params["data_dir"] == broker.volume
+    given = [
+        Given(name=name, text=text, source="--set")
+        for name, text in (word.split("=", 1) for word in context.params["assignments"])
+    ]
+    config = settle(given).config
+    assert f"broker{config.node_id}" == broker.name
+    assert config.etcd_endpoints == "http://etcd:2379"
+
+
+def test_the_healthchecks_parse() -> None:
+    for name, service in parsed()["services"].items():
+        if name != "etcd":
+            kind, *command = service["healthcheck"]["test"]
+            assert kind == "CMD"
+            check_command(command)
+
+
+def test_a_wrong_option_would_be_seen() -> None:
+    with pytest.raises(click.UsageError, match="--listn"):
+        check_command(["odradek", "serve", "--listn", "x"])
+
+
+def test_the_commands_of_the_dockerfile_parse() -> None:
+    lines = FILE.with_name("Dockerfile").read_text().replace("\\\n", " ").splitlines()
+    commands = [
+        json.loads(line[line.index("[") :])
+        for line in lines
+        if line.startswith(("CMD", "HEALTHCHECK"))
+    ]
+    assert len(commands) == 2
+    for command in commands:
+        check_command(command)
