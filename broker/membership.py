@@ -101,14 +101,15 @@ class Membership:
             )
             try:
                 await nursery.start(followers.run)
-                await nursery.start(self.in_sync.run)
                 nursery.start_soon(metadata.run, roles.apply)
                 nursery.start_soon(metadata.replace_silent_watches)
                 await session.register(here)
                 nursery.start_soon(session.run)
                 nursery.start_soon(controller.run)
-                nursery.start_soon(self._refusals().run)
-                nursery.start_soon(self._end_with_the_disk)
+                if here.peer_port:  # a broker that is alone has no followers to watch
+                    nursery.start_soon(self.in_sync.run)
+                    nursery.start_soon(self._refusals().run)
+                    nursery.start_soon(self._end_with_the_disk)
                 await self._until_led(here.node_id)
                 task_status.started()
                 await trio.sleep_forever()

@@ -99,10 +99,6 @@ class TopicWriter:
         await self._write_all(same, dict.fromkeys(strays), name)
         await self._write([same], {topic_key(name): None}, name)
 
-    async def clear_unfinished(self, name: str, stored: Versioned) -> None:
-        """Remove what a broker has left that died while it created or deleted a topic."""
-        await self._clear(name, stored.mod_revision)
-
     async def finish_deletions(self, logs: DeletedLogs, *, name: str | None = None) -> None:
         """Remove what is left here of deleted topics, or of those with one name."""
         found, _ = await self._store.range(DELETIONS)

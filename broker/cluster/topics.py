@@ -13,8 +13,8 @@ come back, and its directories are not set aside: they are removed at the next s
 topic of that name is created.
 
 A topic of more partitions than a transaction may have operations is written in several. The first
-takes the name ("unfinished"), the last removes that word. If the writer dies in between, the next
-creation of the name, or the controller, goes on from there.
+takes the name ("unfinished"), the last removes that word. If the writer dies in between, what it
+has left is in no image, and the next creation of the name takes it over.
 
 State topics are created when a request first needs them, with their own settings.
 """

@@ -50,11 +50,10 @@ class InSync:
         self._changing: dict[Partition, None] = {}
         self._nursery: trio.Nursery | None = None
 
-    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    async def run(self) -> None:
         """Look for followers that lag, until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            task_status.started()
             while True:
                 with trio.move_on_after(CHECK_SECONDS):
                     await self._metadata.next_step()

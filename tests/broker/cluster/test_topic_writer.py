@@ -1,0 +1,94 @@
+"""Topics of more partitions than a transaction of the store may have operations."""
+
+from uuid import UUID
+
+import pytest
+
+from odradek.broker.cluster.image import PartitionImage, TopicImage
+from odradek.broker.cluster.metadata import ImageBuilder
+from odradek.broker.cluster.topic_writer import TopicWriter
+from odradek.protocol.errors import ErrorCode, KafkaError
+from tests.fakes.meta_store import FakeMetaStore, MetaServer
+
+HERE = PartitionImage(leader=1, leader_epoch=0, replicas=(1, 2, 3), isr=(1, 2, 3))
+
+
+def topic(count: int, *, number: int = 1) -> TopicImage:
+    return TopicImage(
+        name="t",
+        topic_id=UUID(int=number),
+        configs={},
+        partitions=(HERE,) * count,
+        min_insync_replicas=2,
+    )
+
+
+def topics_in(store: FakeMetaStore) -> dict[str, int]:
+    """Return the topics that an image of the store has, and their numbers of partitions."""
+    builder = ImageBuilder()
+    for key, stored in store.values.items():
+        builder.put(key, stored)
+    image = builder.image(None, store.revision)
+    return {name: len(found.partitions) for name, found in image.topics.items()}
+
+
+async def test_a_topic_of_ten_thousand_partitions_appears_at_once() -> None:
+    """etcd refuses more than 128 operations in a transaction."""
+    store = FakeMetaStore(max_operations=128)
+    seen: list[dict[str, int]] = []
+
+    def look() -> None:
+        if store.txn_count % 20 == 0:
+            seen.append(topics_in(store))
+
+    store.before_txn = look
+    await TopicWriter(store, 1).create(topic(10_000))
+    assert seen == [{}] * len(seen)
+    assert len(seen) > 3
+    assert topics_in(store) == {"t": 10_000}
+    await TopicWriter(store, 1).delete(topic(10_000))
+    assert topics_in(store) == {}
+    assert not [key for key in store.values if key.startswith(("/topics/", "/partitions/"))]
+    assert len([key for key in store.values if key.startswith("/deletions/")]) == 3
+
+
+async def test_what_a_broker_has_left_that_died_while_it_created_a_topic_is_taken_over() -> None:
+    store = FakeMetaStore(max_operations=128)
+
+    class Died(BaseException):
+        pass
+
+    def die() -> None:
+        if store.txn_count == 4:
+            raise Died
+
+    store.before_txn = die
+    with pytest.raises(Died):
+        await TopicWriter(store, 1).create(topic(1_000))
+    assert topics_in(store) == {}
+    store.before_txn = lambda: None
+    await TopicWriter(store, 2).create(topic(5, number=2))
+    assert topics_in(store) == {"t": 5}
+
+
+async def test_of_two_brokers_that_create_a_topic_one_succeeds() -> None:
+    server = MetaServer()
+    first, second = FakeMetaStore(server), FakeMetaStore(server, max_operations=3)
+    await TopicWriter(first, 1).create(topic(5))
+    with pytest.raises(KafkaError) as refused:
+        await TopicWriter(second, 2).create(topic(9, number=2))
+    assert refused.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
+    assert topics_in(first) == {"t": 5}
+
+
+async def test_a_topic_that_was_deleted_meanwhile_does_not_grow() -> None:
+    store = FakeMetaStore(max_operations=128)
+    writer = TopicWriter(store, 1)
+    await writer.create(topic(3))
+    await writer.delete(topic(3))
+    await writer.create(topic(2, number=2))
+    with pytest.raises(KafkaError) as refused:
+        await writer.grow(topic(3), topic(300))
+    assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    await writer.grow(topic(2, number=2), topic(300, number=2))
+    assert topics_in(store) == {"t": 300}
