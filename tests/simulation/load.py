@@ -6,13 +6,15 @@ handle is made anew, as a program that is restarted.
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 from typing import Any, Final
 
 import trio
 
-from odradek.client import Consumer, OdradekError, Producer, TopicPartition
+from odradek.client import Admin, Consumer, OdradekError, Producer, TopicPartition
 from tests.checker.history import (
     Found,
     GroupPartition,
@@ -22,11 +24,13 @@ from tests.checker.history import (
     Poll,
     Transaction,
 )
+from tests.simulation.raw import VERSIONS, GivenUp, RawProducer
 from tests.simulation.world import World
 
 TOPIC: Final = "orders"
 COPIES: Final = "copies"
 PARTITIONS: Final = 3
+RENEWED: Final = "renewed"
 GROUP: Final = "copier"
 WRITERS: Final = 3
 ABORT_PROBABILITY: Final = 0.12
@@ -100,6 +104,10 @@ class Load:
                     writers.start_soon(self._again, f"writer{number}", self._write)
                 writers.start_soon(self._again, "single", self._write_single)
                 writers.start_soon(self._again, "copier", self._copy)
+                for version in range(len(VERSIONS)):
+                    write = partial(self._write_raw, transaction_version=version)
+                    writers.start_soon(self._again, f"raw{version}", write)
+                writers.start_soon(self._again, "renewer", self._renew)
             nursery.cancel_scope.cancel()
         self.ended.set()
 
@@ -109,7 +117,7 @@ class Load:
         while not self.stop.is_set():
             try:
                 await client(process, rng)
-            except OdradekError as error:
+            except (OdradekError, GivenUp) as error:
                 self.world.trace("error", process, type(error).__name__, error)
                 self.world.reached(f"{process.rstrip('0123456789')} was made anew")
                 await trio.sleep(0.1)
@@ -187,6 +195,71 @@ class Load:
                 self.journal.note(number, acknowledged={value: metadata.offset})
                 self._end(number, Outcome.OK)
                 await trio.sleep(rng.expovariate(1 / PAUSE_SECONDS))
+
+    async def _write_raw(self, process: str, rng: Random, *, transaction_version: int) -> None:
+        """Write transactions by single requests."""
+        producer = RawProducer(
+            self.world,
+            process,
+            rng,
+            transaction_version=transaction_version,
+            timeout_ms=self._transaction_timeout_ms,
+        )
+        try:
+            await producer.init()
+            while not self.stop.is_set():
+                await self._raw_transaction(process, producer, rng)
+                await trio.sleep(rng.expovariate(1 / PAUSE_SECONDS))
+        finally:
+            with trio.CancelScope(shield=True):
+                await producer.close()
+
+    async def _raw_transaction(self, process: str, producer: RawProducer, rng: Random) -> None:
+        number = self.journal.begin(process)
+        sends: list[tuple[Partition, bytes]] = []
+        acknowledged: dict[bytes, int] = {}
+        outcome = Outcome.FAIL
+        try:
+            for _ in range(rng.randint(1, 4)):
+                partition = (TOPIC, rng.randrange(PARTITIONS))
+                value = self._value(process)
+                sends.append((partition, value))
+                acknowledged[value] = await producer.send(TOPIC, partition[1], value)
+            if rng.random() < ABORT_PROBABILITY:
+                await producer.end(committed=False)
+            else:
+                self.journal.note(number, commit_asked=trio.current_time())
+                outcome = Outcome.INFO
+                await producer.end(committed=True)
+                outcome = Outcome.OK
+        finally:
+            self.journal.note(number, sends=sends, acknowledged=acknowledged)
+            self._end(number, outcome)
+
+    async def _renew(self, process: str, rng: Random) -> None:
+        """Create a topic, write to it in transactions, and delete it, again and again.
+
+        What it writes is not checked. Transactions must end although their topic has gone.
+        """
+        async with self.world.admin(process, **self._timeouts) as admin:
+            while not self.stop.is_set():
+                await admin.create_topic(RENEWED, partitions=2, if_not_exists=True)
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._delete_soon, admin, rng)
+                    with suppress(OdradekError):
+                        await self._write_renewed(process, rng)
+                self.world.reached("a topic was made anew")
+
+    async def _write_renewed(self, process: str, rng: Random) -> None:
+        async with self._producer(process) as producer, producer.transaction() as transaction:
+            for partition in (0, 1, 0):
+                await transaction.send(RENEWED, b"r", partition=partition)
+                await trio.sleep(rng.expovariate(1 / PAUSE_SECONDS))
+
+    async def _delete_soon(self, admin: Admin, rng: Random) -> None:
+        await trio.sleep(rng.uniform(0.1, 1.0))
+        with suppress(OdradekError):
+            await admin.delete_topics(RENEWED)
 
     # reading
 

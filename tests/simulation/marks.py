@@ -12,5 +12,7 @@ MARKS: Final = (
     "writer was made anew",
     "copier was made anew",
     "single was made anew",
+    "raw was made anew",
+    "a topic was made anew",
 )
 """The points that every kind of world reaches. Each kind of fault is a mark of its own name."""

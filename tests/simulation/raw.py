@@ -1,0 +1,215 @@
+"""Producers made of single requests, in the versions of older and newer clients.
+
+Transaction version 0 and 1 add partitions by a request of their own and keep their epoch. Version 2
+adds them with the first batch, and every end of a transaction gives a new epoch. A request that is
+not answered is sent again as it is, on a new connection.
+"""
+
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final
+
+import trio
+
+from odradek.broker.env import Connection
+from odradek.protocol.api import Api
+from odradek.protocol.apis.coordinator import FIND_COORDINATOR, FindCoordinatorRequest
+from odradek.protocol.apis.produce import (
+    PRODUCE,
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from odradek.protocol.apis.txn import (
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    INIT_PRODUCER_ID,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    EndTxnRequest,
+    InitProducerIdRequest,
+)
+from odradek.protocol.connection import ClientProtocol, FrameReader
+from odradek.protocol.errors import RETRIABLE, ErrorCode
+from odradek.protocol.record import Record, encode_batch
+from tests.simulation.machine import CLIENT_PORT, START_MS
+from tests.simulation.world import World
+
+PATIENCE_SECONDS: Final = 10.0
+ANSWER_SECONDS: Final = 1.5
+TRANSACTION: Final = 1  # the kind of key in FindCoordinator
+AGAIN: Final = RETRIABLE | {ErrorCode.CONCURRENT_TRANSACTIONS}
+
+
+class GivenUp(Exception):
+    """The producer cannot go on: a new one takes its place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Versions:
+    """The versions of the requests of a client."""
+
+    init: int
+    add: int | None
+    produce: int
+    end: int
+
+
+VERSIONS: Final = (
+    Versions(init=1, add=0, produce=3, end=0),
+    Versions(init=4, add=3, produce=11, end=4),
+    Versions(init=5, add=None, produce=12, end=5),
+)
+"""By transaction version."""
+
+
+class RawProducer:
+    """A transactional producer of one topic. Every method raises `GivenUp`."""
+
+    def __init__(
+        self, world: World, name: str, rng: Random, *, transaction_version: int, timeout_ms: int
+    ) -> None:
+        self._world = world
+        self._host = world.net.host(name)
+        self._name = name
+        self._rng = rng
+        self._versions = VERSIONS[transaction_version]
+        self._timeout_ms = timeout_ms
+        self._connections: dict[int, tuple[Connection, ClientProtocol, FrameReader]] = {}
+        self._producer = (-1, -1)
+        self._sequences: dict[int, int] = {}
+        self._added: dict[int, None] = {}
+
+    async def init(self) -> None:
+        request = InitProducerIdRequest(
+            transactional_id=self._name, transaction_timeout_ms=self._timeout_ms
+        )
+        answer = await self._ask_coordinator(INIT_PRODUCER_ID, self._versions.init, request)
+        self._begin_epoch(answer.producer_id, answer.producer_epoch)
+
+    def _begin_epoch(self, producer_id: int, epoch: int) -> None:
+        self._producer = (producer_id, epoch)
+        self._sequences.clear()
+
+    async def send(self, topic: str, partition: int, value: bytes) -> int:
+        """Send one record in the transaction. Return its offset."""
+        if self._versions.add is not None and partition not in self._added:
+            await self._add(topic, partition)
+        self._added[partition] = None
+        sequence = self._sequences.get(partition, 0)
+        records = encode_batch(
+            [Record(key=None, value=value, timestamp_ms=START_MS)],
+            producer_id=self._producer[0],
+            producer_epoch=self._producer[1],
+            base_sequence=sequence,
+            is_transactional=True,
+        )
+        data = PartitionProduceData(index=partition, records=records)
+        request = ProduceRequest(
+            transactional_id=self._name,
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=(TopicProduceData(name=topic, partition_data=(data,)),),
+        )
+
+        async def ask() -> Any:
+            leader = 1 if self._world.is_alone else self._world.leader_of(topic, partition)
+            answer = await self._ask(leader, PRODUCE, self._versions.produce, request)
+            return answer.responses[0].partition_responses[0]
+
+        answer = await self._again(ask)
+        self._sequences[partition] = sequence + 1
+        return int(answer.base_offset)
+
+    async def _add(self, topic: str, partition: int) -> None:
+        assert self._versions.add is not None
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self._name,
+            v3_and_below_producer_id=self._producer[0],
+            v3_and_below_producer_epoch=self._producer[1],
+            v3_and_below_topics=(AddPartitionsToTxnTopic(name=topic, partitions=(partition,)),),
+        )
+        await self._ask_coordinator(ADD_PARTITIONS_TO_TXN, self._versions.add, request)
+
+    async def end(self, *, committed: bool) -> None:
+        """End the transaction; without records there is none."""
+        if not self._added:
+            return
+        request = EndTxnRequest(
+            transactional_id=self._name,
+            producer_id=self._producer[0],
+            producer_epoch=self._producer[1],
+            committed=committed,
+        )
+        answer = await self._ask_coordinator(END_TXN, self._versions.end, request)
+        self._added.clear()
+        if self._versions.add is None:
+            self._begin_epoch(answer.producer_id, answer.producer_epoch)
+
+    async def close(self) -> None:
+        for connection, _, _ in self._connections.values():
+            await connection.aclose()
+        self._connections.clear()
+
+    # requests
+
+    async def _ask_coordinator(self, api: Api[Any, Any], version: int, request: Any) -> Any:
+        async def ask() -> Any:
+            where = FindCoordinatorRequest(key=self._name, key_type=TRANSACTION)
+            node = self._rng.choice(list(self._world.machines))
+            found = await self._ask(node, FIND_COORDINATOR, 2, where)
+            if found.error_code:
+                return found
+            return await self._ask(found.node_id, api, version, request)
+
+        return await self._again(ask)
+
+    async def _again(self, ask: Any) -> Any:
+        """Ask until there is an answer that is not about the moment. Raises `GivenUp`."""
+        with trio.move_on_after(PATIENCE_SECONDS):
+            while True:
+                try:
+                    answer = await ask()
+                except OSError:
+                    await trio.sleep(0.05)
+                    continue
+                code = _error_code(answer)
+                if code == ErrorCode.NONE:
+                    return answer
+                if code not in AGAIN:
+                    raise GivenUp(f"{self._name}: {ErrorCode(code).name}")
+                await trio.sleep(0.02)
+        raise GivenUp(f"{self._name}: no answer")
+
+    async def _ask(self, node: int, api: Api[Any, Any], version: int, request: Any) -> Any:
+        """Ask a broker once. Raises OSError if there is no answer."""
+        try:
+            with trio.fail_after(ANSWER_SECONDS):
+                if node not in self._connections:
+                    machine = self._world.machines.get(node)
+                    if machine is None:
+                        raise OSError("no broker leads")
+                    stream = await self._host.connect(machine.host.name, CLIENT_PORT)
+                    self._connections[node] = stream, ClientProtocol(self._name), FrameReader()
+                stream, protocol, reader = self._connections[node]
+                _, parts = protocol.request(api, version, request)
+                await stream.send_all(parts)
+                while (frame := reader.next_frame()) is None:
+                    count = await stream.receive_into(reader.buffer())
+                    if not count:
+                        raise OSError("the connection was closed")
+                    reader.received(count)
+                return protocol.response(frame)[1]
+        except (OSError, trio.BrokenResourceError, trio.TooSlowError) as error:
+            found = self._connections.pop(node, None)
+            if found is not None:
+                await found[0].aclose()
+            raise OSError(str(error)) from error
+
+
+def _error_code(answer: Any) -> int:
+    """Return the error code of an answer, or of the one partition in it."""
+    topics = getattr(answer, "results_by_topic_v3_and_below", ())
+    if topics:
+        return int(topics[0].results_by_partition[0].partition_error_code)
+    return int(answer.error_code)
