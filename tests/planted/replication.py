@@ -4,16 +4,24 @@ from typing import Final
 
 from tests.planted.bug import Planted
 
+ADMISSION: Final = "broker/txn/admission.py"
 BARRIER: Final = "broker/partitions/barrier.py"
 COPY: Final = "broker/replication/copy.py"
 ELECTION: Final = "broker/cluster/election.py"
 LEAD: Final = "broker/partitions/lead.py"
 LEADER: Final = "broker/api/replica_fetch.py"
+MARKERS: Final = "broker/txn/markers.py"
 PARTITION: Final = "broker/partitions/partition.py"
 
+TENURE: Final = "broker/coordination/tenure.py"
+
+ADMITTED: Final = "tests/broker/txn/test_admission.py::test_"
 ELECTED: Final = "tests/broker/cluster/test_election.py::test_"
 LEADING: Final = "tests/broker/partitions/test_lead.py::test_"
+LOADED: Final = "tests/broker/coordination/test_loading.py::test_"
 REPLICAS: Final = "tests/broker/replication/test_replicas.py::test_"
+
+TELLING: Final = "tests/broker/txn/test_markers.py::test_"
 
 REPLICATION_BUGS: Final = (
     Planted(
@@ -132,5 +140,26 @@ REPLICATION_BUGS: Final = (
         old="    if lead.is_alone:\n        return\n",
         new="    if lead.followers is not None:\n        return\n",
         tests=(f"{REPLICAS}a_leader_that_is_cut_off_cannot_prove_that_it_leads",),
+    ),
+    Planted(
+        bug="KAFKA-20734",
+        file=MARKERS,
+        old="if leader is None and await self._sender.is_gone(partition):",
+        new="if leader is None:",
+        tests=(f"{TELLING}an_image_that_lags_lets_no_marker_off",),
+    ),
+    Planted(
+        bug="the verification of a deposed coordinator counts",
+        file=ADMISSION,
+        old="                if known > answer.coordinator_epoch:",
+        new="                if known > answer.coordinator_epoch + 2**31:",
+        tests=(f"{ADMITTED}what_a_deposed_coordinator_confirms_is_worthless",),
+    ),
+    Planted(
+        bug="a coordinator acts on a decision that is not replicated",
+        file=TENURE,
+        old="                await tenure.partition.settled()\n",
+        new="",
+        tests=(f"{LOADED}nothing_is_read_before_the_followers_have_it",),
     ),
 )

@@ -1,5 +1,6 @@
 """Admission of batches to a transaction that another request ends at the same time."""
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 import pytest
@@ -7,9 +8,12 @@ import trio
 import trio.testing
 
 from odradek.broker.topic_partition import TopicPartition
-from odradek.broker.txn.admission import Admission, Verdict
+from odradek.broker.txn.admission import Admission, CoordinatorAnswer, Verdict
+from odradek.broker.txn.transaction import ProducerIdAndEpoch
 from odradek.protocol.errors import ErrorCode
 from tests.broker.txn.world import ID, P0, P1, P2, Marker, World
+
+ME = ProducerIdAndEpoch(producer_id=9, producer_epoch=3)
 
 
 @dataclass
@@ -17,6 +21,8 @@ class Leader:
     """A partition as admission sees it."""
 
     open_epochs: dict[int, int] = field(default_factory=dict)
+    marker_offset: int = -1
+    marker_epoch: int = -1
 
     def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
         return self.open_epochs.get(producer_id) == producer_epoch
@@ -25,10 +31,35 @@ class Leader:
         return False
 
     def last_marker_offset(self, producer_id: int) -> int:
-        return -1
+        return self.marker_offset
 
     def coordinator_epoch(self, producer_id: int) -> int:
-        return -1
+        return self.marker_epoch
+
+
+class Elsewhere:
+    """A coordinator on another broker. `before` is called before each of its answers."""
+
+    def __init__(self, epoch: int, before: Callable[[], None] = lambda: None) -> None:
+        self.epoch = epoch
+        self.before = before
+        self.requests: list[bool] = []
+
+    def coordinates_elsewhere(self, transactional_id: str) -> bool:
+        return True
+
+    async def add_partitions(
+        self,
+        *,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: Collection[TopicPartition],
+        is_check: bool,
+    ) -> CoordinatorAnswer:
+        await trio.lowlevel.checkpoint()
+        self.requests.append(is_check)
+        self.before()
+        return CoordinatorAnswer(dict.fromkeys(partitions, ErrorCode.NONE), self.epoch)
 
 
 @pytest.mark.parametrize("is_stuck", [False, True])
@@ -76,3 +107,43 @@ async def test_a_transaction_that_ends_while_a_partition_is_added_takes_no_more_
         assert codes == [ErrorCode.CONCURRENT_TRANSACTIONS] * 2
     else:
         assert codes == [ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.NONE]
+
+
+async def ask_elsewhere(world: World, others: Elsewhere, leader: Leader, *, adds: bool) -> Verdict:
+    admission = Admission(world.coordinator, verifies=True, others=others)
+    verdicts = await admission.admit(
+        transactional_id=ID, producer=ME, leaders={P0: leader}, adds=adds, patience_ms=500
+    )
+    return verdicts[P0]
+
+
+@pytest.mark.parametrize("adds", [True, False])
+async def test_a_coordinator_elsewhere_is_asked_by_one_request(world: World, adds: bool) -> None:
+    others = Elsewhere(epoch=4)
+    assert (await ask_elsewhere(world, others, Leader(), adds=adds)).code is ErrorCode.NONE
+    assert others.requests == [not adds]
+    open_here = Leader({ME.producer_id: ME.producer_epoch})
+    assert (await ask_elsewhere(world, others, open_here, adds=adds)).code is ErrorCode.NONE
+    assert len(others.requests) == 1
+
+
+async def test_what_a_deposed_coordinator_confirms_is_worthless(world: World) -> None:
+    """The partition has a marker of a later coordinator: the transaction may be over."""
+    leader = Leader(marker_epoch=5)
+    verdict = await ask_elsewhere(world, Elsewhere(epoch=4), leader, adds=False)
+    assert verdict.code is ErrorCode.NOT_COORDINATOR
+    verdict = await ask_elsewhere(world, Elsewhere(epoch=5), leader, adds=False)
+    assert verdict.code is ErrorCode.NONE
+
+
+async def test_a_marker_that_comes_meanwhile_has_the_coordinator_asked_again(world: World) -> None:
+    """It was that of the transaction before, and the batch was refused for it (KAFKA-14884)."""
+    leader = Leader()
+
+    def mark() -> None:
+        leader.marker_offset = 7
+
+    others = Elsewhere(epoch=4, before=mark)
+    verdict = await ask_elsewhere(world, others, leader, adds=True)
+    assert verdict == (ErrorCode.NONE, 7)
+    assert len(others.requests) == 2

@@ -217,6 +217,21 @@ async def test_a_topic_that_was_deleted_is_owed_nothing(
     assert leaders.written == []
 
 
+async def test_an_image_that_lags_lets_no_marker_off(
+    markers: Markers, leaders: FakeMarkers, nursery: trio.Nursery
+) -> None:
+    """KAFKA-20734: the transaction was complete, and its last stable offset stood still for good."""
+    leaders.not_in_image = {P0}
+    owing = debt(P0)
+    nursery.start_soon(markers.deliver, owing)
+    await trio.sleep(5)
+    assert owing.owed == {P0}
+    leaders.not_in_image = set()
+    await trio.sleep(2)
+    assert owing.owed == set()
+    assert {marker.partition for marker in leaders.written} == {P0}
+
+
 async def test_what_becomes_due_meanwhile_shares_the_next_request(
     markers: Markers, leaders: FakeMarkers, nursery: trio.Nursery
 ) -> None:

@@ -82,6 +82,7 @@ class FakeMarkers:
     known_coordinator_epoch: Callable[[TopicPartition, int], int] = lambda partition, who: -1
     leaders: dict[TopicPartition, int] = field(default_factory=dict)
     deleted: set[TopicPartition] = field(default_factory=set)
+    not_in_image: set[TopicPartition] = field(default_factory=set)
     written: list[Marker] = field(default_factory=list)
     asked: list[Marker] = field(default_factory=list)
     requests: list[tuple[int, WriteTxnMarkersRequest]] = field(default_factory=list)
@@ -99,7 +100,8 @@ class FakeMarkers:
             self.gate = None
 
     def leader_of(self, partition: TopicPartition) -> int | None:
-        return None if partition in self.deleted else self.leaders.get(partition, 1)
+        is_unknown = partition in self.deleted or partition in self.not_in_image
+        return None if is_unknown else self.leaders.get(partition, 1)
 
     async def send(
         self, broker_id: int, request: WriteTxnMarkersRequest
