@@ -220,7 +220,7 @@ async def test_a_topic_that_was_deleted_is_owed_nothing(
 async def test_an_image_that_lags_lets_no_marker_off(
     markers: Markers, leaders: FakeMarkers, nursery: trio.Nursery
 ) -> None:
-    """KAFKA-20734: the transaction was complete, and its last stable offset stood still for good."""
+    """KAFKA-20734: the transaction was complete, and its last stable offset stood still."""
     leaders.not_in_image = {P0}
     owing = debt(P0)
     nursery.start_soon(markers.deliver, owing)
