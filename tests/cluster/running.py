@@ -1,0 +1,189 @@
+"""The services of docker-compose.yml as processes, each on a host of its own."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from tests.cluster.compose import Service, services
+from tests.cluster.network import Network, Process, Starter
+from tests.peers.etcd_server import etcd_program
+from tests.peers.kafka import DidNotStart
+
+START_TIMEOUT_SECONDS: Final = 60
+STOP_TIMEOUT_SECONDS: Final = 60
+ODRADEK: Final = Path(sys.executable).with_name("odradek")
+
+
+class UnknownService(Exception):
+    """docker-compose.yml has no service of this name, or it does not run."""
+
+
+class Cluster:
+    """The services in a directory, which has their volumes, outputs and processes.
+
+    A network that is up is found again by the files in the directory.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory.absolute()
+        self.services = {service.name: service for service in services()}
+        self.brokers = [name for name, service in self.services.items() if service.is_broker]
+        self.bootstrap = ",".join(f"{name}:9092" for name in self.brokers)
+
+    @property
+    def network(self) -> Network:
+        """The network. Raises UnknownService if the cluster is down."""
+        anchor = self._process("anchor")
+        if anchor is None:
+            raise UnknownService(f"The cluster in {self.directory} is down.")
+        return Network(anchor, list(self.services))
+
+    def create(self) -> Starter:
+        """Make the network, without a service."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        for file in self.directory.glob("*.process"):
+            file.unlink()
+        starter = Starter(self.directory / "hosts", list(self.services))
+        self._file("anchor").write_text(f"{starter.network.anchor.line}\n")
+        return starter
+
+    def start(self, name: str) -> None:
+        """Start a service and do not wait until it serves."""
+        service = self._service(name)
+        if self.state(name) != "down":
+            raise UnknownService(f"{name} runs already.")
+        volume = self.directory / "volumes" / name
+        volume.mkdir(parents=True, exist_ok=True)
+        command = service.command_on({"odradek": ODRADEK, "etcd": etcd_program()}, volume)
+        self._file(name).unlink(missing_ok=True)
+        with (self.directory / f"{name}.out").open("ab") as output:
+            subprocess.run(
+                self.network.background(name, self._file(name), command),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                check=True,
+            )
+        deadline = time.monotonic() + START_TIMEOUT_SECONDS
+        while not self._has_recorded(name):
+            assert time.monotonic() < deadline, self.said()
+            time.sleep(0.01)
+
+    def _has_recorded(self, name: str) -> bool:
+        file = self._file(name)
+        return file.exists() and file.read_text().endswith("\n")
+
+    def send(self, name: str, number: signal.Signals) -> None:
+        """Send a signal to a service. Raises UnknownService if it does not run."""
+        self._service(name)
+        process = self._process(name)
+        if process is None:
+            raise UnknownService(f"{name} does not run.")
+        process.send(number)
+
+    def end(self, name: str, number: signal.Signals) -> None:
+        """Send a signal to a service and wait until it has ended."""
+        self.send(name, number)
+        deadline = time.monotonic() + STOP_TIMEOUT_SECONDS
+        while self._process(name) is not None:
+            if time.monotonic() > deadline:
+                raise DidNotStart(f"{name} did not end within {STOP_TIMEOUT_SECONDS} s.")
+            time.sleep(0.02)
+
+    def state(self, name: str) -> str:
+        """Return running, paused or down."""
+        process = self._process(name)
+        if process is None:
+            return "down"
+        return "paused" if process.state == "T" else "running"
+
+    def cut(self, name: str, other: str, *, one_way: bool = False) -> None:
+        """Drop what two services send to each other, or only what the first one sends."""
+        for service in (name, other):
+            self._service(service)
+        already = self.network.cuts()
+        for link in [(name, other)] if one_way else [(name, other), (other, name)]:
+            if link not in already:
+                self.network.cut(*link)
+
+    def client(self, words: Sequence[str]) -> list[str]:
+        """Return the command that runs these words where the names of the services are known."""
+        return self.network.command("client", words)
+
+    def status(self) -> dict[str, Any]:
+        """Return what `odradek cluster status --json` prints. Raises DidNotStart."""
+        words = ["cluster", "status", "--json", "--bootstrap", self.bootstrap]
+        finished = subprocess.run(
+            self.client([str(ODRADEK), *words]), capture_output=True, text=True, check=False
+        )
+        if finished.returncode != 0:
+            raise DidNotStart(finished.stderr.strip())
+        found: dict[str, Any] = json.loads(finished.stdout)
+        return found
+
+    def wait_until_whole(self) -> None:
+        """Return when all brokers are members and all replicas in sync. Raises DidNotStart."""
+        deadline = time.monotonic() + START_TIMEOUT_SECONDS
+        while (problem := self._problem()) is not None:
+            if time.monotonic() > deadline:
+                raise DidNotStart(f"{problem}\n{self.said()}")
+            time.sleep(0.1)
+
+    def _problem(self) -> str | None:
+        try:
+            found = self.status()
+        except DidNotStart as error:
+            return str(error)
+        if len(found["brokers"]) < len(self.brokers):
+            return f"Of the brokers there are {found['brokers']}."
+        return f"Not in sync: {found['not_in_sync']}" if found["not_in_sync"] else None
+
+    def said(self) -> str:
+        """Return the end of what each service printed."""
+        outputs = sorted(self.directory.glob("*.out"))
+        return "\n".join(f"{file.stem}: {file.read_text()[-2000:]}" for file in outputs)
+
+    def _service(self, name: str) -> Service:
+        if name not in self.services:
+            names = ", ".join(self.services)
+            raise UnknownService(f"There is no service {name!r}; there are {names}.")
+        return self.services[name]
+
+    def _file(self, name: str) -> Path:
+        return self.directory / f"{name}.process"
+
+    def _process(self, name: str) -> Process | None:
+        if not self._has_recorded(name):
+            return None
+        process = Process(self._file(name).read_text())
+        return process if process.state is not None else None
+
+
+class TemporaryCluster(Cluster):
+    """A cluster that is up inside a `with`, and ends with this process, however that ends."""
+
+    def __enter__(self) -> Self:
+        self._starter = self.create()
+        try:
+            for name in self.services:
+                self.start(name)
+            self.wait_until_whole()
+        except BaseException:
+            self._starter.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._starter.close()
