@@ -123,7 +123,7 @@ class Roles:
         missing = [
             index
             for index in self._logs.here(topic)
-            if self._partitions.find(TopicPartition(topic.name, index)) is None
+            if not self._has_log(topic, index)
             and not self._partitions.is_offline(topic.name, index)
         ]
         if missing:
@@ -133,14 +133,19 @@ class Roles:
             if is_all_new or is_changed:
                 await self._apply_partition(topic.name, index, topic.partitions[index])
 
+    def _has_log(self, topic: TopicImage, index: int) -> bool:
+        """Return True if the log is here, and not that of a topic that lost a race of creators.
+
+        A broker makes the logs of a topic before it writes the topic, and removes them if another
+        broker was quicker. Until then they are here under the same name.
+        """
+        found = self._partitions.find(TopicPartition(topic.name, index))
+        return found is not None and found.topic_id == topic.topic_id
+
     async def _make_logs(self, topic: TopicImage, indexes: list[int]) -> None:
         async with self._logs.changing:
             # The broker that creates a topic makes its own logs before the image has it.
-            missing = [
-                index
-                for index in indexes
-                if self._partitions.find(TopicPartition(topic.name, index)) is None
-            ]
+            missing = [index for index in indexes if not self._has_log(topic, index)]
             try:
                 await self._logs.create(topic, missing)
             except KafkaError as error:
