@@ -54,6 +54,8 @@ class Write:
     marker: WritableTxnMarker
     where: TopicPartition
     partition: Partition | None = None
+    leader_epoch: int = -1
+    """The epoch in which the marker was appended."""
     next_offset: int = -1
     """The marker counts once everything below this offset is on disk."""
     code: ErrorCode = ErrorCode.NONE
@@ -100,6 +102,7 @@ def _append(context: RequestContext, write: Write) -> None:
     marker = write.marker
     try:
         write.partition = context.core.partitions.get(*write.where)
+        write.leader_epoch = write.partition.leader_epoch
         appended = write.partition.append_marker(
             producer_id=marker.producer_id,
             producer_epoch=marker.producer_epoch,
@@ -124,7 +127,9 @@ async def _finish(context: RequestContext, write: Write) -> None:
     """Wait until a marker is on disk, and have the group coordinator apply it."""
     assert write.partition is not None
     try:
-        await write.partition.flushed(write.next_offset)
+        # In the epoch of the append: since then the marker may have been cut off, and another lead
+        # of this broker may have begun (KAFKA-9235).
+        await write.partition.flushed(write.next_offset, leader_epoch=write.leader_epoch)
     except KafkaError as error:
         write.code = error.code
         return

@@ -68,6 +68,16 @@ COMPLETION_BUGS: Final = (
         tests=(f"{KNOWN}an_operation_begun_before_the_partition_left_changes_nothing_after",),
     ),
     Planted(
+        bug="KAFKA-9235",
+        file="broker/api/markers.py",
+        old="flushed(write.next_offset, leader_epoch=write.leader_epoch)",
+        new="flushed(write.next_offset)",
+        tests=(
+            "tests/broker/api/test_markers_of_an_ended_lead.py::test_"
+            "a_marker_of_a_lead_that_ended_is_not_acknowledged_by_the_next_lead",
+        ),
+    ),
+    Planted(
         bug="KAFKA-15468",
         file=TENURE,
         old="if previous is not None and previous.coordinator_epoch > tenure.coordinator_epoch:",
