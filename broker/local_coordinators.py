@@ -2,6 +2,7 @@
 
 import logging
 from typing import Final
+from uuid import UUID
 
 import trio
 
@@ -65,9 +66,9 @@ class LocalCoordinators:
         if self._loading:
             await self._all_loaded.wait()
 
-    async def forget_topic(self, topic: str) -> None:
+    async def forget_topic(self, topic: str, topic_id: UUID) -> None:
         try:
-            await self.groups.forget_topic(topic)
+            await self.groups.forget_topic(topic, topic_id)
         except KafkaError as error:
             LOGGER.warning("offsets of the deleted topic %s are still stored: %s", topic, error)
 

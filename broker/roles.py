@@ -14,6 +14,7 @@ broker, or waits for a leader. `apply` brings that about, in the order in which 
 import logging
 from collections.abc import Callable
 from typing import Final, Protocol
+from uuid import UUID
 
 import trio
 
@@ -39,7 +40,7 @@ class Coordinators(Protocol):
     def unload(self, topic: str, index: int) -> None:
         """Stop to coordinate what one partition of a state topic keeps."""
 
-    async def forget_topic(self, topic: str) -> None:
+    async def forget_topic(self, topic: str, topic_id: UUID) -> None:
         """Delete the offsets that groups stored for a deleted topic. A failure is logged."""
 
 
@@ -214,4 +215,4 @@ class Roles:
                 await self._followers.leave(partition)
         async with self._logs.changing:
             await self._logs.delete(topic, here)
-        self._spawn(self._coordinators.forget_topic, topic.name)
+        self._spawn(self._coordinators.forget_topic, topic.name, topic.topic_id)

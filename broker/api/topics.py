@@ -18,6 +18,7 @@ topics can be neither deleted nor grown. Records of a deleted topic are gone at 
 
 import logging
 from typing import Final
+from uuid import UUID
 
 import trio
 
@@ -146,7 +147,7 @@ async def _delete_topic(context: RequestContext, asked: DeleteTopicState) -> Del
         # The offsets are deleted with their topic, also if the client is gone by now.
         with trio.CancelScope(shield=True):
             deleted = await context.core.cluster.delete_topic(name)
-            await _forget_offsets(context, name)
+            await _forget_offsets(context, name, deleted.topic_id)
     except KafkaError as error:
         return DeletableTopicResult(
             name=name,
@@ -159,10 +160,10 @@ async def _delete_topic(context: RequestContext, asked: DeleteTopicState) -> Del
     )
 
 
-async def _forget_offsets(context: RequestContext, topic: str) -> None:
+async def _forget_offsets(context: RequestContext, topic: str, topic_id: UUID) -> None:
     """Delete the offsets that groups stored for a deleted topic. A failure is only logged."""
     try:
-        await context.core.groups.forget_topic(topic)
+        await context.core.groups.forget_topic(topic, topic_id)
     except KafkaError as error:
         LOGGER.warning("offsets of the deleted topic %s are still stored: %s", topic, error)
 

@@ -13,6 +13,7 @@ import logging
 import random
 from collections.abc import Iterable, Sequence
 from typing import Final, NoReturn
+from uuid import UUID
 
 import trio
 
@@ -220,13 +221,16 @@ class GroupCoordinator:
         tombstones: list[Entry] = [OffsetEntry(group_id, each, None) for each in partitions]
         await tenure.flushed(tenure.append([*tombstones, GroupEntry(group_id, None)]))
 
-    async def forget_topic(self, topic: str) -> None:
-        """Remove every group's offsets of a topic that has been deleted. Raises KafkaError."""
+    async def forget_topic(self, topic: str, topic_id: UUID) -> None:
+        """Remove every group's offsets of a deleted topic. Raises KafkaError at the end."""
+        refused: KafkaError | None = None
         for tenure in self._tenures:
-            found = tenure.offsets.partitions_of_topic(topic)
-            if found:
-                tombstones = [OffsetEntry(group_id, each, None) for group_id, each in found]
-                await tenure.flushed(tenure.append(tombstones))
+            try:
+                await tenure.forget_topic(topic, topic_id)
+            except KafkaError as error:
+                refused = error
+        if refused is not None:
+            raise refused
 
     # offsets
 

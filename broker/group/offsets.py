@@ -13,9 +13,11 @@ Everything is synchronous. The caller decides what is durable.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
+from uuid import UUID
 
 from odradek.broker.group.store import OffsetEntry, StoredOffset
 from odradek.broker.topic_partition import TopicPartition
+from odradek.protocol.schema import ZERO_UUID
 
 OFFSET_BASE_BYTES: Final = 256
 """The size that an offset counts for, without its metadata, in memory limits."""
@@ -93,15 +95,23 @@ class Offsets:
         """Return all groups with an offset, stored or pending."""
         return list({**self._stored, **self._unstable})
 
-    def partitions_of_topic(self, topic: str) -> list[tuple[str, TopicPartition]]:
-        """Return all groups and partitions with an offset, stored or pending, of `topic`."""
+    def partitions_of_topic(self, topic: str, topic_id: UUID) -> list[tuple[str, TopicPartition]]:
+        """Return all groups and partitions with an offset, stored or pending, of one topic.
+
+        Offsets of a topic of the same name and another id are left out. Offsets without an id, from
+        older brokers, count for every topic of the name.
+        """
+        ids = (ZERO_UUID, topic_id)
         found = {
             (group_id, partition): None
-            for groups in (self._stored, self._unstable)
-            for group_id, partitions in groups.items()
-            for partition in partitions
-            if partition.topic == topic
+            for group_id, partitions in self._stored.items()
+            for partition, placed in partitions.items()
+            if partition.topic == topic and placed.stored.topic_id in ids
         }
+        for all_pending in self._pending.values():
+            for pending in all_pending:
+                if pending.partition.topic == topic and pending.placed.stored.topic_id in ids:
+                    found[pending.group_id, pending.partition] = None
         return list(found)
 
     # what happens

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import aclosing, contextmanager
 from typing import Final, NamedTuple, TypeVar
+from uuid import UUID
 
 import trio
 
@@ -143,6 +144,15 @@ class GroupTenure(Tenure):
         with _coordinator_errors():
             await super().flushed(next_offset)
         self.durable_below(next_offset)
+
+    async def forget_topic(self, topic: str, topic_id: UUID) -> None:
+        """Remove every group's offsets of a topic that has been deleted. Raises KafkaError."""
+        # By id: while the coordinator waits for another partition, the topic may be made anew, and
+        # groups may store offsets for it here.
+        found = self.offsets.partitions_of_topic(topic, topic_id)
+        if found:
+            tombstones = [OffsetEntry(group_id, each, None) for group_id, each in found]
+            await self.flushed(self.append(tombstones))
 
     def marker_written(self, producer_id: int, *, committed: bool, marker_offset: int) -> None:
         """Record an appended marker, which is applied once it is durable."""

@@ -78,6 +78,16 @@ COMPLETION_BUGS: Final = (
         ),
     ),
     Planted(
+        bug="a deletion takes the offsets of a topic that was made anew",
+        file="broker/group/offsets.py",
+        old="if partition.topic == topic and placed.stored.topic_id in ids",
+        new="if partition.topic == topic",
+        tests=(
+            "tests/broker/group/test_topic_ids.py::test_"
+            "a_deletion_leaves_the_offsets_of_a_topic_that_was_made_anew",
+        ),
+    ),
+    Planted(
         bug="KAFKA-15468",
         file=TENURE,
         old="if previous is not None and previous.coordinator_epoch > tenure.coordinator_epoch:",

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Awaitable, Callable
+from uuid import UUID
 
 import pytest
 import trio
@@ -40,7 +41,7 @@ class Coordinators:
     def unload(self, topic: str, index: int) -> None:
         """Nothing is kept."""
 
-    async def forget_topic(self, topic: str) -> None:
+    async def forget_topic(self, topic: str, topic_id: UUID) -> None:
         """Nothing is kept."""
 
 

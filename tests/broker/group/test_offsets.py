@@ -8,7 +8,7 @@ from odradek.broker.group.requests import Claim, FetchedOffset
 from odradek.broker.group.state import GroupState
 from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.errors import ErrorCode, KafkaError
-from tests.broker.group.world import GROUP, P0, P1, World, round_of
+from tests.broker.group.world import GROUP, P0, P1, TOPIC_ID, World, round_of
 
 NAMELESS = Claim()
 
@@ -356,7 +356,7 @@ async def test_a_topics_offsets_go_with_the_topic(world: World) -> None:
     await world.commit({P0: 1, P1: 2, other: 3})
     await world.commit({P0: 9}, group_id="second")
     await world.commit_in_transaction({P0: 4})
-    await world.groups.forget_topic(P0.topic)
+    await world.groups.forget_topic(P0.topic, TOPIC_ID)
     await world.end_transaction(committed=True)
     assert world.stored() == {other: 3}
     assert world.stored("second") == {}

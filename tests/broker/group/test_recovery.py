@@ -10,7 +10,7 @@ from odradek.broker.group.state import GroupState
 from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.record import Record, encode_batch
-from tests.broker.group.world import GROUP, P0, P1, TOPIC, World, round_of
+from tests.broker.group.world import GROUP, P0, P1, TOPIC, TOPIC_ID, World, round_of
 
 
 async def test_members_go_on_after_a_restart_without_a_rebalance(world: World) -> None:
@@ -134,7 +134,7 @@ async def test_a_topic_that_goes_while_the_log_is_read_takes_no_marker_before_it
             for _ in range(moment):
                 await trio.lowlevel.checkpoint()
             world.groups.markers_durable(0, world.mark(committed=True, producer_id=2))
-            await world.groups.forget_topic(P0.topic)
+            await world.groups.forget_topic(P0.topic, TOPIC_ID)
         assert world.fetch(other, require_stable=True)[other].offset == 2, moment
 
 

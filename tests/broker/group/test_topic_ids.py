@@ -5,9 +5,13 @@ from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
 
+import pytest
+import trio
+
 from odradek.broker.api.context import Core, RequestContext
 from odradek.broker.api.group_offsets import offset_commit, offset_fetch
 from odradek.broker.cluster.image import ClusterImage, PartitionImage, TopicImage
+from odradek.broker.group.limits import GroupConfig
 from odradek.protocol.apis.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -15,8 +19,9 @@ from odradek.protocol.apis.group_offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestTopic,
 )
-from odradek.protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.broker.group.world import GROUP, P0, TOPIC, World
+from tests.fakes.state_partition import FakeStatePartitions
 
 OLD, NEW = UUID(int=1), UUID(int=2)
 NOTHING: Mapping[str, str] = {}
@@ -73,3 +78,31 @@ async def test_a_topic_that_is_not_there_takes_no_offsets(world: World) -> None:
     code = await commit(context(world, None), 5)
     assert code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert world.log.end_offset == 0
+
+
+async def test_a_deletion_leaves_the_offsets_of_a_topic_that_was_made_anew(world: World) -> None:
+    """A broker learns of the deletion when groups have stored offsets for the new topic."""
+    assert await commit(context(world, NEW), 7) == ErrorCode.NONE
+    await world.groups.forget_topic(TOPIC, OLD)
+    assert world.stored() == {P0: 7}
+    await world.groups.forget_topic(TOPIC, NEW)
+    assert world.stored() == {}
+
+
+async def test_a_deletion_is_forgotten_by_the_partitions_after_one_that_refuses() -> None:
+    async with trio.open_nursery() as nursery:
+        world = World(nursery, GroupConfig(offsets_topic_num_partitions=2))
+        world.partitions = FakeStatePartitions(2)
+        world.groups = world._coordinator()
+        await world.start()
+        await world.groups.load(1)
+        groups = {world.groups.partition_for(name): name for name in ("a", "b", "c", "d")}
+        assert set(groups) == {0, 1}
+        for group_id in groups.values():
+            await world.commit({P0: 1}, group_id=group_id)
+        world.log.append_errors = [ErrorCode.NOT_ENOUGH_REPLICAS]
+        with pytest.raises(KafkaError):
+            await world.groups.forget_topic(TOPIC, OLD)
+        assert world.stored(groups[0]) == {P0: 1}
+        assert world.stored(groups[1]) == {}
+        nursery.cancel_scope.cancel()

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from uuid import UUID
 
 import trio
 import trio.testing
@@ -28,6 +29,7 @@ from tests.fakes.state_partition import FakeStatePartition, FakeStatePartitions
 STARTED_MS = 1_700_000_000_000
 GROUP = "refunds"
 TOPIC = "departures"
+TOPIC_ID = UUID(int=1)
 P0, P1 = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
 
 ONE_PARTITION = GroupConfig(offsets_topic_num_partitions=1)
