@@ -57,6 +57,8 @@ class ProducerIds:
             first = int(stored.value) if stored else 0
             claim = Compare(key=PRODUCER_IDS_KEY, mod_revision=stored.mod_revision if stored else 0)
             following = first + BLOCK_SIZE
+            # Not a `guarded_write`: two brokers that claim the same block write the same value, so
+            # the key does not show which of them has it. A block whose answer is lost is not used.
             succeeded, _ = await self._meta.txn([claim], {PRODUCER_IDS_KEY: b"%d" % following})
             if succeeded:
                 return iter(range(first, following))

@@ -12,9 +12,20 @@ SEQUENCES: Final = "tests/broker/storage/test_producers.py::test_"
 RECOVERY: Final = "tests/broker/storage/test_recovery.py::test_"
 LOGS: Final = "tests/broker/storage/test_known_bugs.py::test_"
 OVERTAKEN: Final = "tests/broker/api/test_overtaken_verdicts.py::test_"
+PRODUCER_IDS: Final = "tests/broker/txn/test_producer_ids.py::test_"
 BACKGROUND: Final = "tests/broker/partitions/test_background.py::test_"
 
 PRODUCERS_BUGS: Final = (
+    Planted(
+        bug="a producer id block is taken twice",
+        file="broker/txn/producer_ids.py",
+        old="succeeded, _ = await self._meta.txn([",
+        new="from odradek.broker.guarded_write import guarded_write\n"
+        "            succeeded, _ = await guarded_write(self._meta, [",
+        tests=(
+            f"{PRODUCER_IDS}a_block_whose_claim_was_lost_is_not_taken_for_that_of_a_faster_broker",
+        ),
+    ),
     Planted(
         bug="KAFKA-14884",
         file=PRODUCERS,

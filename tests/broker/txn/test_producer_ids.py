@@ -1,9 +1,11 @@
 """Blocks of producer ids: ids are unique in spite of crashes and of other brokers."""
 
+import pytest
 import trio
 
 from odradek.broker.txn.producer_ids import BLOCK_SIZE, PRODUCER_IDS_KEY, ProducerIds
-from tests.fakes.meta_store import FakeMetaStore
+from odradek.protocol.errors import ErrorCode, KafkaError
+from tests.fakes.meta_store import FakeMetaStore, MetaServer
 
 
 async def test_ids_begin_at_0_and_go_on_over_blocks() -> None:
@@ -57,3 +59,34 @@ async def test_a_neighbouring_key_is_not_mistaken_for_the_block() -> None:
     meta = FakeMetaStore()
     meta.put({PRODUCER_IDS_KEY + "/other": b"5"})
     assert await ProducerIds(meta).next() == 0
+
+
+async def test_a_block_whose_claim_was_lost_is_not_taken_for_that_of_a_faster_broker() -> None:
+    """Two brokers that claim the same block write the same value: it does not show who wrote."""
+    server = MetaServer()
+    mine, other = FakeMetaStore(server), FakeMetaStore(server)
+    ids, others = ProducerIds(mine), ProducerIds(other)
+
+    def faster() -> None:
+        other.put({PRODUCER_IDS_KEY: b"%d" % BLOCK_SIZE})
+        mine.before_txn = lambda: None
+
+    answers = iter([False, True])
+    mine.loses_answer = lambda: next(answers, False)
+    mine.before_txn = faster
+    with pytest.raises(KafkaError) as refused:
+        await ids.next()
+    assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert await ids.next() == BLOCK_SIZE
+    assert await others.next() == 2 * BLOCK_SIZE
+
+
+async def test_a_block_whose_claim_was_applied_without_an_answer_is_lost_and_no_other() -> None:
+    meta = FakeMetaStore()
+    answers = iter([False, True])
+    meta.loses_answer = lambda: next(answers, False)
+    ids = ProducerIds(meta)
+    with pytest.raises(KafkaError) as refused:
+        await ids.next()
+    assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert [await ids.next() for _ in range(2)] == [BLOCK_SIZE, BLOCK_SIZE + 1]
