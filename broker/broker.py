@@ -32,6 +32,7 @@ from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.partitions.scrubber import ScrubConfig
 from odradek.broker.peers import Peers
 from odradek.broker.replication.in_sync import InSync
+from odradek.broker.replication.replica_sessions import ReplicaSessions
 from odradek.broker.server.server import Server
 from odradek.broker.txn.admission import Admission
 from odradek.broker.txn.presence import Presence
@@ -258,6 +259,7 @@ def _core(
         ),
         groups=coordinators.groups,
         in_sync=in_sync,
+        replica_sessions=ReplicaSessions(),
         reached=env.reached,
     )
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from odradek.broker.group.coordinator import GroupCoordinator
     from odradek.broker.partitions.partitions import Partitions
     from odradek.broker.replication.in_sync import InSync
+    from odradek.broker.replication.replica_sessions import ReplicaSessions
     from odradek.broker.txn.admission import Admission
     from odradek.broker.txn.coordinator import TransactionCoordinator
     from odradek.broker.txn.presence import Seat
@@ -36,6 +37,7 @@ class Core:
     admission: Admission
     groups: GroupCoordinator
     in_sync: InSync
+    replica_sessions: ReplicaSessions
     reached: Callable[[str], None]
     """Called with the name of a fault point (`Env.reached`)."""
 

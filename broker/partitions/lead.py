@@ -23,15 +23,27 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 UNKNOWN_OFFSET: Final = -1
 
 
+@dataclass(slots=True, eq=False)
+class Contact:
+    """The time, of the leader's clock, at which a follower was last heard.
+
+    A fetch session has one for all its partitions: a fetch that does not list a partition says that
+    the follower still fetches it from where it was.
+    """
+
+    at: float = 0.0
+
+
 @dataclass(slots=True)
 class Progress:
     """The position of one follower, as far as its fetches in this leader epoch show it."""
 
     caught_up_at: float
-    """The last time, of the leader's clock, at which it had all that the leader had."""
+    """The last time, of the leader's clock, at which it is known to have had everything."""
     next_offset: int = UNKNOWN_OFFSET
     """Everything below it is on the follower's disk."""
     broker_epoch: int = -1
+    contact: Contact = field(default_factory=Contact)
     fetched_at: float = 0.0
     fetch_number: int = 0
     """The number that its last fetch has among all fetches from this leader."""
@@ -48,6 +60,12 @@ class Progress:
         self.next_offset = next_offset
         self.fetched_at = now
         self.end_at_fetch = log_end_offset
+
+    def lag_seconds(self, log_end_offset: int, now: float) -> float:
+        """Return for how long the follower has not had everything, as far as is known."""
+        if self.next_offset >= log_end_offset:
+            self.caught_up_at = max(self.caught_up_at, self.contact.at)
+        return now - self.caught_up_at
 
 
 @dataclass(slots=True, kw_only=True)
@@ -153,12 +171,12 @@ class Lead:
             if node not in self.isr and progress.next_offset >= needed
         ]
 
-    def leaving(self, now: float, max_lag_seconds: float) -> list[int]:
+    def leaving(self, log_end_offset: int, now: float, max_lag_seconds: float) -> list[int]:
         """Return the in-sync followers that have not had everything for too long."""
         return [
             node
             for node, progress in self.followers.items()
-            if node in self.isr and now - progress.caught_up_at > max_lag_seconds
+            if node in self.isr and progress.lag_seconds(log_end_offset, now) > max_lag_seconds
         ]
 
     def changed(self, isr: Sequence[int], partition_epoch: int) -> None:

@@ -73,6 +73,7 @@ class Maintenance:
             if offset > self._log.log_start_offset:
                 self._log.begin_at(offset)
                 self._partition.update_visible()
+                self._partition.marks.followers.notify()
                 await self._checkpoint()
 
     async def enforce_retention(self, stable_offset: int) -> None:

@@ -6,17 +6,24 @@ however the reader ends, so that a cancelled one leaves nothing behind.
 """
 
 from collections.abc import Iterable
+from typing import Protocol
 
 import trio
 
 
+class Notified(Protocol):
+    """A reader that can be registered with a source of news."""
+
+    def notify(self) -> None: ...
+
+
 class News:
-    """A source of news: it wakes the watches that are registered with it."""
+    """A source of news: it wakes what is registered with it."""
 
     __slots__ = ("watches",)
 
     def __init__(self) -> None:
-        self.watches: dict[Watch, None] = {}
+        self.watches: dict[Notified, None] = {}
 
     def notify(self) -> None:
         for watch in self.watches:

@@ -2,6 +2,7 @@
 
 import logging
 from typing import Final
+from uuid import UUID
 
 import trio
 
@@ -29,6 +30,10 @@ class Copy:
         self.fetch_offset = 0
         self._is_over = False
         self._taking = trio.Lock()
+
+    @property
+    def key(self) -> tuple[UUID, int]:
+        return self.partition.topic_id, self.where.partition
 
     @property
     def last_epoch(self) -> int:

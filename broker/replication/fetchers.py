@@ -2,7 +2,8 @@
 
 A fetcher asks its leader for the batches of all partitions that follow it, writes them as they are,
 and asks again when they are on disk. So the offset from which it fetches says what is on its disk,
-and with it the leader computes the high watermark.
+and with it the leader computes the high watermark. A fetch lists only the partitions that were in
+the last answer, or are new (`replica_sessions.py`).
 
 Each fetch names the leader epoch in which it is meant, and the epoch of the last record that the
 follower has. If the leader's log has parted from the follower's, the answer says where, the
@@ -14,9 +15,8 @@ copy with `leave`, which waits until nothing of it is under way.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
-from uuid import UUID
 
 import trio
 
@@ -25,22 +25,15 @@ from odradek.broker.env import Clock, Network
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.peer_connection import BrokerConnection, PeerUnreachable, peer_connection
 from odradek.broker.replication.copy import Copy
+from odradek.broker.replication.follower_session import FollowerSession
 from odradek.broker.topic_partition import TopicPartition
-from odradek.protocol.apis.fetch import (
-    FETCH,
-    FetchPartition,
-    FetchRequest,
-    FetchTopic,
-    PartitionData,
-    ReplicaState,
-)
+from odradek.protocol.apis.fetch import FETCH, PartitionData
 
 LOGGER: Final = logging.getLogger(__name__)
 MAX_WAIT_MS: Final = 500
 TIMEOUT_MS: Final = 3_000
 """A leader answers within MAX_WAIT_MS; one that does not is gone, or cut off."""
 MAX_BYTES: Final = 10 * 1024 * 1024
-PARTITION_MAX_BYTES: Final = 1024 * 1024
 RECONNECT_SECONDS: Final = 0.1
 NO_EPOCH: Final = -1
 
@@ -63,13 +56,16 @@ class ReplicaFetcher:
         self._clock = clock
         self._image = image
         self._copies: dict[TopicPartition, Copy] = {}
+        self._session = FollowerSession(node_id, NO_EPOCH)
         self._changed = trio.Event()
 
     def add(self, copy: Copy) -> None:
         self._copies[copy.where] = copy
+        self._session.add(copy)
         self._changed.set()
 
     def remove(self, copy: Copy) -> None:
+        self._session.remove(copy)
         if self._copies.get(copy.where) is copy:
             del self._copies[copy.where]
 
@@ -98,25 +94,35 @@ class ReplicaFetcher:
     async def _fetch(self, connection: BrokerConnection) -> None:
         """Fetch over one connection until it is lost."""
         version = connection.version_of(FETCH)
+        self._begin_session()
         while True:
             await self._some_copy()
-            now = trio.current_time()
-            copies = {
-                (copy.partition.topic_id, copy.where.partition): copy
-                for copy in self._copies.values()
-                if copy.paused_until <= now
-            }
-            if not copies:
+            if self._session.broker_epoch != self._broker_epoch:
+                self._begin_session()
+            session = self._session
+            request = session.request(
+                trio.current_time(), max_wait_ms=MAX_WAIT_MS, max_bytes=MAX_BYTES
+            )
+            if request is None:
                 await self._until_ready()
                 continue
-            response = await connection.request(FETCH, version, self._request(copies.values()))
-            await self._take(
-                [
-                    (copies[topic.topic_id, data.partition_index], data)
-                    for topic in response.responses
-                    for data in topic.partitions
-                ]
-            )
+            response = await connection.request(FETCH, version, request)
+            if response.error_code:
+                LOGGER.info("broker %d refuses a fetch: %s", self._leader, response.error_code)
+                self._begin_session()
+                await trio.sleep(RECONNECT_SECONDS)
+                continue
+            await self._take(session.answered(response))
+
+    def _begin_session(self) -> None:
+        self._session = FollowerSession(self._node_id, self._broker_epoch)
+        for copy in self._copies.values():
+            self._session.add(copy)
+
+    @property
+    def _broker_epoch(self) -> int:
+        here = self._image().broker(self._node_id)
+        return NO_EPOCH if here is None else here.epoch
 
     async def _until_ready(self) -> None:
         """Wait until a partition may be fetched again, or there is another."""
@@ -124,37 +130,6 @@ class ReplicaFetcher:
         self._changed = trio.Event()
         with trio.move_on_at(earliest):
             await self._changed.wait()
-
-    def _request(self, copies: Iterable[Copy]) -> FetchRequest:
-        here = self._image().broker(self._node_id)
-        topics: dict[UUID, list[FetchPartition]] = {}
-        for copy in copies:
-            log = copy.partition.log
-            copy.fetch_offset = log.log_end_offset
-            topics.setdefault(copy.partition.topic_id, []).append(
-                FetchPartition(
-                    partition=copy.where.partition,
-                    current_leader_epoch=copy.leader_epoch,
-                    fetch_offset=copy.fetch_offset,
-                    last_fetched_epoch=copy.last_epoch,
-                    log_start_offset=log.log_start_offset,
-                    partition_max_bytes=PARTITION_MAX_BYTES,
-                    high_watermark=copy.partition.high_watermark,
-                )
-            )
-        return FetchRequest(
-            replica_state=ReplicaState(
-                replica_id=self._node_id,
-                replica_epoch=NO_EPOCH if here is None else here.epoch,
-            ),
-            max_wait_ms=MAX_WAIT_MS,
-            min_bytes=1,
-            max_bytes=MAX_BYTES,
-            topics=tuple(
-                FetchTopic(topic_id=topic_id, partitions=tuple(partitions))
-                for topic_id, partitions in topics.items()
-            ),
-        )
 
     async def _take(self, answered: list[tuple[Copy, PartitionData]]) -> None:
         """Write what has come, and wait until it is on disk."""

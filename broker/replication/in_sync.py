@@ -73,7 +73,7 @@ class InSync:
     def _wanted(self, partition: Partition, lead: Lead) -> Sequence[int] | None:
         """Return the in-sync set as it should be; None if it is so already."""
         image = self._metadata.image
-        leaving = lead.leaving(trio.current_time(), self._max_lag_seconds)
+        leaving = lead.leaving(partition.log_end_offset, trio.current_time(), self._max_lag_seconds)
         for node in lead.isr:
             broker = image.broker(node)
             is_going = broker is None or broker.is_leaving

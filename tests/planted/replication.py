@@ -20,6 +20,7 @@ ELECTED: Final = "tests/broker/cluster/test_election.py::test_"
 LEADING: Final = "tests/broker/partitions/test_lead.py::test_"
 LOADED: Final = "tests/broker/coordination/test_loading.py::test_"
 REPLICAS: Final = "tests/broker/replication/test_replicas.py::test_"
+SESSIONS: Final = "tests/broker/replication/test_replica_sessions.py::test_"
 
 TELLING: Final = "tests/broker/txn/test_markers.py::test_"
 
@@ -102,16 +103,47 @@ REPLICATION_BUGS: Final = (
     Planted(
         bug="KAFKA-15221",
         file=LEADER,
-        old="if broker is not None and broker.epoch == epoch:",
-        new="if broker is not None:",
+        old="    if broker is None or broker.epoch != epoch:\n",
+        new="    if broker is None:\n",
         tests=(f"{REPLICAS}a_fetch_that_its_broker_sent_before_it_restarted_counts_as_nothing",),
     ),
     Planted(
         bug="KAFKA-14704",
         file=LEADER,
-        old="if place.answer is None and place.partition is not None:",
-        new="if place.partition is not None:",
+        old="            if place.answer is None:\n                _note(context, place)\n",
+        new="            _note(context, place)\n",
         tests=(f"{REPLICAS}an_answer_that_shows_where_logs_part_counts_as_nothing",),
+    ),
+    Planted(
+        bug="a partition is dropped from a session because its batch did not fit",
+        file=LEADER,
+        old="            session.ready[place] = None  # a batch",
+        new="            pass  # a batch",
+        tests=(f"{SESSIONS}what_does_not_fit_comes_in_the_next_answer",),
+    ),
+    Planted(
+        bug="a follower does not learn the high watermark of a partition that became idle",
+        file=LEADER,
+        old="                await _add_marks(session, answers)\n",
+        new="",
+        tests=(f"{SESSIONS}a_mark_that_moves_is_answered_when_the_wait_is_over",),
+    ),
+    Planted(
+        bug="an idle partition loses its followers",
+        file=LEAD,
+        old="self.caught_up_at = max(self.caught_up_at, self.contact.at)",
+        new="pass",
+        tests=(
+            f"{LEADING}a_follower_that_has_everything_is_in_sync_while_its_session_goes_on",
+            f"{SESSIONS}an_idle_partition_keeps_its_followers",
+        ),
+    ),
+    Planted(
+        bug="a follower that has stopped to fetch a partition counts as in sync",
+        file="broker/replication/replica_sessions.py",
+        old="            progress.contact = Contact(contact.at)\n",
+        new="            pass\n",
+        tests=(f"{SESSIONS}a_follower_that_forgets_a_partition_is_not_in_sync_for_ever",),
     ),
     Planted(
         bug="KAFKA-13207",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.broker.partitions.lead import Lead
+from odradek.broker.partitions.lead import Contact, Lead
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 
@@ -80,14 +80,28 @@ def test_a_follower_that_has_everything_now_and_then_stays() -> None:
         now = tenth / 10
         leading.followers[2].fetched(100 * (tenth - 1), 100 * tenth, now)
         leading.followers[3].fetched(0, 100 * tenth, now)
-    assert leading.leaving(9.9, max_lag_seconds=3.5) == [3]
+    assert leading.leaving(10_000, 9.9, max_lag_seconds=3.5) == [3]
 
 
 def test_a_silent_follower_leaves() -> None:
     leading = lead()
     leading.followers[2].fetched(5, 5, 4.0)
-    assert leading.leaving(5.0, max_lag_seconds=3.5) == [3]
-    assert leading.leaving(8.0, max_lag_seconds=3.5) == [2, 3]
+    assert leading.leaving(6, 5.0, max_lag_seconds=3.5) == [3]
+    assert leading.leaving(6, 8.0, max_lag_seconds=3.5) == [2, 3]
+
+
+def test_a_follower_that_has_everything_is_in_sync_while_its_session_goes_on() -> None:
+    """Its fetches do not list an idle partition. They show that it still follows."""
+    leading = lead()
+    session = Contact(at=0.1)
+    for node in (2, 3):
+        leading.followers[node].fetched(5, 5, 0.1)
+    leading.followers[2].contact = session
+    session.at = 60.0
+    assert leading.leaving(5, 61.0, max_lag_seconds=3.5) == [3]
+    session.at = 62.0
+    assert leading.leaving(6, 62.0, max_lag_seconds=3.5) == [3]  # it lags since a moment ago
+    assert leading.leaving(6, 65.0, max_lag_seconds=3.5) == [2, 3]
 
 
 def test_an_older_in_sync_set_does_not_replace_a_newer_one() -> None:

@@ -17,6 +17,7 @@ from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.partitions.lead import Lead
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.replication.copy import Copy
+from odradek.broker.replication.replica_sessions import ReplicaSessions
 from odradek.broker.storage.config import LogConfig
 from odradek.protocol.apis.fetch import (
     FETCH,
@@ -40,6 +41,7 @@ class Replica:
     partition: Partition
     epoch: int
     copy: Copy | None = None
+    sessions: ReplicaSessions = field(default_factory=ReplicaSessions)
 
 
 @dataclass
@@ -147,6 +149,14 @@ class Replicas:
             ),
         )
         response = await replica_fetch(self._context(), request)
+        if response.error_code:
+            return PartitionData(
+                partition_index=0,
+                error_code=response.error_code,
+                high_watermark=-1,
+                aborted_transactions=None,
+                records=None,
+            )
         return response.responses[0].partitions[0]
 
     def _context(self) -> RequestContext:
@@ -163,6 +173,7 @@ class Replicas:
             cluster=SimpleNamespace(image=image),
             partitions=self.replicas[self.leader].machine.partitions,
             in_sync=SimpleNamespace(consider=self.considered.append),
+            replica_sessions=self.replicas[self.leader].sessions,
         )
         return RequestContext(
             core=cast(Core, core), api_version=FETCH.max_version, client_id="", host=""

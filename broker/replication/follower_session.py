@@ -1,0 +1,110 @@
+"""The fetch session of a follower with its leader, as the follower sees it.
+
+`replica_sessions.py` is the leader's side and explains sessions. A partition is *due* to be listed
+when it is new, and when it was in the last answer. One that is paused after an error is taken out
+of the session meanwhile, so that the leader does not send what cannot be taken.
+"""
+
+from typing import Final
+from uuid import UUID
+
+from odradek.broker.replication.copy import Copy
+from odradek.broker.replication.replica_sessions import NEW_SESSION, next_epoch
+from odradek.protocol.apis.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+    ReplicaState,
+)
+
+PARTITION_MAX_BYTES: Final = 1024 * 1024
+
+
+class FollowerSession:
+    """The list of partitions of each fetch that one follower sends to one leader."""
+
+    def __init__(self, node_id: int, broker_epoch: int) -> None:
+        self.broker_epoch = broker_epoch
+        self._replica = ReplicaState(replica_id=node_id, replica_epoch=broker_epoch)
+        self._id = 0
+        self._epoch = NEW_SESSION
+        self._copies: dict[tuple[UUID, int], Copy] = {}
+        self._due: dict[Copy, None] = {}
+        self._forgotten: dict[tuple[UUID, int], None] = {}
+
+    def add(self, copy: Copy) -> None:
+        self._due[copy] = None
+
+    def remove(self, copy: Copy) -> None:
+        self._due.pop(copy, None)
+        self._forget(copy)
+
+    def _forget(self, copy: Copy) -> None:
+        if self._copies.get(copy.key) is copy:
+            del self._copies[copy.key]
+            self._forgotten[copy.key] = None
+
+    def request(self, now: float, *, max_wait_ms: int, max_bytes: int) -> FetchRequest | None:
+        """Return the next fetch; None if there is nothing to fetch now."""
+        listed: dict[UUID, list[FetchPartition]] = {}
+        for copy in tuple(self._due):
+            if copy.paused_until > now:
+                self._forget(copy)
+                continue
+            del self._due[copy]
+            self._copies[copy.key] = copy
+            self._forgotten.pop(copy.key, None)
+            listed.setdefault(copy.partition.topic_id, []).append(_place(copy))
+        if not self._copies:
+            return None
+        forgotten: dict[UUID, list[int]] = {}
+        for topic_id, index in self._forgotten:
+            forgotten.setdefault(topic_id, []).append(index)
+        self._forgotten.clear()
+        return FetchRequest(
+            replica_state=self._replica,
+            max_wait_ms=max_wait_ms,
+            min_bytes=1,
+            max_bytes=max_bytes,
+            session_id=self._id,
+            session_epoch=self._epoch,
+            topics=tuple(
+                FetchTopic(topic_id=topic_id, partitions=tuple(partitions))
+                for topic_id, partitions in listed.items()
+            ),
+            forgotten_topics_data=tuple(
+                ForgottenTopic(topic_id=topic_id, partitions=tuple(indexes))
+                for topic_id, indexes in forgotten.items()
+            ),
+        )
+
+    def answered(self, response: FetchResponse) -> list[tuple[Copy, PartitionData]]:
+        """Return the copies that an answer is for. They are due again."""
+        self._id, self._epoch = response.session_id, next_epoch(self._epoch)
+        answered = []
+        for topic in response.responses:
+            for data in topic.partitions:
+                # Its role may have changed while the leader made its answer.
+                copy = self._copies.get((topic.topic_id, data.partition_index))
+                if copy is not None:
+                    self._due[copy] = None
+                    answered.append((copy, data))
+        return answered
+
+
+def _place(copy: Copy) -> FetchPartition:
+    """Return where a copy is, and note that it was asked from there."""
+    log = copy.partition.log
+    copy.fetch_offset = log.log_end_offset
+    return FetchPartition(
+        partition=copy.where.partition,
+        current_leader_epoch=copy.leader_epoch,
+        fetch_offset=copy.fetch_offset,
+        last_fetched_epoch=copy.last_epoch,
+        log_start_offset=log.log_start_offset,
+        partition_max_bytes=PARTITION_MAX_BYTES,
+        high_watermark=copy.partition.high_watermark,
+    )
