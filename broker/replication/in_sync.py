@@ -4,17 +4,23 @@ A leader changes the set by a compare-and-set on the partition's key in the meta
 by its own registration and by those of the followers that join (KIP-903): a follower that has
 restarted meanwhile does not get in with what its earlier run had on disk (KAFKA-15221).
 
+Changes that are due at the same time are written together, as one broker's return changes every
+partition of which it has a replica. If that write is refused, the next ones are written one by one.
+
 While the outcome of a change is unknown, the larger of both sets counts (`Lead.proposed`). A lost
 answer is no refusal (KAFKA-14144): the image shows in the end which set there is.
 """
 
 import logging
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import trio
 
 from odradek.broker.cluster.election import with_isr
+from odradek.broker.cluster.image import PartitionImage
 from odradek.broker.cluster.metadata import ClusterMetadata
 from odradek.broker.cluster.session import Session
 from odradek.broker.cluster.store import broker_key, pack_partition, partition_key
@@ -23,11 +29,24 @@ from odradek.broker.guarded_write import guarded_write
 from odradek.broker.partitions.lead import Lead
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.partitions import Partitions
+from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.errors import KafkaError
 
 LOGGER: Final = logging.getLogger(__name__)
 CHECK_SECONDS: Final = 0.5
 RETRY_SECONDS: Final = 0.2
+AT_ONCE: Final = 50
+"""Changes that are written together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One in-sync set as it should be."""
+
+    partition: Partition
+    lead: Lead
+    before: PartitionImage
+    isr: Sequence[int]
 
 
 class InSync:
@@ -47,28 +66,35 @@ class InSync:
         self._session = session
         self._partitions = partitions
         self._max_lag_seconds = max_lag_seconds
-        self._changing: dict[Partition, None] = {}
-        self._nursery: trio.Nursery | None = None
+        self._due: dict[Partition, None] = {}
+        self._is_due = trio.Event()
+        self._singly = 0
+        """The number of changes that are written by themselves, as a write of many was refused."""
 
     async def run(self) -> None:
-        """Look for followers that lag, until cancelled."""
+        """Look for followers that lag, and write what changes, until cancelled."""
         async with trio.open_nursery() as nursery:
-            self._nursery = nursery
+            nursery.start_soon(self._write_changes)
             while True:
-                with trio.move_on_after(CHECK_SECONDS):
-                    await self._metadata.next_step()
                 for partition in self._partitions.all():
-                    if partition.lead is not None and not partition.lead.is_alone:
-                        self.consider(partition)
+                    self.consider(partition)
+                with trio.move_on_after(CHECK_SECONDS):
+                    await self._other_brokers()
+
+    async def _other_brokers(self) -> None:
+        """Wait until a broker comes or goes."""
+        before = self._metadata.image.brokers
+        while self._metadata.image.brokers == before:
+            await self._metadata.next_step()
 
     def consider(self, partition: Partition) -> None:
         """Change the in-sync set of a partition if a follower should join or leave."""
         lead = partition.lead
-        if lead is None or partition in self._changing or self._nursery is None:
+        if lead is None or lead.is_alone or partition in self._due:
             return
         if self._wanted(partition, lead) is not None:
-            self._changing[partition] = None
-            self._nursery.start_soon(self._change, partition, lead)
+            self._due[partition] = None
+            self._is_due.set()
 
     def _wanted(self, partition: Partition, lead: Lead) -> Sequence[int] | None:
         """Return the in-sync set as it should be; None if it is so already."""
@@ -92,49 +118,74 @@ class InSync:
         broker = self._metadata.image.broker(node)
         return broker is not None and broker.epoch == broker_epoch and not broker.is_leaving
 
-    async def _change(self, partition: Partition, lead: Lead) -> None:
-        try:
-            while partition.lead is lead:
-                isr = self._wanted(partition, lead)
-                if isr is None:
-                    return
-                try:
-                    await self._write(partition, lead, isr)
-                except KafkaError as error:
-                    LOGGER.warning(
-                        "the in-sync set of %s-%d was not changed: %s",
-                        partition.topic,
-                        partition.index,
-                        error,
-                    )
-                    await trio.sleep(RETRY_SECONDS)
-        finally:
-            del self._changing[partition]
+    async def _write_changes(self) -> None:
+        while True:
+            changes = self._next_changes()
+            if not changes:
+                self._is_due = trio.Event()
+                # What the image does not show yet is due again after a while.
+                with trio.move_on_after(RETRY_SECONDS if self._due else math.inf):
+                    await self._is_due.wait()
+                continue
+            self._singly = max(0, self._singly - 1)
+            try:
+                if not await self._write(changes) and len(changes) > 1:
+                    self._singly = len(changes)
+            except KafkaError as error:
+                LOGGER.warning("in-sync sets were not changed: %s", error)
+                await trio.sleep(RETRY_SECONDS)
+            for change in changes:
+                self._due.pop(change.partition, None)
+                self.consider(change.partition)
 
-    async def _write(self, partition: Partition, lead: Lead, isr: Sequence[int]) -> None:
-        """Write an in-sync set, and wait until the image has it or another. Raises KafkaError."""
-        image = self._metadata.image.partition(partition.topic, partition.index)
-        if image is None or image.epoch != lead.partition_epoch:
-            await trio.sleep(RETRY_SECONDS)  # the role follows soon
-            return
-        key = partition_key(partition.topic, partition.index)
-        compares = [Compare(key=key, mod_revision=image.epoch), self._session.guard]
-        for node in isr:
-            if node not in lead.isr:
-                epoch = lead.followers[node].broker_epoch
-                compares.append(Compare(key=broker_key(node), create_revision=epoch))
-        min_isr = partition.config.min_insync_replicas
-        value = pack_partition(with_isr(image, isr, min_isr))
-        lead.proposed = isr
-        is_written, revision = await guarded_write(self._store, compares, {key: value})
+    def _next_changes(self) -> list[Change]:
+        """Return the changes that are due and can be written now.
+
+        A follower that joins counts from here on (`_write`): nothing may be awaited in between.
+        """
+        at_once = 1 if self._singly else AT_ONCE
+        changes: list[Change] = []
+        for partition in tuple(self._due):
+            lead = partition.lead
+            isr = None if lead is None else self._wanted(partition, lead)
+            if lead is None or isr is None:
+                del self._due[partition]
+                continue
+            image = self._metadata.image.partition(partition.topic, partition.index)
+            # Otherwise the role of the partition follows soon.
+            if image is not None and image.epoch == lead.partition_epoch:
+                changes.append(Change(partition, lead, image, isr))
+                if len(changes) == at_once:
+                    break
+        return changes
+
+    async def _write(self, changes: Sequence[Change]) -> bool:
+        """Write in-sync sets, and wait until the image has them or others. Raises KafkaError."""
+        compares = [self._session.guard]
+        joining: dict[int, int] = {}
+        puts: dict[str, bytes | None] = {}
+        for change in changes:
+            partition, lead = change.partition, change.lead
+            key = partition_key(partition.topic, partition.index)
+            compares.append(Compare(key=key, mod_revision=change.before.epoch))
+            for node in change.isr:
+                if node not in lead.isr:
+                    joining[node] = lead.followers[node].broker_epoch
+            min_isr = partition.config.min_insync_replicas
+            puts[key] = pack_partition(with_isr(change.before, change.isr, min_isr))
+            lead.proposed = change.isr
+        for node, epoch in joining.items():
+            compares.append(Compare(key=broker_key(node), create_revision=epoch))
+        is_written, revision = await guarded_write(self._store, compares, puts)
         await self._metadata.reached(revision)
-        if is_written:
-            LOGGER.info(
-                "%s-%d: in sync are %s, before %s",
-                partition.topic,
-                partition.index,
-                list(isr),
-                list(image.isr),
-            )
-        else:
-            lead.proposed = None
+        for change in changes:
+            if is_written:
+                LOGGER.info(
+                    "%s: in sync are %s, before %s",
+                    TopicPartition(change.partition.topic, change.partition.index),
+                    list(change.isr),
+                    list(change.before.isr),
+                )
+            else:
+                change.lead.proposed = None
+        return is_written
