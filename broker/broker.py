@@ -34,6 +34,7 @@ from odradek.broker.peers import Peers
 from odradek.broker.replication.in_sync import InSync
 from odradek.broker.replication.replica_sessions import ReplicaSessions
 from odradek.broker.server.server import Server
+from odradek.broker.storage.config import FlushPolicy
 from odradek.broker.txn.admission import Admission
 from odradek.broker.txn.presence import Presence
 from odradek.protocol.errors import KafkaError
@@ -192,6 +193,7 @@ def _partitions(env: Env, config: BrokerConfig, directory: str) -> Partitions:
             bytes_per_second=config.log_scrub_max_bytes_per_second,
         ),
         offload=env.offload,
+        flush=FlushPolicy(config.log_flush),
     )
 
 

@@ -12,6 +12,7 @@ import trio
 from odradek.broker.cluster.controller import Controller
 from odradek.broker.cluster.image import BrokerImage, ClusterImage
 from odradek.broker.cluster.metadata import ClusterMetadata
+from odradek.broker.cluster.power_loss import leave_sets
 from odradek.broker.cluster.session import Session
 from odradek.broker.cluster.topic_logs import LocalTopicLogs
 from odradek.broker.config.broker import BrokerConfig
@@ -55,6 +56,7 @@ class Membership:
             metadata=metadata,
             directory_id=directory_id,
             timeout_seconds=config.broker_session_timeout_ms / 1000,
+            before_registering=self._leave_sets,
         )
         self.in_sync = InSync(
             store=env.meta,
@@ -115,6 +117,15 @@ class Membership:
                 await trio.sleep_forever()
             finally:
                 roles.end()
+
+    async def _leave_sets(self) -> bool:
+        """See `leave_sets`. Nothing is left if the logs here are whole. Raises KafkaError."""
+        if not self._partitions.lacks_records:
+            return True
+        have_left = await leave_sets(self._env.meta, self._metadata, self._config.node_id)
+        if have_left:
+            await self._partitions.note_none_relies_on_this()
+        return have_left
 
     async def _end_with_the_disk(self) -> None:
         """End this broker when the disk of a replica fails: others lead then (KAFKA-10778).

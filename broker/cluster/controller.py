@@ -124,6 +124,15 @@ class Controller:
             compares.append(Compare(key=key, mod_revision=partition.epoch))
             puts[key] = pack_partition(partition)
             leaders[partition.leader] = None
+            before = image.partition(topic, index)
+            if before is not None and not before.isr:
+                LOGGER.error(
+                    "%s-%d: all replicas in sync lost power with log.flush=os; broker %d, which led "
+                    "last, leads again, and acknowledged records may be lost",
+                    topic,
+                    index,
+                    partition.leader,
+                )
         for broker in image.brokers:
             if broker.node_id in leaders:
                 compares.append(

@@ -2,7 +2,8 @@
 
 Only a replica that has every acknowledged record is elected: a member of the in-sync set, or, if
 none of those is there, of the eligible leader replicas (KIP-966). If there is none either, the
-partition has no leader until one comes back. The in-sync set is never emptied.
+partition has no leader until one comes back. Elections never empty the in-sync set. It is empty
+only if every member lost power with `log.flush=os`: then the last leader is elected (`without`).
 
 A partition needs an election if its leader is not registered, or has registered since the partition
 was last written: a broker that has restarted leads only in an epoch of its own (KAFKA-10527). So
@@ -39,9 +40,8 @@ def elect(
     partition: PartitionImage, brokers: Mapping[int, BrokerImage], min_isr: int
 ) -> PartitionImage | None:
     """Return a partition with its next leader; None if it stays as it is."""
-    leader = brokers.get(partition.leader)
-    leads = leader is not None and leader.epoch < partition.epoch
-    if leads and leader is not None and not leader.is_leaving:
+    leads = _leads(partition, brokers)
+    if leads and not brokers[partition.leader].is_leaving:
         return None
     staying = [n for n in partition.replicas if n in brokers and not brokers[n].is_leaving]
     candidates = [node for node in staying if node in partition.isr]
@@ -50,6 +50,8 @@ def elect(
         return None  # it is about to stop, and no other broker can lead
     if not candidates:
         candidates = [node for node in partition.isr if node in brokers]
+    if not partition.isr and not partition.elr and partition.last_leader in staying:
+        candidates = [partition.last_leader]
     if candidates:
         elected = candidates[0]
         isr = tuple(node for node in partition.isr if node in brokers)
@@ -57,7 +59,43 @@ def elect(
     if partition.leader == NO_LEADER:
         return None
     # The in-sync set stays: the partition waits for one of its members.
-    return replace(partition, leader=NO_LEADER, leader_epoch=partition.leader_epoch + 1)
+    return _without_leader(partition)
+
+
+def without(
+    partition: PartitionImage, node: int, brokers: Mapping[int, BrokerImage]
+) -> PartitionImage | None:
+    """Return a partition whose sets do not have a replica that may lack acknowledged records.
+
+    None if nothing changes. A partition with one replica stays: no other could lead.
+    """
+    if len(partition.replicas) == 1 or node not in (*partition.isr, *partition.elr):
+        return None
+    changed = replace(
+        partition,
+        isr=tuple(other for other in partition.isr if other != node),
+        elr=tuple(other for other in partition.elr if other != node),
+    )
+    # A write makes the partition newer than a leader that has restarted since it was elected. It
+    # would take that for its election.
+    return changed if _leads(partition, brokers) else _without_leader(changed)
+
+
+def _leads(partition: PartitionImage, brokers: Mapping[int, BrokerImage]) -> bool:
+    """Return True if the leader runs, and was elected in this run."""
+    leader = brokers.get(partition.leader)
+    return leader is not None and leader.epoch < partition.epoch
+
+
+def _without_leader(partition: PartitionImage) -> PartitionImage:
+    if partition.leader == NO_LEADER:
+        return partition
+    return replace(
+        partition,
+        leader=NO_LEADER,
+        leader_epoch=partition.leader_epoch + 1,
+        last_leader=partition.leader,
+    )
 
 
 def preferred(image: ClusterImage) -> dict[tuple[str, int], PartitionImage]:
@@ -106,4 +144,9 @@ def _led_by(
     partition: PartitionImage, leader: int, isr: tuple[int, ...], min_isr: int
 ) -> PartitionImage:
     changed = with_isr(partition, isr, min_isr)
-    return replace(changed, leader=leader, leader_epoch=partition.leader_epoch + 1)
+    return replace(
+        changed,
+        leader=leader,
+        leader_epoch=partition.leader_epoch + 1,
+        last_leader=NO_LEADER,
+    )

@@ -34,6 +34,8 @@ class PartitionImage:
     isr: tuple[int, ...]
     elr: tuple[int, ...] = ()
     """Replicas that left the in-sync set while it became too small. They may lead (KIP-966)."""
+    last_leader: int = NO_LEADER
+    """While there is no leader: the last one. It is elected if no replica is known to be whole."""
     epoch: int = 0
     """The partition epoch: the revision of the metadata store in which this was written."""
 

@@ -9,6 +9,7 @@ by itself: it registers anew, and leads again what it is elected for after that.
 """
 
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from math import ceil
 from typing import Final
@@ -41,12 +42,18 @@ class Session:
         metadata: ClusterMetadata,
         directory_id: str,
         timeout_seconds: float,
+        before_registering: Callable[[], Awaitable[bool]],
     ) -> None:
+        """`before_registering` is awaited while no broker is registered with this node id.
+
+        It returns False if another broker has registered with it meanwhile.
+        """
         self._store = store
         self._metadata = metadata
         self._broker = BrokerImage(node_id=-1, host="", port=0)
         self._directory_id = directory_id
         self._timeout_seconds = timeout_seconds
+        self._before_registering = before_registering
         self._lease: int | None = None
         self.epoch = 0
         """The broker epoch; 0 before the first registration."""
@@ -96,7 +103,10 @@ class Session:
         """Write the registration anew. Return False if another broker was quicker."""
         if found is not None:
             same = Compare(key=key, mod_revision=found.mod_revision)
-            await self._store.txn([same], {key: None})
+            _, revision = await self._store.txn([same], {key: None})
+            await self._metadata.reached(revision)
+        if not await self._before_registering():
+            return False
         lease = await self._store.grant_lease(max(1, ceil(self._timeout_seconds)))
         value = pack_broker(self._broker, self._directory_id)
         absent = Compare(key=key, mod_revision=0)

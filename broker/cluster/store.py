@@ -5,7 +5,7 @@
     /controller         {"id"}: the broker that elects leaders
     /topics/NAME        {"id": 16 bytes, "configs": {...}, "min_isr", "unfinished"}
     /deletions/ID/NODE  {"name"}: a deleted topic that may still have directories on a broker
-    /partitions/NAME/N  {"leader", "leader_epoch", "replicas", "isr", "elr"}
+    /partitions/NAME/N  {"leader", "leader_epoch", "replicas", "isr", "elr", "last"}
     /ids/producer       the first producer id of the next block (written by `txn.producer_ids`)
 
 The keys of brokers and of the controller are under the lease of the broker that wrote them: they
@@ -23,7 +23,7 @@ from uuid import UUID
 
 import msgpack
 
-from odradek.broker.cluster.image import BrokerImage, PartitionImage, TopicImage
+from odradek.broker.cluster.image import NO_LEADER, BrokerImage, PartitionImage, TopicImage
 from odradek.broker.env import Versioned
 
 CLUSTER: Final = "/cluster"
@@ -59,6 +59,7 @@ def pack_partition(partition: PartitionImage) -> bytes:
             "replicas": list(partition.replicas),
             "isr": list(partition.isr),
             **({"elr": list(partition.elr)} if partition.elr else {}),
+            **({} if partition.last_leader == NO_LEADER else {"last": partition.last_leader}),
         }
     )
 
@@ -71,6 +72,7 @@ def read_partition(stored: Versioned) -> PartitionImage:
         replicas=tuple(fields["replicas"]),
         isr=tuple(fields["isr"]),
         elr=tuple(fields.get("elr", ())),
+        last_leader=fields.get("last", NO_LEADER),
         epoch=stored.mod_revision,
     )
 

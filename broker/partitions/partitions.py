@@ -30,7 +30,7 @@ from odradek.broker.partitions.scrubber import Scrubber, ScrubConfig
 from odradek.broker.partitions.unopened import UnopenedPartitions
 from odradek.broker.partitions.watch import Watch
 from odradek.broker.storage.compaction.cleaner import Offload
-from odradek.broker.storage.config import MIB, LogConfig
+from odradek.broker.storage.config import MIB, FlushPolicy, LogConfig
 from odradek.broker.storage.damage import DamagedLog, Rules
 from odradek.broker.storage.decompressor import Decompressor
 from odradek.broker.storage.files import OpenFiles, parent_of
@@ -89,7 +89,9 @@ class Partitions:
         cleaner: CleanerConfig | None = None,
         scrub: ScrubConfig | None = None,
         offload: Offload = inline,
+        flush: FlushPolicy = FlushPolicy.ACK,
     ) -> None:
+        self._flush = flush
         self._disk = disk if isinstance(disk, ReservedDisk) else ReservedDisk(disk, directory)
         self._directory = directory
         self._clock = clock
@@ -104,6 +106,8 @@ class Partitions:
         self._partitions: dict[TopicPartition, Partition] = {}
         self._unopened = UnopenedPartitions()
         self._last_run = LastRun()
+        self.lacks_records = False
+        """True if logs may lack acknowledged records, and other brokers may not know it yet."""
         self._is_open = False
         self._opened: Opened | None = None
         self.exists_elsewhere: Callable[[TopicPartition], bool] = lambda _where: False
@@ -210,10 +214,14 @@ class Partitions:
     def _rules(self, name: str) -> Rules:
         """Return the rules by which the log in a directory is judged after the last run."""
         is_suspect = name in self._last_run.damaged
+        return Rules(same_boot=self._is_all_here or is_suspect, read_all=is_suspect)
+
+    @property
+    def _is_all_here(self) -> bool:
+        """True if the machine has not gone down since the last run, or only after its end."""
         boot_id = self._disk.boot_id()
-        is_same = boot_id is not None and boot_id == self._last_run.boot_id
-        was_clean = self._opened is not None and self._opened.was_clean
-        return Rules(same_boot=is_same or was_clean or is_suspect, read_all=is_suspect)
+        is_same_boot = boot_id is not None and boot_id == self._last_run.boot_id
+        return is_same_boot or (self._opened is not None and self._opened.was_clean)
 
     async def all_opened(self) -> None:
         """Note this run's boot id for the next start, once all logs are open.
@@ -226,7 +234,12 @@ class Partitions:
 
     async def _note_this_run(self) -> None:
         damaged = {str(where) for where, found in self._partitions.items() if found.log.is_damaged}
-        this_run = LastRun(boot_id=self._disk.boot_id(), damaged=self._unopened.damaged() | damaged)
+        this_run = LastRun(
+            boot_id=self._disk.boot_id(),
+            damaged=self._unopened.damaged() | damaged,
+            is_unflushed=self._flush is FlushPolicy.OS,
+            lacks_records=self.lacks_records,
+        )
         if not self._is_open or this_run == self._last_run:
             return
         try:
@@ -334,7 +347,15 @@ class Partitions:
         self._directories.find_thrown_away()
         self._last_run = await read_last_run(self._disk, self._directory)
         self._opened = Opened(was_clean)
+        last = self._last_run
+        self.lacks_records = last.lacks_records or (last.is_unflushed and not self._is_all_here)
         return self._opened
+
+    async def note_none_relies_on_this(self) -> None:
+        """Note that no broker takes the logs here for whole any more, if they may lack records."""
+        if self.lacks_records:
+            self.lacks_records = False
+            await self._note_this_run()
 
     def warn_of_strangers(self) -> None:
         """Log the directories that belong to no topic, once everything is open. Raises OSError."""

@@ -9,6 +9,10 @@ It also has the partitions that were found damaged. A later start reads their wh
 them as after a kill. Otherwise a clean shutdown, or a restart of the machine, would make the damage
 look like the work of a crash.
 
+And it says whether the broker answered before records were on disk (`log.flush=os`). If it did, and
+the machine went down, the logs may lack what was acknowledged. That stays noted until the broker
+has left the in-sync sets (`cluster/power_loss.py`).
+
 The content is msgpack behind a CRC-32C, as in `checkpoint`.
 """
 
@@ -33,6 +37,10 @@ class LastRun:
 
     boot_id: str | None = None
     damaged: frozenset[str] = frozenset()
+    is_unflushed: bool = True
+    """True if records were acknowledged before they were on disk; also if nothing is known."""
+    lacks_records: bool = False
+    """True if logs may lack acknowledged records, and brokers may not know it yet."""
 
 
 async def read_last_run(disk: Disk, directory: str) -> LastRun:
@@ -50,13 +58,24 @@ async def read_last_run(disk: Disk, directory: str) -> LastRun:
     content: dict[str, Any] = msgpack.unpackb(data[_CRC.size :])
     if content["version"] != VERSION:
         return LastRun()
-    return LastRun(boot_id=content["boot_id"], damaged=frozenset(content["damaged"]))
+    return LastRun(
+        boot_id=content["boot_id"],
+        damaged=frozenset(content["damaged"]),
+        is_unflushed=content.get("unflushed", True),
+        lacks_records=content.get("lacks", False),
+    )
 
 
 async def write_last_run(disk: Disk, directory: str, run: LastRun) -> None:
     """Write and flush the file. Raises OSError."""
     content: bytes = msgpack.packb(
-        {"version": VERSION, "boot_id": run.boot_id, "damaged": sorted(run.damaged)}
+        {
+            "version": VERSION,
+            "boot_id": run.boot_id,
+            "damaged": sorted(run.damaged),
+            "unflushed": run.is_unflushed,
+            "lacks": run.lacks_records,
+        }
     )
     beside = f"{directory}/{BESIDE}"
     if disk.exists(beside):

@@ -38,15 +38,15 @@ LOG_BUGS: Final = (
     Planted(
         bug="an ordinary power failure is taken for damage",
         file="broker/partitions/partitions.py",
-        old="is_same = boot_id is not None and boot_id == self._last_run.boot_id",
-        new="is_same = boot_id is not None",
+        old="is_same_boot = boot_id is not None and boot_id == self._last_run.boot_id",
+        new="is_same_boot = boot_id is not None",
         tests=(f"{TORN}a_crash_at_every_operation_loses_and_invents_nothing",),
     ),
     Planted(
         bug="a reboot makes a torn write of known damage",
         file="broker/partitions/partitions.py",
-        old="same_boot=is_same or was_clean or is_suspect, read_all=is_suspect",
-        new="same_boot=is_same or was_clean",
+        old="same_boot=self._is_all_here or is_suspect, read_all=is_suspect",
+        new="same_boot=self._is_all_here",
         tests=(f"{DAMAGE}damage_is_not_forgotten_when_the_system_is_started_anew",),
     ),
     Planted(

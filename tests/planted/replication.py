@@ -20,6 +20,7 @@ ELECTED: Final = "tests/broker/cluster/test_election.py::test_"
 LEADING: Final = "tests/broker/partitions/test_lead.py::test_"
 LOADED: Final = "tests/broker/coordination/test_loading.py::test_"
 REPLICAS: Final = "tests/broker/replication/test_replicas.py::test_"
+THREE: Final = "tests/simulation/test_three_brokers.py::test_"
 SESSIONS: Final = "tests/broker/replication/test_replica_sessions.py::test_"
 
 TELLING: Final = "tests/broker/txn/test_markers.py::test_"
@@ -69,6 +70,30 @@ REPLICATION_BUGS: Final = (
         old="candidates = candidates or [node for node in staying if node in partition.elr]",
         new="candidates = candidates or []",
         tests=(f"{ELECTED}an_eligible_replica_leads_when_the_in_sync_set_is_gone",),
+    ),
+    Planted(
+        bug="a broker that lost power with log.flush=os stays in the in-sync sets",
+        file="broker/membership.py",
+        old="        if not self._partitions.lacks_records:\n",
+        new="        if self._partitions is not None:\n",
+        tests=(f"{THREE}a_broker_that_lost_power_leads_nothing_that_it_may_lack",),
+    ),
+    Planted(
+        bug="a leader that has restarted takes another broker's leaving for its election",
+        file=ELECTION,
+        old="    return changed if _leads(partition, brokers) else _without_leader(changed)\n",
+        new="    return changed\n",
+        tests=(f"{ELECTED}a_leader_that_has_restarted_does_not_lead_in_its_old_epoch_after_that",),
+    ),
+    Planted(
+        bug="a second crash makes a broker forget that it may lack records",
+        file="broker/partitions/partitions.py",
+        old="last.lacks_records or (last.is_unflushed and not self._is_all_here)",
+        new="last.is_unflushed and not self._is_all_here",
+        tests=(
+            "tests/broker/partitions/test_power_loss.py::"
+            "test_after_a_power_failure_a_log_may_lack_records_until_the_others_know",
+        ),
     ),
     Planted(
         bug="KIP-101",

@@ -83,6 +83,10 @@ class Kill(Outage):
 class PowerLoss(Outage):
     WORDS = "loses power, and is started {seconds} s later"
 
+    async def strike_machine(self, world: World, machine: Machine) -> None:
+        if world.may_lose_power(machine):
+            await super().strike_machine(world, machine)
+
     async def take_down(self, machine: Machine) -> None:
         machine.lose_power()
         await machine.ended()

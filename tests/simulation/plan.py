@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from tests.simulation.faults import ALONE, CLUSTER, Fault, PowerLoss
+from tests.simulation.faults import ALONE, CLUSTER, Fault
 
 BROKERS = (1, 1, 3)
 """The numbers of brokers that are drawn."""
@@ -69,16 +69,13 @@ def draw(seed: int, *, brokers: int | None = None, without: Sequence[int] = ()) 
         properties=properties,
         stall_probability=rng.choice((0.0, 0.02, 0.02, 0.1)),
         transaction_timeout_ms=rng.choice((1000, 2000, 5000)),
-        faults=_faults(rng, brokers, flush),
+        faults=_faults(rng, brokers),
         without=tuple(without),
     )
 
 
-def _faults(rng: Random, brokers: int, flush: str) -> tuple[Fault, ...]:
+def _faults(rng: Random, brokers: int) -> tuple[Fault, ...]:
     kinds = (*ALONE, *CLUSTER) if brokers > 1 else ALONE
-    if flush == "os":
-        # A broker that lost power stays in the in-sync sets although it may lack records.
-        kinds = tuple(kind for kind in kinds if kind is not PowerLoss)
     chosen = [kind for kind in kinds if rng.random() < 0.5] or [rng.choice(kinds)]
     every_seconds = rng.choice((0.3, 1.0, 2.5))
     faults: list[Fault] = []

@@ -100,3 +100,75 @@ async def test_brokers_that_all_stood_still_longer_than_their_leases_go_on() -> 
                 await (await producer.send(TOPIC, b"v", partition=0))
         assert all(machine.is_up for machine in world.machines.values())
         nursery.cancel_scope.cancel()
+
+
+async def test_a_broker_that_lost_power_leads_nothing_that_it_may_lack() -> None:
+    """With `log.flush=os` the others have what it lost. It is back before they miss it."""
+    async with trio.open_nursery() as nursery:
+        world = World(nursery, seed=5, properties={"log.flush": "os"})
+        await world.start()
+        acknowledged: list[bytes | None] = []
+        async with world.producer() as producer:
+            for number in range(30):
+                if number % 10 == 5:
+                    victim = world.machines[world.leader_of(TOPIC, 0)]
+                    victim.lose_power()
+                    await victim.ended()
+                    await world.restart(victim.node_id)
+                value = b"%d" % number
+                await (await producer.send(TOPIC, value, partition=0))
+                acknowledged.append(value)
+        async with world.consumer() as consumer:
+            consumer.assign([(TOPIC, 0)])
+            await consumer.seek_to_beginning()
+            found: list[bytes | None] = []
+            while len(found) < len(acknowledged):
+                found += [record.value for record in await consumer.poll()]
+        assert found == acknowledged
+        nursery.cancel_scope.cancel()
+
+
+async def test_brokers_that_were_all_killed_lack_nothing() -> None:
+    """Their page caches are still there: any of them may lead, whichever is back first."""
+    async with trio.open_nursery() as nursery:
+        world = World(nursery, seed=6, properties={"log.flush": "os"})
+        await world.start()
+        async with world.producer() as producer:
+            await (await producer.send(TOPIC, b"v", partition=0))
+        leader = world.leader_of(TOPIC, 0)
+        for machine in world.machines.values():
+            machine.kill()
+        for node in world.machines:
+            if node != leader:
+                await world.restart(node)
+        async with world.consumer() as consumer:
+            consumer.assign([(TOPIC, 0)])
+            await consumer.seek_to_beginning()
+            assert [record.value for record in await consumer.poll()] == [b"v"]
+        assert world.leader_of(TOPIC, 0) not in (leader, -1)
+        nursery.cancel_scope.cancel()
+
+
+async def test_when_all_lost_power_the_last_leader_leads_again() -> None:
+    async with trio.open_nursery() as nursery:
+        world = World(nursery, seed=7, properties={"log.flush": "os"})
+        await world.start()
+        async with world.producer() as producer:
+            await (await producer.send(TOPIC, b"v", partition=0))
+        leader = world.leader_of(TOPIC, 0)
+        await trio.sleep(60)  # until it is on the disks
+        for machine in world.machines.values():
+            machine.lose_power()
+        others = [node for node in world.machines if node != leader]
+        for node in others:
+            await world.restart(node)
+        await trio.sleep(20)
+        waiting = world.image().partition(TOPIC, 0)
+        assert waiting is not None
+        assert (waiting.leader, waiting.last_leader) == (-1, leader)
+        await world.restart(leader)
+        await trio.sleep(20)
+        assert world.leader_of(TOPIC, 0) == leader
+        async with world.producer() as producer:
+            await (await producer.send(TOPIC, b"w", partition=0))
+        nursery.cancel_scope.cancel()

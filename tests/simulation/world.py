@@ -93,6 +93,8 @@ class World:
         """How often each rare point was reached."""
         self.rngs = {name: Random(master.getrandbits(64)) for name in CONCERNS}
         self.stall_probability = stall_probability
+        self._went_down: set[int] = set()
+        """The machines that lost power and may not have all acknowledged records again."""
         self.net = Net(self.rngs["net"], self.trace)
         self.store = MetaServer()
         self.machines = {
@@ -186,6 +188,25 @@ class World:
             await machine.ended()
             machine.is_taken = False
             self.revive(machine)
+
+    def may_lose_power(self, machine: Machine) -> bool:
+        """Return True if nothing that is acknowledged is lost when a machine goes down.
+
+        With `log.flush=os` that needs the page caches of the other replicas: each of them has all
+        again if it has not gone down since every in-sync set was whole.
+        """
+        if machine.config.log_flush == "ack":
+            return True
+        if self._are_all_registered() and all(
+            len(partition.isr) == len(partition.replicas)
+            for topic in self.image().topics.values()
+            for partition in topic.partitions
+        ):
+            self._went_down.clear()
+        if self._went_down - {machine.node_id}:
+            return False
+        self._went_down.add(machine.node_id)
+        return True
 
     async def all_registered(self) -> None:
         """Wait until every broker has registered: topics need all of them."""

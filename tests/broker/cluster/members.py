@@ -39,10 +39,20 @@ async def metadata_of(store: MetaStore, rng: random.Random) -> ReadMetadata:
     return metadata
 
 
+async def has_nothing_to_leave() -> bool:
+    return True
+
+
 def member(
     store: MetaStore, metadata: ClusterMetadata, *, lead_anyway: Callable[[], Awaitable[None]]
 ) -> tuple[Session, Controller]:
-    session = Session(store=store, metadata=metadata, directory_id="d", timeout_seconds=3)
+    session = Session(
+        store=store,
+        metadata=metadata,
+        directory_id="d",
+        timeout_seconds=3,
+        before_registering=has_nothing_to_leave,
+    )
     controller = Controller(
         store=store,
         metadata=metadata,

@@ -12,6 +12,7 @@ from odradek.broker.cluster.election import (
     elections,
     preferred,
     with_isr,
+    without,
 )
 from odradek.broker.cluster.image import (
     NO_LEADER,
@@ -121,3 +122,54 @@ def test_replicas_are_spread_evenly(brokers: int, count: int, factor: int, start
     assert all(len(set(replicas)) == len(replicas) == factor for replicas in assigned)
     leaders = Counter(replicas[0] for replicas in assigned)
     assert max(leaders.values()) - min(leaders.get(node, 0) for node in ids) <= 1
+
+
+def test_a_replica_that_may_lack_records_is_in_no_set() -> None:
+    others = {2: broker(2), 3: broker(3)}
+    left = without(partition(leader=2, isr=(2, 1), elr=(3,)), 1, others)
+    assert left is not None
+    assert (left.leader, left.leader_epoch, left.isr, left.elr) == (2, 7, (2,), (3,))
+    eligible = without(partition(leader=2, isr=(2,), elr=(1, 3)), 1, others)
+    assert eligible is not None
+    assert (eligible.isr, eligible.elr) == ((2,), (3,))
+    assert without(partition(leader=2, isr=(2, 3)), 1, others) is None
+
+
+def test_a_leader_that_has_restarted_does_not_lead_in_its_old_epoch_after_that() -> None:
+    """The write makes the partition newer than the broker, as an election does."""
+    restarted = {2: broker(2, epoch=11)}
+    left = without(partition(leader=2, isr=(1, 2), epoch=10), 1, restarted)
+    assert left is not None
+    assert (left.leader, left.leader_epoch, left.isr) == (NO_LEADER, 8, (2,))
+    new = elected(left, *restarted.values())
+    assert new is not None
+    assert (new.leader, new.leader_epoch) == (2, 9)
+
+
+def test_the_only_replica_of_a_partition_stays_in_its_set() -> None:
+    alone = PartitionImage(leader=1, leader_epoch=7, replicas=(1,), isr=(1,), epoch=10)
+    assert without(alone, 1, {}) is None
+
+
+def test_when_no_replica_is_known_to_be_whole_the_last_leader_leads_again() -> None:
+    """KIP-966: as Kafka does."""
+    gone = elected(partition(leader=2, isr=(2,)), broker(1), broker(3))
+    assert gone is not None
+    assert (gone.leader, gone.last_leader) == (NO_LEADER, 2)
+    empty = without(gone, 2, {1: broker(1), 3: broker(3)})
+    assert empty is not None
+    assert (empty.isr, empty.last_leader) == ((), 2)
+    assert elected(empty, broker(1), broker(3)) is None
+    back = elected(empty, broker(1), broker(2, epoch=12), broker(3))
+    assert back is not None
+    assert (back.leader, back.isr, back.elr, back.last_leader) == (2, (2,), (), NO_LEADER)
+
+
+def test_a_whole_replica_goes_before_the_last_leader() -> None:
+    waiting = PartitionImage(
+        leader=NO_LEADER, leader_epoch=7, replicas=(1, 2, 3), isr=(), elr=(3,), last_leader=2
+    )
+    new = elected(waiting, broker(2), broker(3))
+    assert new is not None
+    assert (new.leader, new.isr) == (3, (3,))
+    assert elected(waiting, broker(2)) is None

@@ -1,0 +1,78 @@
+"""Leaving the in-sync sets after a power failure that may have taken acknowledged records.
+
+With `log.flush=os` a record is acknowledged when it is in the page caches of the in-sync replicas.
+A broker whose machine went down may lack the last of them, and must not lead before it has fetched
+them again. So before it registers it takes itself out of the in-sync sets and out of the eligible
+replicas. Until then it is not registered, and cannot be elected.
+
+If no replica is left that may lead, the one that led last is elected when it is back, as in Kafka
+(KIP-966): more replicas lost power at once than `min.insync.replicas` allows for.
+"""
+
+import logging
+from typing import Final
+
+from odradek.broker.cluster.election import without
+from odradek.broker.cluster.image import ClusterImage, PartitionImage
+from odradek.broker.cluster.metadata import ClusterMetadata
+from odradek.broker.cluster.store import broker_key, pack_partition, partition_key
+from odradek.broker.env import Compare, MetaStore
+from odradek.broker.guarded_write import guarded_write
+
+LOGGER: Final = logging.getLogger(__name__)
+GUARDS: Final = 28
+"""The operations of a transaction that are left for the guards of brokers."""
+
+
+async def leave_sets(store: MetaStore, metadata: ClusterMetadata, node_id: int) -> bool:
+    """Take a broker that is not registered out of all sets from which leaders are elected.
+
+    Return False if a broker with this node id is registered after all. Raises KafkaError. Calling
+    it again goes on where it ended.
+    """
+    while metadata.image.broker(node_id) is None:
+        image = metadata.image
+        waiting = _changes(image, node_id)
+        if not waiting:
+            return True
+        LOGGER.warning(
+            "this machine went down with log.flush=os: %d replicas leave the in-sync sets until "
+            "they have fetched what they may lack",
+            len(waiting),
+        )
+        limit = store.max_operations
+        some = waiting if limit is None else waiting[: limit - GUARDS]
+        await metadata.reached(await _write(store, image, node_id, some))
+    return False
+
+
+Changes = list[tuple[str, int, PartitionImage]]
+
+
+def _changes(image: ClusterImage, node_id: int) -> Changes:
+    brokers = {broker.node_id: broker for broker in image.brokers}
+    found = []
+    for topic in image.topics.values():
+        for index, partition in enumerate(topic.partitions):
+            changed = without(partition, node_id, brokers)
+            if changed is not None:
+                found.append((topic.name, index, changed))
+    return found
+
+
+async def _write(store: MetaStore, image: ClusterImage, node_id: int, changes: Changes) -> int:
+    """Write some changes if nothing that they rest on has changed. Return the revision."""
+    compares = [Compare(key=broker_key(node_id), mod_revision=0)]
+    puts: dict[str, bytes | None] = {}
+    leaders: set[int] = set()
+    for topic, index, partition in changes:
+        key = partition_key(topic, index)
+        compares.append(Compare(key=key, mod_revision=partition.epoch))
+        puts[key] = pack_partition(partition)
+        leaders.add(partition.leader)
+    # A leader that has registered anew since must not find itself leading in its old epoch.
+    for broker in image.brokers:
+        if broker.node_id in leaders:
+            compares.append(Compare(key=broker_key(broker.node_id), create_revision=broker.epoch))
+    _, revision = await guarded_write(store, compares, puts)
+    return revision

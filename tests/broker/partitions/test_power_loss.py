@@ -1,0 +1,67 @@
+"""What a broker that answers before its records are on disk knows after a crash."""
+
+from odradek.broker.partitions.partitions import Partitions
+from odradek.broker.storage.config import FlushPolicy, LogConfig
+from tests.broker.storage.samples import DIRECTORY, TOPIC, TOPIC_ID
+from tests.fakes.clock import FakeClock
+from tests.fakes.disk import FakeDisk
+
+
+async def start(disk: FakeDisk, flush: FlushPolicy = FlushPolicy.OS) -> Partitions:
+    partitions = Partitions(disk=disk, directory=DIRECTORY, clock=FakeClock(), flush=flush)
+    await partitions.open(TOPIC, TOPIC_ID, 0, LogConfig(flush=flush))
+    await partitions.all_opened()
+    return partitions
+
+
+async def run(disk: FakeDisk, flush: FlushPolicy = FlushPolicy.OS) -> Partitions:
+    """Start a broker that has told the others what it may lack."""
+    partitions = await start(disk, flush)
+    await partitions.note_none_relies_on_this()
+    return partitions
+
+
+async def test_after_a_power_failure_a_log_may_lack_records_until_the_others_know() -> None:
+    disk = FakeDisk()
+    await run(disk)
+    disk.crash()
+    assert (await start(disk)).lacks_records
+    disk.kill()
+    partitions = await start(disk)
+    assert partitions.lacks_records
+    await partitions.note_none_relies_on_this()
+    disk.kill()
+    assert not (await start(disk)).lacks_records
+
+
+async def test_a_killed_broker_lacks_nothing() -> None:
+    disk = FakeDisk()
+    await run(disk)
+    disk.kill()
+    assert not (await start(disk)).lacks_records
+
+
+async def test_a_broker_that_stopped_cleanly_lacks_nothing_after_a_power_failure() -> None:
+    disk = FakeDisk()
+    await (await run(disk)).close()
+    disk.crash()
+    assert not (await start(disk)).lacks_records
+
+
+async def test_what_is_flushed_before_it_is_answered_is_not_lost_with_the_power() -> None:
+    disk = FakeDisk()
+    await run(disk, FlushPolicy.ACK)
+    disk.crash()
+    assert not (await start(disk, FlushPolicy.ACK)).lacks_records
+
+
+async def test_the_setting_of_the_run_that_crashed_counts() -> None:
+    disk = FakeDisk()
+    await run(disk, FlushPolicy.OS)
+    disk.crash()
+    assert (await start(disk, FlushPolicy.ACK)).lacks_records
+
+
+async def test_an_empty_directory_lacks_everything() -> None:
+    """A broker whose disk was replaced must not lead what others have."""
+    assert (await start(FakeDisk(), FlushPolicy.ACK)).lacks_records
