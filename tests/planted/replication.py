@@ -60,8 +60,8 @@ REPLICATION_BUGS: Final = (
     Planted(
         bug="KAFKA-10527",
         file=ELECTION,
-        old="leads = leader is not None and leader.epoch < partition.epoch",
-        new="leads = leader is not None",
+        old="    return leader is not None and leader.epoch < partition.epoch\n",
+        new="    return leader is not None\n",
         tests=(f"{ELECTED}a_leader_that_has_restarted_leads_in_an_epoch_of_its_own",),
     ),
     Planted(
