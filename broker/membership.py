@@ -18,6 +18,7 @@ from odradek.broker.cluster.topic_logs import LocalTopicLogs
 from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.env import Env, LeaseExpired
 from odradek.broker.partitions.partitions import Partitions
+from odradek.broker.replication.damaged import DamagedReplicas
 from odradek.broker.replication.fetchers import ReplicaFetchers
 from odradek.broker.replication.in_sync import InSync
 from odradek.broker.replication.refusals import Refusals
@@ -112,6 +113,7 @@ class Membership:
                     nursery.start_soon(self.in_sync.run)
                     nursery.start_soon(self._refusals().run)
                     nursery.start_soon(self._end_with_the_disk)
+                    nursery.start_soon(self._damaged_replicas(roles).run)
                 await self._until_led(here.node_id)
                 task_status.started()
                 await trio.sleep_forever()
@@ -120,11 +122,14 @@ class Membership:
 
     async def _leave_sets(self) -> bool:
         """See `leave_sets`. Nothing is left if the logs here are whole. Raises KafkaError."""
-        if not self._partitions.lacks_records:
+        partitions = self._partitions
+        if not partitions.lacks_records and not partitions.missing:
             return True
-        have_left = await leave_sets(self._env.meta, self._metadata, self._config.node_id)
+        have_left = await leave_sets(
+            self._env.meta, self._metadata, self._config.node_id, partitions.may_lack
+        )
         if have_left:
-            await self._partitions.note_none_relies_on_this()
+            await partitions.note_none_relies_on_this()
         return have_left
 
     async def _end_with_the_disk(self) -> None:
@@ -141,6 +146,16 @@ class Membership:
                 is_replicated = image is not None and len(image.replicas) > 1
                 if is_replicated and log.failure is not None and not log.is_damaged:
                     raise DiskFailed(f"{log.name}: {log.failure.strerror}")
+
+    def _damaged_replicas(self, roles: Roles) -> DamagedReplicas:
+        return DamagedReplicas(
+            store=self._env.meta,
+            metadata=self._metadata,
+            session=self.session,
+            partitions=self._partitions,
+            node_id=self._config.node_id,
+            begin_anew=roles.begin_anew,
+        )
 
     def _refusals(self) -> Refusals:
         return Refusals(

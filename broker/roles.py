@@ -76,6 +76,7 @@ class Roles:
         self._spawn = spawn
         self._epoch = NOT_REGISTERED
         self._applying = trio.Lock()
+        self._image = ClusterImage(cluster_id="")
         self.leads_in_old_epochs = False
         """True if no election could be written: the disk of the embedded store is full."""
 
@@ -86,6 +87,7 @@ class Roles:
             epoch = NOT_REGISTERED if here is None else here.epoch
             is_all_new = epoch != self._epoch
             self._epoch = epoch
+            self._image = new
             for name, before in old.topics.items():
                 after = new.topics.get(name)
                 if after is None or after.topic_id != before.topic_id:
@@ -94,6 +96,17 @@ class Roles:
                 before_or_none = old.topics.get(name)
                 if is_all_new or topic != before_or_none:
                     await self._apply_topic(before_or_none, topic, is_all_new=is_all_new)
+
+    async def begin_anew(self, where: TopicPartition) -> None:
+        """Set a replica's log aside, and follow with an empty one; another broker leads."""
+        async with self._applying:
+            partition = self._partitions.find(where)
+            if partition is not None:
+                await self._followers.leave(partition)
+            await self._partitions.give_up(where)
+            topic = self._image.topics.get(where.topic)
+            if topic is not None:
+                await self._apply_topic(None, topic, is_all_new=True)
 
     async def lead_in_old_epochs(self, image: ClusterImage) -> None:
         """Lead what the image says although the epochs are those of the last run.
@@ -161,6 +174,7 @@ class Roles:
             if lead is not None and lead.leader_epoch == image.leader_epoch:
                 lead.changed(image.isr, image.epoch)
                 partition.update_visible()
+                partition.marks.followers.notify()
             else:
                 await self._followers.leave(partition)
                 self._begin_lead(partition, image)

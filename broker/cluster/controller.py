@@ -127,8 +127,8 @@ class Controller:
             before = image.partition(topic, index)
             if before is not None and not before.isr:
                 LOGGER.error(
-                    "%s-%d: all replicas in sync lost power with log.flush=os; broker %d, which led "
-                    "last, leads again, and acknowledged records may be lost",
+                    "%s-%d: all in-sync replicas lost power with log.flush=os; broker %d, which "
+                    "led last, leads again, and acknowledged records may be lost",
                     topic,
                     index,
                     partition.leader,

@@ -3,13 +3,15 @@
 With `log.flush=os` a record is acknowledged when it is in the page caches of the in-sync replicas.
 A broker whose machine went down may lack the last of them, and must not lead before it has fetched
 them again. So before it registers it takes itself out of the in-sync sets and out of the eligible
-replicas. Until then it is not registered, and cannot be elected.
+replicas. Until then it is not registered, and cannot be elected. A replica whose directory is gone
+is treated in the same way.
 
 If no replica is left that may lead, the one that led last is elected when it is back, as in Kafka
 (KIP-966): more replicas lost power at once than `min.insync.replicas` allows for.
 """
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from odradek.broker.cluster.election import without
@@ -18,26 +20,33 @@ from odradek.broker.cluster.metadata import ClusterMetadata
 from odradek.broker.cluster.store import broker_key, pack_partition, partition_key
 from odradek.broker.env import Compare, MetaStore
 from odradek.broker.guarded_write import guarded_write
+from odradek.broker.topic_partition import TopicPartition
 
 LOGGER: Final = logging.getLogger(__name__)
 GUARDS: Final = 28
 """The operations of a transaction that are left for the guards of brokers."""
 
 
-async def leave_sets(store: MetaStore, metadata: ClusterMetadata, node_id: int) -> bool:
-    """Take a broker that is not registered out of all sets from which leaders are elected.
+async def leave_sets(
+    store: MetaStore,
+    metadata: ClusterMetadata,
+    node_id: int,
+    lacks: Callable[[TopicPartition], bool],
+) -> bool:
+    """Take a broker that is not registered out of the sets from which leaders are elected.
 
-    Return False if a broker with this node id is registered after all. Raises KafkaError. Calling
-    it again goes on where it ended.
+    `lacks` says which of its replicas may lack acknowledged records. Return False if a broker with
+    this node id is registered after all. Raises KafkaError. Calling it again goes on where it
+    ended.
     """
     while metadata.image.broker(node_id) is None:
         image = metadata.image
-        waiting = _changes(image, node_id)
+        waiting = _changes(image, node_id, lacks)
         if not waiting:
             return True
         LOGGER.warning(
-            "this machine went down with log.flush=os: %d replicas leave the in-sync sets until "
-            "they have fetched what they may lack",
+            "%d replicas may lack acknowledged records: they leave the in-sync sets until they "
+            "have fetched them",
             len(waiting),
         )
         limit = store.max_operations
@@ -49,13 +58,13 @@ async def leave_sets(store: MetaStore, metadata: ClusterMetadata, node_id: int) 
 Changes = list[tuple[str, int, PartitionImage]]
 
 
-def _changes(image: ClusterImage, node_id: int) -> Changes:
+def _changes(image: ClusterImage, node_id: int, lacks: Callable[[TopicPartition], bool]) -> Changes:
     brokers = {broker.node_id: broker for broker in image.brokers}
     found = []
     for topic in image.topics.values():
         for index, partition in enumerate(topic.partitions):
             changed = without(partition, node_id, brokers)
-            if changed is not None:
+            if changed is not None and lacks(TopicPartition(topic.name, index)):
                 found.append((topic.name, index, changed))
     return found
 

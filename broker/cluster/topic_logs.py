@@ -1,7 +1,7 @@
 """The logs of topics on this broker: between the cluster's image and the partitions."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -52,10 +52,31 @@ class LocalTopicLogs:
         """
         wanted = [(topic, index) for topic in image.topics.values() for index in self.here(topic)]
         await self._partitions.begin()
-        await self._open(wanted, is_start=True)
+        await self._open(self._present(wanted), is_start=True)
         await self._partitions.all_opened()
         self._partitions.warn_of_strangers()
         return len(wanted)
+
+    def _present(
+        self, wanted: Iterable[tuple[TopicImage, int]]
+    ) -> Iterator[tuple[TopicImage, int]]:
+        """Yield the replicas to open; note those whose directories are not there.
+
+        A replica of which there are others is not made here: if it was in sync, what it had is
+        lost, and it must not lead with an empty log.
+        """
+        for topic, index in wanted:
+            where = TopicPartition(topic.name, index)
+            partition = topic.partitions[index]
+            node_id = self._config.node_id
+            is_relied_on = node_id in (*partition.isr, *partition.elr)
+            is_copy = len(partition.replicas) > 1
+            if not (is_copy and is_relied_on) or self._partitions.has_directory(where):
+                yield topic, index
+            elif any(node != node_id for node in (*partition.isr, *partition.elr)):
+                self._partitions.missing.add(where)
+            else:
+                self._partitions.keep_missing(topic.name, topic.topic_id, index)
 
     async def create(self, topic: TopicImage, indexes: Sequence[int]) -> None:
         """Make empty logs for some partitions of a topic."""
@@ -95,6 +116,7 @@ class LocalTopicLogs:
                         configs[topic.name],
                         leader_epoch=None,
                         identity=self._identity(topic, index),
+                        is_copy=len(topic.partitions[index].replicas) > 1,
                     )
                 except (OSError, DamagedSegment) as error:
                     if is_start:

@@ -101,7 +101,8 @@ class PartitionDirectories:
             aside = f"{self._directory}/{aside_name(str(where), number)}"
             self._disk.rename(directory, aside)
             LOGGER.warning(
-                "%s belongs to no topic; as a topic of its name is made, it is set aside as %s",
+                "%s belongs to no topic, or its log is damaged: it is set aside as %s, and an "
+                "empty log takes its place",
                 directory,
                 aside,
             )

@@ -180,8 +180,15 @@ class Lead:
         ]
 
     def changed(self, isr: Sequence[int], partition_epoch: int) -> None:
-        """Note the in-sync set of the metadata store, unless a later one is known."""
+        """Note the in-sync set of the metadata store, unless a later one is known.
+
+        A follower that has left it must say again where it is: it may have left because its log is
+        damaged, and what it reported before is worth nothing then.
+        """
         if partition_epoch >= self.partition_epoch:
+            for node in self.isr:
+                if node not in isr and node in self.followers:
+                    self.followers[node].next_offset = UNKNOWN_OFFSET
             self.isr = isr
             self.partition_epoch = partition_epoch
             self.proposed = None

@@ -112,6 +112,9 @@ class Maintenance:
         """
         async with self._alone():
             await truncate(self._log, offset, now_ms=self._clock.wall_ms())
+            # Only if acknowledged records were lost elsewhere is the end below the high watermark.
+            marks = self._partition.marks
+            marks.move(min(marks.high_watermark, self._log.log_end_offset))
 
     async def start_anew_at(self, offset: int) -> None:
         """Remove everything, and let the empty log begin at `offset` (`start_anew`).

@@ -33,7 +33,7 @@ from odradek.broker.storage.compaction.cleaner import Offload
 from odradek.broker.storage.config import MIB, FlushPolicy, LogConfig
 from odradek.broker.storage.damage import DamagedLog, Rules
 from odradek.broker.storage.decompressor import Decompressor
-from odradek.broker.storage.files import OpenFiles, parent_of
+from odradek.broker.storage.files import LOG, OpenFiles, file_path, parent_of
 from odradek.broker.storage.identity import IDENTITY, Identity, keep_identity
 from odradek.broker.storage.last_run import LAST_RUN, LastRun, read_last_run, write_last_run
 from odradek.broker.storage.log import Log
@@ -108,6 +108,8 @@ class Partitions:
         self._last_run = LastRun()
         self.lacks_records = False
         """True if logs may lack acknowledged records, and other brokers may not know it yet."""
+        self.missing: set[TopicPartition] = set()
+        """Replicas whose directories were not there at the start. None is made meanwhile."""
         self._is_open = False
         self._opened: Opened | None = None
         self.exists_elsewhere: Callable[[TopicPartition], bool] = lambda _where: False
@@ -145,11 +147,21 @@ class Partitions:
         """Return this broker's replica of a partition, whatever its role; None without one."""
         return self._partitions.get(where)
 
+    def has_directory(self, where: TopicPartition) -> bool:
+        return self._disk.exists(f"{self._directory}/{where}")
+
     def is_offline(self, topic: str, index: int) -> bool:
         """Return True if the log of a partition could not be opened, or has failed since."""
         where = TopicPartition(topic, index)
         found = self._partitions.get(where)
-        return where in self._unopened if found is None else found.log.failure is not None
+        if found is None:
+            return where in self._unopened or where in self.missing
+        return found.log.failure is not None
+
+    def damaged(self) -> list[TopicPartition]:
+        """Return the partitions that are offline because their stored data is damaged."""
+        opened = [where for where, found in self._partitions.items() if found.log.is_damaged]
+        return [*self._unopened.damaged(), *opened]
 
     def all(self) -> list[Partition]:
         return list(self._partitions.values())
@@ -174,18 +186,21 @@ class Partitions:
         *,
         leader_epoch: int | None = 0,
         identity: Identity | None = None,
+        is_copy: bool = False,
     ) -> Partition:
         """Open and recover a partition's log; create it if it does not exist.
 
         This broker leads it as the only replica in `leader_epoch`; with None it does not lead it
-        yet. `identity` is kept in the directory. Raises OSError; `ForeignDirectory` if the
-        directory is another topic's.
+        yet. `identity` is kept in the directory. With `is_copy` other brokers have replicas: the
+        log is judged as damaged if a power failure may have taken its beginning. Raises OSError,
+        `DamagedSegment`; `ForeignDirectory` if the directory is another topic's.
         """
         where = TopicPartition(topic, index)
         assert where not in self._partitions, where
         opened = await self.begin()
         directory = f"{self._directory}/{where}"
         found = await self._directories.check_owner(where, topic_id)
+        is_copy = is_copy and self.lacks_records
         log, recovered = await Log.open(
             self._files,
             directory,
@@ -195,6 +210,10 @@ class Partitions:
             rules=self._rules(str(where)),
             has_identity=identity is not None,
         )
+        if is_copy and recovered.checkpoint is None and log.log_start_offset:
+            log.close()
+            first = file_path(directory, log.log_start_offset, LOG)
+            raise DamagedLog(first, 0, log.log_start_offset, "what was before it is not there")
         opened.add(recovered)
         if identity is not None:
             await self._keep_identity(log, recovered, identity, found)
@@ -233,10 +252,9 @@ class Partitions:
         await self._note_this_run()
 
     async def _note_this_run(self) -> None:
-        damaged = {str(where) for where, found in self._partitions.items() if found.log.is_damaged}
         this_run = LastRun(
             boot_id=self._disk.boot_id(),
-            damaged=self._unopened.damaged() | damaged,
+            damaged=frozenset(map(str, self.damaged())),
             is_unflushed=self._flush is FlushPolicy.OS,
             lacks_records=self.lacks_records,
         )
@@ -247,6 +265,12 @@ class Partitions:
             self._last_run = this_run
         except OSError as error:
             LOGGER.warning("%s/%s cannot be written: %s", self._directory, LAST_RUN, error)
+
+    def keep_missing(self, topic: str, topic_id: UUID, index: int) -> None:
+        """Note that a partition's directory is not there, and that no other replica is whole."""
+        directory = f"{self._directory}/{TopicPartition(topic, index)}"
+        error = DamagedLog(file_path(directory, 0, LOG), 0, 0, "the directory is missing")
+        self.keep_offline(topic, topic_id, index, error)
 
     def keep_offline(
         self, topic: str, topic_id: UUID, index: int, error: OSError | DamagedSegment
@@ -271,6 +295,7 @@ class Partitions:
         *,
         leader_epoch: int | None = 0,
         identity: Identity | None = None,
+        is_copy: bool = False,
     ) -> Partition:
         """Create an empty log, and set aside a directory in its place. Raises OSError."""
         where = TopicPartition(topic, index)
@@ -278,7 +303,13 @@ class Partitions:
         self._disk.check_room()
         await self._directories.make_way(where)
         return await self.open(
-            topic, topic_id, index, config, leader_epoch=leader_epoch, identity=identity
+            topic,
+            topic_id,
+            index,
+            config,
+            leader_epoch=leader_epoch,
+            identity=identity,
+            is_copy=is_copy,
         )
 
     async def _keep_identity(
@@ -324,6 +355,15 @@ class Partitions:
         if failures:
             raise failures[0]
 
+    async def give_up(self, where: TopicPartition) -> None:
+        """Serve a partition no more, and leave its directory as it is."""
+        self._unopened.discard(where)
+        partition = self._partitions.pop(where, None)
+        if partition is not None:
+            self._background.forget(partition)
+            await partition.discard()
+        await self._note_this_run()
+
     async def remove_deleted(self, topic: str, topic_id: UUID) -> None:
         """Remove every directory that is left of a deleted topic. Raises OSError."""
         await self.begin()
@@ -351,8 +391,13 @@ class Partitions:
         self.lacks_records = last.lacks_records or (last.is_unflushed and not self._is_all_here)
         return self._opened
 
+    def may_lack(self, where: TopicPartition) -> bool:
+        """Return True if the log of a partition may lack acknowledged records."""
+        return self.lacks_records or where in self.missing
+
     async def note_none_relies_on_this(self) -> None:
-        """Note that no broker takes the logs here for whole any more, if they may lack records."""
+        """Note that no broker takes the logs here for whole any more, as far as they may not be."""
+        self.missing.clear()
         if self.lacks_records:
             self.lacks_records = False
             await self._note_this_run()

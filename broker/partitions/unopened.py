@@ -53,9 +53,9 @@ class UnopenedPartitions:
         """Note that a partition could not be opened, and why."""
         self._known[where] = Unopened(topic_id, reason, is_damaged)
 
-    def damaged(self) -> frozenset[str]:
-        """Return the names of the directories whose damage a restart does not mend."""
-        return frozenset(str(where) for where, log in self._known.items() if log.is_damaged)
+    def damaged(self) -> list[TopicPartition]:
+        """Return the partitions whose damage a restart does not mend."""
+        return [where for where, log in self._known.items() if log.is_damaged]
 
     def discard(self, where: TopicPartition) -> UUID | None:
         """Forget a partition and return the id of its topic; None if it is not here."""

@@ -126,9 +126,8 @@ class ReplicaFetcher:
 
     async def _until_ready(self) -> None:
         """Wait until a partition may be fetched again, or there is another."""
-        earliest = min(copy.paused_until for copy in self._copies.values())
         self._changed = trio.Event()
-        with trio.move_on_at(earliest):
+        with trio.move_on_at(self._session.next_at):
             await self._changed.wait()
 
     async def _take(self, answered: list[tuple[Copy, PartitionData]]) -> None:

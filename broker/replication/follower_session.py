@@ -5,6 +5,7 @@ when it is new, and when it was in the last answer. One that is paused after an 
 of the session meanwhile, so that the leader does not send what cannot be taken.
 """
 
+import math
 from typing import Final
 from uuid import UUID
 
@@ -51,6 +52,9 @@ class FollowerSession:
         """Return the next fetch; None if there is nothing to fetch now."""
         listed: dict[UUID, list[FetchPartition]] = {}
         for copy in tuple(self._due):
+            if copy.partition.log.failure is not None:
+                self.remove(copy)  # such a log says nothing about what its disk has
+                continue
             if copy.paused_until > now:
                 self._forget(copy)
                 continue
@@ -80,6 +84,11 @@ class FollowerSession:
                 for topic_id, indexes in forgotten.items()
             ),
         )
+
+    @property
+    def next_at(self) -> float:
+        """The time at which the first partition may be fetched again that is paused now."""
+        return min((copy.paused_until for copy in self._due), default=math.inf)
 
     def answered(self, response: FetchResponse) -> list[tuple[Copy, PartitionData]]:
         """Return the copies that an answer is for. They are due again."""

@@ -21,7 +21,7 @@ from uuid import UUID
 
 import trio
 
-from odradek.broker.partitions.lead import Contact
+from odradek.broker.partitions.lead import UNKNOWN_OFFSET, Contact, Progress
 from odradek.broker.partitions.partition import Partition
 from odradek.protocol.apis.fetch import FetchPartition, FetchRequest, PartitionData
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -72,7 +72,20 @@ class FollowerPlace:
         """True if the follower must hear of the partition even without a batch."""
         if self.answer is not None or self.partition is None:
             return True
-        return bool(self.partition.marks.barriers)
+        return bool(self.partition.marks.barriers) or self._is_unknown
+
+    @property
+    def _is_unknown(self) -> bool:
+        """True if the follower has left the in-sync set, and has to say again where it is."""
+        progress = self._progress
+        return progress is not None and progress.next_offset == UNKNOWN_OFFSET
+
+    @property
+    def _progress(self) -> Progress | None:
+        """The leader's view of this follower; None if this broker does not lead the partition."""
+        if self.partition is None or self.partition.lead is None:
+            return None
+        return self.partition.lead.followers.get(self.session.follower)
 
     @property
     def has_more(self) -> bool:
@@ -96,8 +109,8 @@ class FollowerPlace:
         if partition is None:
             return
         partition.marks.followers.watches.pop(self, None)
-        progress = partition.lead and partition.lead.followers.get(self.session.follower)
-        if progress and progress.contact is contact:
+        progress = self._progress
+        if progress is not None and progress.contact is contact:
             progress.contact = Contact(contact.at)
 
 

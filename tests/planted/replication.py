@@ -21,6 +21,8 @@ LEADING: Final = "tests/broker/partitions/test_lead.py::test_"
 LOADED: Final = "tests/broker/coordination/test_loading.py::test_"
 REPLICAS: Final = "tests/broker/replication/test_replicas.py::test_"
 THREE: Final = "tests/simulation/test_three_brokers.py::test_"
+DAMAGED: Final = "tests/simulation/test_damaged_replicas.py::test_"
+POWER: Final = "tests/broker/partitions/test_power_loss.py::test_"
 SESSIONS: Final = "tests/broker/replication/test_replica_sessions.py::test_"
 
 TELLING: Final = "tests/broker/txn/test_markers.py::test_"
@@ -74,8 +76,8 @@ REPLICATION_BUGS: Final = (
     Planted(
         bug="a broker that lost power with log.flush=os stays in the in-sync sets",
         file="broker/membership.py",
-        old="        if not self._partitions.lacks_records:\n",
-        new="        if self._partitions is not None:\n",
+        old="        if not partitions.lacks_records and not partitions.missing:\n",
+        new="        if partitions is not None:\n",
         tests=(f"{THREE}a_broker_that_lost_power_leads_nothing_that_it_may_lack",),
     ),
     Planted(
@@ -90,10 +92,42 @@ REPLICATION_BUGS: Final = (
         file="broker/partitions/partitions.py",
         old="last.lacks_records or (last.is_unflushed and not self._is_all_here)",
         new="last.is_unflushed and not self._is_all_here",
-        tests=(
-            "tests/broker/partitions/test_power_loss.py::"
-            "test_after_a_power_failure_a_log_may_lack_records_until_the_others_know",
-        ),
+        tests=(f"{POWER}after_a_power_failure_a_log_may_lack_records_until_the_others_know",),
+    ),
+    Planted(
+        bug="a damaged replica is taken back for what it reported before",
+        file=LEAD,
+        old="                if node not in isr and node in self.followers:\n",
+        new="                if node not in self.followers:\n",
+        tests=(f"{DAMAGED}a_damaged_follower_is_fetched_anew",),
+    ),
+    Planted(
+        bug="a damaged replica goes on reporting what it had",
+        file="broker/replication/follower_session.py",
+        old="            if copy.partition.log.failure is not None:\n",
+        new="            if copy.partition is None:\n",
+        tests=(f"{DAMAGED}a_damaged_follower_is_fetched_anew",),
+    ),
+    Planted(
+        bug="a replica leads with the empty log that it made in place of a lost one",
+        file="broker/cluster/topic_logs.py",
+        old="if not (is_copy and is_relied_on) or",
+        new="if is_relied_on or",
+        tests=(f"{DAMAGED}a_replica_whose_directory_is_gone_does_not_lead_with_an_empty_log",),
+    ),
+    Planted(
+        bug="a log whose beginning a power failure took is a whole replica",
+        file="broker/partitions/partitions.py",
+        old="        if is_copy and recovered.checkpoint is None and log.log_start_offset:\n",
+        new="        if is_copy and recovered.checkpoint is None and log.log_start_offset < 0:\n",
+        tests=(f"{POWER}a_replica_whose_first_segment_is_gone_is_damaged",),
+    ),
+    Planted(
+        bug="the last good replica of a partition is thrown away because it is damaged",
+        file="broker/replication/damaged.py",
+        old="if partition is None or not self._has_whole_replica(partition):",
+        new="if partition is None:",
+        tests=(f"{DAMAGED}a_damaged_replica_without_others_in_sync_is_left_as_it_is",),
     ),
     Planted(
         bug="KIP-101",

@@ -1,8 +1,11 @@
 """What a broker that answers before its records are on disk knows after a crash."""
 
+import pytest
+
 from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.storage.config import FlushPolicy, LogConfig
-from tests.broker.storage.samples import DIRECTORY, TOPIC, TOPIC_ID
+from odradek.broker.storage.damage import DamagedLog
+from tests.broker.storage.samples import DIRECTORY, TOPIC, TOPIC_ID, batch
 from tests.fakes.clock import FakeClock
 from tests.fakes.disk import FakeDisk
 
@@ -65,3 +68,22 @@ async def test_the_setting_of_the_run_that_crashed_counts() -> None:
 async def test_an_empty_directory_lacks_everything() -> None:
     """A broker whose disk was replaced must not lead what others have."""
     assert (await start(FakeDisk(), FlushPolicy.ACK)).lacks_records
+
+
+async def test_a_replica_whose_first_segment_is_gone_is_damaged() -> None:
+    """A power failure can take a name and keep a later one. What is left may not be all."""
+    disk = FakeDisk()
+    partitions = await run(disk)
+    partition = partitions.all()[0]
+    partition.append_from_client(batch("a"))
+    partition.log.roll()
+    partition.append_from_client(batch("b"))
+    disk.make_durable()
+    disk.crash()
+    disk.remove(f"{partition.log.directory}/00000000000000000000.log")
+    again = Partitions(disk=disk, directory=DIRECTORY, clock=FakeClock(), flush=FlushPolicy.OS)
+    with pytest.raises(DamagedLog):
+        await again.open(TOPIC, TOPIC_ID, 0, LogConfig(flush=FlushPolicy.OS), is_copy=True)
+    alone = Partitions(disk=disk, directory=DIRECTORY, clock=FakeClock(), flush=FlushPolicy.OS)
+    opened = await alone.open(TOPIC, TOPIC_ID, 0, LogConfig(flush=FlushPolicy.OS))
+    assert opened.log_start_offset == 1  # as on one node, what is there is served

@@ -1,0 +1,88 @@
+"""Damaged replicas are fetched anew.
+
+Recovery, a reader or the scrubber finds stored data damaged, and the partition is offline on this
+broker. If other replicas are whole, this one leaves the sets from which leaders are elected, and
+leads no more. Then its directory is set aside for a person to look at, and the replica begins with
+an empty log, which follows the next leader.
+
+If no other replica is in sync, nothing is thrown away: the partition stays offline until a person
+mends it with `odradek log repair`, as on one node.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import trio
+
+from odradek.broker.cluster.election import without
+from odradek.broker.cluster.image import ClusterImage, PartitionImage
+from odradek.broker.cluster.metadata import ClusterMetadata
+from odradek.broker.cluster.session import Session
+from odradek.broker.cluster.store import pack_partition, partition_key
+from odradek.broker.env import Compare, MetaStore
+from odradek.broker.guarded_write import guarded_write
+from odradek.broker.partitions.partitions import Partitions
+from odradek.broker.topic_partition import TopicPartition
+from odradek.protocol.errors import KafkaError
+
+LOGGER: Final = logging.getLogger(__name__)
+CHECK_SECONDS: Final = 0.5
+
+
+class DamagedReplicas:
+    """Replaces the damaged replicas of this broker."""
+
+    def __init__(
+        self,
+        *,
+        store: MetaStore,
+        metadata: ClusterMetadata,
+        session: Session,
+        partitions: Partitions,
+        node_id: int,
+        begin_anew: Callable[[TopicPartition], Awaitable[None]],
+    ) -> None:
+        """`begin_anew` sets a log aside, and makes an empty one."""
+        self._store = store
+        self._metadata = metadata
+        self._session = session
+        self._partitions = partitions
+        self._node_id = node_id
+        self._begin_anew = begin_anew
+
+    async def run(self) -> None:
+        """Look for damaged replicas until cancelled."""
+        while True:
+            await trio.sleep(CHECK_SECONDS)
+            for where in self._partitions.damaged():
+                try:
+                    await self._replace(where)
+                except KafkaError as error:
+                    LOGGER.warning("%s cannot be fetched anew yet: %s", where, error)
+
+    async def _replace(self, where: TopicPartition) -> None:
+        """Go one step. Raises KafkaError."""
+        image = self._metadata.image
+        partition = image.partition(*where)
+        if partition is None or not self._has_whole_replica(partition):
+            return
+        if self._node_id in (partition.leader, *partition.isr, *partition.elr):
+            await self._leave(image, where, partition)
+        else:
+            await self._begin_anew(where)
+
+    def _has_whole_replica(self, partition: PartitionImage) -> bool:
+        return any(node != self._node_id for node in (*partition.isr, *partition.elr))
+
+    async def _leave(
+        self, image: ClusterImage, where: TopicPartition, partition: PartitionImage
+    ) -> None:
+        others = {b.node_id: b for b in image.brokers if b.node_id != self._node_id}
+        changed = without(partition, self._node_id, others)
+        assert changed is not None, partition
+        key = partition_key(*where)
+        compares = [Compare(key=key, mod_revision=partition.epoch), self._session.guard]
+        _, revision = await guarded_write(self._store, compares, {key: pack_partition(changed)})
+        LOGGER.error("the replica of %s here is damaged: it is fetched anew from another", where)
+        await self._metadata.reached(revision)

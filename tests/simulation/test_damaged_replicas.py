@@ -1,0 +1,153 @@
+"""Replicas whose stored data is damaged or gone: others lead, and they are fetched anew."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+from odradek.broker.partitions.partition import Partition
+from odradek.broker.topic_partition import TopicPartition
+from tests.simulation.machine import DIRECTORY, Machine
+from tests.simulation.world import World
+
+TOPIC = "t"
+WHERE = TopicPartition(TOPIC, 0)
+HERE = f"{DIRECTORY}/{WHERE}"
+SEGMENT = f"{HERE}/00000000000000000000.log"
+VALUES = [b"%d" % number for number in range(20)]
+
+
+@asynccontextmanager
+async def three_brokers(seed: int, **properties: str) -> AsyncIterator[World]:
+    """Run three brokers with some records in one partition."""
+    async with trio.open_nursery() as nursery:
+        world = World(nursery, seed=seed, properties=properties)
+        await world.start()
+        await produce(world, VALUES)
+        yield world
+        nursery.cancel_scope.cancel()
+
+
+async def produce(world: World, values: list[bytes]) -> None:
+    async with world.producer() as producer:
+        for value in values:
+            await (await producer.send(TOPIC, value, partition=0))
+
+
+async def consume(world: World, count: int) -> list[bytes | None]:
+    async with world.consumer() as consumer:
+        consumer.assign([WHERE])
+        await consumer.seek_to_beginning()
+        found: list[bytes | None] = []
+        with trio.fail_after(60):
+            while len(found) < count:
+                found += [record.value for record in await consumer.poll()]
+        return found
+
+
+def replica(machine: Machine) -> Partition:
+    assert machine.core is not None
+    found = machine.core.partitions.find(WHERE)
+    assert found is not None
+    return found
+
+
+async def all_in_sync(world: World) -> None:
+    with trio.fail_after(60):
+        while True:
+            image = world.image().partition(*WHERE)
+            assert image is not None
+            if image.leader != -1 and len(image.isr) == 3:
+                return
+            await trio.sleep(0.1)
+
+
+def is_set_aside(machine: Machine) -> bool:
+    return any(name.endswith(".set-aside") for name in machine.disk.listdir(DIRECTORY))
+
+
+async def damage(machine: Machine) -> None:
+    """Have a broker find a replica damaged, as the scrubber does."""
+    assert machine.core is not None
+    await machine.core.partitions.take_offline(replica(machine), "a bit has flipped")
+
+
+async def test_a_damaged_follower_is_fetched_anew() -> None:
+    async with three_brokers(1) as world:
+        leader = world.leader_of(*WHERE)
+        machine = next(m for m in world.machines.values() if m.node_id != leader)
+        await damage(machine)
+        await trio.sleep(2)
+        await all_in_sync(world)
+        assert is_set_aside(machine)
+        assert world.leader_of(*WHERE) == leader
+        world.check_replicas(*WHERE)
+        await produce(world, [b"more"])
+        assert await consume(world, 21) == [*VALUES, b"more"]
+
+
+async def test_a_damaged_leader_hands_over_and_is_fetched_anew() -> None:
+    async with three_brokers(2) as world:
+        machine = world.machines[world.leader_of(*WHERE)]
+        await damage(machine)
+        await produce(world, [b"more"])
+        assert world.leader_of(*WHERE) != machine.node_id
+        await all_in_sync(world)
+        assert is_set_aside(machine)
+        assert await consume(world, 21) == [*VALUES, b"more"]
+        await trio.sleep(1)
+        world.check_replicas(*WHERE)
+
+
+async def test_a_replica_that_is_damaged_at_the_start_is_fetched_anew() -> None:
+    async with three_brokers(3) as world:
+        machine = world.machines[world.leader_of(*WHERE)]
+        await machine.stop()
+        file = machine.disk.open(SEGMENT)
+        await file.truncate(100)
+        await file.fsync()
+        file.close()
+        await world.restart(machine.node_id)
+        await trio.sleep(2)
+        await all_in_sync(world)
+        assert is_set_aside(machine)
+        assert await consume(world, 20) == VALUES
+        world.check_replicas(*WHERE)
+
+
+async def test_a_replica_whose_directory_is_gone_does_not_lead_with_an_empty_log() -> None:
+    async with three_brokers(4) as world:
+        machine = world.machines[world.leader_of(*WHERE)]
+        others = [m for m in world.machines.values() if m is not machine]
+        for each in (*others, machine):
+            await each.stop()
+        await machine.disk.rmtree(HERE)
+        await machine.disk.fsync_dir(DIRECTORY)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(world.restart, machine.node_id)
+            await trio.sleep(20)
+            for other in others:
+                nursery.start_soon(world.restart, other.node_id)
+        assert await consume(world, 20) == VALUES
+        await all_in_sync(world)
+        world.check_replicas(*WHERE)
+
+
+async def test_a_damaged_replica_without_others_in_sync_is_left_as_it_is() -> None:
+    async with three_brokers(5, **{"min.insync.replicas": "1"}) as world:
+        machine = world.machines[world.leader_of(*WHERE)]
+        for other in world.machines.values():
+            if other is not machine:
+                other.kill()
+        await trio.sleep(20)
+        await produce(world, [b"more"])
+        before = machine.disk.bytes_of(SEGMENT)
+        image = world.image().partition(*WHERE)
+        await damage(machine)
+        for other in world.machines.values():
+            if other is not machine:
+                await world.restart(other.node_id)
+        await trio.sleep(20)
+        assert world.image().partition(*WHERE) == image
+        assert machine.disk.bytes_of(SEGMENT) == before
+        assert not is_set_aside(machine)
