@@ -28,6 +28,7 @@ from odradek.protocol.errors import KafkaError
 
 LOGGER: Final = logging.getLogger(__name__)
 DISK_CHECK_SECONDS: Final = 0.5
+CUT_OFF_CHECK_SECONDS: Final = 0.5
 HANDOVER_SECONDS: Final = 10.0
 """The time for which a stopping broker waits until others lead what it leads."""
 
@@ -114,6 +115,7 @@ class Membership:
                     nursery.start_soon(self._refusals().run)
                     nursery.start_soon(self._end_with_the_disk)
                     nursery.start_soon(self._damaged_replicas(roles).run)
+                    nursery.start_soon(self._resign_when_cut_off, roles)
                 await self._until_led(here.node_id)
                 task_status.started()
                 await trio.sleep_forever()
@@ -131,6 +133,15 @@ class Membership:
         if have_left:
             await partitions.note_none_relies_on_this()
         return have_left
+
+    async def _resign_when_cut_off(self, roles: Roles) -> None:
+        """End leads while the lease may have ended and followers are not heard, either."""
+        while True:
+            await trio.sleep(CUT_OFF_CHECK_SECONDS)
+            if not self.session.has_lapsed:
+                await roles.lead_again()
+                continue
+            await roles.resign(trio.current_time() - self._config.broker_session_timeout_ms / 1000)
 
     async def _end_with_the_disk(self) -> None:
         """End this broker when the disk of a replica fails: others lead then (KAFKA-10778).

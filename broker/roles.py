@@ -77,6 +77,7 @@ class Roles:
         self._epoch = NOT_REGISTERED
         self._applying = trio.Lock()
         self._image = ClusterImage(cluster_id="")
+        self._has_resigned = False
         self.leads_in_old_epochs = False
         """True if no election could be written: the disk of the embedded store is full."""
 
@@ -107,6 +108,30 @@ class Roles:
             topic = self._image.topics.get(where.topic)
             if topic is not None:
                 await self._apply_topic(None, topic, is_all_new=True)
+
+    async def resign(self, since: float) -> None:
+        """End the leads whose followers have not been heard after `since`.
+
+        Called when this broker's lease may have ended: another broker may lead by now. Clients go
+        and ask others then, and do not wait here until their time is over.
+        """
+        async with self._applying:
+            for partition in self._partitions.all():
+                lead = partition.lead
+                if lead is None or lead.is_alone:
+                    continue
+                if not lead.is_followed(since, partition.config.min_insync_replicas):
+                    LOGGER.warning("%r: the lead ends, as this broker is cut off", partition)
+                    self._end_lead(partition, partition.leader_epoch)
+                    self._has_resigned = True
+
+    async def lead_again(self) -> None:
+        """Take back the leads that `resign` has ended, as far as no other broker was elected."""
+        async with self._applying:
+            if self._has_resigned:
+                self._has_resigned = False
+                for topic in self._image.topics.values():
+                    await self._apply_topic(None, topic, is_all_new=True)
 
     async def lead_in_old_epochs(self, image: ClusterImage) -> None:
         """Lead what the image says although the epochs are those of the last run.
@@ -180,7 +205,7 @@ class Roles:
                 self._begin_lead(partition, image)
                 await self._load(partition)
             return
-        self._end_lead(partition, image)
+        self._end_lead(partition, image.leader_epoch)
         if image.leader in (self._node_id, -1):
             await self._followers.leave(partition)
         else:
@@ -206,10 +231,10 @@ class Roles:
             )
         )
 
-    def _end_lead(self, partition: Partition, image: PartitionImage) -> None:
+    def _end_lead(self, partition: Partition, leader_epoch: int) -> None:
         if partition.lead is not None and partition.topic in INTERNAL_TOPICS:
             self._coordinators.unload(partition.topic, partition.index)
-        partition.end_lead(image.leader_epoch)
+        partition.end_lead(leader_epoch)
 
     async def _load(self, partition: Partition) -> None:
         """Have a coordinator load its partition, in the background if there is much to read."""

@@ -24,6 +24,7 @@ from uuid import UUID
 from odradek.broker.api.context import RequestContext
 from odradek.broker.cluster.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from odradek.broker.cluster.new_topic import check_name
+from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.turns import Turns
 from odradek.protocol.apis.metadata import (
     DescribeClusterBroker,
@@ -158,12 +159,17 @@ def _partition(
     context: RequestContext, topic: str, numbered: tuple[int, PartitionImage]
 ) -> MetadataResponsePartition:
     index, partition = numbered
-    if context.core.partitions.is_offline(topic, index):
-        return _offline(index, partition)
+    leader = partition.leader
+    found = context.core.partitions.find(TopicPartition(topic, index))
+    if found is None or found.log.failure is not None:
+        if context.core.partitions.is_offline(topic, index):
+            return _offline(index, partition)
+    elif found.lead is None and leader == context.core.config.node_id:
+        leader = NO_LEADER  # this broker is cut off: its image is old
     return MetadataResponsePartition(
         error_code=ErrorCode.NONE,
         partition_index=index,
-        leader_id=partition.leader,
+        leader_id=leader,
         leader_epoch=partition.leader_epoch,
         replica_nodes=partition.replicas,
         isr_nodes=partition.isr,

@@ -11,7 +11,7 @@ by itself: it registers anew, and leads again what it is elected for after that.
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from math import ceil
+from math import ceil, inf
 from typing import Final
 
 import trio
@@ -57,11 +57,17 @@ class Session:
         self._lease: int | None = None
         self.epoch = 0
         """The broker epoch; 0 before the first registration."""
+        self._kept_at = -inf
 
     @property
     def lease(self) -> int | None:
         """The lease of the registration; None while there is none."""
         return self._lease
+
+    @property
+    def has_lapsed(self) -> bool:
+        """True if the lease may have ended: others may have been elected."""
+        return trio.current_time() - self._kept_at > self._timeout_seconds
 
     @property
     def guard(self) -> Compare:
@@ -107,6 +113,7 @@ class Session:
             await self._metadata.reached(revision)
         if not await self._before_registering():
             return False
+        asked_at = trio.current_time()
         lease = await self._store.grant_lease(max(1, ceil(self._timeout_seconds)))
         value = pack_broker(self._broker, self._directory_id)
         absent = Compare(key=key, mod_revision=0)
@@ -114,6 +121,7 @@ class Session:
         if not is_ours:
             return False
         self._lease = lease
+        self._kept_at = asked_at
         self.epoch = revision
         await self._metadata.reached(revision)
         return True
@@ -125,9 +133,11 @@ class Session:
             if self._lease is None:
                 await self.register(self._broker)
                 continue
+            asked_at = trio.current_time()
             try:
                 with trio.fail_after(self._timeout_seconds):
                     self._metadata.heard_of(await self._store.keep_lease(self._lease))
+                self._kept_at = asked_at
             except LeaseExpired:
                 LOGGER.warning("the lease of this broker has ended: it registers anew")
                 self._lease = None

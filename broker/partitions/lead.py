@@ -140,6 +140,17 @@ class Lead:
         ]
         return len(heard) >= min(min_insync_replicas, len(self.replicas))
 
+    def is_followed(self, since: float, min_insync_replicas: int) -> bool:
+        """Return True if no other broker can have been elected that knows of in-sync replicas.
+
+        Enough of them have been heard after `since`, or this one is the only one.
+        """
+        if len(self.isr) == 1:
+            return True
+        heard = [node for node in self.isr if node != self.node_id]
+        heard = [node for node in heard if self.followers[node].contact.at > since]
+        return 1 + len(heard) >= max(2, min(min_insync_replicas, len(self.replicas)))
+
     def check_in_sync(self, min_insync_replicas: int) -> None:
         """Raise KafkaError NOT_ENOUGH_REPLICAS unless an acks=all write may be accepted."""
         if not self.has_enough(min_insync_replicas):

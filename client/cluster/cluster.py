@@ -66,6 +66,8 @@ class Cluster:
     def __init__(self, bootstrap: str | Sequence[str], config: ClientConfig) -> None:
         self.config = config
         self.metadata = Metadata()
+        self._asked: BrokerConnection | None = None
+        """The connection on which metadata was requested last."""
         self.tasks = BackgroundTasks()
         self.journal = Journal()
         self.connections = Connections(bootstrap, config, self.tasks, self.journal)
@@ -213,7 +215,12 @@ class Cluster:
                 else tuple(MetadataRequestTopic(name=name) for name in wanted),
                 allow_auto_topic_creation=auto_create,
             )
-            answer = await self.ask(None, METADATA, request)
+            nodes = self.metadata.nodes.values()
+            if self.metadata.is_doubted:
+                self._asked = await self.connections.to_another(nodes, self._asked)
+            else:
+                self._asked = await self.connections.to_any(nodes)
+            answer = await self._asked.request(METADATA, self._asked.version_of(METADATA), request)
             for node_id in self.metadata.learn(answer, trio.current_time()):
                 self.connections.drop_moved(node_id)
             if wanted is None:

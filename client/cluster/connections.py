@@ -6,6 +6,7 @@ ids, because a client learns the ids of the brokers from one of them.
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Final
 
 import trio
@@ -19,6 +20,8 @@ from odradek.client.errors import Disconnected, OdradekError, Retriable, TimedOu
 from odradek.client.journal import Journal
 
 CONNECT_TIMEOUT_S: Final = 10.0
+ANOTHER_TIMEOUT_S: Final = 1.0
+"""The time for which a connection is awaited if another broker could be asked instead."""
 
 
 class _Link:
@@ -105,6 +108,23 @@ class Connections:
             except Retriable as error:
                 errors.append(str(error))
         raise Disconnected("; ".join(dict.fromkeys(errors)))
+
+    async def to_another(
+        self, nodes: Iterable[Node], than: BrokerConnection | None
+    ) -> BrokerConnection:
+        """Return a connection to any node, if possible not `than`.
+
+        A broker that is cut off from the others goes on naming itself as the leader. A client that
+        asked it again and again would never hear of the next one.
+        """
+        places = list(nodes)
+        self._config.rng.shuffle(places)
+        for node in places:
+            if than is not None and self.find(node.node_id) is than:
+                continue
+            with suppress(Retriable), trio.move_on_after(ANOTHER_TIMEOUT_S):
+                return await self.to(node)
+        return await self.to_any(())  # that one, or a given address
 
     async def reach(self) -> None:
         """Wait for the first connection for `first_connect_ms`, if set. Raises `Disconnected`."""

@@ -74,10 +74,13 @@ class Metadata:
         self.topics: dict[str, Topic] = {}
         self.topic_errors: dict[str, ErrorCode] = {}
         self.learned_at = float("-inf")
+        self.is_doubted = False
+        """True if a broker has contradicted it: another one is asked then, if possible."""
 
     def forget_age(self) -> None:
         """Make the metadata stale, so that it is requested again before its next use."""
         self.learned_at = float("-inf")
+        self.is_doubted = True
 
     def leader(self, topic: str, partition: int) -> LeaderAndEpoch | None:
         """Return the leader of a partition; None if it is not known or does not exist."""
@@ -132,6 +135,7 @@ class Metadata:
                 raise Retriable("the broker's answer has a topic with a negative partition")
         # Nothing before this line has changed anything: a false answer is refused as a whole.
         self.learned_at = now
+        self.is_doubted = False
         self.cluster_id = answer.cluster_id
         self.controller_id = answer.controller_id
         moved = list(self._moved(known))

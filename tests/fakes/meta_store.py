@@ -7,7 +7,7 @@ takes no time. Everything happens on trio's clock and in a fixed order.
 
 import heapq
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Generic, TypeVar
@@ -19,6 +19,7 @@ from odradek.broker.cluster.keys_in_memory import KeysInMemory, KeysWatch
 from odradek.broker.env import (
     Changes,
     Compare,
+    LeaseExpired,
     OutcomeUnknown,
     StoreUnreachable,
     Versioned,
@@ -46,6 +47,7 @@ class MetaServer:
         self.keys = KeysInMemory()
         self._under_way: list[_Request[Any]] = []
         self._sent = 0
+        self._granted: list[int] = []
 
     def send(self, serve: Callable[[], T], delay_s: float) -> _Request[T]:
         """Call `serve` after `delay_s`, whatever happens to the caller."""
@@ -63,6 +65,18 @@ class MetaServer:
             while self._under_way and self._under_way[0].arrives_at <= due:
                 request = heapq.heappop(self._under_way)
                 request.result = outcome.capture(request.serve)
+
+    def elect(self) -> None:
+        """Begin the time of every lease anew, as etcd does when another of its nodes leads."""
+        now = trio.current_time()
+        for lease in self._granted:
+            with suppress(LeaseExpired):
+                self.keys.keep(lease, now)
+
+    def grant_lease(self, ttl_s: int) -> int:
+        lease = self.keys.grant(ttl_s, trio.current_time())
+        self._granted.append(lease)
+        return lease
 
     def next_event(self) -> float:
         arrival = self._under_way[0].arrives_at if self._under_way else inf
@@ -161,7 +175,7 @@ class FakeMetaStore:
         return await self._call(serve, lost=OutcomeUnknown)
 
     async def grant_lease(self, ttl_s: int) -> int:
-        return await self._call(lambda: self.server.keys.grant(ttl_s, trio.current_time()))
+        return await self._call(lambda: self.server.grant_lease(ttl_s))
 
     async def keep_lease(self, lease: int) -> int:
         def serve() -> int:

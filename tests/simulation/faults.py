@@ -261,7 +261,16 @@ class Compaction(Fault):
         machine.meta.compact()
 
 
+class StoreElection(Fault):
+    WORDS = "sees the metadata store elect a leader: all leases begin anew ({seconds})"
+
+    async def strike(self, world: World) -> None:
+        world.reached("StoreElection")
+        world.store.elect()
+
+
 CLUSTER: Final[tuple[type[Fault], ...]] = (
     *(LinkCut, LinkCut, Isolation, StoreCut, LostAnswers, DeadWatches, Compaction),
+    StoreElection,
 )
 """The faults that need several brokers."""

@@ -2,6 +2,7 @@
 
 import trio
 
+from odradek.broker.topic_partition import TopicPartition
 from tests.simulation.scheduling import let_processes_freeze
 from tests.simulation.world import World
 
@@ -171,4 +172,80 @@ async def test_when_all_lost_power_the_last_leader_leads_again() -> None:
         assert world.leader_of(TOPIC, 0) == leader
         async with world.producer() as producer:
             await (await producer.send(TOPIC, b"w", partition=0))
+        nursery.cancel_scope.cancel()
+
+
+async def test_records_go_on_while_the_metadata_store_is_away() -> None:
+    """Leases have ended, and nobody is elected: leaders go on while their followers fetch."""
+    async with trio.open_nursery() as nursery:
+        world = World(nursery, seed=8)
+        await world.start()
+        async with world.producer(transactional_id="p") as producer:
+            async with producer.transaction() as txn:
+                await txn.send(TOPIC, b"u", partition=0)
+            for machine in world.machines.values():
+                assert machine.meta is not None
+                machine.meta.cut()
+            await trio.sleep(60)
+            async with producer.transaction() as txn:
+                await txn.send(TOPIC, b"v", partition=0)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_leader_that_is_cut_off_from_all_but_its_clients_resigns() -> None:
+    async with trio.open_nursery() as nursery:
+        world = World(nursery, seed=9)
+        await world.start()
+        async with world.producer() as producer:
+            await (await producer.send(TOPIC, b"u", partition=0))
+            machine = world.machines[world.leader_of(TOPIC, 0)]
+            others = [m.host.name for m in world.machines.values() if m is not machine]
+            for other in others:
+                world.net.cut(machine.host.name, other)
+            assert machine.meta is not None
+            assert machine.core is not None
+            machine.meta.cut()
+            partition = machine.core.partitions.find(TopicPartition(TOPIC, 0))
+            assert partition is not None
+            await trio.sleep(15)
+            assert partition.lead is None
+            with trio.fail_after(10):  # the client asks another broker
+                await (await producer.send(TOPIC, b"v", partition=0))
+            assert world.leader_of(TOPIC, 0) != machine.node_id
+            world.net.heal(*((machine.host.name, other) for other in others))
+            machine.meta.heal()
+            await trio.sleep(30)
+        world.check_replicas(TOPIC, 0)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_leader_that_resigned_and_was_not_replaced_leads_again() -> None:
+    """The store is not heard for longer than a lease, and has kept all leases nevertheless.
+
+    An election within etcd lengthens them.
+    """
+    async with trio.open_nursery() as nursery:
+        world = World(nursery, seed=10)
+        await world.start()
+        async with world.producer() as producer:
+            await (await producer.send(TOPIC, b"u", partition=0))
+        names = [m.host.name for m in world.machines.values()]
+        pairs = [(a, b) for a in names for b in names if a < b]
+        for a, b in pairs:
+            world.net.cut(a, b)
+        for machine in world.machines.values():
+            assert machine.meta is not None
+            machine.meta.cut()
+        for _ in range(20):
+            await trio.sleep(0.5)
+            world.store.elect()
+        for machine in world.machines.values():
+            assert machine.core is not None
+            assert machine.meta is not None
+            assert all(part.lead is None for part in machine.core.partitions.all())
+            machine.meta.heal()
+        world.net.heal(*pairs)
+        async with world.producer() as producer:
+            with trio.fail_after(30):
+                await (await producer.send(TOPIC, b"v", partition=0))
         nursery.cancel_scope.cancel()
