@@ -1,7 +1,8 @@
 """docker-compose.yml, read as far as `scripts/cluster` needs it: services and their commands."""
 
 import shlex
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,6 +51,31 @@ def services() -> list[Service]:
             )
         )
     return found
+
+
+def with_etcd_nodes(found: Iterable[Service], count: int) -> list[Service]:
+    """Return the services with several nodes of etcd, etcd1 and so on, in place of the only one."""
+    names = [f"etcd{1 + index}" for index in range(count)]
+    endpoints = ",".join(f"http://{name}:2379" for name in names)
+    made: list[Service] = []
+    for service in found:
+        if service.is_broker:
+            words = (word.replace("http://etcd:2379", endpoints) for word in service.command)
+            made.append(replace(service, command=tuple(words)))
+        else:
+            made.extend(_etcd_node(service, name, names) for name in names)
+    return made
+
+
+def _etcd_node(only: Service, name: str, names: list[str]) -> Service:
+    words = [
+        word.replace("--name=etcd", f"--name={name}").replace("//etcd:", f"//{name}:")
+        for word in only.command
+    ]
+    cluster = ",".join(f"{other}=http://{other}:2380" for other in names)
+    peers = ["--listen-peer-urls=http://0.0.0.0:2380", f"--initial-cluster={cluster}"]
+    peers.append(f"--initial-advertise-peer-urls=http://{name}:2380")
+    return Service(name=name, command=(*words, *peers), volume=only.volume)
 
 
 def words(command: str | list[str]) -> list[str]:

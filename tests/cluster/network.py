@@ -112,10 +112,14 @@ class Network:
         """Drop what `source` sends to `target`."""
         self._router("rule", "add", *self._link(source, target))
 
+    def mend(self, source: str, target: str) -> None:
+        """End the cut of what `source` sends to `target`."""
+        self._router("rule", "delete", *self._link(source, target))
+
     def heal(self) -> None:
         """End all cuts."""
         for source, target in self.cuts():
-            self._router("rule", "delete", *self._link(source, target))
+            self.mend(source, target)
 
     def cuts(self) -> list[tuple[str, str]]:
         """Return the links of which one direction is cut, as source and target."""

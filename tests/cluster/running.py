@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -30,9 +30,10 @@ class Cluster:
     A network that is up is found again by the files in the directory.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, described: Iterable[Service] | None = None) -> None:
+        """`described` are the services; None: those of docker-compose.yml."""
         self.directory = directory.absolute()
-        self.services = {service.name: service for service in services()}
+        self.services = {each.name: each for each in (described or services())}
         self.brokers = [name for name, service in self.services.items() if service.is_broker]
         self.bootstrap = ",".join(f"{name}:9092" for name in self.brokers)
 
@@ -112,6 +113,12 @@ class Cluster:
         for link in [(name, other)] if one_way else [(name, other), (other, name)]:
             if link not in already:
                 self.network.cut(*link)
+
+    def mend(self, name: str, other: str) -> None:
+        """End the cuts between two services."""
+        for link in self.network.cuts():
+            if set(link) == {name, other}:
+                self.network.mend(*link)
 
     def client(self, words: Sequence[str]) -> list[str]:
         """Return the command that runs these words where the names of the services are known."""

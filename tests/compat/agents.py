@@ -18,6 +18,7 @@ without a word, as in life. The commands:
 The answer is `ok WORDS...` or `error KIND MESSAGE`; a relay says `progress COMMITTED` before it.
 """
 
+import math
 import os
 import queue
 import shutil
@@ -85,7 +86,7 @@ class Agent:
         """The words after `ok`. Raises Refused, and TimeoutError if there is no answer."""
         deadline = time.monotonic() + timeout_seconds
         while True:
-            kind, *words = self._line(deadline).split()
+            kind, *words = self.line(deadline).split()
             if kind == "error":
                 raise Refused(words[0], " ".join(words[1:]))
             if kind == "ok":
@@ -95,14 +96,15 @@ class Agent:
         """Return when a relay has committed so many transactions."""
         deadline = time.monotonic() + ANSWER_TIMEOUT_SECONDS
         while True:
-            kind, *words = self._line(deadline).split()
+            kind, *words = self.line(deadline).split()
             assert kind == "progress", (kind, words, self.said())
             if int(words[0]) >= at_least:
                 return
 
-    def _line(self, deadline: float) -> str:
+    def line(self, deadline: float) -> str:
+        """Return the next line. Raises TimeoutError, and EOFError if the agent has ended."""
         try:
-            line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
+            line = self._lines.get(timeout=_seconds_until(deadline))
         except queue.Empty:
             raise TimeoutError(f"the agent does not answer; it wrote:\n{self.said()}") from None
         if line is None:
@@ -148,6 +150,11 @@ class Agent:
         self.process.stdin.close()
         self.process.stdout.close()
         self._said.close()
+
+
+def _seconds_until(deadline: float) -> float | None:
+    """Return how long to wait; None, for ever, if the deadline is infinite."""
+    return None if deadline == math.inf else max(0.0, deadline - time.monotonic())
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,7 +129,7 @@ func (a agent) commitOffset(ctx context.Context, name string, words []string) er
 
 func transactional(bootstrap, transactionalID string, timeoutMs int) []kgo.Opt {
 	return []kgo.Opt{
-		kgo.SeedBrokers(bootstrap),
+		kgo.SeedBrokers(strings.Split(bootstrap, ",")...),
 		kgo.TransactionalID(transactionalID),
 		kgo.TransactionTimeout(time.Duration(timeoutMs) * time.Millisecond),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
