@@ -14,6 +14,7 @@ from rich.console import Console
 from scripts.benchmarks import (
     clients,
     crowd,
+    failover,
     java_client,
     many,
     process,
@@ -23,8 +24,9 @@ from scripts.benchmarks import (
     throughput,
     transactions,
 )
-from scripts.benchmarks.figures import Figure, rows, show, write_json
+from scripts.benchmarks.figures import OURS, Figure, rows, show, write_json
 from scripts.benchmarks.targets import Target, other, ours
+from tests.cluster.network import NoNamespaces
 from tests.peers.jars import PeersMissing
 
 Measure = Callable[[Target, bool], Iterator[Figure]]
@@ -40,19 +42,45 @@ FAMILIES: Final[dict[str, Measure]] = {
     clients.FAMILY: clients.measure,
     spark.FAMILY: spark.measure,
 }
+CLUSTER_FAMILIES: Final[dict[str, Callable[[bool], Iterator[Figure]]]] = {
+    failover.FAMILY: failover.measure,
+}
 
 
 @click.command()
-@click.option("--rows", "wanted", default=",".join(FAMILIES), show_default=True, metavar="A,B")
+@click.option("--rows", "wanted", metavar="A,B", help="Only these families.  [default: all]")
+@click.option("--cluster", is_flag=True, help="Measure three brokers and an etcd.")
 @click.option("--against", metavar="kafka|HOST:PORT", help="Measure another broker as well.")
 @click.option("--quick", is_flag=True, help="Fewer and smaller rounds: to see that it works.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path))
-def main(wanted: str, against: str | None, quick: bool, json_file: Path | None) -> None:
+def main(
+    wanted: str | None, cluster: bool, against: str | None, quick: bool, json_file: Path | None
+) -> None:
     """Measure Odradek, and another broker in the same run if asked."""
-    chosen = [name.strip() for name in wanted.split(",")]
-    unknown = [name for name in chosen if name not in FAMILIES]
+    known = list(CLUSTER_FAMILIES if cluster else FAMILIES)
+    chosen = known if wanted is None else [name.strip() for name in wanted.split(",")]
+    unknown = [name for name in chosen if name not in known]
     if unknown:
-        raise click.UsageError(f"--rows {unknown[0]}: choose from {', '.join(FAMILIES)}.")
+        raise click.UsageError(f"--rows {unknown[0]}: choose from {', '.join(known)}.")
+    if cluster and against:
+        raise click.UsageError("--cluster measures Odradek only: leave --against out.")
+    figures = _of_cluster(chosen, quick) if cluster else _of_one_node(chosen, against, quick)
+    table_rows = rows(figures, against)
+    show(table_rows, against, Console(width=None if sys.stdout.isatty() else 120))
+    if json_file is not None:
+        write_json(json_file, table_rows, _described(against, quick))
+    if any(row.holds is False for row in table_rows):
+        sys.exit(1)
+
+
+def _of_cluster(chosen: list[str], quick: bool) -> dict[str, list[Figure]]:
+    try:
+        return {OURS: [each for name in chosen for each in CLUSTER_FAMILIES[name](quick)]}
+    except (PeersMissing, NoNamespaces) as missing:
+        raise click.ClickException(str(missing)) from None
+
+
+def _of_one_node(chosen: list[str], against: str | None, quick: bool) -> dict[str, list[Figure]]:
     targets = [ours(), *([other(against)] if against else [])]
     figures: dict[str, list[Figure]] = {target.name: [] for target in targets}
     console = Console(stderr=True)
@@ -61,12 +89,7 @@ def main(wanted: str, against: str | None, quick: bool, json_file: Path | None) 
         for target in targets:
             console.print(f"[dim]{family}: {target.name}[/]")
             figures[target.name] += _measured(family, target, quick)
-    table_rows = rows(figures, against)
-    show(table_rows, against, Console(width=None if sys.stdout.isatty() else 120))
-    if json_file is not None:
-        write_json(json_file, table_rows, _described(against, quick))
-    if any(row.holds is False for row in table_rows):
-        sys.exit(1)
+    return figures
 
 
 def _measured(family: str, target: Target, quick: bool) -> list[Figure]:

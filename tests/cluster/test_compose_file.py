@@ -14,7 +14,7 @@ import pytest
 from odradek.broker.cli import main
 from odradek.broker.config.broker import settle
 from odradek.broker.config.properties import Given
-from tests.cluster.compose import FILE, Service, parsed, services
+from tests.cluster.compose import FILE, Service, parsed, services, with_etcd_nodes
 
 SCHEMA = Path(__file__).parent / "compose_spec.json"
 
@@ -90,3 +90,21 @@ def test_the_commands_of_the_dockerfile_parse() -> None:
     assert len(commands) == 2
     for command in commands:
         check_command(command)
+
+
+def test_three_nodes_of_etcd_know_each_other_and_the_brokers_know_all() -> None:
+    found = {service.name: service for service in with_etcd_nodes(services(), 3)}
+    nodes = [name for name, service in found.items() if not service.is_broker]
+
+    assert nodes == ["etcd1", "etcd2", "etcd3"]
+    for name in nodes:
+        command = found[name].command
+        assert f"--name={name}" in command
+        assert f"--advertise-client-urls=http://{name}:2379" in command
+        assert f"--initial-advertise-peer-urls=http://{name}:2380" in command
+        for other in nodes:
+            assert any(f"{other}=http://{other}:2380" in word for word in command)
+    for service in found.values():
+        if service.is_broker:
+            endpoints = ",".join(f"http://{name}:2379" for name in nodes)
+            assert f"etcd.endpoints={endpoints}" in service.command
