@@ -149,7 +149,7 @@ class Partition:
     def learn_high_watermark(self, offset: int) -> None:
         """Raise the high watermark to what the leader has said, as far as this replica has it."""
         assert self.lead is None, self
-        self.marks.move(max(self.marks.high_watermark, min(offset, self._own_offset)))
+        self.marks.move(max(self.marks.high_watermark, min(offset, self.own_offset)))
 
     def take_offline(self, reason: str) -> None:
         """Refuse everything from now on with KAFKA_STORAGE_ERROR: its stored data is damaged.
@@ -326,7 +326,7 @@ class Partition:
 
     def has_committed(self, appended: Appended, *, by_all: bool = True) -> bool:
         """Return True if a batch counts: below the high watermark, or else on this disk alone."""
-        end = self.marks.high_watermark if by_all else self._own_offset
+        end = self.marks.high_watermark if by_all else self.own_offset
         return end > appended.last_offset and self.leader_epoch == appended.leader_epoch
 
     async def on_disk(self, next_offset: int) -> None:
@@ -404,7 +404,7 @@ class Partition:
     # what readers see
 
     @property
-    def _own_offset(self) -> int:
+    def own_offset(self) -> int:
         """Everything below it is as durable here as `log.flush` demands."""
         log = self.log
         return log.log_end_offset if log.config.flush is FlushPolicy.OS else log.flushed_offset
@@ -415,7 +415,7 @@ class Partition:
         high_watermark = self.marks.high_watermark
         if lead is not None:
             high_watermark = lead.high_watermark(
-                self._own_offset, high_watermark, self.log.config.min_insync_replicas
+                self.own_offset, high_watermark, self.log.config.min_insync_replicas
             )
         self.marks.move(high_watermark)
         # The marks never move again. What waits must wake up to raise the failure.

@@ -36,6 +36,14 @@ class Copy:
         return self.partition.topic_id, self.where.partition
 
     @property
+    def is_on_disk(self) -> bool:
+        """True if this replica has all that it has written on disk, as `log.flush` demands.
+
+        An earlier role may have left batches that are not: those of a lead, or of another leader.
+        """
+        return self.partition.own_offset >= self.partition.log_end_offset
+
+    @property
     def last_epoch(self) -> int:
         """The leader epoch of the last record here; -1 if there is none."""
         log = self.partition.log

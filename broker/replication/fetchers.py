@@ -15,7 +15,7 @@ copy with `leave`, which waits until nothing of it is under way.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import trio
@@ -100,6 +100,7 @@ class ReplicaFetcher:
             if self._session.broker_epoch != self._broker_epoch:
                 self._begin_session()
             session = self._session
+            await _flush(session.unflushed())
             request = session.request(
                 trio.current_time(), max_wait_ms=MAX_WAIT_MS, max_bytes=MAX_BYTES
             )
@@ -136,14 +137,18 @@ class ReplicaFetcher:
         for copy, data in answered:
             if await copy.take(data, self._clock.wall_ms()):
                 written.append(copy)
-        if len(written) == 1:
-            await written[0].flush()
-        elif written:
-            async with trio.open_nursery() as nursery:
-                for copy in written:
-                    nursery.start_soon(copy.flush)
+        await _flush(written)
         for copy, data in answered:
             copy.learn(data)
+
+
+async def _flush(copies: Sequence[Copy]) -> None:
+    if len(copies) == 1:
+        await copies[0].flush()
+    elif copies:
+        async with trio.open_nursery() as nursery:
+            for copy in copies:
+                nursery.start_soon(copy.flush)
 
 
 class ReplicaFetchers:

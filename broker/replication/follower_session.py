@@ -55,7 +55,7 @@ class FollowerSession:
             if copy.partition.log.failure is not None:
                 self.remove(copy)  # such a log says nothing about what its disk has
                 continue
-            if copy.paused_until > now:
+            if copy.paused_until > now or not copy.is_on_disk:
                 self._forget(copy)
                 continue
             del self._due[copy]
@@ -84,6 +84,10 @@ class FollowerSession:
                 for topic_id, indexes in forgotten.items()
             ),
         )
+
+    def unflushed(self) -> list[Copy]:
+        """Return the copies that may not be listed before they are on disk."""
+        return [copy for copy in self._due if not copy.is_on_disk]
 
     @property
     def next_at(self) -> float:

@@ -158,6 +158,13 @@ REPLICATION_BUGS: Final = (
         tests=(f"{THREE}a_leader_that_is_cut_off_from_all_but_its_clients_resigns",),
     ),
     Planted(
+        bug="a follower reports batches of its earlier role that are not on its disk",
+        file="broker/replication/follower_session.py",
+        old=" or not copy.is_on_disk:\n",
+        new=":\n",
+        tests=(f"{SESSIONS}a_fetch_lists_only_what_is_on_disk_whatever_the_role_was_before",),
+    ),
+    Planted(
         bug="KIP-101",
         file=COPY,
         old="        target = max(target, partition.log_start_offset)\n",

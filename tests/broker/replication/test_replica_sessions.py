@@ -289,3 +289,23 @@ async def test_a_session_that_ends_leaves_nothing_behind() -> None:
     await pair.fetch()
     pair.sessions.keep([OTHER])
     assert all(not partition.marks.followers.watches for partition in pair.leading)
+
+
+async def test_a_fetch_lists_only_what_is_on_disk_whatever_the_role_was_before() -> None:
+    """The leader would count it, and a power failure take it."""
+    pair = await Pair.start(1)
+    await pair.fetch()
+    pair.leading[0].append_from_client(batch("a"))
+    request = pair.session.request(0.0, max_wait_ms=0, max_bytes=1_000_000)
+    assert request is not None
+    ((copy, data),) = pair.session.answered(await pair.ask(request))
+    assert await copy.take(data, 0)
+    pair.session.remove(copy)
+    again = Copy(copy.partition)
+    pair.session.add(again)
+    assert pair.session.request(0.0, max_wait_ms=0, max_bytes=1_000_000) is None
+    assert pair.session.unflushed() == [again]
+    await again.flush()
+    listed = pair.session.request(0.0, max_wait_ms=0, max_bytes=1_000_000)
+    assert listed is not None
+    assert listed.topics[0].partitions[0].fetch_offset == 1
