@@ -13,7 +13,9 @@ Versions: 2 has the transaction version of the marker, which decides how its epo
 (KIP-1228).
 
 Every client may send it, as in Kafka without an authoriser: administrators' tools end hanging
-transactions with it, with a coordinator epoch of -1.
+transactions with it, with a coordinator epoch of -1. In a cluster a marker with the epoch of a
+coordinator is CLUSTER_AUTHORIZATION_FAILED on a listener for clients: coordinators use the other
+one, and such a marker would fence the real coordinator.
 
 Differs from Kafka: a repeat of TV2 is not written again. Producer ids below -1 are refused, as -1
 is. A partition that a marker names twice gets one marker, where Kafka writes it and never answers.
@@ -101,6 +103,7 @@ def _writes(marker: WritableTxnMarker) -> Iterator[Write]:
 def _append(context: RequestContext, write: Write) -> None:
     marker = write.marker
     try:
+        _check_sender(context, marker)
         write.partition = context.core.partitions.get(*write.where)
         write.leader_epoch = write.partition.leader_epoch
         appended = write.partition.append_marker(
@@ -120,6 +123,17 @@ def _append(context: RequestContext, write: Write) -> None:
             producer_id=marker.producer_id,
             committed=marker.transaction_result,
             marker_offset=appended.base_offset,
+        )
+
+
+def _check_sender(context: RequestContext, marker: WritableTxnMarker) -> None:
+    """Raise KafkaError if a client sends a marker as only a coordinator does."""
+    if context.is_from_broker or marker.coordinator_epoch < 0:
+        return
+    here = context.core.cluster.this_broker
+    if here is not None and here.peer_port:
+        raise KafkaError(
+            ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "a client has no coordinator epoch: it sends -1"
         )
 
 

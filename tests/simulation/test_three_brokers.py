@@ -2,7 +2,15 @@
 
 import trio
 
+from odradek.broker.api.context import RequestContext
+from odradek.broker.api.markers import write_txn_markers
 from odradek.broker.topic_partition import TopicPartition
+from odradek.protocol.apis.txn import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from odradek.protocol.errors import ErrorCode
 from tests.simulation.scheduling import let_processes_freeze
 from tests.simulation.world import World
 
@@ -248,4 +256,32 @@ async def test_a_leader_that_resigned_and_was_not_replaced_leads_again() -> None
         async with world.producer() as producer:
             with trio.fail_after(30):
                 await (await producer.send(TOPIC, b"v", partition=0))
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_client_cannot_send_the_markers_of_a_coordinator() -> None:
+    """It would fence the real one. An administrator's marker has no coordinator epoch."""
+    async with trio.open_nursery() as nursery:
+        world = World(nursery, seed=11)
+        await world.start()
+        async with world.producer() as producer:
+            await (await producer.send(TOPIC, b"u", partition=0))
+        core = world.machines[world.leader_of(TOPIC, 0)].core
+        assert core is not None
+
+        async def send(coordinator_epoch: int) -> int:
+            marker = WritableTxnMarker(
+                producer_id=7,
+                producer_epoch=0,
+                transaction_result=False,
+                topics=(WritableTxnMarkerTopic(name=TOPIC, partition_indexes=(0,)),),
+                coordinator_epoch=coordinator_epoch,
+            )
+            context = RequestContext(core=core, api_version=1, client_id="", host="")
+            request = WriteTxnMarkersRequest(markers=(marker,))
+            response = await write_txn_markers(context, request)
+            return response.markers[0].topics[0].partitions[0].error_code
+
+        assert await send(0) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        assert await send(-1) == ErrorCode.NONE
         nursery.cancel_scope.cancel()
