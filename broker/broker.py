@@ -31,7 +31,6 @@ from odradek.broker.partitions.log_cleaner import CleanerConfig
 from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.partitions.scrubber import ScrubConfig
 from odradek.broker.peers import Peers
-from odradek.broker.replication.in_sync import InSync
 from odradek.broker.replication.replica_sessions import ReplicaSessions
 from odradek.broker.server.server import Server
 from odradek.broker.storage.config import FlushPolicy
@@ -103,7 +102,7 @@ async def serve(
     cluster = ClusterTopics(metadata=metadata, writer=writer, config=config, rng=env.rng, logs=logs)
     partition_count = await _open_logs(writer, logs, metadata.image, directory)
     membership = Membership(env, config, metadata, partitions, directory_id=directory_id)
-    core = _core(env, config, cluster, partitions, coordinators, membership.in_sync)
+    core = _core(env, config, cluster, partitions, coordinators, membership)
     made(core)
     peers = _peers(env, core, address)
     presence = core.transactions.presence
@@ -248,7 +247,7 @@ def _core(
     cluster: ClusterTopics,
     partitions: Partitions,
     coordinators: LocalCoordinators,
-    in_sync: InSync,
+    membership: Membership,
 ) -> Core:
     return Core(
         config=config,
@@ -260,7 +259,8 @@ def _core(
             coordinators.transactions, verifies=config.transaction_partition_verification_enable
         ),
         groups=coordinators.groups,
-        in_sync=in_sync,
+        in_sync=membership.in_sync,
+        elections=membership.elections,
         replica_sessions=ReplicaSessions(),
         reached=env.reached,
     )

@@ -13,6 +13,7 @@ from odradek.broker.cluster.controller import Controller
 from odradek.broker.cluster.image import BrokerImage, ClusterImage
 from odradek.broker.cluster.metadata import ClusterMetadata
 from odradek.broker.cluster.power_loss import leave_sets
+from odradek.broker.cluster.requested import RequestedElections
 from odradek.broker.cluster.session import Session
 from odradek.broker.cluster.topic_logs import LocalTopicLogs
 from odradek.broker.config.broker import BrokerConfig
@@ -60,6 +61,7 @@ class Membership:
             timeout_seconds=config.broker_session_timeout_ms / 1000,
             before_registering=self._leave_sets,
         )
+        self.elections = RequestedElections(env.meta, metadata)
         self.in_sync = InSync(
             store=env.meta,
             metadata=metadata,

@@ -6,6 +6,7 @@ from typing import Final
 from odradek.broker.api.configs import describe_configs
 from odradek.broker.api.context import Handler
 from odradek.broker.api.coordinator import find_coordinator
+from odradek.broker.api.elections import elect_leaders
 from odradek.broker.api.fetch import fetch
 from odradek.broker.api.group import (
     delete_groups,
@@ -62,6 +63,7 @@ HANDLERS: Final[MappingProxyType[int, Handler]] = MappingProxyType(
         32: describe_configs,
         37: create_partitions,
         42: delete_groups,
+        43: elect_leaders,
         60: describe_cluster,
         61: describe_producers,
         65: describe_transactions,

@@ -13,6 +13,7 @@ from odradek.broker.client_identity import ClientIdentity
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
 
 if TYPE_CHECKING:
+    from odradek.broker.cluster.requested import RequestedElections
     from odradek.broker.cluster.topics import ClusterTopics
     from odradek.broker.config.broker import BrokerConfig
     from odradek.broker.env import Clock
@@ -37,6 +38,7 @@ class Core:
     admission: Admission
     groups: GroupCoordinator
     in_sync: InSync
+    elections: RequestedElections
     replica_sessions: ReplicaSessions
     reached: Callable[[str], None]
     """Called with the name of a fault point (`Env.reached`)."""

@@ -9,6 +9,9 @@ of a leader epoch, so that a client can detect that records it has read were tru
 A leader that was just elected answers OFFSET_NOT_AVAILABLE (before version 5: LEADER_NOT_AVAILABLE)
 until its high watermark has reached the end that its log had then (KIP-207).
 
+A request with the replica id -2 looks into the log of any replica, whether it leads or not: the
+end is then that of the log. `odradek cluster elect` compares replicas with it.
+
 Versions: 2 has the isolation level; 4 checks the client's leader epoch (codes 74 and 75); -3
 came with 7, -4 with 8, -5 with 9, -6 with 11: before, and for other negative timestamps,
 UNSUPPORTED_VERSION for the partition.
@@ -42,6 +45,8 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 READ_COMMITTED: Final = 1
 ISOLATION_LEVELS: Final = frozenset({0, READ_COMMITTED})
 NOT_SAID: Final = -1
+DEBUGGING: Final = -2
+"""The replica id of a request that any replica may answer."""
 NOT_AVAILABLE_FROM: Final = 5
 LIST_STEPS: Final = 4
 """The cost of one partition, in steps of a turn."""
@@ -105,6 +110,8 @@ async def _list_offset(
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"There is no isolation level {request.isolation_level}."
             )
+        if request.replica_id == DEBUGGING and wanted.timestamp == Place.LATEST:
+            return _log_end(context, topic, index)
         partition = context.core.partitions.get(topic, index)
         check_leader_epoch(partition, wanted.current_leader_epoch)
         _check_settled(partition, wanted.timestamp, context.api_version)
@@ -119,6 +126,18 @@ async def _list_offset(
         timestamp=timestamp,
         offset=offset,
         leader_epoch=epoch,
+    )
+
+
+def _log_end(context: RequestContext, topic: str, index: int) -> ListOffsetsPartitionResponse:
+    """Return where the log here ends, and in which leader epoch. Raises KafkaError."""
+    log = context.core.partitions.get_replica(topic, index).log
+    end = log.log_end_offset
+    return ListOffsetsPartitionResponse(
+        partition_index=index,
+        error_code=ErrorCode.NONE,
+        offset=end,
+        leader_epoch=log.epochs.at(end - 1) if end else NOT_SAID,
     )
 
 

@@ -4,6 +4,7 @@ Only a replica that has every acknowledged record is elected: a member of the in
 none of those is there, of the eligible leader replicas (KIP-966). If there is none either, the
 partition has no leader until one comes back. Elections never empty the in-sync set. It is empty
 only if every member lost power with `log.flush=os`: then the last leader is elected (`without`).
+Another replica is elected only if an administrator asks for it (`unclean`).
 
 A partition needs an election if its leader is not registered, or has registered since the partition
 was last written: a broker that has restarted leads only in an epoch of its own (KAFKA-10527). So
@@ -100,17 +101,54 @@ def _without_leader(partition: PartitionImage) -> PartitionImage:
 
 def preferred(image: ClusterImage) -> dict[tuple[str, int], PartitionImage]:
     """Return the partitions whose first replica could lead and does not, led by it."""
-    brokers = {broker.node_id: broker for broker in image.brokers if not broker.is_leaving}
+    brokers = {broker.node_id: broker for broker in image.brokers}
     found = {}
     for topic in image.topics.values():
         for index, partition in enumerate(topic.partitions):
-            first = partition.replicas[0]
-            is_elsewhere = partition.leader not in (first, NO_LEADER)
-            if is_elsewhere and first in brokers and first in partition.isr:
-                found[topic.name, index] = replace(
-                    partition, leader=first, leader_epoch=partition.leader_epoch + 1
-                )
+            changed = led_by_first(partition, brokers)
+            if changed is not None and partition.leader != NO_LEADER:
+                found[topic.name, index] = changed
     return found
+
+
+def led_by_first(
+    partition: PartitionImage, brokers: Mapping[int, BrokerImage]
+) -> PartitionImage | None:
+    """Return a partition led by its first replica; None if that leads, or cannot lead."""
+    first = brokers.get(partition.replicas[0])
+    if first is None or first.is_leaving or partition.leader == first.node_id:
+        return None
+    if first.node_id not in partition.isr:
+        return None
+    return replace(
+        partition,
+        leader=first.node_id,
+        leader_epoch=partition.leader_epoch + 1,
+        last_leader=NO_LEADER,
+    )
+
+
+def unclean(
+    partition: PartitionImage, brokers: Mapping[int, BrokerImage], candidate: int = NO_LEADER
+) -> PartitionImage | None:
+    """Return a partition led by a replica that may lack acknowledged records.
+
+    That is `candidate`, or without one the first replica that is there. None if it is not there.
+    No other replica stays in sync or eligible: what it has and the new leader lacks is given up.
+    """
+    there = [n for n in partition.replicas if n in brokers and not brokers[n].is_leaving]
+    if candidate != NO_LEADER:
+        there = [node for node in there if node == candidate]
+    if not there:
+        return None
+    return replace(
+        partition,
+        leader=there[0],
+        leader_epoch=partition.leader_epoch + 1,
+        isr=(there[0],),
+        elr=(),
+        last_leader=NO_LEADER,
+    )
 
 
 def with_isr(partition: PartitionImage, isr: Sequence[int], min_isr: int) -> PartitionImage:

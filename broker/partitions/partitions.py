@@ -129,6 +129,17 @@ class Partitions:
         Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR
         if it is offline.
         """
+        found = self._replica(topic, index)
+        found.check_available()
+        return found
+
+    def get_replica(self, topic: str, index: int) -> Partition:
+        """Return a partition that this broker leads or follows. Raises KafkaError as `get`."""
+        found = self._replica(topic, index)
+        found.log.check_available()
+        return found
+
+    def _replica(self, topic: str, index: int) -> Partition:
         where = TopicPartition(topic, index)
         found = self._partitions.get(where)
         if found is None:
@@ -140,7 +151,6 @@ class Partitions:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{index} is not on this broker"
             )
-        found.check_available()
         return found
 
     def find(self, where: TopicPartition) -> Partition | None:

@@ -7,12 +7,13 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from types import MappingProxyType, TracebackType
 from typing import Final, Literal, Self, Unpack
 
+from odradek.client.administration import elections
 from odradek.client.administration.transactions import TransactionAdmin
 from odradek.client.cluster.bounded import bounded
 from odradek.client.cluster.cluster import Cluster
 from odradek.client.cluster.offsets import fetch_committed, list_offsets
 from odradek.client.config import ClientConfig, ClientOptions, Isolation
-from odradek.client.errors import Refused, Retriable, code_of, error_for
+from odradek.client.errors import OdradekError, Refused, Retriable, code_of, error_for
 from odradek.client.types import (
     DECISIONS_DEFAULT,
     EARLIEST,
@@ -271,6 +272,42 @@ class Admin(TransactionAdmin):
             return answer.topics
 
         return await self._cluster.retrying("reading the cluster's metadata", attempt)
+
+    # Leaders
+
+    @bounded("electing a leader")
+    async def elect_leader(
+        self, partition: TopicPartition, *, unclean: bool = False, candidate: int | None = None
+    ) -> None:
+        """Let the first replica of a partition lead it.
+
+        With `unclean` elect a leader for a partition that has none, although acknowledged records
+        may be lost: the replica on the node `candidate`, or the first one that is there. Brokers
+        other than Odradek ignore `candidate`. Raises `Refused` if there is nothing to elect or no
+        such replica is there (`error.code` says which), and `TimedOut`.
+        """
+        await elections.elect_leader(
+            self._cluster, TopicPartition(*partition), is_unclean=unclean, candidate=candidate
+        )
+
+    @bounded("looking up where replicas end")
+    async def log_ends(
+        self, partition: TopicPartition
+    ) -> dict[int, OffsetAndTimestamp | OdradekError]:
+        """Return the end of each replica's log, or the error, by the id of its node.
+
+        Replicas whose brokers are away are left out. An end has the leader epoch of the last
+        record. Raises `Refused`, `TimedOut`.
+        """
+        wanted = TopicPartition(*partition)
+        (topic,) = await self.describe_topics(wanted.topic)
+        if not 0 <= wanted.partition < len(topic.partitions):
+            raise Refused(
+                f"there is no partition {wanted}", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
+        replicas = topic.partitions[wanted.partition].replicas
+        there = tuple(node for node in replicas if node in self._cluster.metadata.nodes)
+        return await elections.log_ends(self._cluster, wanted, there)
 
     # Offsets
 

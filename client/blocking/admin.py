@@ -24,6 +24,8 @@ class Admin(Blocking[AsyncAdmin]):
     create_partitions = blocking(AsyncAdmin.create_partitions)
     list_topics = blocking(AsyncAdmin.list_topics)
     describe_topics = blocking(AsyncAdmin.describe_topics)
+    elect_leader = blocking(AsyncAdmin.elect_leader)
+    log_ends = blocking(AsyncAdmin.log_ends)
     list_offsets = blocking(AsyncAdmin.list_offsets)
     committed = blocking(AsyncAdmin.committed)
     describe_topic_configs = blocking(AsyncAdmin.describe_topic_configs)

@@ -1,10 +1,14 @@
-"""`odradek cluster`: the brokers of a cluster, what they lead, and which replicas are behind."""
+"""`odradek cluster`: the brokers of a cluster, what they lead, and which replicas are behind.
+
+`elect` is the last resort when the in-sync replicas of a partition are gone for good. It shows what
+an election loses before it asks for one.
+"""
 
 from typing import Any
 
 import click
 
-from odradek.client.blocking import Admin
+from odradek.client.blocking import Admin, OdradekError, Refused, TopicPartition
 from odradek.client.cli.common import (
     connection_options,
     echo_json,
@@ -13,12 +17,19 @@ from odradek.client.cli.common import (
     show_table,
 )
 from odradek.client.cli.words import counted
-from odradek.client.types import ClusterDescription, PartitionDescription, TopicDescription
+from odradek.client.types import (
+    ClusterDescription,
+    OffsetAndTimestamp,
+    PartitionDescription,
+    TopicDescription,
+)
+
+LogEnds = dict[int, OffsetAndTimestamp | OdradekError]
 
 
 @click.group()
 def cluster() -> None:
-    """Look at the brokers of a cluster."""
+    """Look at the brokers of a cluster, and elect leaders."""
 
 
 @cluster.command("status")
@@ -112,3 +123,130 @@ def _show(found: dict[str, Any]) -> None:
         ],
         right=("partition",),
     )
+
+
+class PartitionName(click.ParamType):  # type: ignore[type-arg]  # generic only in the stubs
+    """A partition on the command line: the topic, a hyphen, the number."""
+
+    name = "partition"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> TopicPartition:
+        if isinstance(value, TopicPartition):
+            return value
+        topic, hyphen, number = str(value).rpartition("-")
+        if not hyphen or not topic or not (number.isascii() and number.isdigit()):
+            self.fail(f"{value!r} is not TOPIC-PARTITION, as in ledger-0", param, ctx)
+        return TopicPartition(topic, int(number))
+
+
+@cluster.command("elect")
+@click.argument("place", metavar="TOPIC-PARTITION", type=PartitionName())
+@click.option(
+    "--unclean",
+    is_flag=True,
+    help="Elect a replica that may lack acknowledged records. They are lost.",
+)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@connection_options
+@reports_errors
+def elect(
+    place: TopicPartition, unclean: bool, yes: bool, bootstrap: str, timeout_s: float
+) -> None:
+    """Elect the leader of a partition.
+
+    Without --unclean that is its first replica, if it is in sync. With --unclean a partition that
+    has no leader gets one: the replica whose log goes furthest. What it lacks is shown first.
+    """
+    with Admin(bootstrap, **limits(timeout_s)) as admin:
+        candidate = _least_loss(admin, place, yes) if unclean else None
+        admin.elect_leader(place, unclean=unclean, candidate=candidate)
+        found = _partition(admin, place)
+    leader = f"broker {found.leader}" if found.leader >= 0 else "no broker yet"
+    click.echo(f"{place} is led by {leader}, in leader epoch {found.leader_epoch}")
+
+
+def _partition(admin: Admin, place: TopicPartition) -> PartitionDescription:
+    (topic,) = admin.describe_topics(place.topic)
+    for found in topic.partitions:
+        if found.partition == place.partition:
+            return found
+    raise Refused(f"there is no partition {place}")
+
+
+def _least_loss(admin: Admin, place: TopicPartition, yes: bool) -> int:
+    """Return the replica that loses least, once the user has seen what it loses."""
+    found = _partition(admin, place)
+    if found.leader >= 0:
+        raise Refused(f"broker {found.leader} leads {place}: there is nothing to elect")
+    ends = admin.log_ends(place)
+    candidate = furthest(ends)
+    show_table(
+        ("broker", "log end", "last epoch", ""),
+        [_replica(node_id, found, ends, candidate) for node_id in found.replicas],
+        right=("log end", "last epoch"),
+    )
+    if candidate is None:
+        raise Refused(f"no replica of {place} can be read: start one of its brokers")
+    end = ends[candidate]
+    assert isinstance(end, OffsetAndTimestamp), end
+    for line in losses(found, candidate, end):
+        click.echo(line)
+    if not yes:
+        click.confirm(f"Elect broker {candidate}, and lose what only the others have?", abort=True)
+    return candidate
+
+
+def furthest(ends: LogEnds) -> int | None:
+    """Return the replica whose last record has the highest leader epoch, then offset.
+
+    A longer log with an older epoch is behind: it ends in what an earlier leader did not replicate.
+    """
+    readable = {node: end for node, end in ends.items() if isinstance(end, OffsetAndTimestamp)}
+    return max(
+        readable,
+        key=lambda node: (readable[node].leader_epoch, readable[node].offset),
+        default=None,
+    )
+
+
+def losses(partition: PartitionDescription, candidate: int, end: OffsetAndTimestamp) -> list[str]:
+    """Return the sentences that say what an unclean election loses."""
+    lines = [
+        f"In sync were the brokers {_listed(partition.isr)}."
+        if partition.isr
+        else "No replica is in sync: all of them lost power at the same time."
+    ]
+    lines.append(
+        f"If broker {candidate} is elected, the partition ends at offset {end.offset}. All records "
+        "from there on are lost, acknowledged ones too. Other replicas are cut there when they "
+        "come back."
+    )
+    # Each election is an epoch, and so is the loss of the last leader.
+    if end.leader_epoch < partition.leader_epoch - 1:
+        lines.append(
+            f"Its last record has leader epoch {end.leader_epoch}, and there were leaders up to "
+            f"epoch {partition.leader_epoch - 1}: what they wrote may be lost altogether."
+        )
+    lines.append(
+        "A transaction whose marker is lost stays open in this partition: see 'odradek txn "
+        "hanging' afterwards."
+    )
+    return lines
+
+
+def _replica(
+    node_id: int, partition: PartitionDescription, ends: LogEnds, candidate: int | None
+) -> tuple[str, str, str, str]:
+    notes = ["in sync"] if node_id in partition.isr else []
+    notes += ["would lead"] if node_id == candidate else []
+    end = ends.get(node_id)
+    if isinstance(end, OffsetAndTimestamp):
+        return str(node_id), str(end.offset), str(end.leader_epoch), ", ".join(notes)
+    notes.append("away" if end is None else str(end))
+    return str(node_id), "unknown", "unknown", ", ".join(notes)
+
+
+def _listed(nodes: tuple[int, ...]) -> str:
+    return ", ".join(map(str, nodes))

@@ -5,6 +5,7 @@ from typing import Any, Final
 from odradek.protocol.api import Api
 from odradek.protocol.apis.configs import DESCRIBE_CONFIGS
 from odradek.protocol.apis.coordinator import FIND_COORDINATOR
+from odradek.protocol.apis.elections import ELECT_LEADERS
 from odradek.protocol.apis.fetch import FETCH
 from odradek.protocol.apis.group import (
     DELETE_GROUPS,
@@ -63,6 +64,7 @@ _ALL: Final[tuple[Api[Any, Any], ...]] = (
     DESCRIBE_CONFIGS,
     CREATE_PARTITIONS,
     DELETE_GROUPS,
+    ELECT_LEADERS,
     DESCRIBE_CLUSTER,
     DESCRIBE_PRODUCERS,
     DESCRIBE_TRANSACTIONS,

@@ -115,6 +115,8 @@ CALLS: Final[dict[str, Call]] = {
     "Admin.create_partitions": on_client("create_partitions", "u", 2),
     "Admin.list_topics": on_client("list_topics"),
     "Admin.describe_topics": on_client("describe_topics", "u"),
+    "Admin.elect_leader": on_client("elect_leader", PLACE),
+    "Admin.log_ends": on_client("log_ends", PLACE),
     "Admin.list_offsets": on_client("list_offsets", {PLACE: "latest"}),
     "Admin.committed": on_client("committed", "g"),
     "Admin.describe_topic_configs": on_client("describe_topic_configs", "u"),

@@ -23,6 +23,7 @@ REPLICAS: Final = "tests/broker/replication/test_replicas.py::test_"
 THREE: Final = "tests/simulation/test_three_brokers.py::test_"
 DAMAGED: Final = "tests/simulation/test_damaged_replicas.py::test_"
 POWER: Final = "tests/broker/partitions/test_power_loss.py::test_"
+REQUESTED: Final = "tests/broker/cluster/test_requested.py::test_"
 SESSIONS: Final = "tests/broker/replication/test_replica_sessions.py::test_"
 
 TELLING: Final = "tests/broker/txn/test_markers.py::test_"
@@ -287,5 +288,26 @@ REPLICATION_BUGS: Final = (
         old="                await tenure.partition.settled()\n",
         new="",
         tests=(f"{LOADED}nothing_is_read_before_the_followers_have_it",),
+    ),
+    Planted(
+        bug="after an unclean election a replica with other records stays eligible",
+        file=ELECTION,
+        old="        isr=(there[0],),\n        elr=(),\n",
+        new="        isr=(there[0],),\n",
+        tests=(f"{ELECTED}an_unclean_election_leaves_no_other_replica_in_sync_or_eligible",),
+    ),
+    Planted(
+        bug="an unclean election although a whole replica is there",
+        file="broker/cluster/requested.py",
+        old="    if clean is not None:\n        return clean\n",
+        new="",
+        tests=(f"{REQUESTED}an_election_is_clean_if_the_image_has_a_whole_replica",),
+    ),
+    Planted(
+        bug="a broker that has restarted is elected as if it had not",
+        file="broker/cluster/requested.py",
+        old="if broker.node_id in leaders:",
+        new="if broker.node_id in leaders and False:",
+        tests=(f"{REQUESTED}an_election_rests_on_the_partition_and_on_the_broker_that_it_elects",),
     ),
 )

@@ -11,6 +11,7 @@ from odradek.broker.cluster.election import (
     elect,
     elections,
     preferred,
+    unclean,
     with_isr,
     without,
 )
@@ -173,3 +174,20 @@ def test_a_whole_replica_goes_before_the_last_leader() -> None:
     assert new is not None
     assert (new.leader, new.isr) == (3, (3,))
     assert elected(waiting, broker(2)) is None
+
+
+def test_an_unclean_election_leaves_no_other_replica_in_sync_or_eligible() -> None:
+    """The others may have records that its log lacks. A clean election of one would diverge."""
+    gone = partition(leader=NO_LEADER, isr=(3,), elr=(2,))
+    brokers = {2: broker(2), 1: broker(1)}
+    new = unclean(gone, brokers)
+    assert new is not None
+    assert (new.leader, new.leader_epoch, new.isr, new.elr) == (1, 8, (1,), ())
+    assert (asked := unclean(gone, brokers, 2)) is not None
+    assert asked.leader == 2
+
+
+def test_an_unclean_election_needs_a_replica_that_is_there_and_stays() -> None:
+    gone = partition(leader=NO_LEADER, isr=(3,))
+    assert unclean(gone, {1: broker(1), 4: broker(4)}, 3) is None
+    assert unclean(gone, {1: broker(1, is_leaving=True), 4: broker(4)}) is None

@@ -1,16 +1,21 @@
 """`odradek cluster status`: what it makes of the metadata, and against a running broker."""
 
 import json
-from uuid import UUID
+from uuid import UUID, uuid4
 
+import pytest
 from click.testing import CliRunner
 
-from odradek.client.cli.cluster import cluster, facts
+from odradek.client.cli.cluster import cluster, facts, furthest, losses
+from odradek.client.cli.topics import topic
+from odradek.client.errors import Disconnected
 from odradek.client.types import (
     BrokerDescription,
     ClusterDescription,
+    OffsetAndTimestamp,
     PartitionDescription,
     TopicDescription,
+    TopicPartition,
 )
 
 
@@ -73,3 +78,81 @@ def test_the_status_of_no_broker_is_an_error_in_one_sentence() -> None:
     assert shown.exit_code == 1
     assert shown.output.startswith("Error: ")
     assert shown.output.count("\n") == 1
+
+
+def end(offset: int, epoch: int) -> OffsetAndTimestamp:
+    return OffsetAndTimestamp(offset, -1, epoch)
+
+
+def test_the_replica_with_the_newest_epoch_loses_least_not_the_longest_log() -> None:
+    gone = Disconnected("gone")
+    assert furthest({1: end(90, 3), 2: end(70, 4), 3: gone}) == 2
+    assert furthest({1: end(70, 4), 2: end(90, 4)}) == 2
+    assert furthest({3: gone}) is None
+
+
+def test_losses_name_the_replicas_that_had_everything_and_the_epochs_that_are_missing() -> None:
+    found = PartitionDescription(0, -1, 8, (1, 2, 3), (2, 3))
+    same_epoch = " ".join(losses(found, 1, end(70, 7)))
+    assert "In sync were the brokers 2, 3." in same_epoch
+    assert "ends at offset 70" in same_epoch
+    assert "there were leaders up to" not in same_epoch
+    assert "there were leaders up to epoch 7" in " ".join(losses(found, 1, end(70, 6)))
+    none = losses(PartitionDescription(0, -1, 8, (1,), ()), 1, end(0, -1))
+    assert "all of them lost power" in none[0]
+
+
+class ThreeReplicas:
+    """An administrator's client of a partition whose leader is gone; it takes any election."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.partition = PartitionDescription(0, -1, 8, (1, 2, 3), (1,))
+
+    def __enter__(self) -> "ThreeReplicas":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def describe_topics(self, name: str) -> list[TopicDescription]:
+        return [TopicDescription(name, UUID(int=1), False, (self.partition,))]
+
+    def log_ends(self, _: TopicPartition) -> dict[int, OffsetAndTimestamp]:
+        return {2: end(60, 7), 3: end(70, 7)}
+
+    def elect_leader(self, _: TopicPartition, *, unclean: bool, candidate: int | None) -> None:
+        assert unclean
+        assert candidate is not None
+        self.partition = self.partition._replace(leader=candidate, leader_epoch=9)
+
+
+def test_what_an_unclean_election_loses_is_shown_before_it_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("odradek.client.cli.cluster.Admin", ThreeReplicas)
+    for answer in ("n\n", ""):  # a program, which answers nothing, must give --yes
+        asked = CliRunner().invoke(cluster, ["elect", "a-b-0", "--unclean"], input=answer)
+        assert asked.exit_code == 1
+        assert "the partition ends at offset 70" in asked.output
+        assert "Elect broker 3" in asked.output
+        assert "is led by" not in asked.output
+    made = CliRunner().invoke(cluster, ["elect", "a-b-0", "--unclean", "--yes"])
+    assert made.exit_code == 0, made.output
+    assert made.output.endswith("a-b-0 is led by broker 3, in leader epoch 9\n")
+
+
+def test_a_partition_that_is_led_needs_no_election(odradek_address: str) -> None:
+    name = f"led-{uuid4().hex[:8]}"
+    created = CliRunner().invoke(topic, ["create", name, "-p", "1", "-b", odradek_address])
+    assert created.exit_code == 0, created.output
+    for options in ([], ["--unclean", "--yes"]):
+        run = CliRunner().invoke(cluster, ["elect", f"{name}-0", *options, "-b", odradek_address])
+        assert run.exit_code == 1
+        assert "lead" in run.output
+
+
+@pytest.mark.parametrize("name", ["ledger", "-0", "ledger-", "ledger-x"])
+def test_a_partition_is_a_topic_and_a_number(name: str) -> None:
+    run = CliRunner().invoke(cluster, ["elect", "--", name])
+    assert run.exit_code == 2
+    assert "is not TOPIC-PARTITION" in run.output

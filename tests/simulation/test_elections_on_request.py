@@ -1,0 +1,109 @@
+"""Elections that an administrator asks for, in a simulated cluster of three brokers."""
+
+import pytest
+import trio
+
+from odradek.client.errors import OdradekError, Refused
+from odradek.client.types import OffsetAndTimestamp, TopicPartition
+from odradek.protocol.errors import ErrorCode
+from tests.simulation.world import World
+
+TOPIC = "t"
+PLACE = TopicPartition(TOPIC, 0)
+
+
+def offset_of(end: OffsetAndTimestamp | OdradekError) -> int:
+    assert isinstance(end, OffsetAndTimestamp), end
+    return end.offset
+
+
+async def end_up_with_a_replica_that_lacks_records(world: World) -> tuple[list[int], int]:
+    """Store b"0", then b"1" while one broker is away. Return the others, killed, and it."""
+    async with world.producer() as producer:
+        await (await producer.send(TOPIC, b"0", partition=0))
+        leader = world.leader_of(TOPIC, 0)
+        behind = next(node for node in world.machines if node != leader)
+        world.machines[behind].kill()
+        await (await producer.send(TOPIC, b"1", partition=0))
+    whole = [node for node in world.machines if node != behind]
+    await trio.sleep(5)
+    for node in whole:
+        world.machines[node].kill()
+    await world.machines[behind].ended()
+    world.machines[behind].restore()
+    world.nursery.start_soon(world.start, behind)
+    await trio.sleep(15)
+    return whole, behind
+
+
+async def test_an_unclean_election_goes_on_with_what_one_replica_has() -> None:
+    async with trio.open_nursery() as nursery:
+        world = World(nursery, seed=21)
+        await world.start()
+        whole, behind = await end_up_with_a_replica_that_lacks_records(world)
+        assert world.leader_of(TOPIC, 0) == -1
+        async with world.admin() as admin:
+            ends = await admin.log_ends(PLACE)
+            assert {node: offset_of(end) for node, end in ends.items()} == {behind: 1}
+            with pytest.raises(Refused) as refused:
+                await admin.elect_leader(PLACE, unclean=True, candidate=whole[0])
+            assert refused.value.code is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+            await admin.elect_leader(PLACE, unclean=True, candidate=behind)
+            assert world.leader_of(TOPIC, 0) == behind
+            with pytest.raises(Refused) as refused:
+                await admin.elect_leader(PLACE, unclean=True)
+            assert refused.value.code is ErrorCode.ELECTION_NOT_NEEDED
+        for node in whole:
+            await world.restart(node)
+        async with world.producer() as producer:
+            await (await producer.send(TOPIC, b"2", partition=0))
+        async with world.consumer() as consumer:
+            consumer.assign([(TOPIC, 0)])
+            await consumer.seek_to_beginning()
+            found: list[bytes | None] = []
+            while len(found) < 2:
+                found += [record.value for record in await consumer.poll()]
+        assert found == [b"0", b"2"]
+        await trio.sleep(10)
+        world.check_replicas(TOPIC, 0)
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_unclean_election_is_clean_if_a_whole_replica_has_come_back() -> None:
+    """Nothing is lost although the one that lacks records was asked for."""
+    async with trio.open_nursery() as nursery:
+        world = World(nursery, seed=22)
+        await world.start()
+        whole, behind = await end_up_with_a_replica_that_lacks_records(world)
+        await world.restart(whole[0])
+        async with world.admin() as admin:
+            with pytest.raises(Refused) as refused:
+                await admin.elect_leader(PLACE, unclean=True, candidate=behind)
+            assert refused.value.code is ErrorCode.ELECTION_NOT_NEEDED
+        assert world.leader_of(TOPIC, 0) == whole[0]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_preferred_leader_is_elected_on_request_as_soon_as_it_is_in_sync() -> None:
+    async with trio.open_nursery() as nursery:
+        world = World(nursery, seed=23)
+        await world.start()
+        async with world.producer() as producer:
+            await (await producer.send(TOPIC, b"0", partition=0))
+            preferred = world.leader_of(TOPIC, 0)
+            world.machines[preferred].kill()
+            await (await producer.send(TOPIC, b"1", partition=0))
+        async with world.admin() as admin:
+            with pytest.raises(Refused) as refused:
+                await admin.elect_leader(PLACE)
+            assert refused.value.code is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+            await world.restart(preferred)
+            while preferred not in world.image().topics[TOPIC].partitions[0].isr:  # noqa: ASYNC110
+                await trio.sleep(0.05)
+            assert world.leader_of(TOPIC, 0) != preferred
+            await admin.elect_leader(PLACE)
+            assert world.leader_of(TOPIC, 0) == preferred
+            with pytest.raises(Refused) as refused:
+                await admin.elect_leader(PLACE)
+            assert refused.value.code is ErrorCode.ELECTION_NOT_NEEDED
+        nursery.cancel_scope.cancel()
