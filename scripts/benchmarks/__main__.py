@@ -74,8 +74,14 @@ def main(
 
 
 def _of_cluster(chosen: list[str], quick: bool) -> dict[str, list[Figure]]:
+    console = Console(stderr=True)
+    figures = []
     try:
-        return {OURS: [each for name in chosen for each in CLUSTER_FAMILIES[name](quick)]}
+        for name in chosen:
+            for figure in CLUSTER_FAMILIES[name](quick):
+                console.print(f"[dim]{figure.name}: {figure.value:.2f} {figure.unit}[/]")
+                figures.append(figure)
+        return {OURS: figures}
     except (PeersMissing, NoNamespaces) as missing:
         raise click.ClickException(str(missing)) from None
 

@@ -4,7 +4,6 @@ A probe in the network does one thing after the other. A figure is the time from
 answer that ended the longest gap between two answers.
 """
 
-import json
 import signal
 import statistics
 import subprocess
@@ -16,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from scripts.benchmarks.figures import Figure, below
 from tests.cluster.running import ODRADEK, TemporaryCluster
@@ -27,7 +26,6 @@ QUICK_TIMES: Final = 3
 SETTLED_SECONDS: Final = 1.5
 """After so long without a gap that is longer, the fault is over."""
 PATIENCE_SECONDS: Final = 60.0
-STATE_PARTITIONS: Final = 50
 
 
 class Probe:
@@ -111,15 +109,19 @@ def measure(quick: bool) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory(prefix="odradek-") as directory:
         began = time.monotonic()
         with TemporaryCluster(Path(directory)) as cluster:
-            _odradek(cluster, "topic", "create", "failover", "--replication-factor", "3")
+            _create_topic(cluster)
             with probing(cluster, "produce", "failover") as probe:
                 up = probe.answers[0][0] - began
                 yield _figure("cluster up to the first answer", up, 5)
-                yield from _median_and_worst(cluster, probe, "leader", _leader, times)
+                yield from _median_and_worst(
+                    cluster, probe, "leader", lambda: cluster.leader("failover"), times
+                )
                 yield from _away(cluster, probe, times)
                 yield _follower_cut(cluster, probe)
             with probing(cluster, "commit", "failover") as probe:
-                yield from _median_and_worst(cluster, probe, "coordinator", _coordinator, times)
+                yield from _median_and_worst(
+                    cluster, probe, "coordinator", lambda: cluster.coordinator("failover"), times
+                )
             yield from _elections(cluster, times)
             for kind, floor in (("produce", 0.5), ("produce-librdkafka", 1.0)):
                 with probing(cluster, kind, "failover") as probe:
@@ -134,12 +136,12 @@ def _median_and_worst(
     cluster: TemporaryCluster,
     probe: Probe,
     role: str,
-    broker_with: Callable[[TemporaryCluster], str],
+    broker_with: Callable[[], str],
     times: int,
 ) -> Iterator[Figure]:
     found = []
     for _ in range(times):
-        killed = broker_with(cluster)
+        killed = broker_with()
         fault = time.monotonic()
         cluster.end(killed, signal.SIGKILL)
         found.append(probe.seconds_after(fault))
@@ -154,7 +156,7 @@ def _elections(cluster: TemporaryCluster, times: int) -> Iterator[Figure]:
     found = []
     for _ in range(times):
         with probing(cluster, "elect", "-") as probe:
-            killed = f"broker{cluster.status()['controller']}"
+            killed = cluster.controller()
             number = killed.removeprefix("broker")
             fault = time.monotonic()
             cluster.end(killed, signal.SIGKILL)
@@ -169,13 +171,13 @@ def _away(cluster: TemporaryCluster, probe: Probe, times: int) -> Iterator[Figur
     """Yield the worst time when the leader is frozen, and when it is cut off."""
     frozen, cut_off = [], []
     for _ in range(max(2, times // 4)):
-        leader = _leader(cluster)
+        leader = cluster.leader("failover")
         fault = time.monotonic()
         cluster.send(leader, signal.SIGSTOP)
         frozen.append(probe.seconds_after(fault))
         cluster.send(leader, signal.SIGCONT)
         cluster.wait_until_whole()
-        leader = _leader(cluster)
+        leader = cluster.leader("failover")
         fault = time.monotonic()
         for other in cluster.services:
             if other != leader:
@@ -188,7 +190,7 @@ def _away(cluster: TemporaryCluster, probe: Probe, times: int) -> Iterator[Figur
 
 
 def _follower_cut(cluster: TemporaryCluster, probe: Probe) -> Figure:
-    leader = _leader(cluster)
+    leader = cluster.leader("failover")
     follower = next(name for name in cluster.brokers if name != leader)
     fault = time.monotonic()
     cluster.cut(leader, follower)
@@ -209,25 +211,7 @@ def _rolling(cluster: TemporaryCluster, probe: Probe, kind: str, floor: float) -
     return _figure(f"rolling restart, longest pause ({kind})", probe.longest_pause(start), floor)
 
 
-def _odradek(cluster: TemporaryCluster, *words: str) -> str:
-    finished = subprocess.run(
-        cluster.client([str(ODRADEK), *words, "--bootstrap", cluster.bootstrap]),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=True,
-    )
-    return finished.stdout
-
-
-def _leader(cluster: TemporaryCluster, topic: str = "failover", number: int = 0) -> str:
-    found: dict[str, Any] = json.loads(_odradek(cluster, "topic", "describe", topic, "--json"))
-    return f"broker{found['partitions'][number]['leader']}"
-
-
-def _coordinator(cluster: TemporaryCluster) -> str:
-    """Return the leader of the state partition of the probe's transactional id."""
-    hashed = 0
-    for character in "failover":  # as String.hashCode of Java
-        hashed = (31 * hashed + ord(character)) & 0xFFFFFFFF
-    return _leader(cluster, "__transaction_state", (hashed & 0x7FFFFFFF) % STATE_PARTITIONS)
+def _create_topic(cluster: TemporaryCluster) -> None:
+    words = ["topic", "create", "failover", "--partitions", "1", "--replication-factor", "3"]
+    command = cluster.client([str(ODRADEK), *words, "--bootstrap", cluster.bootstrap])
+    subprocess.run(command, timeout=PATIENCE_SECONDS, check=True, stdout=subprocess.DEVNULL)

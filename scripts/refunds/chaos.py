@@ -12,26 +12,33 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from scripts.refunds.processes import KILLED, RunningBroker, Worker, wait_for
+from scripts.refunds.besieged import Besieged
+from scripts.refunds.processes import KILLED, Worker, wait_for
 from scripts.refunds.processor import FENCED_STATUS
 
 PARTITIONS: Final = 4
-BETWEEN_MARKERS: Final = "between-markers"
+ROLES: Final = ("leader", "coordinator", "controller")
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """A kill at `share` of the work (0 to 1), of a kind, after a number of refunds."""
+    """A kill at `share` of the work (0 to 1), of a kind, after a number of refunds.
+
+    `partition` is that of the processor that is struck; None: a broker is.
+    """
 
     share: float
     kind: str
-    partition: int = 0
+    partition: int | None = None
     after: int = 0
 
 
-def schedule(seed: int, *, rounds: int) -> list[Strike]:
-    """Draw the kills: in each round every processor twice and the broker twice, and one zombie."""
+def schedule(seed: int, *, rounds: int, is_cluster: bool = False) -> list[Strike]:
+    """Draw the kills: in each round every processor twice and the broker twice, and one zombie.
+
+    Of a cluster the leader, the coordinator and the controller are killed in each round.
+    """
     dice = random.Random(seed)
     strikes = [Strike(dice.uniform(0.10, 0.30), "zombie", dice.randrange(PARTITIONS), 3)]
     for number in range(rounds):
@@ -40,10 +47,13 @@ def schedule(seed: int, *, rounds: int) -> list[Strike]:
             strikes.append(Strike(dice.uniform(low, high), "kill processor", partition))
             after = dice.randint(1, 12)
             strikes.append(Strike(dice.uniform(low, high), "kill inside a slice", partition, after))
+        if is_cluster:
+            strikes += [Strike(dice.uniform(low, high), role) for role in ROLES]
+            continue
         strikes.append(Strike(dice.uniform(low, (low + high) / 2), "kill broker"))
         after = dice.randint(1, 6)
         strikes.append(
-            Strike(dice.uniform(low, (low + high) / 2), "kill between markers", 0, after)
+            Strike(dice.uniform(low, (low + high) / 2), "kill between markers", None, after)
         )
     return sorted(strikes, key=lambda strike: strike.share)
 
@@ -52,7 +62,7 @@ def schedule(seed: int, *, rounds: int) -> list[Strike]:
 class Supervisor:
     """The supervisor of the workers, one per partition. It restarts them until the end."""
 
-    broker: RunningBroker
+    besieged: Besieged
     ends: dict[int, int]
     slice_records: int
     log: Path
@@ -73,13 +83,13 @@ class Supervisor:
             for partition in self.ends:
                 self.start(partition)
             while len(self.done()) < len(self.ends) or self.zombie is not None:
-                self.look_after_broker()
+                self.besieged.look_after()
                 self.strike()
                 self.take_event()
         finally:
             for worker in self.all_workers:
                 worker.end()
-        return self.counts
+        return self.counts + self.besieged.counts
 
     def done(self) -> list[int]:
         return [p for p, end in self.ends.items() if self.positions.get(p, 0) >= end]
@@ -91,51 +101,27 @@ class Supervisor:
         worker = Worker(
             self.events,
             self.log,
-            *("--bootstrap", self.broker.address, "--partition", str(partition)),
+            *("--bootstrap", self.besieged.address, "--partition", str(partition)),
             *("--until", str(self.ends[partition]), "--slice", str(self.slice_records)),
             *options,
         )
         self.workers[partition] = worker
         self.all_workers.append(worker)
 
-    def look_after_broker(self) -> None:
-        if self.broker.process.poll() == KILLED:
-            self.counts["kills of the broker"] += 1
-            self.say("the broker died between two markers; it is started again")
-            self.restart_broker({})
-
     def strike(self) -> None:
         if not self.strikes or self.strikes[0].share > self.share():
             return
         strike = self.strikes.pop(0)
-        if strike.kind == "kill broker":
-            self.say("kill -9 of the broker")
-            self.kill_broker()
-            self.restart_broker({})
-        elif strike.kind == "kill between markers":
-            self.arm_broker(strike.after)
+        if strike.partition is None:
+            self.besieged.strike(strike.kind, strike.after)
         else:
-            self.strike_processor(strike)
+            self.strike_processor(strike, strike.partition)
 
-    def arm_broker(self, after: int) -> None:
-        """Restart the broker so that it kills itself at the Nth pause between two markers."""
-        self.say(f"kill -9 of the broker; the next one will die between two markers ({after})")
-        self.kill_broker()
-        self.restart_broker({"ODRADEK_KILL_AT": f"{BETWEEN_MARKERS}:{after}"})
-
-    def kill_broker(self) -> None:
-        self.counts["kills of the broker"] += 1
-        self.broker.kill()
-
-    def restart_broker(self, environment: dict[str, str]) -> None:
-        self.broker.environment = environment
-        self.broker.restart()
-
-    def strike_processor(self, strike: Strike) -> None:
+    def strike_processor(self, strike: Strike, chosen: int) -> None:
         alive = [p for p in self.ends if p not in self.done()]
         if not alive:
             return
-        partition = strike.partition if strike.partition in alive else alive[0]
+        partition = chosen if chosen in alive else alive[0]
         self.say(f"kill -9 of the processor of partition {partition}")
         self.workers[partition].kill()
         wait_for(

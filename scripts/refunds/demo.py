@@ -4,6 +4,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,10 +16,12 @@ from rich.table import Table
 from odradek.client.blocking import Admin, Consumer
 from odradek.client.types import TopicPartition
 from scripts.refunds import spark_part
-from scripts.refunds.chaos import PARTITIONS, Supervisor, schedule
+from scripts.refunds.besieged import Besieged, BrokersOutside, OneBroker, Say
+from scripts.refunds.chaos import PARTITIONS, Strike, Supervisor, schedule
 from scripts.refunds.flights import QUICK_FLIGHTS
 from scripts.refunds.history import transactions_of
 from scripts.refunds.load import load
+from scripts.refunds.on_cluster import run_inside
 from scripts.refunds.processes import RunningBroker, run_broker
 from scripts.refunds.processor import TOPIC_AUDIT, TOPIC_IN, TOPIC_REFUNDS
 from scripts.refunds.verify import Verdict, verify
@@ -38,34 +41,44 @@ def progress_bar(console: Console) -> Progress:
     )
 
 
-def create_topics(bootstrap: str) -> None:
+def create_topics(bootstrap: str, replication_factor: int = 1) -> None:
     with Admin(bootstrap) as admin:
         for topic in (TOPIC_IN, TOPIC_REFUNDS, TOPIC_AUDIT, *spark_part.TOPICS):
-            admin.create_topic(topic, partitions=PARTITIONS)
+            admin.create_topic(topic, partitions=PARTITIONS, replication_factor=replication_factor)
 
 
-def load_departures(console: Console, broker: RunningBroker, limit: int | None) -> int:
+def load_departures(console: Console, bootstrap: str, limit: int | None) -> int:
     with progress_bar(console) as progress:
         task = progress.add_task("loading departures", total=limit or ALL_FLIGHTS)
-        return load(broker.address, limit, lambda count: progress.update(task, completed=count))
+        return load(bootstrap, limit, lambda count: progress.update(task, completed=count))
 
 
 def run_application(
-    console: Console, broker: RunningBroker, *, seed: int, quick: bool, log: Path
+    console: Console,
+    besieged: Callable[[Say], Besieged],
+    bootstrap: str,
+    *,
+    strikes: list[Strike],
+    quick: bool,
+    log: Path,
 ) -> Counter[str]:
-    with Consumer(broker.address) as consumer:
+    with Consumer(bootstrap) as consumer:
         partitions = [TopicPartition(TOPIC_IN, p) for p in range(PARTITIONS)]
         ends = {p.partition: end for p, end in consumer.end_offsets(partitions).items()}
     with progress_bar(console) as progress:
         task = progress.add_task("refunding, under fire", total=sum(ends.values()))
+
+        def say(text: str) -> None:
+            progress.console.print(f"  [dim]{text}[/]")
+
         return Supervisor(
-            broker=broker,
+            besieged=besieged(say),
             ends=ends,
             slice_records=250 if quick else 500,
             log=log,
-            say=lambda text: progress.console.print(f"  [dim]{text}[/]"),
+            say=say,
             progress=lambda done: progress.update(task, completed=done),
-            strikes=schedule(seed, rounds=1 if quick else 2),
+            strikes=strikes,
         ).run()
 
 
@@ -107,11 +120,49 @@ def table_of(rows: list[tuple[str, Verdict, Counter[str], float]]) -> Table:
     return table
 
 
+def run_in_network(
+    console: Console, inside: tuple[str, int, int], *, seed: int, quick: bool, place: Path
+) -> None:
+    """Run the application against a cluster whose brokers a process outside kills."""
+    bootstrap, orders, answers = inside
+    limit = QUICK_FLIGHTS if quick else None
+    console.print(f"brokers {bootstrap}, seed {seed}, logs in {place}")
+    create_topics(bootstrap, replication_factor=3)
+    load_departures(console, bootstrap, limit)
+    began = time.monotonic()
+    with open(orders, "w") as orders_out, open(answers) as answers_in:
+        counts = run_application(
+            console,
+            lambda say: BrokersOutside(bootstrap, orders_out, answers_in, say),
+            bootstrap,
+            strikes=schedule(seed, rounds=1 if quick else 2, is_cluster=True),
+            quick=quick,
+            log=place / "workers.log",
+        )
+    counts += transactions_of(bootstrap, "refunds-")
+    seconds = time.monotonic() - began
+    verdict = verify(bootstrap, TOPIC_REFUNDS, TOPIC_AUDIT, limit)
+    console.print(table_of([("application", verdict, counts, seconds)]))
+    _exit(console, list(verdict.faults), counts)
+
+
+def _exit(console: Console, faults: list[str], counts: Counter[str]) -> None:
+    if counts["fenced"] == 0:
+        faults.append("the zombie was not fenced")
+    for fault in faults:
+        console.print(f"[red]{fault}[/]")
+    sys.exit(1 if faults else 0)
+
+
 @click.command()
 @click.option("--quick", is_flag=True, help=f"The first {QUICK_FLIGHTS:,} flights, fewer kills.")
 @click.option("--seed", default=2013, show_default=True, help="Of the kill schedule.")
 @click.option("--keep", type=click.Path(path_type=Path), help="Keep data and logs in this folder.")
-def main(quick: bool, seed: int, keep: Path | None) -> None:
+@click.option("--cluster", is_flag=True, help="On three brokers that are killed by their roles.")
+@click.option("--inside", type=(str, int, int), hidden=True)
+def main(
+    quick: bool, seed: int, keep: Path | None, cluster: bool, inside: tuple[str, int, int] | None
+) -> None:
     """Run the refunds pipeline exactly once over real flights, while its processes are killed."""
     console = Console()
     limit = QUICK_FLIGHTS if quick else None
@@ -119,13 +170,25 @@ def main(quick: bool, seed: int, keep: Path | None) -> None:
     with ExitStack() as stack:
         place = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="odradek-")))
         place.mkdir(parents=True, exist_ok=True)
+        if inside is not None:
+            run_in_network(console, inside, seed=seed, quick=quick, place=place)
+        if cluster:
+            options = ["--seed", str(seed), *(["--quick"] if quick else [])]
+            sys.exit(run_inside(place, options))
         broker = stack.enter_context(run_broker(data_dir=place / "data"))
         console.print(f"broker on {broker.address}, seed {seed}, logs in {place}")
         create_topics(broker.address)
-        flights = load_departures(console, broker, limit)
+        flights = load_departures(console, broker.address, limit)
 
         began = time.monotonic()
-        counts = run_application(console, broker, seed=seed, quick=quick, log=place / "workers.log")
+        counts = run_application(
+            console,
+            lambda say: OneBroker(broker, say),
+            broker.address,
+            strikes=schedule(seed, rounds=1 if quick else 2),
+            quick=quick,
+            log=place / "workers.log",
+        )
         counts += transactions_of(broker.address, "refunds-")
         application_s = time.monotonic() - began
 
@@ -148,12 +211,7 @@ def main(quick: bool, seed: int, keep: Path | None) -> None:
         )
     )
     console.print(f"{flights:,} departures, {time.monotonic() - started:.0f} s in all")
-    faults = [*application.faults, *spark.faults]
-    if counts["fenced"] == 0:
-        faults.append("the zombie was not fenced")
-    for fault in faults:
-        console.print(f"[red]{fault}[/]")
-    sys.exit(1 if faults else 0)
+    _exit(console, [*application.faults, *spark.faults], counts)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC
 from tests.cluster.compose import Service, services
 from tests.cluster.network import Network, Process, Starter
 from tests.peers.etcd_server import etcd_program
@@ -17,6 +18,7 @@ from tests.peers.kafka import DidNotStart
 
 START_TIMEOUT_SECONDS: Final = 60
 STOP_TIMEOUT_SECONDS: Final = 60
+STATE_PARTITIONS: Final = 50
 ODRADEK: Final = Path(sys.executable).with_name("odradek")
 
 
@@ -126,10 +128,27 @@ class Cluster:
 
     def status(self) -> dict[str, Any]:
         """Return what `odradek cluster status --json` prints. Raises DidNotStart."""
-        words = ["cluster", "status", "--json", "--bootstrap", self.bootstrap]
-        finished = subprocess.run(
-            self.client([str(ODRADEK), *words]), capture_output=True, text=True, check=False
-        )
+        return self._asked("cluster", "status")
+
+    def leader(self, topic: str, partition: int = 0) -> str:
+        """Return the broker that leads a partition. Raises DidNotStart if no broker answers."""
+        found = self._asked("topic", "describe", topic)
+        return f"broker{found['partitions'][partition]['leader']}"
+
+    def coordinator(self, transactional_id: str) -> str:
+        """Return the broker that leads the state partition of a transactional id."""
+        hashed = 0
+        for character in transactional_id:  # as String.hashCode of Java
+            hashed = (31 * hashed + ord(character)) & 0xFFFFFFFF
+        return self.leader(TRANSACTION_STATE_TOPIC, (hashed & 0x7FFFFFFF) % STATE_PARTITIONS)
+
+    def controller(self) -> str:
+        """Return the broker that is elected controller."""
+        return f"broker{self.status()['controller']}"
+
+    def _asked(self, *words: str) -> dict[str, Any]:
+        command = self.client([str(ODRADEK), *words, "--json", "--bootstrap", self.bootstrap])
+        finished = subprocess.run(command, capture_output=True, text=True, check=False)
         if finished.returncode != 0:
             raise DidNotStart(finished.stderr.strip())
         found: dict[str, Any] = json.loads(finished.stdout)

@@ -1,6 +1,5 @@
 """Three real brokers and an etcd, each on a host of its own: the leader dies by kill -9."""
 
-import json
 import os
 import signal
 import subprocess
@@ -90,11 +89,6 @@ def odradek(cluster: TemporaryCluster, *words: str) -> str:
     return finished.stdout
 
 
-def leader(cluster: TemporaryCluster, topic: str) -> str:
-    (partition,) = json.loads(odradek(cluster, "topic", "describe", topic, "--json"))["partitions"]
-    return f"broker{partition['leader']}"
-
-
 @pytest.mark.parametrize("library", WRITERS)
 def test_what_was_acknowledged_is_read_once_after_its_leader_was_killed(
     cluster: TemporaryCluster, library: str
@@ -105,10 +99,10 @@ def test_what_was_acknowledged_is_read_once_after_its_leader_was_killed(
     try:
         for _ in range(KILLS):
             writer.wait_for_more(20)
-            killed = leader(cluster, library)
+            killed = cluster.leader(library)
             cluster.end(killed, signal.SIGKILL)
             writer.wait_for_more(20)
-            assert leader(cluster, library) != killed
+            assert cluster.leader(library) != killed
             cluster.start(killed)
             cluster.wait_until_whole()
     finally:
