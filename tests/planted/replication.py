@@ -304,7 +304,7 @@ REPLICATION_BUGS: Final = (
         tests=(f"{REQUESTED}an_election_is_clean_if_the_image_has_a_whole_replica",),
     ),
     Planted(
-        bug="a broker that has restarted is elected as if it had not",
+        bug="a broker that has just gone is elected on request",
         file="broker/cluster/requested.py",
         old="if broker.node_id in leaders:",
         new="if broker.node_id in leaders and False:",
