@@ -82,6 +82,8 @@ def down(cluster: Cluster, volumes: bool) -> None:
 @click.pass_obj
 def status(cluster: Cluster) -> None:
     """Show which services run and which links are cut; then `odradek cluster status`."""
+    if cluster.state("anchor") == "down":
+        raise UnknownService(f"Nothing runs: the cluster in {cluster.directory} is down.")
     for name in cluster.services:
         click.echo(f"{name:10}{cluster.state(name)}")
     for source, target in cluster.network.cuts():

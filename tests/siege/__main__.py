@@ -22,7 +22,7 @@ from tests.siege.strikes import carry_out, draw
 
 BUILD: Final = Path(__file__).parents[2] / "build" / "siege"
 ETCD_NODES: Final = 3
-VERDICT_SECONDS: Final = 420.0
+VERDICT_SECONDS: Final = 900.0
 """The time to come to rest, read everything and judge it."""
 
 

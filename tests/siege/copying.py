@@ -14,7 +14,7 @@ from typing import Final
 from tests.compat.agents import Agent, Refused
 
 OUT_OF_REACH: Final = 10**12
-FINISH_SECONDS: Final = 240.0
+FINISH_SECONDS: Final = 600.0
 PAUSE_SECONDS: Final = 0.2
 """Between the end of an agent and its successor."""
 

@@ -40,7 +40,7 @@ LEDGER_PARTITIONS: Final = 3
 SOURCE_PARTITIONS: Final = 2  # as in our_relay.py
 BATCHES: Final = {"steady": 5, "bursts": 750}
 """The records of a transaction of the copiers of each source."""
-PACES: Final = {"steady": Pace(records=5, seconds=0.5), "bursts": Pace(records=900, seconds=10.0)}
+PACES: Final = {"steady": Pace(records=2, seconds=0.5), "bursts": Pace(records=900, seconds=10.0)}
 PROGRESS_SECONDS: Final = 10.0
 SHOWN: Final = 20
 
@@ -136,8 +136,12 @@ class Load:
         logs = {
             topic: read_everything(self.bootstrap, topic, SOURCE_PARTITIONS) for topic in BATCHES
         }
-        for copier in self.copiers:
-            copier.finish(sum(len(found) for found in logs[copier.source].values()))
+        finishing = [
+            self._threads.submit(copier.finish, sum(map(len, logs[copier.source].values())))
+            for copier in self.copiers
+        ]
+        for finished in finishing:
+            finished.result()
         anomalies = [*self._judge_ledger(logs), *self._judge_copies(logs)]
         for topic, partitions in self.topics().items():
             for unequal in unequal_ends(self.bootstrap, topic, partitions):
