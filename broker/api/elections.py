@@ -13,6 +13,8 @@ names the replica that an unclean election elects; without it, as in Kafka, it i
 there. An unknown type is INVALID_REQUEST.
 """
 
+from typing import Final
+
 from odradek.broker.api.context import RequestContext
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.turns import Turns
@@ -26,6 +28,9 @@ from odradek.protocol.apis.elections import (
 )
 from odradek.protocol.errors import ErrorCode
 
+STEPS: Final = 4
+"""The cost of one partition or topic, in steps of a turn."""
+
 
 async def elect_leaders(
     context: RequestContext, request: ElectLeadersRequest
@@ -36,34 +41,38 @@ async def elect_leaders(
         )
     elections = context.core.elections
     asked = request.topic_partitions
-    wanted = await Turns().distinct(
-        elections.all_partitions
-        if asked is None
-        else (TopicPartition(topic.topic, n) for topic in asked for n in topic.partitions)
-    )
+    turns = Turns()
+    wanted: dict[TopicPartition, None] = {}
+    if asked is None:
+        wanted = dict.fromkeys(elections.all_partitions)
+    for topic in asked or ():
+        await turns.take(STEPS)
+        for index in topic.partitions:
+            await turns.take(STEPS)
+            wanted[TopicPartition(topic.topic, index)] = None
     outcomes = await elections.elect(
         wanted,
         is_unclean=request.election_type == UNCLEAN,
         candidate=request.candidate,
         timeout_ms=request.timeout_ms,
     )
-    turns = Turns()
     found: dict[str, list[ElectLeadersPartitionResult]] = {}
-    for (topic, index), error in outcomes.items():
-        await turns.take()
+    for (name, index), error in outcomes.items():
+        await turns.take(STEPS)
         code = ErrorCode.NONE if error is None else error.code
         if asked is None and code is ErrorCode.ELECTION_NOT_NEEDED:
             continue
-        found.setdefault(topic, []).append(
+        found.setdefault(name, []).append(
             ElectLeadersPartitionResult(
                 partition_id=index,
                 error_code=code,
                 error_message=None if error is None else error.message,
             )
         )
-    return ElectLeadersResponse(
-        replica_election_results=tuple(
-            ElectLeadersReplicaElectionResult(topic=topic, partition_result=tuple(results))
-            for topic, results in found.items()
+    results = []
+    for name, partitions in found.items():
+        await turns.take(STEPS)
+        results.append(
+            ElectLeadersReplicaElectionResult(topic=name, partition_result=tuple(partitions))
         )
-    )
+    return ElectLeadersResponse(replica_election_results=tuple(results))

@@ -6,6 +6,7 @@ image shows them. The rules are in `election.py`.
 
 import logging
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Final
 
 import trio
@@ -64,7 +65,7 @@ class RequestedElections:
             while rest:
                 image = self._metadata.image
                 planned: dict[TopicPartition, PartitionImage] = {}
-                for where in list(rest)[:AT_ONCE]:
+                for where in list(islice(rest, AT_ONCE)):
                     try:
                         planned[where] = _planned(image, where, is_unclean, candidate)
                     except KafkaError as error:
