@@ -1,7 +1,8 @@
 """The command `scripts/plant [WORDS]`: plant known bugs, and check that the tests see them.
 
 It puts each bug of `bugs.py` into a copy of the project, one at a time, and runs the tests that are
-named after it. WORDS choose bugs by name or file. The exit status is 1 if a bug is not seen.
+named after it. It also simulates the seed that found the bug, if the table has one. WORDS choose
+bugs by name or file. The exit status is 1 if a bug is not seen.
 """
 
 import os
@@ -39,11 +40,19 @@ def copy_to(target: Path) -> Path:
 
 def run_tests(root: Path, tests: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
     options = ["-p", "no:cacheprovider", f"--timeout={ONE_TEST_SECONDS}"]
+    return run_module(root, "pytest", "-q", "-x", *options, *tests)
+
+
+def run_seed(root: Path, seed: int) -> subprocess.CompletedProcess[str]:
+    return run_module(root, "tests.simulation", "--seed", str(seed), "--brokers", "3")
+
+
+def run_module(root: Path, module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": str(root / ".ns")}
     # without it each run would compile every module again
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", *options, *tests],
+        [sys.executable, "-m", module, *arguments],
         cwd=root,
         env=environment,
         capture_output=True,
@@ -59,9 +68,13 @@ def try_bug(planted: Planted, copies: "queue.SimpleQueue[Path]") -> str | None:
     sound = planted.plant(root)
     try:
         run = run_tests(root, planted.tests)
+        simulated = None if planted.seed is None else run_seed(root, planted.seed)
     finally:
         write_module(root / planted.file, sound)
         copies.put(root)
+    # a process that ends with an error of its own has judged nothing
+    if simulated is not None and "\nVIOLATED " not in simulated.stdout:
+        return f"seed {planted.seed} did not find it:\n{simulated.stdout}{simulated.stderr[-2000:]}"
     if run.returncode == TESTS_FAILED:
         return None
     if run.returncode == ALL_PASSED:
@@ -92,6 +105,11 @@ def main(words: list[str]) -> int:
         if sound.returncode != ALL_PASSED:
             print(sound.stdout[-4000:], sound.stderr[-4000:])
             return 1
+        for seed in sorted({planted.seed for planted in chosen if planted.seed is not None}):
+            simulated = run_seed(root, seed)
+            if simulated.returncode:
+                print(f"plant: seed {seed} fails without a bug\n{simulated.stdout}")
+                return 1
         copies.put(root)
         with ThreadPoolExecutor(AT_ONCE) as pool:
             for planted, wrong in zip(

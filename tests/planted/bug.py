@@ -15,6 +15,7 @@ class Planted:
 
     `bug` has the numbers of the bug in other projects' lists, or describes it. In `file`, `old` is
     replaced by `new`. Then one of `tests` (pytest node ids) must fail, or the tests would miss it.
+    With a `seed`, the simulation of that seed with three brokers must find the bug as well.
     """
 
     bug: str
@@ -22,6 +23,7 @@ class Planted:
     old: str
     new: str
     tests: tuple[str, ...]
+    seed: int | None = None
 
     @property
     def numbers(self) -> tuple[str, ...]:

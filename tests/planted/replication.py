@@ -38,6 +38,7 @@ REPLICATION_BUGS: Final = (
             f"{LEADING}a_record_counts_when_every_in_sync_replica_has_it",
             f"{REPLICAS}a_record_is_acknowledged_when_the_in_sync_replicas_have_it_on_disk",
         ),
+        seed=1,
     ),
     Planted(
         bug="KAFKA-15583",
