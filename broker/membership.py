@@ -84,6 +84,7 @@ class Membership:
             network=self._env.net,
             clock=self._env.clock,
             image=lambda: metadata.image,
+            is_own=session.is_own,
         )
         async with trio.open_nursery() as nursery:
             roles = Roles(
@@ -92,6 +93,7 @@ class Membership:
                 logs=logs,
                 coordinators=coordinators,
                 followers=followers,
+                is_own=session.is_own,
                 spawn=nursery.start_soon,
             )
 

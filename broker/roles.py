@@ -18,7 +18,7 @@ from uuid import UUID
 
 import trio
 
-from odradek.broker.cluster.image import ClusterImage, PartitionImage, TopicImage
+from odradek.broker.cluster.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from odradek.broker.cluster.topic_logs import LocalTopicLogs
 from odradek.broker.partitions.lead import Lead
 from odradek.broker.partitions.partition import Partition
@@ -65,9 +65,11 @@ class Roles:
         logs: LocalTopicLogs,
         coordinators: Coordinators,
         followers: Followers,
+        is_own: Callable[[BrokerImage], bool],
         spawn: Callable[..., None],
     ) -> None:
-        """`spawn` starts a task: an async function and its arguments."""
+        """`is_own` is `Session.is_own`. `spawn` starts a task: an async function and arguments."""
+        self._is_own = is_own
         self._node_id = node_id
         self._partitions = partitions
         self._logs = logs
@@ -85,7 +87,7 @@ class Roles:
         """Take the roles of a new image. The logs of the old one are open."""
         async with self._applying:
             here = new.broker(self._node_id)
-            epoch = NOT_REGISTERED if here is None else here.epoch
+            epoch = here.epoch if here is not None and self._is_own(here) else NOT_REGISTERED
             is_all_new = epoch != self._epoch
             self._epoch = epoch
             self._image = new

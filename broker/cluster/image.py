@@ -24,6 +24,8 @@ class BrokerImage:
     """The broker epoch: the revision of the metadata store in which it registered."""
     is_leaving: bool = False
     """True while it stops: it leads nothing new, and leaves the in-sync sets."""
+    lease: int = 0
+    """The lease of the registration. It distinguishes the runs of a broker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

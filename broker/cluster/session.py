@@ -26,6 +26,7 @@ LOGGER: Final = logging.getLogger(__name__)
 KEPT_AT: Final = 1 / 3
 """The part of the lease's time after which it is kept alive again."""
 RETRY_SECONDS: Final = 0.2
+NO_LEASE: Final = -1
 
 
 class NodeIdTaken(Exception):
@@ -50,7 +51,7 @@ class Session:
         """
         self._store = store
         self._metadata = metadata
-        self._broker = BrokerImage(node_id=-1, host="", port=0)
+        self._broker = BrokerImage(node_id=-1, host="", port=0, lease=NO_LEASE)
         self._directory_id = directory_id
         self._timeout_seconds = timeout_seconds
         self._before_registering = before_registering
@@ -74,13 +75,21 @@ class Session:
         """A condition that holds as long as this registration does."""
         return Compare(key=broker_key(self._broker.node_id), create_revision=self.epoch)
 
+    def is_own(self, broker: BrokerImage) -> bool:
+        """Return True if a registration is of this run, and not what an earlier one has left.
+
+        A broker that took the earlier one for its own would lead on in an epoch in which that run
+        has written: with other records at the same offsets, and nothing to tell them apart.
+        """
+        return broker.node_id == self._broker.node_id and broker.lease == self._broker.lease
+
     async def register(self, broker: BrokerImage) -> None:
         """Register this broker, and return when the image has it.
 
         Takes the place of an earlier run with the same data directory. Raises `NodeIdTaken` if
         another data directory has the node id and stays alive for longer than its lease.
         """
-        self._broker = broker
+        self._broker = replace(broker, lease=self._broker.lease)
         key = broker_key(broker.node_id)
         deadline = trio.current_time() + 2 * self._timeout_seconds
         while True:
@@ -115,6 +124,8 @@ class Session:
             return False
         asked_at = trio.current_time()
         lease = await self._store.grant_lease(max(1, ceil(self._timeout_seconds)))
+        # The image may show the registration before its answer is here.
+        self._broker = replace(self._broker, lease=lease)
         value = pack_broker(self._broker, self._directory_id)
         absent = Compare(key=key, mod_revision=0)
         is_ours, revision = await self._store.txn([absent], {key: value}, lease=lease)

@@ -1,7 +1,7 @@
 """The keys of the metadata store, and their values in msgpack.
 
     /cluster            {"id": ...}
-    /brokers/ID         {"host", "port", "peer_host", "peer_port", "directory", "leaving"}
+    /brokers/ID         {"host", "port", "peer_host", "peer_port", "directory", "leaving", "lease"}
     /controller         {"id"}: the broker that elects leaders
     /topics/NAME        {"id": 16 bytes, "configs": {...}, "min_isr", "unfinished"}
     /deletions/ID/NODE  {"name"}: a deleted topic that may still have directories on a broker
@@ -90,6 +90,7 @@ def pack_broker(broker: BrokerImage, directory_id: str) -> bytes:
             "peer_port": broker.peer_port,
             "directory": directory_id,
             "leaving": broker.is_leaving,
+            "lease": broker.lease,
         }
     )
 
@@ -104,6 +105,7 @@ def read_broker(key: str, stored: Versioned) -> BrokerImage:
         peer_port=fields["peer_port"],
         epoch=stored.create_revision,
         is_leaving=fields["leaving"],
+        lease=fields.get("lease", 0),
     )
 
 

@@ -20,7 +20,7 @@ from typing import Final
 
 import trio
 
-from odradek.broker.cluster.image import ClusterImage
+from odradek.broker.cluster.image import BrokerImage, ClusterImage
 from odradek.broker.env import Clock, Network
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.peer_connection import BrokerConnection, PeerUnreachable, peer_connection
@@ -49,12 +49,14 @@ class ReplicaFetcher:
         network: Network,
         clock: Clock,
         image: Callable[[], ClusterImage],
+        is_own: Callable[[BrokerImage], bool],
     ) -> None:
         self._leader = leader
         self._node_id = node_id
         self._network = network
         self._clock = clock
         self._image = image
+        self._is_own = is_own
         self._copies: dict[TopicPartition, Copy] = {}
         self._session = FollowerSession(node_id, NO_EPOCH)
         self._changed = trio.Event()
@@ -123,7 +125,7 @@ class ReplicaFetcher:
     @property
     def _broker_epoch(self) -> int:
         here = self._image().broker(self._node_id)
-        return NO_EPOCH if here is None else here.epoch
+        return here.epoch if here is not None and self._is_own(here) else NO_EPOCH
 
     async def _until_ready(self) -> None:
         """Wait until a partition may be fetched again, or there is another."""
@@ -161,11 +163,13 @@ class ReplicaFetchers:
         network: Network,
         clock: Clock,
         image: Callable[[], ClusterImage],
+        is_own: Callable[[BrokerImage], bool],
     ) -> None:
         self._node_id = node_id
         self._network = network
         self._clock = clock
         self._image = image
+        self._is_own = is_own
         self._fetchers: dict[int, ReplicaFetcher] = {}
         self._copies: dict[Partition, tuple[ReplicaFetcher, Copy]] = {}
         self._nursery: trio.Nursery | None = None
@@ -208,6 +212,7 @@ class ReplicaFetchers:
                 network=self._network,
                 clock=self._clock,
                 image=self._image,
+                is_own=self._is_own,
             )
             self._fetchers[leader] = found
             self._nursery.start_soon(found.run)

@@ -167,6 +167,16 @@ REPLICATION_BUGS: Final = (
         tests=(f"{SESSIONS}a_fetch_lists_only_what_is_on_disk_whatever_the_role_was_before",),
     ),
     Planted(
+        bug="a broker takes the registration of its earlier run for its own",
+        file="broker/roles.py",
+        old="epoch = here.epoch if here is not None and self._is_own(here) else NOT_REGISTERED",
+        new="epoch = NOT_REGISTERED if here is None else here.epoch",
+        tests=(
+            "tests/broker/cluster/test_topic_logs.py::"
+            "test_a_broker_that_has_restarted_leads_nothing_before_it_has_registered",
+        ),
+    ),
+    Planted(
         bug="KIP-101",
         file=COPY,
         old="        target = max(target, partition.log_start_offset)\n",

@@ -2,12 +2,14 @@
 
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
 import trio
 
 from odradek.broker.cluster.controller import Controller
+from odradek.broker.cluster.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from odradek.broker.cluster.metadata import ClusterMetadata
 from odradek.broker.cluster.new_topic import WantedTopic
 from odradek.broker.cluster.store_embedded import EmbeddedStore
@@ -26,6 +28,7 @@ from tests.broker.cluster.members import HERE, NoFollowers, member, metadata_of
 from tests.broker.config.configured import from_properties
 from tests.fakes.clock import FakeClock
 from tests.fakes.disk import FakeDisk, PowerOff
+from tests.fakes.meta_store import FakeMetaStore
 
 
 class Coordinators:
@@ -77,6 +80,7 @@ class Node:
             logs=logs,
             coordinators=coordinators,
             followers=NoFollowers(),
+            is_own=lambda broker: session.is_own(broker),
             spawn=lambda *_: None,
         )
         metadata.apply = roles.apply
@@ -326,3 +330,36 @@ async def test_a_state_topic_is_loaded_before_the_image_has_it() -> None:
     assert node.coordinators.loaded == [
         (TRANSACTION_STATE_TOPIC, index, False) for index in range(len(topic.partitions))
     ]
+
+
+async def test_a_broker_that_has_restarted_leads_nothing_before_it_has_registered() -> None:
+    """The metadata store still has what its earlier run has registered, and is elected for.
+
+    That run may have written other records at the same offsets, which are lost, in that epoch.
+    """
+    partitions = Partitions(disk=FakeDisk(), directory="/data", clock=FakeClock())
+    image = PartitionImage(leader=1, leader_epoch=4, replicas=(1,), isr=(1,), epoch=10)
+    topic = TopicImage(name="t", topic_id=UUID(int=1), configs={}, partitions=(image,))
+    earlier = BrokerImage(node_id=1, host="h", port=1, epoch=5, lease=1)
+    old = ClusterImage(cluster_id="c", brokers=(earlier,)).with_topics([topic])
+    logs = LocalTopicLogs(partitions, from_properties({"node.id": "1"}))
+    await logs.open_all(old)
+    own = BrokerImage(node_id=1, host="h", port=1, epoch=11, lease=2)
+    roles = Roles(
+        node_id=1,
+        partitions=partitions,
+        logs=logs,
+        coordinators=Coordinators(ClusterMetadata(FakeMetaStore())),
+        followers=NoFollowers(),
+        is_own=lambda broker: broker.lease == own.lease,
+        spawn=lambda *_: None,
+    )
+    await roles.apply(ClusterImage(cluster_id="c"), old)
+    (partition,) = partitions.all()
+    assert partition.lead is None
+    registered = replace(old, brokers=(own,))
+    await roles.apply(old, registered)
+    assert partition.lead is None
+    elected = registered.with_topics([replace(topic, partitions=(replace(image, epoch=12),))])
+    await roles.apply(registered, elected)
+    assert partition.lead is not None
