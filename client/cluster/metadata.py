@@ -75,7 +75,10 @@ class Metadata:
         self.topic_errors: dict[str, ErrorCode] = {}
         self.learned_at = float("-inf")
         self.is_doubted = False
-        """True if a broker has contradicted it: another one is asked then, if possible."""
+        """True if a broker has contradicted it, or if it has no leader for a partition.
+
+        Another broker is asked then, if possible: this one may be cut off.
+        """
 
     def forget_age(self) -> None:
         """Make the metadata stale, so that it is requested again before its next use."""
@@ -135,7 +138,9 @@ class Metadata:
                 raise Retriable("the broker's answer has a topic with a negative partition")
         # Nothing before this line has changed anything: a false answer is refused as a whole.
         self.learned_at = now
-        self.is_doubted = False
+        self.is_doubted = any(
+            partition.leader_id < 0 for topic in answer.topics for partition in topic.partitions
+        )
         self.cluster_id = answer.cluster_id
         self.controller_id = answer.controller_id
         moved = list(self._moved(known))

@@ -177,6 +177,13 @@ REPLICATION_BUGS: Final = (
         ),
     ),
     Planted(
+        bug="a client asks the one broker that has no leader again and again",
+        file="client/cluster/metadata.py",
+        old="        self.is_doubted = any(\n",
+        new="        self.is_doubted = [] == list(\n",
+        tests=(f"{THREE}a_leader_that_is_cut_off_from_all_but_its_clients_resigns",),
+    ),
+    Planted(
         bug="KIP-101",
         file=COPY,
         old="        target = max(target, partition.log_start_offset)\n",

@@ -227,6 +227,9 @@ async def test_a_leader_that_is_cut_off_from_all_but_its_clients_resigns() -> No
             assert partition is not None
             await trio.sleep(15)
             assert partition.lead is None
+            async with world.producer("new", bootstrap=f"{machine.host.name}:{CLIENT_PORT}") as new:
+                with trio.fail_after(10):  # it knows the others only from this one
+                    await (await new.send(TOPIC, b"w", partition=0))
             with trio.fail_after(10):  # the client asks another broker
                 await (await producer.send(TOPIC, b"v", partition=0))
             assert world.leader_of(TOPIC, 0) != machine.node_id

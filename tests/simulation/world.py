@@ -239,8 +239,10 @@ class World:
             "rng": Random(self.rngs["load"].getrandbits(64)),
         }
 
-    def producer(self, name: str = "client", **options: Any) -> Producer:
-        return Producer(self.bootstrap, **self.client_options(name), **options)
+    def producer(
+        self, name: str = "client", *, bootstrap: str | None = None, **options: Any
+    ) -> Producer:
+        return Producer(bootstrap or self.bootstrap, **self.client_options(name), **options)
 
     def consumer(self, name: str = "client", **options: Any) -> Consumer:
         return Consumer(self.bootstrap, **self.client_options(name), offload=inline, **options)
