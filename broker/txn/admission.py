@@ -23,6 +23,7 @@ from odradek.broker.txn.coordinator import TransactionCoordinator
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
 from odradek.protocol.errors import ErrorCode, KafkaError
 
+NONE: Final = ErrorCode.NONE
 RETRY_SECONDS: Final = 0.02
 """The pause between two attempts to add partitions while the last transaction is completed."""
 
@@ -161,11 +162,20 @@ class Admission:
                 known = leaders[partition].coordinator_epoch(producer.producer_id)
                 if known > answer.coordinator_epoch:
                     codes[partition] = ErrorCode.NOT_COORDINATOR
+            markers = _last_markers(leaders, producer)
             is_final = (
                 ErrorCode.CONCURRENT_TRANSACTIONS not in answer.codes.values()
-                and _last_markers(leaders, producer) == verified_after
+                and markers == verified_after
             )
-            if is_final or trio.current_time() + RETRY_SECONDS > deadline:
+            if is_final:
+                break
+            if trio.current_time() + RETRY_SECONDS > deadline:
+                # The append would refuse what a marker has overtaken with a code that ends the
+                # transaction. The client may ask again.
+                for partition in new:
+                    is_overtaken = markers[partition] != verified_after[partition]
+                    if is_overtaken and codes.get(partition, NONE) is NONE:
+                        codes[partition] = ErrorCode.CONCURRENT_TRANSACTIONS
                 break
             await trio.sleep(RETRY_SECONDS)
         return {

@@ -184,6 +184,15 @@ REPLICATION_BUGS: Final = (
         tests=(f"{THREE}a_leader_that_is_cut_off_from_all_but_its_clients_resigns",),
     ),
     Planted(
+        bug="a batch that a marker of the last transaction overtook ends the next one",
+        file=ADMISSION,
+        old="                    if is_overtaken and codes.get(partition, NONE) is NONE:\n",
+        new="                    if is_overtaken and codes.get(partition, NONE) is None:\n",
+        tests=(
+            f"{ADMITTED}a_verdict_that_markers_overtake_until_time_is_over_can_be_asked_for_again",
+        ),
+    ),
+    Planted(
         bug="KIP-101",
         file=COPY,
         old="        target = max(target, partition.log_start_offset)\n",

@@ -147,3 +147,17 @@ async def test_a_marker_that_comes_meanwhile_has_the_coordinator_asked_again(wor
     verdict = await ask_elsewhere(world, others, leader, adds=True)
     assert verdict == (ErrorCode.NONE, 7)
     assert len(others.requests) == 2
+
+
+async def test_a_verdict_that_markers_overtake_until_time_is_over_can_be_asked_for_again(
+    world: World,
+) -> None:
+    """The append refused the batch with INVALID_TXN_STATE, which no client tries again."""
+    leader = Leader()
+
+    def mark() -> None:
+        leader.marker_offset += 1
+
+    others = Elsewhere(epoch=4, before=mark)
+    verdict = await ask_elsewhere(world, others, leader, adds=True)
+    assert verdict.code is ErrorCode.CONCURRENT_TRANSACTIONS
