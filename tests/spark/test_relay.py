@@ -1,5 +1,6 @@
 """The commit protocol against a broker, without Spark: who may commit, and what is skipped."""
 
+import time
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -17,7 +18,8 @@ from tests.spark.conftest import CreateTopic, ReadTopic
 
 def batches_of(topic: str, *values: bytes, partition: int = 0) -> list[TopicBatch]:
     column = pa.array(list(values), pa.binary())
-    encoded = encode(RecordColumns(value=column), timestamp_ms=1, batch_max_bytes=1 << 20)
+    now_ms = int(time.time() * 1000)  # retention would delete records of 1970
+    encoded = encode(RecordColumns(value=column), timestamp_ms=now_ms, batch_max_bytes=1 << 20)
     return [
         TopicBatch(
             topic=topic, partition=partition, record_count=batch.record_count, data=batch.data
