@@ -11,6 +11,7 @@ from odradek.protocol.apis.txn import (
     WriteTxnMarkersRequest,
 )
 from odradek.protocol.errors import ErrorCode
+from tests.simulation.machine import CLIENT_PORT
 from tests.simulation.scheduling import let_processes_freeze
 from tests.simulation.world import World
 
