@@ -80,7 +80,7 @@ REPLICATION_BUGS: Final = (
         file="broker/membership.py",
         old="        if not partitions.lacks_records and not partitions.missing:\n",
         new="        if partitions is not None:\n",
-        tests=(f"{THREE}a_broker_that_lost_power_leads_nothing_that_it_may_lack",),
+        tests=(f"{THREE}when_all_lost_power_the_last_leader_leads_again",),
     ),
     Planted(
         bug="a leader that has restarted takes another broker's leaving for its election",
