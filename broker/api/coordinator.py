@@ -2,18 +2,18 @@
 
 Behaviour: returns the broker that coordinates a group or a transactional id. The first request
 creates the state topic, and the handler loads its coordinators before it answers. If the partition
-that keeps the key is offline, the answer is COORDINATOR_NOT_AVAILABLE.
+that keeps the key is offline or has no leader now, the answer is COORDINATOR_NOT_AVAILABLE.
 
 Versions: 1 adds the kind of key (0 group, 1 transactional id); 4 takes many keys and answers each
 with an error of its own; 6 knows share groups, which are not served: INVALID_REQUEST.
 
-Differs from Kafka: there is one broker, so the answer never changes, and InitProducerId works
-without having asked.
+Differs from Kafka: InitProducerId works without having asked.
 """
 
 from typing import Final
 
 from odradek.broker.api.context import RequestContext
+from odradek.broker.api.leaders import reachable_leader
 from odradek.broker.turns import Turns
 from odradek.protocol.apis.coordinator import (
     Coordinator,
@@ -62,14 +62,11 @@ async def _coordinator(context: RequestContext, key: str, key_type: int) -> Coor
             )
         state = await context.core.cluster.ensure_state_topic(topic)
         index = state_partition(key, len(state.partitions))
-        if context.core.partitions.is_offline(topic, index):
-            raise KafkaError(
-                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic}-{index}, which keeps it, is offline."
-            )
-        leader = context.core.cluster.image.broker(state.partitions[index].leader)
+        leader = reachable_leader(context, topic, index)
         if leader is None:
             raise KafkaError(
-                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic}-{index} has no leader now."
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                f"{topic}-{index}, which keeps it, has no leader now.",
             )
     except KafkaError as error:
         return Coordinator(

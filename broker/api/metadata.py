@@ -4,8 +4,9 @@ Behaviour: returns brokers, topics, partitions and their leaders, as of one imag
 topic that is named and does not exist is created with `num.partitions` partitions, if the broker's
 `auto.create.topics.enable` and the request allow it, and is in the same answer. Null asks for every
 topic, an empty list for none (in version 0 it is the empty list that asks for all). A topic that is
-named several times is answered once. A partition that is offline has LEADER_NOT_AVAILABLE, no
-leader (-1), and this broker in its offline replicas.
+named several times is answered once. A partition whose leader is not among the brokers, or offline,
+has LEADER_NOT_AVAILABLE and no leader (-1). Replicas of brokers that are away are offline replicas,
+and so is a damaged one of this broker.
 
 Versions: 4 lets the client forbid auto-creation; 10 brings topic ids; 12 looks topics up by id: an
 unknown id is UNKNOWN_TOPIC_ID; 13 has an error of its own for the whole answer.
@@ -16,15 +17,15 @@ with a null name and no id is INVALID_REQUEST for that topic, where Kafka answer
 UNKNOWN_SERVER_ERROR.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Final
 from uuid import UUID
 
 from odradek.broker.api.context import RequestContext
+from odradek.broker.api.leaders import reachable_leader
 from odradek.broker.cluster.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from odradek.broker.cluster.new_topic import check_name
-from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.turns import Turns
 from odradek.protocol.apis.metadata import (
     DescribeClusterBroker,
@@ -159,34 +160,29 @@ def _partition(
     context: RequestContext, topic: str, numbered: tuple[int, PartitionImage]
 ) -> MetadataResponsePartition:
     index, partition = numbered
-    leader = partition.leader
-    found = context.core.partitions.find(TopicPartition(topic, index))
-    if found is None or found.log.failure is not None:
-        if context.core.partitions.is_offline(topic, index):
-            return _offline(index, partition)
-    elif found.lead is None and leader == context.core.config.node_id:
-        leader = NO_LEADER  # this broker is cut off: its image is old
+    leader = reachable_leader(context, topic, index)
     return MetadataResponsePartition(
-        error_code=ErrorCode.NONE,
+        error_code=ErrorCode.LEADER_NOT_AVAILABLE if leader is None else ErrorCode.NONE,
         partition_index=index,
-        leader_id=leader,
+        leader_id=NO_LEADER if leader is None else leader.node_id,
         leader_epoch=partition.leader_epoch,
         replica_nodes=partition.replicas,
         isr_nodes=partition.isr,
+        offline_replicas=tuple(_offline(context, topic, index, partition)),
     )
 
 
-def _offline(index: int, partition: PartitionImage) -> MetadataResponsePartition:
-    """Return a partition as Kafka 4 answers it if the directory of the only replica is offline."""
-    return MetadataResponsePartition(
-        error_code=ErrorCode.LEADER_NOT_AVAILABLE,
-        partition_index=index,
-        leader_id=NO_LEADER,
-        leader_epoch=partition.leader_epoch,
-        replica_nodes=partition.replicas,
-        isr_nodes=partition.isr,
-        offline_replicas=partition.replicas,
-    )
+def _offline(
+    context: RequestContext, topic: str, index: int, partition: PartitionImage
+) -> Iterator[int]:
+    """Yield the replicas of brokers that are away, and this broker's if its log is damaged."""
+    for replica in partition.replicas:
+        if replica == context.core.config.node_id:
+            is_offline = context.core.partitions.is_offline(topic, index)
+        else:
+            is_offline = context.core.cluster.image.broker(replica) is None
+        if is_offline:
+            yield replica
 
 
 async def describe_cluster(

@@ -11,6 +11,7 @@ ELECTION: Final = "broker/cluster/election.py"
 LEAD: Final = "broker/partitions/lead.py"
 LEADER: Final = "broker/api/replica_fetch.py"
 MARKERS: Final = "broker/txn/markers.py"
+METADATA: Final = "broker/api/metadata.py"
 PARTITION: Final = "broker/partitions/partition.py"
 
 TENURE: Final = "broker/coordination/tenure.py"
@@ -336,5 +337,12 @@ REPLICATION_BUGS: Final = (
         old="if broker.node_id in leaders:",
         new="if broker.node_id in leaders and False:",
         tests=(f"{REQUESTED}an_election_rests_on_the_partition_and_on_the_broker_that_it_elects",),
+    ),
+    Planted(
+        bug="an answer names a leader that is not among its brokers",
+        file=METADATA,
+        old="        leader_id=NO_LEADER if leader is None else leader.node_id,\n",
+        new="        leader_id=partition.leader,\n",
+        tests=(f"{THREE}an_answer_names_no_leader_that_is_not_among_its_brokers",),
     ),
 )

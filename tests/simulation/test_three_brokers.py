@@ -4,7 +4,9 @@ import trio
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.api.markers import write_txn_markers
+from odradek.broker.api.metadata import metadata
 from odradek.broker.topic_partition import TopicPartition
+from odradek.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
 from odradek.protocol.apis.txn import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -228,6 +230,37 @@ async def test_a_leader_that_is_cut_off_from_all_but_its_clients_resigns() -> No
             machine.meta.heal()
             await trio.sleep(30)
         world.check_replicas(TOPIC, 0)
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_answer_names_no_leader_that_is_not_among_its_brokers() -> None:
+    async with trio.open_nursery() as nursery:
+        world = World(nursery, seed=14)
+        await world.start()
+        async with world.producer() as producer:
+            await (await producer.send(TOPIC, b"u", partition=0))
+        killed = world.leader_of(TOPIC, 0)
+        core = next(m.core for m in world.machines.values() if m.node_id != killed)
+        assert core is not None
+        context = RequestContext(core=core, api_version=13, client_id="", host="")
+        request = MetadataRequest(topics=(MetadataRequestTopic(name=TOPIC),))
+        world.machines[killed].kill()
+        seen = set()
+        with trio.fail_after(10):
+            while True:
+                response = await metadata(context, request)
+                partition = response.topics[0].partitions[0]
+                brokers = {broker.node_id for broker in response.brokers}
+                seen.add((partition.leader_id, partition.error_code, partition.offline_replicas))
+                assert partition.leader_id in {*brokers, -1}
+                if killed not in brokers and partition.leader_id in brokers:
+                    break
+                await trio.sleep(0.0005)
+        assert seen == {
+            (killed, ErrorCode.NONE, ()),
+            (-1, ErrorCode.LEADER_NOT_AVAILABLE, (killed,)),
+            (partition.leader_id, ErrorCode.NONE, (killed,)),
+        }
         nursery.cancel_scope.cancel()
 
 
