@@ -13,22 +13,24 @@ step: a second look could belong to a later state (KAFKA-9807).
 Versions: 7 has sessions, of which none are kept: the answer's session id is 0, and to go on with a
 session is FETCH_SESSION_ID_NOT_FOUND. 9 checks the leader epoch. 12 gives the epoch of the last
 record that the reader has; if this log diverged from the reader's, the answer says at which epoch
-and offset (KIP-595). 13 names topics by id.
+and offset (KIP-595). 13 names topics by id. 16 names the leader in a refusal (KIP-951).
 
-Differs from Kafka: a follower's fetch (replica id >= 0) is TOPIC_AUTHORIZATION_FAILED, as replicas
-come with the cluster. An isolation level other than 0 and 1 is INVALID_REQUEST. An answer has at
-most `fetch.max.bytes`, 55 MiB unless set otherwise, but for one batch that is larger, and it waits
-for `connections.max.idle.ms` at most, whatever `max_wait_ms` says. Kafka lists aborted transactions
-in the order of their markers, and with OFFSET_OUT_OF_RANGE it does not say where the log is.
+Differs from Kafka: a follower's fetch (replica id >= 0) is TOPIC_AUTHORIZATION_FAILED, as brokers
+have a listener of their own. An isolation level other than 0 and 1 is INVALID_REQUEST. An answer
+has at most `fetch.max.bytes`, 55 MiB unless set otherwise, but for one batch that is larger, and it
+waits for `connections.max.idle.ms` at most, whatever `max_wait_ms` says. Kafka lists aborted
+transactions in the order of their markers, and with OFFSET_OUT_OF_RANGE it does not say where the
+log is.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import trio
 
 from odradek.broker.api.context import ANSWER_ITEM_BYTES, RequestContext
+from odradek.broker.api.leaders import NAMED_FOR, LeaderHints
 from odradek.broker.api.offsets import (
     ISOLATION_LEVELS,
     NOT_SAID,
@@ -44,6 +46,8 @@ from odradek.protocol.apis.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -65,6 +69,7 @@ class Reading:
     wanted: FetchPartition
     partition: Partition | None = None
     error: KafkaError | None = None
+    topic: str = ""
 
 
 async def fetch(context: RequestContext, request: FetchRequest) -> FetchResponse:
@@ -79,8 +84,11 @@ async def fetch(context: RequestContext, request: FetchRequest) -> FetchResponse
         readings.append(reading)
     found = await _poll(context, request, readings, turns)
     by_topic: list[list[PartitionData]] = [[] for _ in request.topics]
+    hints = LeaderHints(context)
     for reading, data in zip(readings, found, strict=True):
         await turns.take()
+        if data.error_code in NAMED_FOR:
+            data = _with_leader(hints, reading, data)
         by_topic[reading.topic_number].append(data)
     responses = []
     for topic, partitions in zip(request.topics, by_topic, strict=True):
@@ -90,7 +98,18 @@ async def fetch(context: RequestContext, request: FetchRequest) -> FetchResponse
                 topic=topic.topic, topic_id=topic.topic_id, partitions=tuple(partitions)
             )
         )
-    return FetchResponse(responses=tuple(responses))
+    return FetchResponse(
+        responses=tuple(responses),
+        node_endpoints=tuple(
+            NodeEndpoint(node_id=broker.node_id, host=broker.host, port=broker.port)
+            for broker in hints.brokers.values()
+        ),
+    )
+
+
+def _with_leader(hints: LeaderHints, reading: Reading, data: PartitionData) -> PartitionData:
+    leader, epoch = hints.leader_and_epoch(data.error_code, reading.topic, data.partition_index)
+    return replace(data, current_leader=LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch))
 
 
 async def _refused(
@@ -127,6 +146,7 @@ def _readings(context: RequestContext, request: FetchRequest) -> Iterator[Readin
 
 
 def _look_up(context: RequestContext, reading: Reading, topic: str) -> None:
+    reading.topic = topic
     try:
         reading.partition = context.core.partitions.get(topic, reading.wanted.partition)
         check_leader_epoch(reading.partition, reading.wanted.current_leader_epoch)

@@ -1,8 +1,14 @@
 """The leaders that answers name: only those that a client can reach."""
 
+from typing import Final
+
 from odradek.broker.api.context import RequestContext
 from odradek.broker.cluster.image import BrokerImage
 from odradek.broker.topic_partition import TopicPartition
+from odradek.protocol.errors import ErrorCode
+
+NAMED_FOR: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+UNKNOWN: Final = (-1, -1)
 
 
 def reachable_leader(context: RequestContext, topic: str, index: int) -> BrokerImage | None:
@@ -21,3 +27,23 @@ def reachable_leader(context: RequestContext, topic: str, index: int) -> BrokerI
     if core.partitions.is_offline(topic, index) or (found is not None and found.lead is None):
         return None  # the log is damaged, or this broker is cut off and its image is old
     return leader
+
+
+class LeaderHints:
+    """The leaders that one answer names, so that clients go there without asking (KIP-951)."""
+
+    def __init__(self, context: RequestContext) -> None:
+        self._context = context
+        self.brokers: dict[int, BrokerImage] = {}
+        """The brokers that are named, for the answer's list of addresses."""
+
+    def leader_and_epoch(self, code: int, topic: str, index: int) -> tuple[int, int]:
+        """Return the leader and the epoch that a refusal with `code` names; (-1, -1): none."""
+        if code not in NAMED_FOR:
+            return UNKNOWN
+        leader = reachable_leader(self._context, topic, index)
+        partition = self._context.core.cluster.image.partition(topic, index)
+        if leader is None or partition is None:
+            return UNKNOWN
+        self.brokers[leader.node_id] = leader
+        return leader.node_id, partition.leader_epoch

@@ -13,9 +13,9 @@ from version 12 on (transaction version 2) the partition is added for it, which 
 completion of the transaction before, if need be. A batch is refused if a marker was written between
 check and append (KAFKA-14884).
 
-Versions: 8 has a sentence for an error; 11 knows TRANSACTION_ABORTABLE, older ones get
-INVALID_TXN_STATE; 12 adds partitions implicitly; 13 names topics by id. A fenced producer gets
-INVALID_PRODUCER_EPOCH, never PRODUCER_FENCED.
+Versions: 8 has a sentence for an error; 10 names the leader in a refusal (KIP-951); 11 knows
+TRANSACTION_ABORTABLE, older ones get INVALID_TXN_STATE; 12 adds partitions implicitly; 13 names
+topics by id. A fenced producer gets INVALID_PRODUCER_EPOCH, never PRODUCER_FENCED.
 
 Differs from Kafka: null or empty records are INVALID_RECORD, where Kafka does not answer at all.
 Records are not looked into, but for their keys where the topic is compacted: their number and
@@ -29,12 +29,14 @@ coordinator is asked, so version 12 does not add it to the transaction.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Final
 
 import trio
 
 from odradek.broker.api.context import Deferred, RequestContext
+from odradek.broker.api.leaders import LeaderHints
 from odradek.broker.api.parallel import for_each
 from odradek.broker.api.transactional import (
     PRODUCE_ADDS_FROM,
@@ -49,6 +51,8 @@ from odradek.broker.turns import Turns
 from odradek.broker.txn.admission import refusal_words
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
 from odradek.protocol.apis.produce import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -156,7 +160,7 @@ async def produce(
         _close_on_error(batches)
         return None
     if len(batches) <= BATCHES_AT_ONCE and all(map(_is_settled, batches)):
-        return await _response(request, batches)
+        return await _response(context, request, batches)
 
     patience_ms = max(request.timeout_ms, OWN_DISK_MS)
     deadline = trio.current_time() + patience_ms / 1000
@@ -164,7 +168,7 @@ async def produce(
     async def finish() -> ProduceResponse:
         if not all(map(_is_settled, batches)):
             await _wait_until_durable(batches, deadline, patience_ms)
-        return await _response(request, batches)
+        return await _response(context, request, batches)
 
     if len(batches) > 1 or len(request.topic_data) > 1:  # of which all but one are empty
         return Deferred(finish)
@@ -177,8 +181,9 @@ async def produce(
     def answer_now() -> ProduceResponse | None:
         if not _is_settled(batch):
             return None
-        answers = iter([_partition_response(batch)])
-        return ProduceResponse(responses=(_topic_response(answers, request.topic_data[0]),))
+        hints = LeaderHints(context)
+        answers = iter([_partition_response(hints, batch)])
+        return _with_endpoints([_topic_response(answers, request.topic_data[0])], hints)
 
     return Deferred(finish, batch.partition.call_when_flushed, answer_now)
 
@@ -410,14 +415,27 @@ def _close_on_error(batches: Iterable[Batch]) -> None:
             )
 
 
-async def _response(request: ProduceRequest, batches: Sequence[Batch]) -> ProduceResponse:
+async def _response(
+    context: RequestContext, request: ProduceRequest, batches: Sequence[Batch]
+) -> ProduceResponse:
     turns = Turns()
-    answers = iter(await turns.map(_partition_response, batches))
+    hints = LeaderHints(context)
+    answers = iter(await turns.map(partial(_partition_response, hints), batches))
     topics = []
     for topic in request.topic_data:
         await turns.take(TOPIC_STEPS)
         topics.append(_topic_response(answers, topic))
-    return ProduceResponse(responses=tuple(topics))
+    return _with_endpoints(topics, hints)
+
+
+def _with_endpoints(topics: Iterable[TopicProduceResponse], hints: LeaderHints) -> ProduceResponse:
+    return ProduceResponse(
+        responses=tuple(topics),
+        node_endpoints=tuple(
+            NodeEndpoint(node_id=broker.node_id, host=broker.host, port=broker.port)
+            for broker in hints.brokers.values()
+        ),
+    )
 
 
 def _topic_response(
@@ -431,14 +449,16 @@ def _topic_response(
     )
 
 
-def _partition_response(batch: Batch) -> PartitionProduceResponse:
+def _partition_response(hints: LeaderHints, batch: Batch) -> PartitionProduceResponse:
     if batch.error is not None:
+        leader, epoch = hints.leader_and_epoch(batch.error.code, batch.topic, batch.index)
         return PartitionProduceResponse(
             index=batch.index,
             error_code=batch.error.code,
             base_offset=NO_OFFSET,
             log_start_offset=batch.log_start_offset,
             error_message=with_phrase(batch.error.code, batch.error.message) or None,
+            current_leader=LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch),
         )
     assert batch.appended is not None
     return PartitionProduceResponse(

@@ -6,13 +6,22 @@ from odradek.broker.api.context import RequestContext
 from odradek.broker.api.markers import write_txn_markers
 from odradek.broker.api.metadata import metadata
 from odradek.broker.topic_partition import TopicPartition
+from odradek.client.cluster.connection import BrokerConnection
+from odradek.protocol.apis.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from odradek.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
+from odradek.protocol.apis.produce import (
+    PRODUCE,
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from odradek.protocol.apis.txn import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.record import Record, encode_batch
 from tests.simulation.machine import CLIENT_PORT
 from tests.simulation.scheduling import let_processes_freeze
 from tests.simulation.world import World
@@ -321,4 +330,53 @@ async def test_a_client_cannot_send_the_markers_of_a_coordinator() -> None:
 
         assert await send(0) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         assert await send(-1) == ErrorCode.NONE
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_broker_that_does_not_lead_names_the_leader() -> None:
+    """KIP-951, for Produce and Fetch."""
+    async with trio.open_nursery() as nursery:
+        world = World(nursery, seed=12)
+        await world.start()
+        await trio.sleep(1)  # until each knows all others
+        async with world.producer() as producer:
+            await (await producer.send(TOPIC, b"u", partition=0))
+        leader = world.leader_of(TOPIC, 0)
+        topic_id = world.image().topics[TOPIC].topic_id
+        other = next(m for m in world.machines.values() if m.node_id != leader)
+        connect = world.client_options()["connect"]
+        connection = BrokerConnection(
+            await connect(other.host.name, CLIENT_PORT), client_id="c", request_timeout_ms=5000
+        )
+        await nursery.start(connection.run)
+        data = PartitionProduceData(index=0, records=encode_batch([Record(key=None, value=b"v")]))
+        produced = await connection.request(
+            PRODUCE,
+            PRODUCE.max_version,
+            ProduceRequest(
+                acks=-1,
+                timeout_ms=1000,
+                topic_data=(TopicProduceData(topic_id=topic_id, partition_data=(data,)),),
+            ),
+        )
+        answer = produced.responses[0].partition_responses[0]
+        assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (answer.current_leader.leader_id, answer.current_leader.leader_epoch) == (leader, 0)
+        assert [(node.node_id, node.port) for node in produced.node_endpoints] == [
+            (leader, CLIENT_PORT)
+        ]
+        wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+        fetched = await connection.request(
+            FETCH,
+            FETCH.max_version,
+            FetchRequest(
+                max_wait_ms=0,
+                min_bytes=0,
+                topics=(FetchTopic(topic_id=topic_id, partitions=(wanted,)),),
+            ),
+        )
+        found = fetched.responses[0].partitions[0]
+        assert found.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert found.current_leader.leader_id == leader
+        assert [node.node_id for node in fetched.node_endpoints] == [leader]
         nursery.cancel_scope.cancel()
