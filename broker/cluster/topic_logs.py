@@ -44,6 +44,12 @@ class LocalTopicLogs:
         node_id = self._config.node_id
         return [index for index in wanted if node_id in topic.partitions[index].replicas]
 
+    def has_any(self, name: str, indexes: Iterable[int]) -> bool:
+        """Return True if there is a log of one of these partitions."""
+        return any(
+            self._partitions.find(TopicPartition(name, index)) is not None for index in indexes
+        )
+
     async def open_all(self, image: ClusterImage) -> int:
         """Open the log of every partition, recovered; how many there are.
 

@@ -53,7 +53,7 @@ class TopicWriter:
         found, _ = await self._store.range(key)
         stored = found.get(key)
         if stored is not None and not unpack(stored.value).get("unfinished"):
-            raise _taken(topic.name)
+            raise already_changed(topic.name)
         before = Compare(key=key, mod_revision=0 if stored is None else stored.mod_revision)
         partitions = _partition_puts(topic, range(len(topic.partitions)))
         if stored is None and self._fits(len(partitions) + 1):
@@ -63,6 +63,11 @@ class TopicWriter:
         strays = await self._partitions_of(topic.name)
         await self._write_all(same, {**dict.fromkeys(strays), **partitions}, topic.name)
         return await self._write([same], {key: pack_topic(topic)}, topic.name)
+
+    async def revision_of(self, name: str) -> int:
+        """Return a revision of the store that is not older than what it has of a topic."""
+        _, revision = await self._store.range(topic_key(name))
+        return revision
 
     async def grow(self, before: TopicImage, grown: TopicImage) -> int:
         """Write the partitions that a topic gets. Return the revision in which all are there."""
@@ -149,12 +154,12 @@ class TopicWriter:
                 except OutcomeUnknown:
                     await trio.sleep(RETRY_SECONDS)
             if not is_written:
-                raise _taken(name)
+                raise already_changed(name)
 
     async def _write(self, compares: Sequence[Compare], puts: Puts, name: str) -> int:
         is_written, revision = await guarded_write(self._store, compares, puts)
         if not is_written:
-            raise _taken(name)
+            raise already_changed(name)
         return revision
 
 
@@ -172,7 +177,8 @@ def _chunks(puts: Mapping[str, bytes | None], limit: int | None) -> Iterator[Put
         yield dict(items[start : start + size])
 
 
-def _taken(name: str) -> KafkaError:
+def already_changed(name: str) -> KafkaError:
+    """Return the refusal of a change that another broker was quicker to make."""
     return KafkaError(
         ErrorCode.TOPIC_ALREADY_EXISTS,
         f"Topic '{name}' already exists, or another broker changes it now. Try again.",

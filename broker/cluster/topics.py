@@ -21,9 +21,10 @@ State topics are created when a request first needs them, with their own setting
 
 import logging
 import random
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -42,7 +43,7 @@ from odradek.broker.cluster.new_topic import (
     not_hosted,
     planned_partition_count,
 )
-from odradek.broker.cluster.topic_writer import TopicWriter
+from odradek.broker.cluster.topic_writer import TopicWriter, already_changed
 from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.config.topic import (
     check_topic_configs,
@@ -59,6 +60,9 @@ class TopicLogs(Protocol):
     """The logs of topics on this broker."""
 
     changing: trio.Lock
+
+    def has_any(self, name: str, indexes: Iterable[int]) -> bool:
+        """Return True if there is a log of one of these partitions."""
 
     def here(self, topic: TopicImage, indexes: Iterable[int] | None = None) -> list[int]:
         """Return the partitions of a topic, or those of `indexes`, that have a replica here."""
@@ -189,14 +193,7 @@ class ClusterTopics:
             added = self._partitions(total_count - have, factor, replicas, start=have)
             grown = replace(topic, partitions=topic.partitions + added)
             new_indexes = self._logs.here(grown, range(have, total_count))
-            async with self._logs.changing:
-                await self._logs.create(grown, new_indexes)
-                try:
-                    revision = await self._writer.grow(topic, grown)
-                except KafkaError:
-                    await self._logs.delete(grown, new_indexes)
-                    raise
-            await self._metadata.reached(revision)
+            await self._write(grown, new_indexes, partial(self._writer.grow, topic, grown))
 
     async def delete_topic(self, name: str) -> TopicImage:
         """Delete a topic and its records. Return what it was. Raises KafkaError."""
@@ -273,22 +270,37 @@ class ClusterTopics:
         """Create a topic: this broker's logs, then the store, then the image."""
         await self._writer.finish_deletions(self._logs, name=topic.name)
         here = self._logs.here(topic)
-        async with self._logs.changing:
-            if topic.name in self.image.topics:  # another broker's, as the lock was awaited
-                raise _exists(topic.name)
-            await self._logs.create(topic, here)
-            try:
-                revision = await self._writer.create(topic)
-            except KafkaError:
-                await self._logs.delete(topic, here)
-                raise
-        image = await self._metadata.reached(revision)
+        image = await self._write(topic, here, partial(self._writer.create, topic))
         made = image.topics.get(topic.name)
         if made is None or made.topic_id != topic.topic_id:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic.name} was deleted at once."
             )
         return made
+
+    async def _write(
+        self, topic: TopicImage, indexes: Sequence[int], write: Callable[[], Awaitable[int]]
+    ) -> ClusterImage:
+        """Make logs, write what has them to the store, and return an image that shows it.
+
+        If another broker was first, the image shows its topic before the error is raised.
+        """
+        try:
+            async with self._logs.changing:
+                # Another broker's topic has its logs here before the image shows it.
+                if self._logs.has_any(topic.name, indexes):
+                    raise already_changed(topic.name)
+                await self._logs.create(topic, indexes)
+                try:
+                    revision = await write()
+                except KafkaError:
+                    await self._logs.delete(topic, indexes)
+                    raise
+        except KafkaError as error:
+            if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
+                await self._metadata.reached(await self._writer.revision_of(topic.name))
+            raise
+        return await self._metadata.reached(revision)
 
     def _partitions(
         self,
@@ -320,8 +332,12 @@ NOT_YET: Final = (
     ErrorCode.KAFKA_STORAGE_ERROR,
     ErrorCode.NOT_CONTROLLER,
     ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.TOPIC_ALREADY_EXISTS,
 )
-"""Errors of creating a state topic that pass: brokers may still come, the store may come back."""
+"""Errors of creating a state topic that pass.
+
+Brokers may still come, the store may come back, another broker is about to complete the topic.
+"""
 
 
 def _exists(name: str) -> KafkaError:

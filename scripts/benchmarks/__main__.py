@@ -19,13 +19,21 @@ from scripts.benchmarks import (
     many,
     process,
     recovery,
+    replicated,
     small,
     spark,
     throughput,
     transactions,
 )
 from scripts.benchmarks.figures import OURS, Figure, rows, show, write_json
-from scripts.benchmarks.targets import Target, other, ours
+from scripts.benchmarks.targets import (
+    ClusterTarget,
+    Target,
+    kafka_cluster,
+    other,
+    our_cluster,
+    ours,
+)
 from tests.cluster.network import NoNamespaces
 from tests.peers.jars import PeersMissing
 
@@ -42,9 +50,13 @@ FAMILIES: Final[dict[str, Measure]] = {
     clients.FAMILY: clients.measure,
     spark.FAMILY: spark.measure,
 }
-CLUSTER_FAMILIES: Final[dict[str, Callable[[bool], Iterator[Figure]]]] = {
+CLUSTER_FAMILIES: Final[dict[str, Callable[[ClusterTarget, bool], Iterator[Figure]]]] = {
+    replicated.FAMILY: replicated.measure,
+}
+FAULT_FAMILIES: Final[dict[str, Callable[[bool], Iterator[Figure]]]] = {
     failover.FAMILY: failover.measure,
 }
+"""Measured with --cluster, and on Odradek only."""
 
 
 @click.command()
@@ -57,14 +69,15 @@ def main(
     wanted: str | None, cluster: bool, against: str | None, quick: bool, json_file: Path | None
 ) -> None:
     """Measure Odradek, and another broker in the same run if asked."""
-    known = list(CLUSTER_FAMILIES if cluster else FAMILIES)
+    known = [*CLUSTER_FAMILIES, *FAULT_FAMILIES] if cluster else list(FAMILIES)
     chosen = known if wanted is None else [name.strip() for name in wanted.split(",")]
     unknown = [name for name in chosen if name not in known]
     if unknown:
         raise click.UsageError(f"--rows {unknown[0]}: choose from {', '.join(known)}.")
-    if cluster and against:
-        raise click.UsageError("--cluster measures Odradek only: leave --against out.")
-    figures = _of_cluster(chosen, quick) if cluster else _of_one_node(chosen, against, quick)
+    if cluster and against not in (None, "kafka"):
+        raise click.UsageError("--cluster is measured --against kafka only.")
+    measure = _of_cluster if cluster else _of_one_node
+    figures = measure(chosen, against, quick)
     table_rows = rows(figures, against)
     show(table_rows, against, Console(width=None if sys.stdout.isatty() else 120))
     if json_file is not None:
@@ -73,17 +86,28 @@ def main(
         sys.exit(1)
 
 
-def _of_cluster(chosen: list[str], quick: bool) -> dict[str, list[Figure]]:
-    console = Console(stderr=True)
-    figures = []
+def _of_cluster(chosen: list[str], against: str | None, quick: bool) -> dict[str, list[Figure]]:
+    targets = [ClusterTarget(name=OURS, running=our_cluster)]
+    if against is not None:
+        targets.append(ClusterTarget(name=against, running=kafka_cluster))
+    figures: dict[str, list[Figure]] = {target.name: [] for target in targets}
     try:
         for name in chosen:
-            for figure in CLUSTER_FAMILIES[name](quick):
-                console.print(f"[dim]{figure.name}: {figure.value:.2f} {figure.unit}[/]")
-                figures.append(figure)
-        return {OURS: figures}
+            if name in FAULT_FAMILIES:
+                figures[OURS] += _shown(FAULT_FAMILIES[name](quick))
+                continue
+            for target in targets:
+                figures[target.name] += _shown(CLUSTER_FAMILIES[name](target, quick))
+        return figures
     except (PeersMissing, NoNamespaces) as missing:
         raise click.ClickException(str(missing)) from None
+
+
+def _shown(found: Iterator[Figure]) -> Iterator[Figure]:
+    console = Console(stderr=True)
+    for figure in found:
+        console.print(f"[dim]{figure.name}: {figure.value:.2f} {figure.unit}[/]")
+        yield figure
 
 
 def _of_one_node(chosen: list[str], against: str | None, quick: bool) -> dict[str, list[Figure]]:

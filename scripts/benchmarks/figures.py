@@ -52,6 +52,10 @@ def at_least_of_theirs(ratio: float) -> Floor:
     return Floor(limit=ratio, at_least=True, of_ratio=True)
 
 
+def at_most_of_theirs(ratio: float) -> Floor:
+    return Floor(limit=ratio, at_least=False, of_ratio=True)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """A figure of Odradek and the same figure of the other broker. Either may be missing."""

@@ -33,11 +33,12 @@ def measure(target: Target, quick: bool) -> Iterator[Figure]:
     with target.running() as address:
         topic = new_topic(address, "ledger", partitions=2)
         for client, options in CLIENTS.items():
-            times_ms = _run(address, topic, count, options)
+            times_ms = run(address, topic, count, options)
             yield from latencies(FAMILY, client, times_ms[COMPILED_AFTER - WARM_UP :])
 
 
-def _run(address: str, topic: str, count: int, options: Sequence[str]) -> list[float]:
+def run(address: str, topic: str, count: int, options: Sequence[str]) -> list[float]:
+    """Return the milliseconds of each transaction."""
     classes = f"{kafka_jars()}/*"
     finished = subprocess.run(
         ["java", "-Xmx256m", *options, "-cp", classes, str(PROGRAM), address, topic, str(count)],

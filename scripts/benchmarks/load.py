@@ -6,6 +6,7 @@ default (`queued.min.messages`). Without both, the rows would measure Python or 
 
 import secrets
 import time
+from dataclasses import dataclass
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -17,11 +18,27 @@ QUEUED_RECORDS: Final = 500_000
 TIMEOUT_SECONDS: Final = 300.0
 
 
-def new_topic(bootstrap: str, what_for: str, partitions: int = PARTITIONS) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replication:
+    replicas: int = 1
+    min_insync_replicas: int = 1
+
+
+ALONE: Final = Replication()
+
+
+def new_topic(
+    bootstrap: str,
+    what_for: str,
+    partitions: int = PARTITIONS,
+    replication: Replication = ALONE,
+) -> str:
     """Create a topic with a new name, because a running broker may be measured more than once."""
     topic = f"bench-{what_for}-{secrets.token_hex(4)}"
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(TIMEOUT_SECONDS)
+    config = {"min.insync.replicas": str(replication.min_insync_replicas)}
+    wanted = NewTopic(topic, partitions, replication.replicas, config=config)
+    admin.create_topics([wanted])[topic].result(TIMEOUT_SECONDS)
     return topic
 
 

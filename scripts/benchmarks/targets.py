@@ -5,16 +5,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
 from scripts.benchmarks.figures import OURS
-from tests.peers.kafka import RealKafka, free_ports, serves
+from tests.peers.etcd_server import RealEtcd
+from tests.peers.kafka import RealKafka, free_ports, new_cluster_id, serves
 
 START_SECONDS: Final = 90.0
+NODES: Final = 3
 
 
 class Process(Protocol):
@@ -62,10 +64,18 @@ class Target:
             yield f"{process.host}:{process.port}"
 
 
-def wait_until_serving(process: Process) -> None:
-    """Return when the broker serves clients."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterTarget:
+    """Three brokers to measure. `running` yields their addresses."""
+
+    name: str
+    running: Callable[[], AbstractContextManager[str]]
+
+
+def wait_until_serving(process: Process, brokers: int = 1) -> None:
+    """Return when the broker serves clients and names so many brokers."""
     deadline = time.monotonic() + START_SECONDS
-    while not serves(process.host, process.port):
+    while not serves(process.host, process.port, brokers):
         if time.monotonic() > deadline:
             raise TimeoutError(f"no broker serves {process.host}:{process.port}")
         time.sleep(0.01)
@@ -74,10 +84,11 @@ def wait_until_serving(process: Process) -> None:
 class OurProcess:
     """`odradek serve` with its defaults (log.flush=ack), on its own directory."""
 
-    def __init__(self, data_dir: Path) -> None:
+    def __init__(self, data_dir: Path, settings: Mapping[str, str] | None = None) -> None:
         self.host = "127.0.0.1"
         (self.port,) = free_ports(1)
         self._data_dir = data_dir
+        self._settings = dict(settings or {})
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -91,8 +102,9 @@ class OurProcess:
 
     def launch(self) -> None:
         listen = ["--listen", f"{self.host}:{self.port}", "--data-dir", str(self._data_dir)]
+        given = [word for pair in self._settings.items() for word in ("--set", "=".join(pair))]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "odradek.broker", "serve", *listen],
+            [sys.executable, "-m", "odradek.broker", "serve", *listen, *given],
             stdout=subprocess.DEVNULL,
         )
 
@@ -131,6 +143,63 @@ def kafka_process() -> Iterator[Process]:
     finally:
         process.kill()
         process.close()
+
+
+@contextlib.contextmanager
+def our_cluster() -> Iterator[str]:
+    with (
+        tempfile.TemporaryDirectory(prefix="odradek-bench-") as directory,
+        RealEtcd() as etcd,
+    ):
+        yield from _served(
+            OurProcess(
+                Path(directory) / f"{1 + number}",
+                {
+                    "node.id": f"{1 + number}",
+                    "inter.broker.listener.port": f"{port}",
+                    "etcd.endpoints": ",".join(etcd.endpoints),
+                },
+            )
+            for number, port in enumerate(free_ports(NODES))
+        )
+
+
+@contextlib.contextmanager
+def kafka_cluster() -> Iterator[str]:
+    ports = free_ports(2 * NODES)
+    voters = [f"{1 + number}@127.0.0.1:{ports[NODES + number]}" for number in range(NODES)]
+    settings = {
+        "controller.quorum.voters": ",".join(voters),
+        "offsets.topic.replication.factor": f"{NODES}",
+        "transaction.state.log.replication.factor": f"{NODES}",
+        "transaction.state.log.min.isr": "2",
+    }
+    cluster_id = new_cluster_id()
+    with contextlib.ExitStack() as stack:
+        nodes = []
+        for number in range(NODES):
+            node = KafkaProcess(
+                settings={**settings, "node.id": f"{1 + number}"},
+                ports=(ports[number], ports[NODES + number]),
+            )
+            stack.callback(node.close)
+            node.format(cluster_id)
+            nodes.append(node)
+        yield from _served(nodes)
+
+
+def _served(nodes: Iterable[Process]) -> Iterator[str]:
+    """Yield the addresses of processes that serve together; they end afterwards."""
+    nodes = list(nodes)
+    try:
+        for node in nodes:
+            node.launch()
+        for node in nodes:
+            wait_until_serving(node, len(nodes))
+        yield ",".join(f"{node.host}:{node.port}" for node in nodes)
+    finally:
+        for node in nodes:
+            node.kill()
 
 
 def ours() -> Target:

@@ -52,7 +52,9 @@ class RealKafka:
         *,
         settings: Mapping[str, str] | None = None,
         heap: str = "1g",
+        ports: tuple[int, int] | None = None,
     ) -> None:
+        """`ports` are those of the broker and of the controller; None: free ones."""
         self._libs = jars.kafka_jars()
         self._temporary = None
         if data_dir is None:
@@ -65,6 +67,7 @@ class RealKafka:
         self.port = 0
         self.process: subprocess.Popen[bytes] | None = None
         self._heap = heap
+        self._ports = ports
         self._settings = dict(settings or {})
         self._properties = data_dir / "server.properties"
         self._output = data_dir / "kafka.out"
@@ -79,12 +82,11 @@ class RealKafka:
         """Where its partitions are."""
         return self.data_dir / "logs"
 
-    def format(self) -> None:
+    def format(self, cluster_id: str | None = None) -> None:
         """Prepare the directory, once, as Kafka wants it before its first start."""
-        cluster_id = "A" + urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]  # "-A" is an option
         tool = self._java("kafka.tools.StorageTool")
         subprocess.run(
-            [*tool, "format", "-t", cluster_id, "-c", str(self._properties)],
+            [*tool, "format", "-t", cluster_id or new_cluster_id(), "-c", str(self._properties)],
             check=True,
             capture_output=True,
             timeout=FORMAT_TIMEOUT_SECONDS,
@@ -162,7 +164,7 @@ class RealKafka:
         self.start()
 
     def _choose_ports(self) -> None:
-        self.port, controller_port = free_ports(2)
+        self.port, controller_port = self._ports or free_ports(2)
         controller = f"{self.host}:{controller_port}"
         properties = {
             **FIXED_SETTINGS,
@@ -176,6 +178,10 @@ class RealKafka:
 
     def _java(self, main_class: str) -> list[str]:
         return ["java", f"-Xmx{self._heap}", "-cp", f"{self._libs}/*", main_class]
+
+
+def new_cluster_id() -> str:
+    return "A" + urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]  # "-A" would be an option
 
 
 def run_tool(main_class: str, *arguments: str) -> str:
@@ -199,8 +205,8 @@ def free_ports(count: int) -> list[int]:
         return [listener.getsockname()[1] for listener in listeners]
 
 
-def serves(host: str, port: int) -> bool:
-    """Whether Metadata names a broker there: an open port alone is not yet a served client."""
+def serves(host: str, port: int, brokers: int = 1) -> bool:
+    """Whether Metadata names so many brokers: an open port alone is not yet a served client."""
     metadata_v1_no_topics = struct.pack(">hhih", 3, 1, 1, -1) + struct.pack(">i", 0)
     frame = struct.pack(">i", len(metadata_v1_no_topics)) + metadata_v1_no_topics
     try:
@@ -210,4 +216,4 @@ def serves(host: str, port: int) -> bool:
                 head = answer.read(12)  # length, correlation id, number of brokers
     except OSError:
         return False
-    return len(head) == 12 and struct.unpack(">iii", head)[2] > 0
+    return len(head) == 12 and struct.unpack(">iii", head)[2] >= brokers

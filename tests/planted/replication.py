@@ -13,12 +13,14 @@ LEADER: Final = "broker/api/replica_fetch.py"
 MARKERS: Final = "broker/txn/markers.py"
 METADATA: Final = "broker/api/metadata.py"
 PARTITION: Final = "broker/partitions/partition.py"
+TOPICS: Final = "broker/cluster/topics.py"
 
 TENURE: Final = "broker/coordination/tenure.py"
 
 ADMITTED: Final = "tests/broker/txn/test_admission.py::test_"
 ELECTED: Final = "tests/broker/cluster/test_election.py::test_"
 LEADING: Final = "tests/broker/partitions/test_lead.py::test_"
+MAKING: Final = "tests/broker/cluster/test_topics.py::test_"
 LOADED: Final = "tests/broker/coordination/test_loading.py::test_"
 REPLICAS: Final = "tests/broker/replication/test_replicas.py::test_"
 THREE: Final = "tests/simulation/test_three_brokers.py::test_"
@@ -344,5 +346,20 @@ REPLICATION_BUGS: Final = (
         old="        leader_id=NO_LEADER if leader is None else leader.node_id,\n",
         new="        leader_id=partition.leader,\n",
         tests=(f"{THREE}an_answer_names_no_leader_that_is_not_among_its_brokers",),
+    ),
+    Planted(
+        bug="a topic is made again whose logs another broker's creation has made here",
+        file=TOPICS,
+        old="                if self._logs.has_any(topic.name, indexes):\n",
+        new="                if topic.name in self.image.topics:\n",
+        tests=(f"{MAKING}a_topic_that_another_broker_was_quicker_to_make_is_found",),
+    ),
+    Planted(
+        bug="a topic that another broker was quicker to make is not found",
+        file=TOPICS,
+        old="            if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:\n"
+        "                await self._metadata",
+        new="            if False:\n                await self._metadata",
+        tests=(f"{MAKING}a_topic_that_another_broker_was_quicker_to_make_is_found",),
     ),
 )

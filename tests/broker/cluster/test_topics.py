@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 import trio
 
-from odradek.broker.cluster.image import ClusterImage, TopicImage
+from odradek.broker.cluster.image import ClusterImage, PartitionImage, TopicImage
 from odradek.broker.cluster.new_topic import (
     NAME_MAX_CHARACTERS,
     PARTITIONS_MAX,
@@ -36,10 +36,14 @@ class Logs:
     def here(self, topic: TopicImage, indexes: Iterable[int] | None = None) -> list[int]:
         return list(range(len(topic.partitions)) if indexes is None else indexes)
 
+    def has_any(self, name: str, indexes: Iterable[int]) -> bool:
+        return any((name, index) in self.present for index in indexes)
+
     async def create(self, topic: TopicImage, indexes: Sequence[int]) -> None:
         await trio.lowlevel.checkpoint()
         if self.failure is not None:
             raise self.failure
+        assert not self.has_any(topic.name, indexes)
         self.present |= {(topic.name, index) for index in indexes}
 
     async def delete(self, topic: TopicImage, indexes: Sequence[int]) -> None:
@@ -283,6 +287,28 @@ async def test_a_state_topic_that_cannot_be_made_now_is_asked_for_again(world: W
     )
     world.logs.failure = None
     await topics.ensure_state_topic(TRANSACTION_STATE_TOPIC)
+
+
+@pytest.mark.parametrize("has_logs", [False, True], ids=["seen-late", "logs-first"])
+async def test_a_topic_that_another_broker_was_quicker_to_make_is_found(
+    world: World, has_logs: bool
+) -> None:
+    """A broker makes its logs of another broker's topic before its image shows that topic."""
+    topics = await world.topics()
+    quicker = TopicImage(
+        name=TRANSACTION_STATE_TOPIC,
+        topic_id=UUID(int=2),
+        configs={},
+        partitions=(PartitionImage(leader=1, leader_epoch=0, replicas=(1,), isr=(1,)),),
+    )
+    await TopicWriter(world.meta, 2).create(quicker)
+    if has_logs:
+        await world.logs.create(quicker, [0])
+    before = set(world.logs.present)
+    assert TRANSACTION_STATE_TOPIC not in topics.image.topics
+    found = await topics.ensure_state_topic(TRANSACTION_STATE_TOPIC)
+    assert found.topic_id == quicker.topic_id
+    assert world.logs.present == before
 
 
 async def test_all_topics_together_have_a_bounded_number_of_partitions(world: World) -> None:
