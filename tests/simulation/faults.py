@@ -65,7 +65,8 @@ class Outage(Fault):
         await self.take_down(machine)
         await trio.sleep(self.seconds)
         machine.is_taken = False
-        if machine.failure is None:
+        # A broker that failed while it was stopped is started by its supervisor, or is already.
+        if machine.failure is None and not machine.is_running:
             world.revive(machine)
 
     async def take_down(self, machine: Machine) -> None:
