@@ -3,20 +3,26 @@
 It puts each bug of `bugs.py` into a copy of the project, one at a time, and runs the tests that are
 named after it. It also simulates the seed that found the bug, if the table has one. WORDS choose
 bugs by name or file. The exit status is 1 if a bug is not seen.
+
+`scripts/plant --find A-B [WORDS]` simulates the seeds A to B with each bug until one finds it, to
+fill the table.
 """
 
+import argparse
 import os
 import queue
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
 from tests.planted.bug import ROOT, Planted, write_module
 from tests.planted.bugs import BUGS
+from tests.simulation.__main__ import seed_range
 
 COPIED: Final = (".ns", "broker", "client", "protocol", "scripts", "tests", "pyproject.toml")
 AT_ONCE: Final = min(2, os.cpu_count() or 1)
@@ -25,6 +31,9 @@ ONE_TEST_SECONDS: Final = 60
 ONE_BUG_SECONDS: Final = 300
 TESTS_FAILED: Final = 1  # pytest's exit statuses
 ALL_PASSED: Final = 0
+
+
+Copies = queue.SimpleQueue[Path]
 
 
 def copy_to(target: Path) -> Path:
@@ -62,7 +71,7 @@ def run_module(root: Path, module: str, *arguments: str) -> subprocess.Completed
     )
 
 
-def try_bug(planted: Planted, copies: "queue.SimpleQueue[Path]") -> str | None:
+def try_bug(planted: Planted, copies: Copies) -> str | None:
     """Return None if the tests saw the bug, otherwise a description of the problem."""
     root = copies.get()
     sound = planted.plant(root)
@@ -82,44 +91,82 @@ def try_bug(planted: Planted, copies: "queue.SimpleQueue[Path]") -> str | None:
     return f"pytest ended with {run.returncode}:\n{run.stdout[-2000:]}{run.stderr[-2000:]}"
 
 
-def main(words: list[str]) -> int:
+def find(planted: Planted, copies: Copies, seeds: range) -> str:
+    """Return which seed finds a bug first, and how."""
+    root = copies.get()
+    sound = planted.plant(root)
+    try:
+        for seed in seeds:
+            began = time.monotonic()
+            try:
+                simulated = run_seed(root, seed)
+            except subprocess.TimeoutExpired:
+                continue  # it judges nothing
+            violations = [v for v in simulated.stdout.splitlines() if v.startswith("VIOLATED")]
+            if violations:
+                return f"seed {seed}, {time.monotonic() - began:.0f} s: {violations[0]}"
+    finally:
+        write_module(root / planted.file, sound)
+        copies.put(root)
+    return "no seed"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="plant", description=__doc__)
+    parser.add_argument("words", nargs="*", help="of a bug's name or file")
+    parser.add_argument("--find", type=seed_range, metavar="A-B", help="look for seeds")
+    given = parser.parse_args()
     chosen = [
         planted
         for planted in BUGS
-        if not words or any(word in f"{planted.bug} {planted.file}" for word in words)
+        if not given.words or any(word in f"{planted.bug} {planted.file}" for word in given.words)
     ]
     if not chosen:
-        print(f"plant: no planted bug and no file of one has {' or '.join(words)} in its name")
+        words = " or ".join(given.words)
+        print(f"plant: no planted bug and no file of one has {words} in its name")
         return 2
-    unseen = 0
     with tempfile.TemporaryDirectory(prefix="odradek-planted-") as directory:
-        copies: queue.SimpleQueue[Path] = queue.SimpleQueue()
+        copies: Copies = queue.SimpleQueue()
         for number in range(AT_ONCE):
             target = Path(directory) / str(number)
             target.mkdir()
             copies.put(copy_to(target))
-        root = copies.get()
-        named = tuple(dict.fromkeys(test for planted in chosen for test in planted.tests))
-        print(f"plant: {len(named)} tests pass without a bug", flush=True)
-        sound = run_tests(root, named)
-        if sound.returncode != ALL_PASSED:
-            print(sound.stdout[-4000:], sound.stderr[-4000:])
+        return check(chosen, copies) if given.find is None else find_all(chosen, copies, given.find)
+
+
+def find_all(chosen: list[Planted], copies: Copies, seeds: range) -> int:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        found = pool.map(lambda each: find(each, copies, seeds), chosen)
+        for planted, what in zip(chosen, found, strict=True):
+            print(f"  {planted.bug} in {planted.file}: {what}", flush=True)
+    return 0
+
+
+def check(chosen: list[Planted], copies: Copies) -> int:
+    """Return 0 if every bug is seen, and nothing without a bug."""
+    unseen = 0
+    root = copies.get()
+    named = tuple(dict.fromkeys(test for planted in chosen for test in planted.tests))
+    print(f"plant: {len(named)} tests pass without a bug", flush=True)
+    sound = run_tests(root, named)
+    if sound.returncode != ALL_PASSED:
+        print(sound.stdout[-4000:], sound.stderr[-4000:])
+        return 1
+    for seed in sorted({planted.seed for planted in chosen if planted.seed is not None}):
+        simulated = run_seed(root, seed)
+        if simulated.returncode:
+            print(f"plant: seed {seed} fails without a bug\n{simulated.stdout}")
             return 1
-        for seed in sorted({planted.seed for planted in chosen if planted.seed is not None}):
-            simulated = run_seed(root, seed)
-            if simulated.returncode:
-                print(f"plant: seed {seed} fails without a bug\n{simulated.stdout}")
-                return 1
-        copies.put(root)
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            for planted, wrong in zip(
-                chosen, pool.map(lambda each: try_bug(each, copies), chosen), strict=True
-            ):
-                unseen += wrong is not None
-                print(f"  {planted.bug} in {planted.file}: {wrong or 'seen'}", flush=True)
+    copies.put(root)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for planted, wrong in zip(
+            chosen, pool.map(lambda each: try_bug(each, copies), chosen), strict=True
+        ):
+            unseen += wrong is not None
+            print(f"  {planted.bug} in {planted.file}: {wrong or 'seen'}", flush=True)
     print(f"plant: {len(chosen) - unseen} of {len(chosen)} planted bugs were seen")
     return 1 if unseen else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

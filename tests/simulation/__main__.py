@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import Any
@@ -22,7 +23,9 @@ def main() -> int:
     given = _parser().parse_args()
     without = [int(number) for number in given.without.split(",") if number]
     if given.seeds is not None:
-        return _run_seeds(given.seeds, given.brokers)
+        return _run_seeds(given.seeds, given.brokers, must_reach=MARKS)
+    if given.fresh is not None:
+        return _run_seeds(_fresh(given.fresh), given.brokers, must_reach=())
     plan = draw(given.seed, brokers=given.brokers, without=without)
     outcome = simulate(plan, keeps_lines=given.trace)
     if given.json:
@@ -41,7 +44,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="simulate", description=__doc__)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--seed", type=int, help="run this seed, and show its faults")
-    which.add_argument("--seeds", type=_range, help="run the seeds A-B, two at a time")
+    which.add_argument("--seeds", type=seed_range, help="run the seeds A-B, two at a time")
+    which.add_argument("--fresh", type=int, help="run so many seeds, others for each commit")
     parser.add_argument("--brokers", type=int, help="1, 3 or 5; by default the seed draws it")
     parser.add_argument("--without", default="", help="leave these faults out: their numbers, 3,5")
     parser.add_argument("--trace", action="store_true", help="print everything that happens")
@@ -49,9 +53,21 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _range(text: str) -> range:
+def seed_range(text: str) -> range:
     first, _, last = text.partition("-")
     return range(int(first), int(last or first) + 1)
+
+
+def _fresh(count: int) -> range:
+    """Return seeds that follow from the commit, so that they are not always the same."""
+    first = int(_commit()[:7], 16)
+    print(f"simulate: seeds {first}-{first + count - 1}", flush=True)
+    return range(first, first + count)
+
+
+def _commit() -> str:
+    run = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    return run.stdout.strip()
 
 
 def _as_json(outcome: Outcome) -> dict[str, object]:
@@ -66,7 +82,7 @@ def _as_json(outcome: Outcome) -> dict[str, object]:
     }
 
 
-def _run_seeds(seeds: range, brokers: int | None) -> int:
+def _run_seeds(seeds: range, brokers: int | None, *, must_reach: Sequence[str]) -> int:
     """Run seeds in processes of their own. Return 1 if one fails, or a mark was never reached."""
     began = monotonic()
     marks: Counter[str] = Counter()
@@ -86,7 +102,7 @@ def _run_seeds(seeds: range, brokers: int | None) -> int:
     print(f"{len(seeds)} seeds, {committed} transactions committed, {rate:.0f} seeds an hour")
     for mark in sorted({*marks, *MARKS}):
         print(f"  {marks[mark]:7} {mark}")
-    missing = [mark for mark in MARKS if not marks[mark]]
+    missing = [mark for mark in must_reach if not marks[mark]]
     if missing:
         print(f"simulate: no seed has reached: {', '.join(missing)}")
     if failed:
@@ -111,10 +127,7 @@ def _in_process(seed: int, brokers: int | None) -> dict[str, Any]:
 
 
 def _print_failure(plan: Plan, violations: list[str]) -> None:
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
-    print(f"FAILED seed {plan.seed} at commit {commit.stdout.strip()}: {violations[0]}")
+    print(f"FAILED seed {plan.seed} at commit {_commit()[:7]}: {violations[0]}")
     for violation in violations[1:5]:
         print(f"  and {violation}")
     print(plan, flush=True)
