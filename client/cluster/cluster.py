@@ -9,13 +9,14 @@ consists of several such calls has one time limit for all of them (`within`).
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar
 
 import trio
 
 from odradek.client.cluster.backoff import Backoff
-from odradek.client.cluster.connection import BrokerConnection
+from odradek.client.cluster.connection import SILENT_S, BrokerConnection
 from odradek.client.cluster.connections import Connections
 from odradek.client.cluster.metadata import Metadata, Node, Topic, checked
 from odradek.client.cluster.tasks import BackgroundTasks
@@ -78,6 +79,7 @@ class Cluster:
 
     async def __aenter__(self) -> Self:
         await self.tasks.open()
+        self.tasks.spawn(self._watch_silent)
         return self
 
     async def __aexit__(
@@ -181,6 +183,9 @@ class Cluster:
             await self.refresh()
             node = self.metadata.nodes.get(node_id)
             if node is None:
+                self._coordinators = {
+                    key: there for key, there in self._coordinators.items() if there != node_id
+                }
                 raise Retriable(f"broker {node_id} is not known to the cluster at the moment")
         return await self.connections.to(node, purpose)
 
@@ -232,6 +237,38 @@ class Cluster:
         finally:
             del self._refreshing[wanted]
             mine.is_over.set()
+
+    async def _watch_silent(self) -> None:
+        """Give up brokers that are silent and have left the cluster, as a frozen one does.
+
+        The TCP connection to a process that was stopped stays. Without this, requests would wait
+        for it until their time is over, and the other brokers have long elected a new leader.
+        """
+        while True:
+            await trio.sleep(SILENT_S)
+            silent = self.connections.silent()
+            if not silent:
+                continue
+            nodes = list(self.metadata.nodes.values())
+            others = [node for node in nodes if (node.host, node.port) not in silent]
+            known = await self._addresses_known_to(others)
+            # A given address may be another name of a broker that is there.
+            named = {(node.host, node.port) for node in nodes} | self.connections.of_nodes()
+            for address in silent & named:
+                if known and address not in known:
+                    self.metadata.forget_node(*address)
+                    self.connections.drop_gone(address)
+
+    async def _addresses_known_to(self, nodes: list[Node]) -> set[tuple[str, int]]:
+        """Return the brokers of the cluster according to one of these; empty if none answers."""
+        self.config.rng.shuffle(nodes)
+        for node in nodes:
+            with suppress(OdradekError), trio.move_on_after(SILENT_S):
+                connection = await self.connections.to(node)
+                version = connection.version_of(METADATA)
+                answer = await connection.request(METADATA, version, MetadataRequest(topics=()))
+                return {(broker.host, broker.port) for broker in answer.brokers}
+        return set()
 
     async def topic(
         self, name: str, *, auto_create: bool = False, until: float | None = None

@@ -45,8 +45,13 @@ Answered = Callable[[Any, OdradekError | None], None]
 """A function that is called once, with the answer and None, or with None and the error."""
 
 
+SILENT_S: Final = 1.0
+"""After so long without an answer, other brokers are asked whether this one is still there."""
+
+
 class _Pending(NamedTuple):
     answered: Answered
+    since: float
     deadline: float
     name: str
 
@@ -89,6 +94,12 @@ class BrokerConnection:
     def in_flight(self) -> int:
         """The number of requests that wait for their answer, or, without answer, to be sent."""
         return len(self._pending) + len(self._unanswered)
+
+    @property
+    def is_silent(self) -> bool:
+        """Return True if a request has waited for its answer longer than most answers take."""
+        oldest = next(iter(self._pending.values()), None)
+        return oldest is not None and trio.current_time() - oldest.since > SILENT_S
 
     def close(self, why: OdradekError | None = None) -> None:
         """Close the connection now. Every request under way gets the error `why`."""
@@ -150,12 +161,13 @@ class BrokerConnection:
             raise Refused(f"a value in the request {api.name} is out of range: {error}") from error
         if is_answered:
             timeout = self._timeout if timeout_ms is None else timeout_ms / 1000
-            deadline = trio.current_time() + timeout
+            now = trio.current_time()
+            deadline = now + timeout
             # One time limit for the connection, that of the oldest request: answers come in order,
             # so none of the others can come before it.
             if not self._pending:
                 self._patience.deadline = deadline
-            self._pending[correlation_id] = _Pending(answered, deadline, api.name)
+            self._pending[correlation_id] = _Pending(answered, now, deadline, api.name)
         else:
             self._unanswered.append(answered)
         self._outgoing += parts

@@ -12,7 +12,7 @@ from typing import Final
 import trio
 
 from odradek.client.cluster.backoff import Backoff
-from odradek.client.cluster.connection import BrokerConnection
+from odradek.client.cluster.connection import SILENT_S, BrokerConnection
 from odradek.client.cluster.metadata import Node
 from odradek.client.cluster.tasks import BackgroundTasks
 from odradek.client.config import ClientConfig, parse_bootstrap
@@ -24,12 +24,18 @@ ANOTHER_TIMEOUT_S: Final = 1.0
 """The time for which a connection is awaited if another broker could be asked instead."""
 
 
+Address = tuple[str, int]
+"""The host and the port of a broker."""
+
+
 class _Link:
     """The connection to one node for one purpose, or the attempt to open it."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: Address) -> None:
+        self.address = address
         self.connection: BrokerConnection | None = None
         self.attempt: trio.Event | None = None
+        self.attempted_since = 0.0
         self.error: OdradekError | None = None
 
     @property
@@ -37,6 +43,14 @@ class _Link:
         if self.connection is None or self.connection.is_closed:
             return None
         return self.connection
+
+    @property
+    def is_silent(self) -> bool:
+        """Return True if the broker keeps a request or the attempt to connect waiting for long."""
+        if self.open_connection is not None:
+            return self.open_connection.is_silent
+        waited_s = trio.current_time() - self.attempted_since
+        return self.attempt is not None and waited_s > SILENT_S
 
     def close(self, why: OdradekError) -> None:
         """Close the connection, and fail the tasks that wait for the attempt to open it."""
@@ -79,12 +93,14 @@ class Connections:
 
         Raises `Disconnected`, `TimedOut` or `Refused`.
         """
-        link = self._links.setdefault((node.node_id, purpose), _Link())
+        address = node.host, node.port
+        link = self._links.setdefault((node.node_id, purpose), _Link(address))
         if link.open_connection is not None:
             return link.open_connection
         self._tasks.check_open()
         if link.attempt is None:
-            link.attempt = trio.Event()
+            link.address = address
+            link.attempt, link.attempted_since = trio.Event(), trio.current_time()
             link.error = Disconnected(f"no connection to {node.host}:{node.port}")
             self._tasks.spawn(self._serve, link, node.host, node.port)
         await link.attempt.wait()
@@ -94,13 +110,18 @@ class Connections:
         raise (link.error or Disconnected(lost)).copy()
 
     async def to_any(self, nodes: Iterable[Node]) -> BrokerConnection:
-        """Return an open connection. Without one, connect to a node or a given address."""
+        """Return an open connection. Without one, connect to a node or a given address.
+
+        A broker that is silent now is the last choice.
+        """
         for link in self._links.values():
-            if link.open_connection is not None:
+            if link.open_connection is not None and not link.is_silent:
                 return link.open_connection
         places = list(nodes)
         # Otherwise all clients would connect to the first broker of the cluster.
         self._config.rng.shuffle(places)
+        silent = self.silent()
+        places.sort(key=lambda node: (node.host, node.port) in silent)
         errors: list[str] = []
         for node in (*places, *self._bootstrap):
             try:
@@ -196,6 +217,21 @@ class Connections:
             if link.attempt is attempt:
                 link.attempt = None
             attempt.set()
+
+    def silent(self) -> set[Address]:
+        """Return the addresses of brokers that keep a request waiting for long."""
+        return {link.address for link in self._links.values() if link.is_silent}
+
+    def of_nodes(self) -> set[Address]:
+        """Return the addresses that brokers have, or had, in the cluster's own words."""
+        return {link.address for (node_id, _), link in self._links.items() if node_id >= 0}
+
+    def drop_gone(self, address: Address) -> None:
+        """Close the connections to a broker that has left the cluster."""
+        host, port = address
+        for link in list(self._links.values()):
+            if link.address == address:
+                link.close(Disconnected(f"the cluster has no broker at {host}:{port} any more"))
 
     def drop(self, node_id: int, purpose: str) -> None:
         """Close a connection whose answers are not needed any more."""

@@ -80,6 +80,14 @@ class Metadata:
         Another broker is asked then, if possible: this one may be cut off.
         """
 
+    def forget_node(self, host: str, port: int) -> None:
+        """Forget a broker that has left the cluster."""
+        self.nodes = {
+            node_id: node
+            for node_id, node in self.nodes.items()
+            if (node.host, node.port) != (host, port)
+        }
+
     def forget_age(self) -> None:
         """Make the metadata stale, so that it is requested again before its next use."""
         self.learned_at = float("-inf")

@@ -362,4 +362,11 @@ REPLICATION_BUGS: Final = (
         new="            if False:\n                await self._metadata",
         tests=(f"{MAKING}a_topic_that_another_broker_was_quicker_to_make_is_found",),
     ),
+    Planted(
+        bug="a client waits for a frozen broker that the cluster has given up",
+        file="client/cluster/cluster.py",
+        old="                if known and address not in known:\n",
+        new="                if False:\n",
+        tests=(f"{THREE}a_client_leaves_a_frozen_broker_as_soon_as_the_cluster_has_done_so",),
+    ),
 )

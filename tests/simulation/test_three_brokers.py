@@ -1,5 +1,6 @@
 """Three real brokers on a simulated network: replication, elections, transactions."""
 
+import pytest
 import trio
 
 from odradek.broker.api.context import RequestContext
@@ -22,6 +23,7 @@ from odradek.protocol.apis.txn import (
 )
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.record import Record, encode_batch
+from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC, state_partition
 from tests.simulation.machine import CLIENT_PORT
 from tests.simulation.scheduling import let_processes_freeze
 from tests.simulation.world import World
@@ -270,6 +272,35 @@ async def test_an_answer_names_no_leader_that_is_not_among_its_brokers() -> None
             (-1, ErrorCode.LEADER_NOT_AVAILABLE, (killed,)),
             (partition.leader_id, ErrorCode.NONE, (killed,)),
         }
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("seed", [15, 16, 17])
+async def test_a_client_leaves_a_frozen_broker_as_soon_as_the_cluster_has_done_so(
+    seed: int,
+) -> None:
+    """Its TCP connections stay. Without looking, requests waited 30 s for their time to be over."""
+    let_processes_freeze()
+    async with trio.open_nursery() as nursery:
+        world = World(nursery, seed=seed)
+        await world.start()
+        async with world.producer() as plain, world.producer("t", transactional_id="x") as producer:
+            await (await plain.send(TOPIC, b"u", partition=0))
+            async with producer.transaction() as txn:
+                await txn.send(TOPIC, b"v", partition=0)
+            for node_id in (
+                world.leader_of(TOPIC, 0),
+                world.leader_of(TRANSACTION_STATE_TOPIC, state_partition("x", 3)),
+            ):
+                machine = world.machines[node_id]
+                machine.pause()
+                with trio.fail_after(12):  # a session of 6 s, an election, and the client's look
+                    await (await plain.send(TOPIC, b"w", partition=0))
+                    async with producer.transaction() as txn:
+                        await txn.send(TOPIC, b"x", partition=0)
+                machine.resume()
+                await trio.sleep(10)
+        world.check_replicas(TOPIC, 0)
         nursery.cancel_scope.cancel()
 
 
