@@ -28,6 +28,7 @@ from odradek.protocol.errors import KafkaError
 from odradek.protocol.state_topics import INTERNAL_TOPICS
 
 LOGGER: Final = logging.getLogger(__name__)
+RETRY_SECONDS: Final = 1.0
 NOT_REGISTERED: Final = -1
 
 
@@ -80,6 +81,8 @@ class Roles:
         self._applying = trio.Lock()
         self._image = ClusterImage(cluster_id="")
         self._has_resigned = False
+        self._to_apply_again: set[str] = set()
+        """The topics whose logs could not be made."""
         self.leads_in_old_epochs = False
         """True if no election could be written: the disk of the embedded store is full."""
 
@@ -190,7 +193,19 @@ class Roles:
             try:
                 await self._logs.create(topic, missing)
             except KafkaError as error:
-                LOGGER.error("%s has no replicas on this broker: %s", topic.name, error)
+                LOGGER.error("%s has no replicas on this broker yet: %s", topic.name, error)
+                if topic.name not in self._to_apply_again:
+                    self._to_apply_again.add(topic.name)
+                    self._spawn(self._apply_topic_again, topic.name)
+
+    async def _apply_topic_again(self, name: str) -> None:
+        """Make the logs of a topic that the disk had no room for."""
+        await trio.sleep(RETRY_SECONDS)
+        async with self._applying:
+            self._to_apply_again.discard(name)
+            topic = self._image.topics.get(name)
+            if topic is not None:
+                await self._apply_topic(None, topic, is_all_new=True)
 
     async def _apply_partition(self, topic: str, index: int, image: PartitionImage) -> None:
         partition = self._partitions.find(TopicPartition(topic, index))

@@ -369,4 +369,13 @@ REPLICATION_BUGS: Final = (
         new="                if False:\n",
         tests=(f"{THREE}a_client_leaves_a_frozen_broker_as_soon_as_the_cluster_has_done_so",),
     ),
+    Planted(
+        bug="logs that a full disk had no room for are never made",
+        file="broker/roles.py",
+        old="                    self._spawn(self._apply_topic_again, topic.name)\n",
+        new="                    pass\n",
+        tests=(
+            f"{THREE}a_broker_whose_disk_was_full_when_a_topic_was_created_makes_its_logs_later",
+        ),
+    ),
 )

@@ -304,6 +304,27 @@ async def test_a_client_leaves_a_frozen_broker_as_soon_as_the_cluster_has_done_s
         nursery.cancel_scope.cancel()
 
 
+async def test_a_broker_whose_disk_was_full_when_a_topic_was_created_makes_its_logs_later() -> None:
+    async with trio.open_nursery() as nursery:
+        world = World(nursery, seed=18)
+        await world.start()
+        await trio.sleep(1)
+        full = list(world.machines.values())[-1]
+        full.disk.capacity_bytes = full.disk.used_bytes
+        async with world.admin() as admin:
+            await admin.create_topic(TOPIC, partitions=3, replication_factor=3)
+        await trio.sleep(5)
+        led = [index for index in range(3) if world.leader_of(TOPIC, index) == full.node_id]
+        assert led
+        assert full.core is not None
+        assert full.core.partitions.find(TopicPartition(TOPIC, led[0])) is None
+        full.disk.capacity_bytes = None
+        async with world.producer() as producer:
+            with trio.fail_after(10):
+                await (await producer.send(TOPIC, b"u", partition=led[0]))
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_leader_that_resigned_and_was_not_replaced_leads_again() -> None:
     """The store is not heard for longer than a lease, and has kept all leases nevertheless.
 
