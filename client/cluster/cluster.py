@@ -285,7 +285,11 @@ class Cluster:
             await self.refresh((name,), auto_create=auto_create)
             code = self.metadata.topic_errors.get(name)
             if code is not None:
-                raise error_for(code, f"looking for the topic {name!r}")
+                error = error_for(code, f"looking for the topic {name!r}")
+                # A cluster that starts has too few brokers at first, and creates no topic.
+                if code is ErrorCode.INVALID_REPLICATION_FACTOR:
+                    raise Retriable(str(error), code=code)
+                raise error
             found = self.metadata.topics.get(name)
             if found is None or not found.partitions:
                 raise Retriable(f"the topic {name!r} is not there yet")

@@ -325,6 +325,20 @@ async def test_a_broker_whose_disk_was_full_when_a_topic_was_created_makes_its_l
         nursery.cancel_scope.cancel()
 
 
+async def test_a_topic_is_created_when_enough_brokers_are_there() -> None:
+    """Clients of a cluster that starts came too early, and gave up."""
+    async with trio.open_nursery() as nursery:
+        world = World(nursery, seed=19)
+        await world.start()
+        world.machines[3].kill()
+        await trio.sleep(10)
+        nursery.start_soon(world.restart_after, 3, 5.0)
+        async with world.producer() as producer:
+            with trio.fail_after(20):
+                await (await producer.send(TOPIC, b"u", partition=0))
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_leader_that_resigned_and_was_not_replaced_leads_again() -> None:
     """The store is not heard for longer than a lease, and has kept all leases nevertheless.
 
