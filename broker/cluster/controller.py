@@ -17,25 +17,18 @@ from odradek.broker.cluster.election import elections, preferred
 from odradek.broker.cluster.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
 from odradek.broker.cluster.metadata import ClusterMetadata
 from odradek.broker.cluster.session import Session
-from odradek.broker.cluster.store import (
-    CONTROLLER,
-    broker_key,
-    pack,
-    pack_partition,
-    partition_key,
-)
+from odradek.broker.cluster.store import CONTROLLER, GUARDS, pack, write_of_partitions
 from odradek.broker.env import Compare, LeaseExpired, MetaStore
 from odradek.broker.storage.reserve import DISK_FULL
+from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.errors import KafkaError
 
 LOGGER: Final = logging.getLogger(__name__)
-GUARDS: Final = 28
-"""The operations of a transaction that are left for the guards of brokers."""
 RETRY_SECONDS: Final = 0.2
 PREFERRED_AFTER_SECONDS: Final = 5.0
 """The time for which nothing was elected before preferred leaders get their place back."""
 
-Elected = Mapping[tuple[str, int], PartitionImage]
+Elected = Mapping[TopicPartition, PartitionImage]
 
 
 class Controller:
@@ -116,28 +109,17 @@ class Controller:
 
     async def _write_some(self, image: ClusterImage, elected: Elected) -> int:
         """Write some elections if nothing that they rest on has changed. Return the revision."""
-        compares = [Compare(key=CONTROLLER, create_revision=image.controller_epoch)]
-        puts: dict[str, bytes | None] = {}
-        leaders: dict[int, None] = {}
-        for (topic, index), partition in elected.items():
-            key = partition_key(topic, index)
-            compares.append(Compare(key=key, mod_revision=partition.epoch))
-            puts[key] = pack_partition(partition)
-            leaders[partition.leader] = None
-            before = image.partition(topic, index)
+        for where, partition in elected.items():
+            before = image.partition(*where)
             if before is not None and not before.isr:
                 LOGGER.error(
-                    "%s-%d: all in-sync replicas lost power with log.flush=os; broker %d, which "
+                    "%s: all in-sync replicas lost power with log.flush=os; broker %d, which "
                     "led last, leads again, and acknowledged records may be lost",
-                    topic,
-                    index,
+                    where,
                     partition.leader,
                 )
-        for broker in image.brokers:
-            if broker.node_id in leaders:
-                compares.append(
-                    Compare(key=broker_key(broker.node_id), create_revision=broker.epoch)
-                )
+        compares, puts = write_of_partitions(image, elected)
+        compares.append(Compare(key=CONTROLLER, create_revision=image.controller_epoch))
         _, revision = await self._store.txn(compares, puts)
         return revision
 

@@ -21,11 +21,12 @@ from odradek.broker.cluster.image import (
     PartitionImage,
     TopicImage,
 )
+from odradek.broker.topic_partition import TopicPartition
 
 
 def elections(
     image: ClusterImage, min_isr_of: Callable[[TopicImage], int]
-) -> dict[tuple[str, int], PartitionImage]:
+) -> dict[TopicPartition, PartitionImage]:
     """Return the partitions that need another leader, as they should be."""
     brokers = {broker.node_id: broker for broker in image.brokers}
     found = {}
@@ -33,7 +34,7 @@ def elections(
         for index, partition in enumerate(topic.partitions):
             elected = elect(partition, brokers, min_isr_of(topic))
             if elected is not None:
-                found[topic.name, index] = elected
+                found[TopicPartition(topic.name, index)] = elected
     return found
 
 
@@ -99,7 +100,7 @@ def _without_leader(partition: PartitionImage) -> PartitionImage:
     )
 
 
-def preferred(image: ClusterImage) -> dict[tuple[str, int], PartitionImage]:
+def preferred(image: ClusterImage) -> dict[TopicPartition, PartitionImage]:
     """Return the partitions whose first replica could lead and does not, led by it."""
     brokers = {broker.node_id: broker for broker in image.brokers}
     found = {}
@@ -107,7 +108,7 @@ def preferred(image: ClusterImage) -> dict[tuple[str, int], PartitionImage]:
         for index, partition in enumerate(topic.partitions):
             changed = led_by_first(partition, brokers)
             if changed is not None and partition.leader != NO_LEADER:
-                found[topic.name, index] = changed
+                found[TopicPartition(topic.name, index)] = changed
     return found
 
 

@@ -12,19 +12,18 @@ If no replica is left that may lead, the one that led last is elected when it is
 
 import logging
 from collections.abc import Callable
+from itertools import islice
 from typing import Final
 
 from odradek.broker.cluster.election import without
 from odradek.broker.cluster.image import ClusterImage, PartitionImage
 from odradek.broker.cluster.metadata import ClusterMetadata
-from odradek.broker.cluster.store import broker_key, pack_partition, partition_key
+from odradek.broker.cluster.store import GUARDS, broker_key, write_of_partitions
 from odradek.broker.env import Compare, MetaStore
 from odradek.broker.guarded_write import guarded_write
 from odradek.broker.topic_partition import TopicPartition
 
 LOGGER: Final = logging.getLogger(__name__)
-GUARDS: Final = 28
-"""The operations of a transaction that are left for the guards of brokers."""
 
 
 async def leave_sets(
@@ -49,39 +48,23 @@ async def leave_sets(
             "have fetched them",
             len(waiting),
         )
-        limit = store.max_operations
-        some = waiting if limit is None else waiting[: limit - GUARDS]
-        await metadata.reached(await _write(store, image, node_id, some))
+        at_once = None if store.max_operations is None else store.max_operations - GUARDS
+        compares, puts = write_of_partitions(image, dict(islice(waiting.items(), at_once)))
+        compares.append(Compare(key=broker_key(node_id), mod_revision=0))
+        _, revision = await guarded_write(store, compares, puts)
+        await metadata.reached(revision)
     return False
 
 
-Changes = list[tuple[str, int, PartitionImage]]
-
-
-def _changes(image: ClusterImage, node_id: int, lacks: Callable[[TopicPartition], bool]) -> Changes:
+def _changes(
+    image: ClusterImage, node_id: int, lacks: Callable[[TopicPartition], bool]
+) -> dict[TopicPartition, PartitionImage]:
     brokers = {broker.node_id: broker for broker in image.brokers}
-    found = []
+    found = {}
     for topic in image.topics.values():
         for index, partition in enumerate(topic.partitions):
+            where = TopicPartition(topic.name, index)
             changed = without(partition, node_id, brokers)
-            if changed is not None and lacks(TopicPartition(topic.name, index)):
-                found.append((topic.name, index, changed))
+            if changed is not None and lacks(where):
+                found[where] = changed
     return found
-
-
-async def _write(store: MetaStore, image: ClusterImage, node_id: int, changes: Changes) -> int:
-    """Write some changes if nothing that they rest on has changed. Return the revision."""
-    compares = [Compare(key=broker_key(node_id), mod_revision=0)]
-    puts: dict[str, bytes | None] = {}
-    leaders: set[int] = set()
-    for topic, index, partition in changes:
-        key = partition_key(topic, index)
-        compares.append(Compare(key=key, mod_revision=partition.epoch))
-        puts[key] = pack_partition(partition)
-        leaders.add(partition.leader)
-    # A leader that has registered anew since must not find itself leading in its old epoch.
-    for broker in image.brokers:
-        if broker.node_id in leaders:
-            compares.append(Compare(key=broker_key(broker.node_id), create_revision=broker.epoch))
-    _, revision = await guarded_write(store, compares, puts)
-    return revision

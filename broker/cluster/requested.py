@@ -14,8 +14,8 @@ import trio
 from odradek.broker.cluster.election import elect, led_by_first, unclean
 from odradek.broker.cluster.image import NO_LEADER, ClusterImage, PartitionImage
 from odradek.broker.cluster.metadata import ClusterMetadata
-from odradek.broker.cluster.store import broker_key, pack_partition, partition_key
-from odradek.broker.env import Compare, MetaStore
+from odradek.broker.cluster.store import write_of_partitions
+from odradek.broker.env import MetaStore
 from odradek.broker.guarded_write import guarded_write
 from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -92,18 +92,7 @@ class RequestedElections:
         if not planned:
             await trio.lowlevel.checkpoint()
             return True, image.revision
-        compares: list[Compare] = []
-        puts: dict[str, bytes | None] = {}
-        for where, partition in planned.items():
-            key = partition_key(*where)
-            compares.append(Compare(key=key, mod_revision=partition.epoch))
-            puts[key] = pack_partition(partition)
-        leaders = {partition.leader for partition in planned.values()}
-        for broker in image.brokers:
-            if broker.node_id in leaders:
-                key = broker_key(broker.node_id)
-                compares.append(Compare(key=key, create_revision=broker.epoch))
-        return await guarded_write(self._store, compares, puts)
+        return await guarded_write(self._store, *write_of_partitions(image, planned))
 
 
 def _planned(

@@ -23,8 +23,15 @@ from uuid import UUID
 
 import msgpack
 
-from odradek.broker.cluster.image import NO_LEADER, BrokerImage, PartitionImage, TopicImage
-from odradek.broker.env import Versioned
+from odradek.broker.cluster.image import (
+    NO_LEADER,
+    BrokerImage,
+    ClusterImage,
+    PartitionImage,
+    TopicImage,
+)
+from odradek.broker.env import Compare, Versioned
+from odradek.broker.topic_partition import TopicPartition
 
 CLUSTER: Final = "/cluster"
 TOPICS: Final = "/topics/"
@@ -32,6 +39,9 @@ DELETIONS: Final = "/deletions/"
 PARTITIONS: Final = "/partitions/"
 BROKERS: Final = "/brokers/"
 CONTROLLER: Final = "/controller"
+
+GUARDS: Final = 28
+"""The operations of a transaction that are left for conditions on brokers."""
 
 
 def topic_key(name: str) -> str:
@@ -62,6 +72,28 @@ def pack_partition(partition: PartitionImage) -> bytes:
             **({} if partition.last_leader == NO_LEADER else {"last": partition.last_leader}),
         }
     )
+
+
+def write_of_partitions(
+    image: ClusterImage, changed: Mapping[TopicPartition, PartitionImage]
+) -> tuple[list[Compare], dict[str, bytes | None]]:
+    """Return the conditions and the values of a write that changes partitions of an image.
+
+    None of the partitions must have changed since, and none of their leaders have registered anew:
+    it would find itself leading in its old epoch. That makes one condition for each partition, and
+    at most `GUARDS` for the brokers.
+    """
+    compares: list[Compare] = []
+    puts: dict[str, bytes | None] = {}
+    for where, partition in changed.items():
+        key = partition_key(*where)
+        compares.append(Compare(key=key, mod_revision=partition.epoch))
+        puts[key] = pack_partition(partition)
+    leaders = {partition.leader for partition in changed.values()}
+    for broker in image.brokers:
+        if broker.node_id in leaders:
+            compares.append(Compare(key=broker_key(broker.node_id), create_revision=broker.epoch))
+    return compares, puts
 
 
 def read_partition(stored: Versioned) -> PartitionImage:

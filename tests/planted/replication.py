@@ -335,7 +335,7 @@ REPLICATION_BUGS: Final = (
     ),
     Planted(
         bug="a broker that has just gone is elected on request",
-        file="broker/cluster/requested.py",
+        file="broker/cluster/store.py",
         old="if broker.node_id in leaders:",
         new="if broker.node_id in leaders and False:",
         tests=(f"{REQUESTED}an_election_rests_on_the_partition_and_on_the_broker_that_it_elects",),
