@@ -13,9 +13,10 @@ Versions: 2 has the transaction version of the marker, which decides how its epo
 (KIP-1228).
 
 Every client may send it, as in Kafka without an authoriser: administrators' tools end hanging
-transactions with it, with a coordinator epoch of -1. In a cluster a marker with the epoch of a
-coordinator is CLUSTER_AUTHORIZATION_FAILED on a listener for clients: coordinators use the other
-one, and such a marker would fence the real coordinator.
+transactions with it. They send the coordinator epoch that DescribeProducers returned for the
+producer, or 0 if it has none. In a cluster, a later epoch is CLUSTER_AUTHORIZATION_FAILED on a
+listener for clients: such a marker could fence the coordinator. Coordinators use the other
+listener.
 
 Differs from Kafka: a repeat of TV2 is not written again. Producer ids below -1 are refused, as -1
 is. A partition that a marker names twice gets one marker, where Kafka writes it and never answers.
@@ -45,6 +46,8 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC
 
 BETWEEN_MARKERS: Final = "between-markers"
+FIRST_EPOCH: Final = 0
+"""The lowest epoch of a coordinator. A marker with it fences none."""
 MARKER_STEPS: Final = 5
 """The cost of one marker, in steps of a turn."""
 
@@ -103,8 +106,9 @@ def _writes(marker: WritableTxnMarker) -> Iterator[Write]:
 def _append(context: RequestContext, write: Write) -> None:
     marker = write.marker
     try:
-        _check_sender(context, marker)
         write.partition = context.core.partitions.get(*write.where)
+        write.partition.check_available()
+        _check_sender(context, marker, write.partition)
         write.leader_epoch = write.partition.leader_epoch
         appended = write.partition.append_marker(
             producer_id=marker.producer_id,
@@ -126,14 +130,17 @@ def _append(context: RequestContext, write: Write) -> None:
         )
 
 
-def _check_sender(context: RequestContext, marker: WritableTxnMarker) -> None:
-    """Raise KafkaError if a client sends a marker as only a coordinator does."""
-    if context.is_from_broker or marker.coordinator_epoch < 0:
+def _check_sender(context: RequestContext, marker: WritableTxnMarker, partition: Partition) -> None:
+    """Raise KafkaError if a client's marker could fence the coordinator of the transaction."""
+    known = max(partition.coordinator_epoch(marker.producer_id), FIRST_EPOCH)
+    if context.is_from_broker or marker.coordinator_epoch <= known:
         return
     here = context.core.cluster.this_broker
     if here is not None and here.peer_port:
         raise KafkaError(
-            ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "a client has no coordinator epoch: it sends -1"
+            ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+            f"a client sent coordinator epoch {marker.coordinator_epoch}, and the partition has "
+            f"none after {known}",
         )
 
 

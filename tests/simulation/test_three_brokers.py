@@ -7,7 +7,9 @@ from odradek.broker.api.context import RequestContext
 from odradek.broker.api.markers import write_txn_markers
 from odradek.broker.api.metadata import metadata
 from odradek.broker.topic_partition import TopicPartition
+from odradek.client.administration.descriptions import PartitionProducers
 from odradek.client.cluster.connection import BrokerConnection
+from odradek.client.types import TopicPartition as Place
 from odradek.protocol.apis.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from odradek.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
 from odradek.protocol.apis.produce import (
@@ -372,7 +374,7 @@ async def test_a_leader_that_resigned_and_was_not_replaced_leads_again() -> None
 
 
 async def test_a_client_cannot_send_the_markers_of_a_coordinator() -> None:
-    """It would fence the real one. An administrator's marker has no coordinator epoch."""
+    """A later epoch than the partition knows would fence the real one."""
     async with trio.open_nursery() as nursery:
         world = World(nursery, seed=11)
         await world.start()
@@ -394,8 +396,43 @@ async def test_a_client_cannot_send_the_markers_of_a_coordinator() -> None:
             response = await write_txn_markers(context, request)
             return response.markers[0].topics[0].partitions[0].error_code
 
-        assert await send(0) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        assert await send(1) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        partition = core.partitions.get(TOPIC, 0)
+        assert partition.log_end_offset == 1
         assert await send(-1) == ErrorCode.NONE
+        assert await send(0) == ErrorCode.NONE
+        assert partition.log_end_offset == 3
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_administrator_ends_a_transaction_in_a_partition() -> None:
+    """As `odradek txn abort` and Kafka's tool: they send the epoch that the partition knows, or 0.
+
+    Every marker with an epoch was refused, and a hanging transaction held back readers for good.
+    """
+    async with trio.open_nursery() as nursery:
+        world = World(nursery, seed=13)
+        await world.start()
+        place = Place(TOPIC, 0)
+        async with world.producer(transactional_id="p") as producer:
+            for known in (-1, 0):
+                async with producer.transaction() as txn:
+                    await (await txn.send(TOPIC, b"v", partition=0))
+                    async with world.admin() as admin:
+                        found = (await admin.describe_producers([place]))[place]
+                        assert isinstance(found, PartitionProducers)
+                        assert found.pinning is not None
+                        assert min(found.pinning.coordinator_epoch, 0) == known
+                        await admin.abort_transaction(
+                            place,
+                            producer_id=found.pinning.producer_id,
+                            producer_epoch=found.pinning.producer_epoch,
+                            coordinator_epoch=found.pinning.coordinator_epoch,
+                        )
+                        after = (await admin.describe_producers([place]))[place]
+                        assert isinstance(after, PartitionProducers)
+                        assert after.pinning is None
+                        assert after.last_stable_offset == after.log_end_offset
         nursery.cancel_scope.cancel()
 
 
