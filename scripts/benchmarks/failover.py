@@ -4,6 +4,7 @@ A probe in the network does one thing after the other. A figure is the time from
 answer that ended the longest gap between two answers.
 """
 
+import os
 import signal
 import statistics
 import subprocess
@@ -18,7 +19,10 @@ from pathlib import Path
 from typing import Final
 
 from scripts.benchmarks.figures import Figure, below
+from tests.cluster.compose import services, with_etcd_nodes
 from tests.cluster.running import ODRADEK, TemporaryCluster
+from tests.peers.jars import kafka_jars
+from tests.siege.strikes import leader_of_etcd
 
 FAMILY: Final = "failover"
 TIMES: Final = 20
@@ -26,18 +30,24 @@ QUICK_TIMES: Final = 3
 SETTLED_SECONDS: Final = 1.5
 """After so long without a gap that is longer, the fault is over."""
 PATIENCE_SECONDS: Final = 60.0
+ETCD_NODES: Final = 3
+JAVA: Final = "produce-java"
+JAVA_PROGRAM: Final = Path(__file__).parent / "Produce.java"
 
 
 class Probe:
     """A probe in the network, and the answers that it has had."""
 
     def __init__(self, cluster: TemporaryCluster, kind: str, name: str) -> None:
-        words = [sys.executable, "-m", "scripts.benchmarks.failover_probe"]
+        words = [sys.executable, "-m", "scripts.benchmarks.failover_probe", kind]
+        if kind == JAVA:
+            words = ["java", "-Xmx256m", "-cp", f"{kafka_jars()}/*", str(JAVA_PROGRAM)]
         self.answers: list[tuple[float, str]] = []
         self._process = subprocess.Popen(
-            cluster.client([*words, kind, cluster.bootstrap, name]),
+            cluster.client([*words, cluster.bootstrap, name]),
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
@@ -89,7 +99,8 @@ class Probe:
         return longest if times[-1] - max(longest[1], fault) > SETTLED_SECONDS else None
 
     def close(self) -> None:
-        self._process.kill()
+        # nsenter has started the probe as a child, which would go on without it.
+        os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._reader.join()
 
@@ -123,9 +134,10 @@ def measure(quick: bool) -> Iterator[Figure]:
                     cluster, probe, "coordinator", lambda: cluster.coordinator("failover"), times
                 )
             yield from _elections(cluster, times)
-            for kind, floor in (("produce", 0.5), ("produce-librdkafka", 1.0)):
+            for kind, floor in (("produce", 0.5), ("produce-librdkafka", 1.0), (JAVA, 1.0)):
                 with probing(cluster, kind, "failover") as probe:
                     yield _rolling(cluster, probe, kind, floor)
+        yield from _without_etcds_leader(Path(directory) / "three-etcds", times)
 
 
 def _figure(name: str, seconds: float, floor: float) -> Figure:
@@ -198,6 +210,22 @@ def _follower_cut(cluster: TemporaryCluster, probe: Probe) -> Figure:
     cluster.network.heal()
     cluster.wait_until_whole()
     return _figure("link to a follower cut", found, 5)
+
+
+def _without_etcds_leader(directory: Path, times: int) -> Iterator[Figure]:
+    """Kill the leader of three nodes of etcd; an error at the client ends the probe and the run."""
+    with TemporaryCluster(directory, with_etcd_nodes(services(), ETCD_NODES)) as cluster:
+        _create_topic(cluster)
+        with probing(cluster, "produce", "failover") as probe:
+            found = []
+            for _ in range(max(2, times // 4)):
+                killed = leader_of_etcd(cluster)
+                fault = time.monotonic()
+                cluster.end(killed, signal.SIGKILL)
+                found.append(probe.seconds_after(fault))
+                cluster.start(killed)
+                cluster.wait_until_whole()
+            yield _figure("kill -9 of etcd's leader, worst pause", max(found), 5)
 
 
 def _rolling(cluster: TemporaryCluster, probe: Probe, kind: str, floor: float) -> Figure:
