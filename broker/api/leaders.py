@@ -41,8 +41,10 @@ class LeaderHints:
         """Return the leader and the epoch that a refusal with `code` names; (-1, -1): none."""
         if code not in NAMED_FOR:
             return UNKNOWN
-        leader = reachable_leader(self._context, topic, index)
-        partition = self._context.core.cluster.image.partition(topic, index)
+        # A lead ends, and its requests are refused, before the image shows the next leader.
+        image = self._context.core.cluster.newest_image
+        partition = image.partition(topic, index)
+        leader = None if partition is None else image.broker(partition.leader)
         if leader is None or partition is None:
             return UNKNOWN
         self.brokers[leader.node_id] = leader

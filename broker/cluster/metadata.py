@@ -151,6 +151,8 @@ class ClusterMetadata:
         self._store = store
         self._builder = ImageBuilder()
         self.image = ClusterImage(cluster_id="")
+        self.next_image: ClusterImage | None = None
+        """The image whose roles are being taken; None most of the time."""
         self._heard_of = 0
         self._moved = trio.Event()
         self._watch = trio.CancelScope()
@@ -220,9 +222,10 @@ class ClusterMetadata:
     async def _publish(self, apply: Apply, image: ClusterImage) -> None:
         # Shielded: half of the roles of an image would be taken otherwise, and the watch that
         # follows would begin after it.
+        self.next_image = image
         with trio.CancelScope(shield=True):
             await apply(self.image, image)
-        self.image = image
+        self.image, self.next_image = image, None
         moved, self._moved = self._moved, trio.Event()
         moved.set()
 

@@ -104,6 +104,11 @@ class ClusterTopics:
         return self._metadata.image
 
     @property
+    def newest_image(self) -> ClusterImage:
+        """The image, or the next one while this broker takes its roles in it."""
+        return self._metadata.next_image or self._metadata.image
+
+    @property
     def node_id(self) -> int:
         return self._config.node_id
 

@@ -158,6 +158,21 @@ class Metadata:
                 self._learn_topic(topic.name, topic)
         return moved
 
+    def learn_leader(
+        self, partition: TopicPartition, leader: LeaderAndEpoch, named: Iterable[Node]
+    ) -> bool:
+        """Learn the leader that a refusal names (KIP-951). Return False if it is not newer."""
+        before = self.leader(*partition)
+        address = next((node for node in named if node.node_id == leader.node_id), None)
+        if before is None or address is None or leader.leader_epoch <= before.leader_epoch:
+            return False
+        try:
+            self.nodes.setdefault(leader.node_id, checked(address))
+        except Retriable:
+            return False
+        self.topics[partition.topic].partitions[partition.partition] = leader
+        return True
+
     def forget_topics_but(self, there: Collection[str | None]) -> None:
         """Forget the topics that are not in `there`, the names of all topics of the cluster."""
         self.topics = {name: topic for name, topic in self.topics.items() if name in there}

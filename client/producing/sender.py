@@ -18,7 +18,7 @@ import trio
 from odradek.client.cluster.backoff import Backoff
 from odradek.client.cluster.cluster import Cluster
 from odradek.client.cluster.connection import BrokerConnection
-from odradek.client.cluster.metadata import LEADER_MOVED
+from odradek.client.cluster.metadata import LEADER_MOVED, LeaderAndEpoch, Node
 from odradek.client.config import CODECS, MAX_IN_FLIGHT, ProducerConfig
 from odradek.client.errors import (
     OdradekError,
@@ -35,6 +35,7 @@ from odradek.client.producing.session import ProducerSession
 from odradek.client.types import TopicPartition
 from odradek.protocol.apis.produce import (
     PRODUCE,
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -232,7 +233,8 @@ class Sender:
             elif result.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                 self._stored(batch, result.base_offset, result.log_append_time_ms)
             else:
-                self._refused(batch, code_of(result.error_code), result.error_message)
+                assert response is not None
+                self._refused(batch, result, response.node_endpoints)
             if queue.has_unsent:
                 self._accumulator.active[queue.name] = queue
 
@@ -249,12 +251,24 @@ class Sender:
             self._cluster.metadata.forget_age()
         self._attempt_failed(batch, error)
 
-    def _refused(self, batch: ProducerBatch, code: ErrorCode, said: str | None) -> None:
-        if code in LEADER_MOVED:
-            self._cluster.metadata.forget_age()
+    def _refused(
+        self, batch: ProducerBatch, result: PartitionProduceResponse, named: Iterable[NodeEndpoint]
+    ) -> None:
+        """Handle a refusal. `named` are the leaders that it names (KIP-951)."""
+        code, queue = code_of(result.error_code), batch.queue
+        metadata = self._cluster.metadata
+        has_moved = metadata.learn_leader(
+            queue.name,
+            LeaderAndEpoch(result.current_leader.leader_id, result.current_leader.leader_epoch),
+            [Node(node.node_id, node.host, node.port, node.rack) for node in named],
+        )
+        if code in LEADER_MOVED and not has_moved:
+            metadata.forget_age()
             self._once("metadata", self._refresh)
         make = transactional_error_for if self._is_transactional else error_for
-        self._attempt_failed(batch, make(code, f"writing to {batch.queue.name}", said))
+        self._attempt_failed(batch, make(code, f"writing to {queue.name}", result.error_message))
+        if has_moved:
+            queue.not_before = trio.current_time()
 
     def _attempt_failed(self, batch: ProducerBatch, error: OdradekError) -> None:
         """Send the batch again, or give it up, as the session decides."""

@@ -378,4 +378,11 @@ REPLICATION_BUGS: Final = (
             f"{THREE}a_broker_whose_disk_was_full_when_a_topic_was_created_makes_its_logs_later",
         ),
     ),
+    Planted(
+        bug="a client pauses before it goes to the leader that a refusal names",
+        file="client/producing/sender.py",
+        old="        if has_moved:\n",
+        new="        if False:\n",
+        tests=(f"{THREE}a_client_goes_at_once_to_the_leader_that_a_refusal_names",),
+    ),
 )

@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from odradek.client import Refused, Retriable, TopicPartition
-from odradek.client.cluster.metadata import LeaderAndEpoch, Metadata
+from odradek.client.cluster.metadata import LeaderAndEpoch, Metadata, Node
 from odradek.protocol.apis.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -53,6 +53,22 @@ def test_a_broker_that_lags_behind_does_not_take_us_back() -> None:
     assert metadata.leader("t", 0) == LeaderAndEpoch(1, 5)
     metadata.learn(answer((2, 6)), 2)
     assert metadata.leader("t", 0) == LeaderAndEpoch(2, 6)
+
+
+def test_a_refusal_names_a_leader_only_if_it_is_newer_and_has_an_address() -> None:
+    metadata = Metadata()
+    metadata.learn(answer((1, 5)), 0)
+    place = TopicPartition("t", 0)
+    two = Node(2, "b", 9092)
+    assert not metadata.learn_leader(place, LeaderAndEpoch(2, 5), [two])
+    assert not metadata.learn_leader(place, LeaderAndEpoch(2, 6), [])
+    assert not metadata.learn_leader(place, LeaderAndEpoch(2, 6), [Node(2, "", 9092)])
+    assert not metadata.learn_leader(place, LeaderAndEpoch(-1, -1), [two])
+    assert not metadata.learn_leader(TopicPartition("u", 0), LeaderAndEpoch(2, 6), [two])
+    assert metadata.leader("t", 0) == LeaderAndEpoch(1, 5)
+    assert metadata.learn_leader(place, LeaderAndEpoch(2, 6), [two])
+    assert metadata.leader("t", 0) == LeaderAndEpoch(2, 6)
+    assert metadata.nodes[2] == two
 
 
 def test_a_topic_made_anew_begins_anew() -> None:
