@@ -10,7 +10,8 @@ A leader that was just elected answers OFFSET_NOT_AVAILABLE (before version 5: L
 until its high watermark has reached the end that its log had then (KIP-207).
 
 A request with the replica id -2 looks into the log of any replica, whether it leads or not: the
-end is then that of the log. `odradek cluster elect` compares replicas with it.
+end is then that of the log. `odradek cluster elect` compares replicas with it. OffsetForLeaderEpoch
+with the node id of a broker is TOPIC_AUTHORIZATION_FAILED: followers here do not send it (KIP-595).
 
 Versions: 2 has the isolation level; 4 checks the client's leader epoch (codes 74 and 75); -3
 came with 7, -4 with 8, -5 with 9, -6 with 11: before, and for other negative timestamps,
@@ -206,11 +207,18 @@ async def offset_for_leader_epoch(
 ) -> OffsetForLeaderEpochResponse:
     turns = Turns()
     topics = []
+    end_in = _not_for_followers if request.replica_id >= 0 else partial(_epoch_end, context)
     for topic in request.topics:
         await turns.take()
-        ends = await turns.map(partial(_epoch_end, context, topic.topic), topic.partitions)
+        ends = await turns.map(partial(end_in, topic.topic), topic.partitions)
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(ends)))
     return OffsetForLeaderEpochResponse(topics=tuple(topics))
+
+
+def _not_for_followers(_topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+    return EpochEndOffset(
+        partition=wanted.partition, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    )
 
 
 def _epoch_end(

@@ -124,6 +124,22 @@ def test_the_leader_epoch_is_checked_and_told(
         assert end_of(epoch, current=epoch + 2).error_code == E.UNKNOWN_LEADER_EPOCH
 
 
+@pytest.mark.parametrize(
+    ("replica_id", "code"), [(-2, E.NONE), (-1, E.NONE), (2, E.TOPIC_AUTHORIZATION_FAILED)]
+)
+def test_the_end_of_an_epoch_is_for_clients(
+    client: RawClient, topic: str, replica_id: int, code: ErrorCode
+) -> None:
+    partition = OffsetForLeaderPartition(partition=0, leader_epoch=0)
+    request = OffsetForLeaderEpochRequest(
+        replica_id=replica_id,
+        topics=(OffsetForLeaderTopic(topic=topic, partitions=(partition,)),),
+    )
+    answer = client.ask(OFFSET_FOR_LEADER_EPOCH, 4, request).topics[0].partitions[0]
+    assert answer.error_code == code
+    assert (answer.end_offset < 0) == (code != E.NONE)
+
+
 @pytest.mark.parametrize("version", range(2, 12))
 def test_an_isolation_level_that_there_is_none_of_is_refused(
     client: RawClient, topic: str, version: int
