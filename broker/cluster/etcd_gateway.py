@@ -255,7 +255,12 @@ def _reason(error: Exception) -> str:
         return "no answer in time"
     if isinstance(error, StopAsyncIteration):
         return "it was closed"
-    return str(error) or type(error).__name__
+    cause: BaseException | None = error
+    while cause is not None:  # a failed TLS handshake has its text in the cause
+        if str(cause):
+            return str(cause)
+        cause = cause.__cause__ or cause.__context__
+    return type(error).__name__
 
 
 def _tls(config: BrokerConfig) -> ssl.SSLContext:

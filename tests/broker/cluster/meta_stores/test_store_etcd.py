@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 import httpx2
@@ -510,3 +511,21 @@ async def test_a_user_that_etcd_refuses_ends_the_start(code: int, message: str) 
     etcd = at_the_start("3.6.16", ok({"etcdserver": "3.6.16"}), error(code, message))
     with pytest.raises(ConfigError, match=f"{message}. Check etcd.user, etcd.password"):
         await etcd.store.wait_for_etcd()
+
+
+async def test_a_server_without_tls_is_named_so() -> None:
+    """The error had no text: "waiting for etcd: https://etcd:2379: ConnectError"."""
+
+    async def answer(stream: trio.SocketStream) -> None:
+        await stream.receive_some()
+        await stream.send_all(b"HTTP/1.0 400 Bad Request\r\n\r\n")
+        await stream.aclose()
+
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(partial(trio.serve_tcp, answer, 0, host="127.0.0.1"))
+        port = listeners[0].socket.getsockname()[1]
+        config = BrokerConfig(etcd_endpoints=f"https://127.0.0.1:{port}")
+        async with EtcdGateway.open(config, timeout_s=5) as gateway:
+            with pytest.raises(StoreUnreachable, match=rf"127\.0\.0\.1:{port}: .*SSL"):
+                await gateway.version()
+        nursery.cancel_scope.cancel()
