@@ -4,7 +4,7 @@
 an election loses before it asks for one.
 """
 
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -22,6 +22,21 @@ from odradek.client.types import (
     OffsetAndTimestamp,
     PartitionDescription,
     TopicDescription,
+)
+from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+
+LOST_OF_STATE: Final = {
+    TRANSACTION_STATE_TOPIC: "This partition keeps decisions of transactions. If one is lost, a "
+    "transaction that was acknowledged as committed is aborted in each partition that has no "
+    "marker of it yet: it is torn.",
+    CONSUMER_OFFSETS_TOPIC: "This partition keeps the offsets of consumer groups. If one is lost, "
+    "its group reads records again, and an application that copies records in transactions "
+    "writes them twice.",
+}
+"""What an unclean election of a state topic loses, beyond records."""
+OTHERWISE_LOST: Final = (
+    "A transaction whose marker is lost stays open in this partition: see 'odradek txn hanging' "
+    "afterwards."
 )
 
 LogEnds = dict[int, OffsetAndTimestamp | OdradekError]
@@ -191,7 +206,7 @@ def _least_loss(admin: Admin, place: TopicPartition, yes: bool) -> int:
         raise Refused(f"no replica of {place} can be read: start one of its brokers")
     end = ends[candidate]
     assert isinstance(end, OffsetAndTimestamp), end
-    for line in losses(found, candidate, end):
+    for line in losses(place.topic, found, candidate, end):
         click.echo(line)
     if not yes:
         click.confirm(f"Elect broker {candidate}, and lose what only the others have?", abort=True)
@@ -211,7 +226,9 @@ def furthest(ends: LogEnds) -> int | None:
     )
 
 
-def losses(partition: PartitionDescription, candidate: int, end: OffsetAndTimestamp) -> list[str]:
+def losses(
+    topic: str, partition: PartitionDescription, candidate: int, end: OffsetAndTimestamp
+) -> list[str]:
     """Return the sentences that say what an unclean election loses."""
     lines = [
         f"In sync were the brokers {_listed(partition.isr)}."
@@ -229,10 +246,7 @@ def losses(partition: PartitionDescription, candidate: int, end: OffsetAndTimest
             f"Its last record has leader epoch {end.leader_epoch}, and there were leaders up to "
             f"epoch {partition.leader_epoch - 1}: what they wrote may be lost altogether."
         )
-    lines.append(
-        "A transaction whose marker is lost stays open in this partition: see 'odradek txn "
-        "hanging' afterwards."
-    )
+    lines.append(LOST_OF_STATE.get(topic, OTHERWISE_LOST))
     return lines
 
 

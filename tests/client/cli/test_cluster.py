@@ -93,13 +93,26 @@ def test_the_replica_with_the_newest_epoch_loses_least_not_the_longest_log() -> 
 
 def test_losses_name_the_replicas_that_had_everything_and_the_epochs_that_are_missing() -> None:
     found = PartitionDescription(0, -1, 8, (1, 2, 3), (2, 3))
-    same_epoch = " ".join(losses(found, 1, end(70, 7)))
+    same_epoch = " ".join(losses("ledger", found, 1, end(70, 7)))
     assert "In sync were the brokers 2, 3." in same_epoch
     assert "ends at offset 70" in same_epoch
     assert "there were leaders up to" not in same_epoch
-    assert "there were leaders up to epoch 7" in " ".join(losses(found, 1, end(70, 6)))
-    none = losses(PartitionDescription(0, -1, 8, (1,), ()), 1, end(0, -1))
+    assert "there were leaders up to epoch 7" in " ".join(losses("ledger", found, 1, end(70, 6)))
+    none = losses("ledger", PartitionDescription(0, -1, 8, (1,), ()), 1, end(0, -1))
     assert "all of them lost power" in none[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "lost"),
+    [
+        ("__transaction_state", "keeps decisions of transactions"),
+        ("__consumer_offsets", "keeps the offsets of consumer groups"),
+        ("ledger", "'odradek txn hanging'"),
+    ],
+)
+def test_the_loss_of_a_state_topic_is_more_than_records(name: str, lost: str) -> None:
+    found = PartitionDescription(0, -1, 8, (1, 2, 3), (2, 3))
+    assert lost in losses(name, found, 1, end(70, 7))[-1]
 
 
 class ThreeReplicas:
