@@ -385,4 +385,28 @@ REPLICATION_BUGS: Final = (
         new="        if False:\n",
         tests=(f"{THREE}a_client_goes_at_once_to_the_leader_that_a_refusal_names",),
     ),
+    Planted(
+        bug="an administrator cannot end a hanging transaction in a cluster",
+        file="broker/api/markers.py",
+        old="marker.coordinator_epoch <= known:",
+        new="marker.coordinator_epoch < FIRST_EPOCH:",
+        tests=(f"{THREE}an_administrator_ends_a_transaction_in_a_partition",),
+    ),
+    Planted(
+        bug="the marker of a client fences the coordinator",
+        file="broker/api/markers.py",
+        old="marker.coordinator_epoch <= known:",
+        new="True:",
+        tests=(f"{THREE}a_client_cannot_send_the_markers_of_a_coordinator",),
+    ),
+    Planted(
+        bug="a broker takes the node id of a live one",
+        file="broker/cluster/session.py",
+        old='return bool(unpack(found.value)["directory"] == self._directory_id)',
+        new="return True",
+        tests=(
+            "tests/broker/cluster/test_session.py::test_"
+            "the_node_id_of_a_live_broker_is_refused_and_stays_its_own",
+        ),
+    ),
 )
