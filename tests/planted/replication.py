@@ -24,6 +24,7 @@ MAKING: Final = "tests/broker/cluster/test_topics.py::test_"
 LOADED: Final = "tests/broker/coordination/test_loading.py::test_"
 REPLICAS: Final = "tests/broker/replication/test_replicas.py::test_"
 THREE: Final = "tests/simulation/test_three_brokers.py::test_"
+BY_HAND: Final = "tests/simulation/test_elections_on_request.py::test_"
 DAMAGED: Final = "tests/simulation/test_damaged_replicas.py::test_"
 POWER: Final = "tests/broker/partitions/test_power_loss.py::test_"
 REQUESTED: Final = "tests/broker/cluster/test_requested.py::test_"
@@ -408,5 +409,12 @@ REPLICATION_BUGS: Final = (
             "tests/broker/cluster/test_session.py::test_"
             "the_node_id_of_a_live_broker_is_refused_and_stays_its_own",
         ),
+    ),
+    Planted(
+        bug="KAFKA-7164",
+        file="broker/replication/fetchers.py",
+        old="is_same = found[0] is fetcher and found[1].leader_epoch == partition.leader_epoch",
+        new="is_same = found[0] is fetcher",
+        tests=(f"{BY_HAND}followers_of_a_leader_that_is_elected_again_follow_in_its_new_epoch",),
     ),
 )

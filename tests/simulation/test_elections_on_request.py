@@ -1,10 +1,12 @@
-"""Elections that an administrator asks for, in a simulated cluster of three brokers."""
+"""Elections that are asked for, or written by hand, in a simulated cluster of three brokers."""
 
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 import trio
 
+from odradek.broker.cluster.store import pack_partition, partition_key
 from odradek.client.errors import OdradekError, Refused
 from odradek.client.types import OffsetAndTimestamp, TopicPartition
 from odradek.protocol.errors import ErrorCode
@@ -107,4 +109,28 @@ async def test_a_preferred_leader_is_elected_on_request_as_soon_as_it_is_in_sync
             with pytest.raises(Refused) as refused:
                 await admin.elect_leader(PLACE)
             assert refused.value.code is ErrorCode.ELECTION_NOT_NEEDED
+        nursery.cancel_scope.cancel()
+
+
+async def test_followers_of_a_leader_that_is_elected_again_follow_in_its_new_epoch() -> None:
+    """KAFKA-7164: they went on as before, because the leader was the same."""
+    async with trio.open_nursery() as nursery:
+        world = World(nursery, seed=5)
+        await world.start()
+        async with world.producer() as producer:
+            await (await producer.send(TOPIC, b"u", partition=0))
+            before = world.image().partition(TOPIC, 0)
+            assert before is not None
+            again = replace(before, leader_epoch=before.leader_epoch + 1)
+            meta = world.machines[before.leader].meta
+            assert meta is not None
+            await meta.txn((), {partition_key(TOPIC, 0): pack_partition(again)})
+            with trio.fail_after(5):
+                await (await producer.send(TOPIC, b"v", partition=0))
+        await trio.sleep(30)
+        after = world.image().partition(TOPIC, 0)
+        assert after is not None
+        assert (after.leader, after.leader_epoch) == (before.leader, before.leader_epoch + 1)
+        assert sorted(after.isr) == [1, 2, 3]
+        world.check_replicas(TOPIC, 0)
         nursery.cancel_scope.cancel()
