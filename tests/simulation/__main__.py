@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import Any
 
+from tests.simulation.faults import ALONE, CLUSTER
 from tests.simulation.marks import MARKS
-from tests.simulation.plan import Plan, draw
+from tests.simulation.plan import draw
 from tests.simulation.simulation import Outcome, simulate
 
 AT_ONCE = 2
@@ -23,7 +24,7 @@ def main() -> int:
     given = _parser().parse_args()
     without = [int(number) for number in given.without.split(",") if number]
     if given.seeds is not None:
-        return _run_seeds(given.seeds, given.brokers, must_reach=MARKS)
+        return _run_seeds(given.seeds, given.brokers, must_reach=_marks(given.brokers))
     if given.fresh is not None:
         return _run_seeds(_fresh(given.fresh), given.brokers, must_reach=())
     plan = draw(given.seed, brokers=given.brokers, without=without)
@@ -96,7 +97,7 @@ def _run_seeds(seeds: range, brokers: int | None, *, must_reach: Sequence[str]) 
             committed += found.get("committed", 0)
             if found["violations"]:
                 failed.append(seed)
-                _print_failure(draw(seed, brokers=brokers), found["violations"])
+                _print_failure(seed, brokers, found["violations"])
     minutes = (monotonic() - began) / 60
     rate = len(seeds) / minutes * 60
     print(f"{len(seeds)} seeds, {committed} transactions committed, {rate:.0f} seeds an hour")
@@ -126,11 +127,20 @@ def _in_process(seed: int, brokers: int | None) -> dict[str, Any]:
     return found
 
 
-def _print_failure(plan: Plan, violations: list[str]) -> None:
-    print(f"FAILED seed {plan.seed} at commit {_commit()[:7]}: {violations[0]}")
+def _marks(brokers: int | None) -> list[str]:
+    """Return the rare points that a long run must reach; each kind of fault is one."""
+    kinds = ALONE if brokers == 1 else (*ALONE, *CLUSTER)
+    return [*MARKS, *dict.fromkeys(kind.__name__ for kind in kinds)]
+
+
+def _print_failure(seed: int, brokers: int | None, violations: list[str]) -> None:
+    print(f"FAILED seed {seed} at commit {_commit()[:7]}: {violations[0]}")
     for violation in violations[1:5]:
         print(f"  and {violation}")
-    print(plan, flush=True)
+    # A seed draws other faults if the number of brokers is given than if it draws that too.
+    given = "" if brokers is None else f" --brokers {brokers}"
+    print(f"again: scripts/simulate --seed {seed}{given}")
+    print(draw(seed, brokers=brokers), flush=True)
 
 
 if __name__ == "__main__":

@@ -21,9 +21,10 @@ from tests.simulation.scheduling import FLAG, PROCESS, Process, let_processes_fr
 ROOT = Path(__file__).parents[2]
 
 
-def run_of(seed: int, hash_seed: str) -> str:
+def run_of(seed: int, brokers: int, hash_seed: str) -> str:
     """Return everything that happened in a run, without its last lines, which have its CPU time."""
-    command = [sys.executable, "-m", "tests.simulation", "--seed", str(seed), "--trace"]
+    words = ["--seed", str(seed), "--brokers", str(brokers), "--trace"]
+    command = [sys.executable, "-m", "tests.simulation", *words]
     environment = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": ".ns"}
     run = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
@@ -32,8 +33,11 @@ def run_of(seed: int, hash_seed: str) -> str:
     return run.stdout.partition("\nseed ")[0]
 
 
-def test_a_seed_runs_the_same_in_two_processes_with_different_hash_seeds() -> None:
-    first, second = run_of(3, "1"), run_of(3, "77")
+@pytest.mark.parametrize(("seed", "brokers"), [(3, 1), (5, 3)])
+def test_a_seed_runs_the_same_in_two_processes_with_different_hash_seeds(
+    seed: int, brokers: int
+) -> None:
+    first, second = run_of(seed, brokers, "1"), run_of(seed, brokers, "77")
     assert first.count("\n") > 1000
     assert first == second
 
