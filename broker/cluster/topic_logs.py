@@ -81,6 +81,8 @@ class LocalTopicLogs:
                 yield topic, index
             elif any(node != node_id for node in (*partition.isr, *partition.elr)):
                 self._partitions.missing.add(where)
+            elif self._partitions.lacks_records:
+                yield topic, index  # the power failure explains it, and no other replica is whole
             else:
                 self._partitions.keep_missing(topic.name, topic.topic_id, index)
 

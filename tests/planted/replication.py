@@ -417,4 +417,11 @@ REPLICATION_BUGS: Final = (
         new="is_same = found[0] is fetcher",
         tests=(f"{BY_HAND}followers_of_a_leader_that_is_elected_again_follow_in_its_new_epoch",),
     ),
+    Planted(
+        bug="a directory that a power failure took is waited for although no replica has it",
+        file="broker/cluster/topic_logs.py",
+        old="            elif self._partitions.lacks_records:\n",
+        new="            elif False:\n",
+        tests=(f"{DAMAGED}a_topic_whose_directories_a_power_failure_took_everywhere_is_led_again",),
+    ),
 )

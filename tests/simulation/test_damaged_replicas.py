@@ -151,3 +151,31 @@ async def test_a_damaged_replica_without_others_in_sync_is_left_as_it_is() -> No
         assert world.image().partition(*WHERE) == image
         assert machine.disk.bytes_of(SEGMENT) == before
         assert not is_set_aside(machine)
+
+
+async def test_a_topic_whose_directories_a_power_failure_took_everywhere_is_led_again() -> None:
+    """With log.flush=os new directories are in the page caches only; the power failure explains it.
+
+    Seen: the last leader kept its partition offline, as if a person had removed the directory.
+    """
+    async with trio.open_nursery() as nursery:
+        world = World(nursery, seed=6, properties={"log.flush": "os"})
+        await world.start()
+        async with world.admin() as admin:
+            await admin.create_topic(TOPIC, partitions=1, replication_factor=3)
+        for machine in world.machines.values():
+            machine.lose_power()
+        for machine in world.machines.values():
+            await machine.ended()
+        leader = world.leader_of(TOPIC, 0)
+        for node in world.machines:
+            if node != leader:
+                await world.restart(node)
+        await trio.sleep(20)  # until the leader is the only one that is relied on
+        await world.restart(leader)
+        await trio.sleep(20)
+        assert world.leader_of(TOPIC, 0) == leader
+        async with world.producer() as producer:
+            with trio.fail_after(20):
+                await (await producer.send(TOPIC, b"w", partition=0))
+        nursery.cancel_scope.cancel()

@@ -233,8 +233,14 @@ async def test_a_leader_that_is_cut_off_from_all_but_its_clients_resigns() -> No
             assert partition is not None
             await trio.sleep(15)
             assert partition.lead is None
-            async with world.producer("new", bootstrap=f"{machine.host.name}:{CLIENT_PORT}") as new:
+            this = f"{machine.host.name}:{CLIENT_PORT}"
+            async with world.consumer("reader", bootstrap=this) as reader:
+                reader.assign([(TOPIC, 0)])
                 with trio.fail_after(10):  # it knows the others only from this one
+                    await reader.seek_to_beginning()
+                    assert [record.value for record in await reader.poll()] == [b"u"]
+            async with world.producer("new", bootstrap=this) as new:
+                with trio.fail_after(10):
                     await (await new.send(TOPIC, b"w", partition=0))
             with trio.fail_after(10):  # the client asks another broker
                 await (await producer.send(TOPIC, b"v", partition=0))

@@ -244,8 +244,11 @@ class World:
     ) -> Producer:
         return Producer(bootstrap or self.bootstrap, **self.client_options(name), **options)
 
-    def consumer(self, name: str = "client", **options: Any) -> Consumer:
-        return Consumer(self.bootstrap, **self.client_options(name), offload=inline, **options)
+    def consumer(
+        self, name: str = "client", *, bootstrap: str | None = None, **options: Any
+    ) -> Consumer:
+        given = {**self.client_options(name), "offload": inline, **options}
+        return Consumer(bootstrap or self.bootstrap, **given)
 
     def admin(self, name: str = "client", **options: Any) -> Admin:
         return Admin(self.bootstrap, **self.client_options(name), **options)
