@@ -58,7 +58,8 @@ class _Link:
             self.connection.close(why)
         if self.attempt is not None:
             self.error = why
-            self.attempt.set()
+            attempt, self.attempt = self.attempt, None
+            attempt.set()
 
 
 class Connections:
@@ -98,12 +99,14 @@ class Connections:
         if link.open_connection is not None:
             return link.open_connection
         self._tasks.check_open()
-        if link.attempt is None:
+        attempt = link.attempt
+        if attempt is None:
             link.address = address
-            link.attempt, link.attempted_since = trio.Event(), trio.current_time()
+            attempt = link.attempt = trio.Event()
+            link.attempted_since = trio.current_time()
             link.error = Disconnected(f"no connection to {node.host}:{node.port}")
-            self._tasks.spawn(self._serve, link, node.host, node.port)
-        await link.attempt.wait()
+            self._tasks.spawn(self._serve, link, attempt, node.host, node.port)
+        await attempt.wait()
         if link.open_connection is not None:
             return link.open_connection
         lost = f"the connection to {node.host}:{node.port} was lost"
@@ -174,10 +177,8 @@ class Connections:
                 await trio.sleep(backoff.next_seconds())
         others.cancel_scope.cancel()
 
-    async def _serve(self, link: _Link, host: str, port: int) -> None:
+    async def _serve(self, link: _Link, attempt: trio.Event, host: str, port: int) -> None:
         """Open a connection and serve it until it is closed or lost."""
-        attempt = link.attempt
-        assert attempt is not None
         try:
             with trio.move_on_after(CONNECT_TIMEOUT_S) as scope:
                 stream = await self._config.connect(host, port)
@@ -196,13 +197,18 @@ class Connections:
                 await nursery.start(connection.run)
                 try:
                     await connection.ask_versions()
-                    link.connection, link.error = connection, None
                     self._was_reached = True
-                    self._journal.connected(connection.peer)
+                    if link.attempt is attempt:
+                        link.connection, link.error = connection, None
+                        self._journal.connected(connection.peer)
+                    else:
+                        connection.close()  # the attempt was given up
                 except OdradekError as error:
-                    link.error = error
+                    if link.attempt is attempt:
+                        link.error = error
                     connection.close()
-                link.attempt = None
+                if link.attempt is attempt:
+                    link.attempt = None
                 attempt.set()
             if connection.lost_answers:
                 self._journal.lost(connection.peer, connection.why_closed)

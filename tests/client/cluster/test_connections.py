@@ -14,6 +14,7 @@ from odradek.client.cluster.metadata import Node
 from odradek.client.cluster.tasks import BackgroundTasks
 from odradek.client.config import ClientConfig
 from odradek.client.journal import Journal
+from odradek.client.network import Stream
 from tests.client.fake_broker import ADDRESS, FakeBroker
 
 HOST, PORT = ADDRESS.split(":")
@@ -60,6 +61,33 @@ async def test_cancelling_a_call_does_not_end_the_attempt_that_it_waits_for(
         assert scope.cancelled_caught
         await trio.sleep(1)
         assert connections.find(1) is not None
+
+
+async def test_a_broker_that_was_given_up_while_it_was_connected_to_can_be_reached_again(
+    autojump_clock: MockClock, fake_broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = fake_broker.connect
+    slow = [5.0]
+
+    async def connect_slowly(host: str, port: int) -> Stream:
+        await trio.sleep(slow.pop() if slow else 0)
+        return await connect(host, port)
+
+    monkeypatch.setattr(fake_broker, "connect", connect_slowly)
+    async with connections_to(fake_broker) as connections:
+
+        async def give_up() -> None:
+            await trio.sleep(1)
+            connections.drop_gone((HOST, int(PORT)))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(give_up)
+            with pytest.raises(Disconnected, match="no broker at"):
+                await connections.to(NODE)
+        with trio.fail_after(1):
+            found = await connections.to(NODE)
+        await trio.sleep(10)  # the first attempt succeeds too late
+        assert connections.find(1) is found
 
 
 async def test_any_connection_is_an_open_one_and_else_to_a_given_address(
