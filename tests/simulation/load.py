@@ -14,7 +14,8 @@ from typing import Any, Final
 
 import trio
 
-from odradek.client import Admin, Consumer, OdradekError, Producer, TopicPartition
+from odradek.client import Admin, Consumer, OdradekError, Producer, Refused, TopicPartition
+from odradek.protocol.errors import ErrorCode
 from tests.checker.history import (
     Found,
     GroupPartition,
@@ -90,10 +91,17 @@ class Load:
         self._values: defaultdict[str, int] = defaultdict(int)
 
     async def prepare(self) -> None:
-        """Create the topics."""
+        """Create the topics. That waits for all brokers: a fault may have one down."""
         async with self.world.admin(**self._timeouts) as admin:
             for topic in (TOPIC, COPIES):
-                await admin.create_topic(topic, partitions=PARTITIONS)
+                while True:
+                    try:
+                        await admin.create_topic(topic, partitions=PARTITIONS, if_not_exists=True)
+                        break
+                    except Refused as error:
+                        if error.code is not ErrorCode.INVALID_REPLICATION_FACTOR:
+                            raise
+                    await trio.sleep(0.1)
 
     async def run(self) -> None:
         """Write and read until `stop` is set, and end what is open then."""
