@@ -20,8 +20,6 @@ import logging
 from typing import Final
 from uuid import UUID
 
-import trio
-
 from odradek.broker.api.configs import topic_configs
 from odradek.broker.api.context import RequestContext
 from odradek.broker.cluster.image import TopicImage
@@ -145,7 +143,7 @@ async def _delete_topic(context: RequestContext, asked: DeleteTopicState) -> Del
     try:
         name = _name_of(context, asked)
         # The offsets are deleted with their topic, also if the client is gone by now.
-        with trio.CancelScope(shield=True):
+        with context.core.cluster.shielded():
             deleted = await context.core.cluster.delete_topic(name)
             await _forget_offsets(context, name, deleted.topic_id)
     except KafkaError as error:

@@ -11,7 +11,8 @@ does not bring it soon, it is replaced by another.
 
 import logging
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 import trio
@@ -157,6 +158,7 @@ class ClusterMetadata:
         self._moved = trio.Event()
         self._watch = trio.CancelScope()
         self._is_over = False
+        self._shields: set[trio.CancelScope] = set()
 
     async def load(self) -> None:
         """Read the whole store. Waits while it is away."""
@@ -182,6 +184,21 @@ class ClusterMetadata:
         finally:
             self._is_over = True
             self._moved.set()
+            for shield in self._shields:
+                shield.shield = False
+
+    @contextmanager
+    def shielded(self) -> Iterator[None]:
+        """Let the block go on when its client disconnects, but not when this broker ends.
+
+        The store may be away for ever: a write whose answer was lost would wait for it.
+        """
+        with trio.CancelScope(shield=not self._is_over) as shield:
+            self._shields.add(shield)
+            try:
+                yield
+            finally:
+                self._shields.discard(shield)
 
     async def _run(self, apply: Apply) -> None:
         while True:

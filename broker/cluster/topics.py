@@ -22,7 +22,7 @@ State topics are created when a request first needs them, with their own setting
 import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Final, Protocol
@@ -222,8 +222,12 @@ class ClusterTopics:
     async def _one_change(self) -> AsyncIterator[None]:
         """Make one change at a time, and complete it even if its client disconnects."""
         async with self._changing:
-            with trio.CancelScope(shield=True):
+            with self.shielded():
                 yield
+
+    def shielded(self) -> AbstractContextManager[None]:
+        """Let a block go on when its client disconnects, as long as this broker runs."""
+        return self._metadata.shielded()
 
     def _existing(self, name: str) -> TopicImage:
         topic = self.image.topics.get(name)

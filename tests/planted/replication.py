@@ -424,4 +424,14 @@ REPLICATION_BUGS: Final = (
         new="            elif False:\n",
         tests=(f"{DAMAGED}a_topic_whose_directories_a_power_failure_took_everywhere_is_led_again",),
     ),
+    Planted(
+        bug="a broker that stops waits for the metadata store for ever",
+        file="broker/cluster/metadata.py",
+        old="                shield.shield = False\n",
+        new="                pass\n",
+        tests=(
+            "tests/simulation/test_ends.py::test_"
+            "a_broker_stops_although_the_store_went_away_while_it_created_a_topic",
+        ),
+    ),
 )

@@ -1,0 +1,38 @@
+"""A broker of three that has been told to stop ends, whatever it was doing."""
+
+from contextlib import suppress
+from functools import partial
+
+import trio
+
+from odradek.client.errors import OdradekError
+from tests.simulation.machine import Machine
+from tests.simulation.world import World
+
+
+async def test_a_broker_stops_although_the_store_went_away_while_it_created_a_topic() -> None:
+    async with trio.open_nursery() as nursery:
+        world = World(nursery)
+        await world.start()
+        cut_off: list[Machine] = []
+
+        def cut(machine: Machine) -> None:
+            assert machine.meta is not None
+            machine.meta.cut()
+            cut_off.append(machine)
+
+        for machine in world.machines.values():
+            assert machine.meta is not None
+            machine.meta.before_txn = partial(cut, machine)
+
+        async def create() -> None:
+            with suppress(OdradekError):
+                async with world.admin() as admin:
+                    await admin.create_topic("t")
+
+        nursery.start_soon(create)
+        await trio.sleep(1)
+        (creating,) = cut_off
+        with trio.fail_after(30):
+            await creating.stop()
+        nursery.cancel_scope.cancel()
