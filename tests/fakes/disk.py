@@ -210,12 +210,19 @@ class FakeDisk:
             if isinstance(child, Inode) and name.endswith(end)
         }
 
-    def damage(self, path: str, position: int) -> None:
-        """Flip bits of a byte, on disk too."""
+    def damage(self, path: str, position: int) -> Callable[[], bool]:
+        """Flip bits of a byte, on disk too. Return whether the damaged file is still there."""
         inode = self._file(path)
         inode.make_durable(inode.change_count)
         inode.content[position] ^= 0xFF
         inode.durable[position] ^= 0xFF
+
+        def is_there() -> bool:
+            with suppress(OSError):
+                return self._file(path) is inode
+            return False
+
+        return is_there
 
     @property
     def used_bytes(self) -> int:

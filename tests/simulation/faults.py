@@ -11,10 +11,11 @@ from typing import ClassVar, Final, Self
 
 import trio
 
+from odradek.broker.topic_partition import TopicPartition
 from tests.simulation.machine import Machine
 from tests.simulation.world import World
 
-MIB: Final = 1024 * 1024
+SLOW_WATCH_SECONDS: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,9 +177,26 @@ class ClockJump(Fault):
         machine.clock.skew_ms = 0
 
 
+class ClientCut(Fault):
+    WORDS = "cannot be reached by one client, or cannot answer it, for {seconds} s"
+
+    @classmethod
+    def longest(cls) -> float:
+        return 8.0
+
+    async def strike(self, world: World) -> None:
+        rng = world.rngs["faults"]
+        client, broker = rng.choice(world.client_hosts()), world.machines[self.node].host.name
+        sender, receiver = (client, broker) if rng.random() < 0.5 else (broker, client)
+        world.reached("ClientCut")
+        world.net.cut(sender, receiver, one_way=rng.random() < 0.5)
+        await trio.sleep(self.seconds)
+        world.net.heal((client, broker))
+
+
 ALONE: Final[tuple[type[Fault], ...]] = (
     *(Kill, Kill, PowerLoss, PowerLoss, Stop, Pause, Stall),
-    *(FullDisk, FsyncFails, Resets, Delays, ClockJump),
+    *(FullDisk, FsyncFails, Resets, Delays, ClockJump, ClientCut),
 )
 """The faults that one node knows. A kind that is named twice is twice as frequent."""
 
@@ -254,6 +272,17 @@ class DeadWatches(Fault):
             machine.meta.break_watches()
 
 
+class SlowWatches(Fault):
+    WORDS = "hears of changes in the metadata store up to 3 s late, for {seconds} s"
+
+    async def strike_machine(self, world: World, machine: Machine) -> None:
+        assert machine.meta is not None
+        rng = world.rngs["store"]
+        machine.meta.watch_delay_s = lambda: rng.uniform(0.0, SLOW_WATCH_SECONDS)
+        await trio.sleep(self.seconds)
+        machine.meta.watch_delay_s = machine.meta.delay_s
+
+
 class Compaction(Fault):
     WORDS = "has a metadata store that forgets its history ({seconds})"
 
@@ -270,8 +299,32 @@ class StoreElection(Fault):
         world.store.elect()
 
 
+class BitFlip(Fault):
+    """Stored data of one replica is damaged, where the other replicas have it whole."""
+
+    WORDS = "has flipped bits in a sealed segment ({seconds})"
+
+    async def strike(self, world: World) -> None:
+        rng = world.rngs["faults"]
+        machine = world.machines[self.node]
+        partitions = [] if machine.core is None else list(machine.core.partitions.all())
+        sealed = [
+            (TopicPartition(partition.topic, partition.index), segment)
+            for partition in partitions
+            for segment in partition.log.segments[:-1]
+            if partition.log.failure is None and not segment.is_deleted and segment.size_bytes
+        ]
+        if not sealed:
+            return
+        where, segment = rng.choice(sealed)
+        position = rng.randrange(segment.size_bytes)
+        if world.may_damage(machine, where):
+            world.reached("BitFlip")
+            world.damage(machine, where, segment.path(), position)
+
+
 CLUSTER: Final[tuple[type[Fault], ...]] = (
-    *(LinkCut, LinkCut, Isolation, StoreCut, LostAnswers, DeadWatches, Compaction),
-    StoreElection,
+    *(LinkCut, LinkCut, Isolation, StoreCut, LostAnswers, DeadWatches, SlowWatches, Compaction),
+    *(StoreElection, BitFlip),
 )
 """The faults that need several brokers."""

@@ -45,11 +45,14 @@ class Watch:
                 self.look()
 
     def look(self) -> None:
+        damaged = self.world.damaged()
         for machine, partition in _replicas(self.world):
             self.violations += _wrong_marks(partition, self.highest.get(partition, 0))
             self.highest[partition] = partition.high_watermark
+            where = TopicPartition(partition.topic, partition.index)
             if partition.topic in WATCHED_TOPICS and partition.log.failure is None:
-                self.violations += _wrong_producers(machine, partition)
+                if (machine.node_id, where) not in damaged:
+                    self.violations += _wrong_producers(machine, partition)
                 if partition.lead is not None:
                     self.violations += _not_on_disk(self.world, partition)
 
@@ -96,7 +99,8 @@ def _not_on_disk(world: World, partition: Partition) -> Iterator[str]:
     image = world.image().partition(*where)
     if image is None or image.leader_epoch != partition.leader_epoch:
         return
-    for node in image.isr:
+    damaged = [node for node, there in world.damaged() if there == where]
+    for node in (node for node in image.isr if node not in damaged):
         files = world.machines[node].disk.files(f"{DIRECTORY}/{where}", ".log", durable=True)
         *_, end = (0, *(header.next_offset for header in _headers(b"".join(files.values()))))
         if end < partition.high_watermark:

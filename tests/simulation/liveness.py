@@ -21,9 +21,15 @@ async def until_at_rest(world: World) -> None:
     with trio.move_on_after(REST_SECONDS):
         while unrest:
             await trio.sleep(0.2)
-            unrest = list(_unrest(world))
+            unrest = [*_damage(world), *_unrest(world)]
     if unrest:
         raise Lame(f"after {REST_SECONDS:.0f} s {unrest[0]}, and {len(unrest) - 1} more")
+
+
+def _damage(world: World) -> Iterator[str]:
+    """Yield a sentence for each replica that is damaged and was not fetched anew."""
+    for node, where in world.damaged():
+        yield f"{where} is still damaged on broker {node}"
 
 
 def _unrest(world: World) -> Iterator[str]:

@@ -61,6 +61,7 @@ def draw(seed: int, *, brokers: int | None = None, without: Sequence[int] = ()) 
         "log.flush": flush,
         "log.cleaner.backoff.ms": str(rng.choice((200, 1000, 15_000))),
         "log.cleaner.min.compaction.lag.ms": "0",
+        "log.scrub.interval.ms": str(rng.choice((500, 2000, 8000))),
         "transaction.abort.on.disconnect": rng.choice(("true", "false")),
     }
     return Plan(

@@ -7,7 +7,7 @@ of several, all share a simulated store.
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ import trio
 from odradek.broker.cluster.image import ClusterImage
 from odradek.broker.cluster.metadata import ImageBuilder
 from odradek.broker.env import inline
+from odradek.broker.topic_partition import TopicPartition
 from odradek.client import Admin, Consumer, Producer
 from tests.broker.config.configured import from_properties
 from tests.fakes.meta_store import FakeMetaStore, MetaServer
@@ -93,6 +94,7 @@ class World:
         """How often each rare point was reached."""
         self.rngs = {name: Random(master.getrandbits(64)) for name in CONCERNS}
         self.stall_probability = stall_probability
+        self._damage: dict[tuple[int, TopicPartition], Callable[[], bool]] = {}
         self._went_down: set[int] = set()
         """The machines that lost power and may not have all acknowledged records again."""
         self.net = Net(self.rngs["net"], self.trace)
@@ -203,10 +205,34 @@ class World:
             for partition in topic.partitions
         ):
             self._went_down.clear()
-        if self._went_down - {machine.node_id}:
+        others = self._went_down | {node for node, _ in self.damaged()}
+        if others - {machine.node_id}:
             return False
         self._went_down.add(machine.node_id)
         return True
+
+    def may_damage(self, machine: Machine, where: TopicPartition) -> bool:
+        """Return True if all other replicas of a partition are in sync and whole."""
+        image = self.image().partition(*where)
+        if image is None or image.leader == -1 or len(image.isr) < len(image.replicas):
+            return False
+        if any(node != machine.node_id for node, there in self.damaged() if there == where):
+            return False
+        return self.may_lose_power(machine)
+
+    def damage(self, machine: Machine, where: TopicPartition, path: str, position: int) -> None:
+        """Flip bits in a file of one replica."""
+        self.trace("damage", machine.node_id, path, position)
+        is_there = machine.disk.damage(path, position)
+        self._damage[machine.node_id, where] = is_there
+
+    def damaged(self) -> list[tuple[int, TopicPartition]]:
+        """Return the broker and the partition of each replica that is still damaged."""
+        for (node, where), is_there in list(self._damage.items()):
+            if not is_there():
+                self.reached("damage is gone")
+                del self._damage[node, where]
+        return list(self._damage)
 
     async def all_registered(self) -> None:
         """Wait until every broker has registered: topics need all of them."""
@@ -230,6 +256,11 @@ class World:
                 await trio.sleep(0.05)
 
     # clients
+
+    def client_hosts(self) -> list[str]:
+        """Return the machines of the clients that have connected to a broker."""
+        brokers = {machine.host.name for machine in self.machines.values()}
+        return [name for name in self.net.hosts if name not in brokers]
 
     def client_options(self, name: str = "client") -> dict[str, Any]:
         """Return the options with which our client connects in this world."""
