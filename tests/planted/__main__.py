@@ -5,7 +5,7 @@ named after it. It also simulates the seed that found the bug, if the table has 
 bugs by name or file. The exit status is 1 if a bug is not seen.
 
 `scripts/plant --find A-B [WORDS]` simulates the seeds A to B with each bug until one finds it, to
-fill the table.
+fill the table. A seed counts that passes without the bug.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from tests.planted.bug import ROOT, Planted, write_module
+from tests.planted.bug import ROOT, Planted, simulation_of, write_module
 from tests.planted.bugs import BUGS
 from tests.simulation.__main__ import seed_range
 
@@ -52,8 +52,8 @@ def run_tests(root: Path, tests: tuple[str, ...]) -> subprocess.CompletedProcess
     return run_module(root, "pytest", "-q", "-x", *options, *tests)
 
 
-def run_seed(root: Path, seed: int) -> subprocess.CompletedProcess[str]:
-    return run_module(root, "tests.simulation", "--seed", str(seed), "--brokers", "3")
+def run_seed(root: Path, words: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    return run_module(root, "tests.simulation", *words)
 
 
 def run_module(root: Path, module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -77,7 +77,8 @@ def try_bug(planted: Planted, copies: Copies) -> str | None:
     sound = planted.plant(root)
     try:
         run = run_tests(root, planted.tests)
-        simulated = None if planted.seed is None else run_seed(root, planted.seed)
+        words = planted.simulation
+        simulated = None if words is None else run_seed(root, words)
     finally:
         write_module(root / planted.file, sound)
         copies.put(root)
@@ -91,24 +92,49 @@ def try_bug(planted: Planted, copies: Copies) -> str | None:
     return f"pytest ended with {run.returncode}:\n{run.stdout[-2000:]}{run.stderr[-2000:]}"
 
 
+def run_sound(words: tuple[str, ...], copies: Copies) -> str | None:
+    """Simulate a seed without a bug. Return None if it passes, otherwise its output."""
+    root = copies.get()
+    try:
+        simulated = run_seed(root, words)
+    finally:
+        copies.put(root)
+    return f"{simulated.stdout}{simulated.stderr[-2000:]}" if simulated.returncode else None
+
+
 def find(planted: Planted, copies: Copies, seeds: range) -> str:
     """Return which seed finds a bug first, and how."""
     root = copies.get()
-    sound = planted.plant(root)
     try:
         for seed in seeds:
+            words = simulation_of(seed, planted.fixed)
             began = time.monotonic()
-            try:
-                simulated = run_seed(root, seed)
-            except subprocess.TimeoutExpired:
-                continue  # it judges nothing
-            violations = [v for v in simulated.stdout.splitlines() if v.startswith("VIOLATED")]
-            if violations:
-                return f"seed {seed}, {time.monotonic() - began:.0f} s: {violations[0]}"
+            violation = first_violation(root, words, planted)
+            if violation is not None:
+                seconds = time.monotonic() - began
+                without = first_violation(root, words)
+                if without is None:
+                    return f"seed {seed}, {seconds:.0f} s: {violation}"
+                print(f"plant: seed {seed} fails without a bug: {without}", flush=True)
     finally:
-        write_module(root / planted.file, sound)
         copies.put(root)
     return "no seed"
+
+
+def first_violation(
+    root: Path, words: tuple[str, ...], planted: Planted | None = None
+) -> str | None:
+    """Simulate a seed, with a bug if there is one. Return the first violation that it finds."""
+    sound = None if planted is None else planted.plant(root)
+    try:
+        simulated = run_seed(root, words)
+    except subprocess.TimeoutExpired:
+        return None  # it judges nothing
+    finally:
+        if planted is not None and sound is not None:
+            write_module(root / planted.file, sound)
+    lines = simulated.stdout.splitlines()
+    return next((line for line in lines if line.startswith("VIOLATED")), None)
 
 
 def main() -> int:
@@ -152,12 +178,16 @@ def check(chosen: list[Planted], copies: Copies) -> int:
     if sound.returncode != ALL_PASSED:
         print(sound.stdout[-4000:], sound.stderr[-4000:])
         return 1
-    for seed in sorted({planted.seed for planted in chosen if planted.seed is not None}):
-        simulated = run_seed(root, seed)
-        if simulated.returncode:
-            print(f"plant: seed {seed} fails without a bug\n{simulated.stdout}")
-            return 1
     copies.put(root)
+    runs = dict.fromkeys(each.simulation for each in chosen if each.simulation is not None)
+    print(f"plant: {len(runs)} simulations pass without a bug", flush=True)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for words, output in zip(
+            runs, pool.map(lambda each: run_sound(each, copies), runs), strict=True
+        ):
+            if output is not None:
+                print(f"plant: simulate {' '.join(words)} fails without a bug\n{output}")
+                return 1
     with ThreadPoolExecutor(AT_ONCE) as pool:
         for planted, wrong in zip(
             chosen, pool.map(lambda each: try_bug(each, copies), chosen), strict=True

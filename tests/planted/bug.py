@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.simulation.fixed import Fixed
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 NUMBER: Final = re.compile(r"(KAFKA-|KIP-|(Redpanda|YDB|KoP) #)[0-9]+")
 
@@ -15,7 +17,8 @@ class Planted:
 
     `bug` has the numbers of the bug in other projects' lists, or describes it. In `file`, `old` is
     replaced by `new`. Then one of `tests` (pytest node ids) must fail, or the tests would miss it.
-    With a `seed`, the simulation of that seed with three brokers must find the bug as well.
+    With a `seed`, the simulation of that seed with three brokers must find the bug as well. `fixed`
+    has the kinds of fault and the settings that reach the bug.
     """
 
     bug: str
@@ -24,6 +27,12 @@ class Planted:
     new: str
     tests: tuple[str, ...]
     seed: int | None = None
+    fixed: Fixed | None = None
+
+    @property
+    def simulation(self) -> tuple[str, ...] | None:
+        """The words of `scripts/simulate` that run the seed; None without one."""
+        return None if self.seed is None else simulation_of(self.seed, self.fixed)
 
     @property
     def numbers(self) -> tuple[str, ...]:
@@ -42,6 +51,12 @@ class Planted:
         assert sound.count(self.old) == 1, f"{self.bug}: {self.file} has changed"
         write_module(path, sound.replace(self.old, self.new))
         return sound
+
+
+def simulation_of(seed: int, fixed: Fixed | None) -> tuple[str, ...]:
+    """Return the words of `scripts/simulate` that run a seed with three brokers."""
+    words = [] if fixed is None else fixed.words()
+    return ("--seed", str(seed), "--brokers", "3", *words)
 
 
 def write_module(path: Path, text: str) -> None:

@@ -3,6 +3,7 @@
 from typing import Final
 
 from tests.planted.bug import Planted
+from tests.simulation.fixed import Fixed
 
 ADMISSION: Final = "broker/txn/admission.py"
 BARRIER: Final = "broker/partitions/barrier.py"
@@ -43,6 +44,7 @@ REPLICATION_BUGS: Final = (
             f"{REPLICAS}a_record_is_acknowledged_when_the_in_sync_replicas_have_it_on_disk",
         ),
         seed=1,
+        fixed=Fixed(faults=("Kill", "LinkCut")),
     ),
     Planted(
         bug="KAFKA-15583",

@@ -9,6 +9,7 @@ import pytest
 
 from tests.planted.bug import ROOT, Planted
 from tests.planted.bugs import BUGS, COORDINATORS, NOT_PLANTED, PRODUCERS, READERS
+from tests.simulation.plan import draw
 
 NUMBER_ALONE = re.compile(r"(KAFKA-|KIP-|#)[0-9]+")
 
@@ -45,6 +46,12 @@ def test_the_tests_that_see_a_bug_name_it(planted: Planted) -> None:
         last = NUMBER_ALONE.search(number)
         assert last is not None
         assert re.search(rf"{last[0]}\b", docstrings), f"{planted.tests} do not name {number}"
+
+
+@each
+def test_the_faults_that_reach_a_bug_exist(planted: Planted) -> None:
+    if planted.fixed is not None:
+        assert draw(planted.seed or 1, brokers=3, fixed=planted.fixed).faults
 
 
 @pytest.mark.parametrize("number", [*COORDINATORS, *READERS, *PRODUCERS])

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import shlex
 import subprocess
 import sys
 from collections import Counter
@@ -11,8 +12,9 @@ from time import monotonic
 from typing import Any
 
 from tests.simulation.faults import ALONE, CLUSTER
+from tests.simulation.fixed import Fixed
 from tests.simulation.marks import MARKS
-from tests.simulation.plan import draw
+from tests.simulation.plan import KINDS, draw
 from tests.simulation.simulation import Outcome, simulate
 
 AT_ONCE = 2
@@ -23,11 +25,13 @@ SEED_SECONDS = 300
 def main() -> int:
     given = _parser().parse_args()
     without = [int(number) for number in given.without.split(",") if number]
+    fixed = _fixed(given)
     if given.seeds is not None:
-        return _run_seeds(given.seeds, given.brokers, must_reach=_marks(given.brokers))
+        marks = _marks(given.brokers) if fixed is None else []
+        return _run_seeds(given.seeds, given.brokers, fixed, must_reach=marks)
     if given.fresh is not None:
-        return _run_seeds(_fresh(given.fresh), given.brokers, must_reach=())
-    plan = draw(given.seed, brokers=given.brokers, without=without)
+        return _run_seeds(_fresh(given.fresh), given.brokers, fixed, must_reach=())
+    plan = draw(given.seed, brokers=given.brokers, without=without, fixed=fixed)
     outcome = simulate(plan, keeps_lines=given.trace)
     if given.json:
         print(json.dumps(_as_json(outcome)))
@@ -49,9 +53,35 @@ def _parser() -> argparse.ArgumentParser:
     which.add_argument("--fresh", type=int, help="run so many seeds, others for each commit")
     parser.add_argument("--brokers", type=int, help="1, 3 or 5; by default the seed draws it")
     parser.add_argument("--without", default="", help="leave these faults out: their numbers, 3,5")
+    parser.add_argument(
+        "--faults", type=_kinds, help="only these kinds of fault, Kill,LinkCut, and a short load"
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="with --faults: a setting"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=Fixed().seconds, help="with --faults: time of the load"
+    )
     parser.add_argument("--trace", action="store_true", help="print everything that happens")
     parser.add_argument("--json", action="store_true", help="print the outcome for a program")
     return parser
+
+
+def _kinds(text: str) -> tuple[str, ...]:
+    names = tuple(name for name in text.split(",") if name)
+    unknown = [name for name in names if name not in KINDS]
+    if unknown:
+        raise argparse.ArgumentTypeError(
+            f"no fault is a {unknown[0]}; there are {', '.join(KINDS)}"
+        )
+    return names
+
+
+def _fixed(given: argparse.Namespace) -> Fixed | None:
+    if given.faults is None:
+        return None
+    settings = dict(each.split("=", 1) for each in given.set)
+    return Fixed(faults=given.faults, settings=settings, seconds=given.seconds)
 
 
 def seed_range(text: str) -> range:
@@ -83,7 +113,9 @@ def _as_json(outcome: Outcome) -> dict[str, object]:
     }
 
 
-def _run_seeds(seeds: range, brokers: int | None, *, must_reach: Sequence[str]) -> int:
+def _run_seeds(
+    seeds: range, brokers: int | None, fixed: Fixed | None, *, must_reach: Sequence[str]
+) -> int:
     """Run seeds in processes of their own. Return 1 if one fails, or a mark was never reached."""
     began = monotonic()
     marks: Counter[str] = Counter()
@@ -91,13 +123,13 @@ def _run_seeds(seeds: range, brokers: int | None, *, must_reach: Sequence[str]) 
     committed = 0
     with ThreadPoolExecutor(AT_ONCE) as pool:
         for seed, found in zip(
-            seeds, pool.map(lambda each: _in_process(each, brokers), seeds), strict=True
+            seeds, pool.map(lambda each: _in_process(each, brokers, fixed), seeds), strict=True
         ):
             marks.update(found.get("marks", {}))
             committed += found.get("committed", 0)
             if found["violations"]:
                 failed.append(seed)
-                _print_failure(seed, brokers, found["violations"])
+                _print_failure(seed, brokers, fixed, found["violations"])
     minutes = (monotonic() - began) / 60
     rate = len(seeds) / minutes * 60
     print(f"{len(seeds)} seeds, {committed} transactions committed, {rate:.0f} seeds an hour")
@@ -111,8 +143,9 @@ def _run_seeds(seeds: range, brokers: int | None, *, must_reach: Sequence[str]) 
     return 1 if failed or missing else 0
 
 
-def _in_process(seed: int, brokers: int | None) -> dict[str, Any]:
+def _in_process(seed: int, brokers: int | None, fixed: Fixed | None) -> dict[str, Any]:
     command = [sys.executable, "-m", "tests.simulation", "--seed", str(seed), "--json"]
+    command += [] if fixed is None else fixed.words()
     if brokers is not None:
         command += ["--brokers", str(brokers)]
     try:
@@ -133,14 +166,17 @@ def _marks(brokers: int | None) -> list[str]:
     return [*MARKS, *dict.fromkeys(kind.__name__ for kind in kinds)]
 
 
-def _print_failure(seed: int, brokers: int | None, violations: list[str]) -> None:
+def _print_failure(
+    seed: int, brokers: int | None, fixed: Fixed | None, violations: list[str]
+) -> None:
     print(f"FAILED seed {seed} at commit {_commit()[:7]}: {violations[0]}")
     for violation in violations[1:5]:
         print(f"  and {violation}")
     # A seed draws other faults if the number of brokers is given than if it draws that too.
     given = "" if brokers is None else f" --brokers {brokers}"
+    given += "" if fixed is None else f" {shlex.join(fixed.words())}"
     print(f"again: scripts/simulate --seed {seed}{given}")
-    print(draw(seed, brokers=brokers), flush=True)
+    print(draw(seed, brokers=brokers, fixed=fixed), flush=True)
 
 
 if __name__ == "__main__":

@@ -3,19 +3,25 @@
 A seed does not have every kind of fault: it draws which kinds it has, and how often. So some seeds
 have one fault many times, which a mixture of everything would hide. The list is numbered. A run
 without some of its faults has the others at the same times, so a failing list can be cut down.
+With a `Fixed` the kinds are given, and the seed draws when each strikes.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import Final
 
 from tests.simulation.faults import ALONE, CLUSTER, Fault
+from tests.simulation.fixed import Fixed
 
 BROKERS = (1, 1, 3)
 """The numbers of brokers that are drawn."""
 SEGMENTS = (16_384, 16_384, 65_536, 1_048_576)
 LOAD_SECONDS = 12.0
 FIRST_FAULT_SECONDS = 0.5
+FIXED_STRIKES = (12, 25)
+"""The fewest and the most faults of a plan whose kinds of fault are given."""
+KINDS: Final = {kind.__name__: kind for kind in (*ALONE, *CLUSTER)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +35,8 @@ class Plan:
     """The probability that an fsync takes long."""
     transaction_timeout_ms: int
     faults: tuple[Fault, ...]
+    seconds: float = LOAD_SECONDS
+    """The time of the load."""
     without: tuple[int, ...] = ()
     """The numbers of the faults that are left out."""
 
@@ -46,13 +54,53 @@ class Plan:
         return "\n".join([head, *(f"  [{n}] {fault}" for n, fault in self.chosen())])
 
 
-def draw(seed: int, *, brokers: int | None = None, without: Sequence[int] = ()) -> Plan:
+def draw(
+    seed: int,
+    *,
+    brokers: int | None = None,
+    without: Sequence[int] = (),
+    fixed: Fixed | None = None,
+) -> Plan:
     """Draw the plan of a seed."""
     rng = Random(seed)
     brokers = rng.choice(BROKERS) if brokers is None else brokers
+    if fixed is not None:
+        return _draw_the_rest(rng, seed, brokers, without, fixed)
     segment = rng.choice(SEGMENTS)
     flush = "os" if brokers > 1 and rng.random() < 0.2 else "ack"
-    properties = {
+    return Plan(
+        seed=seed,
+        brokers=brokers,
+        properties=_properties(rng, segment, flush),
+        stall_probability=rng.choice((0.0, 0.02, 0.02, 0.1)),
+        transaction_timeout_ms=rng.choice((1000, 2000, 5000)),
+        faults=_faults(rng, brokers),
+        without=tuple(without),
+    )
+
+
+def _draw_the_rest(
+    rng: Random, seed: int, brokers: int, without: Sequence[int], fixed: Fixed
+) -> Plan:
+    """Draw what is not fixed. Nothing here may depend on the kinds of fault that there are."""
+    properties = _properties(rng, rng.choice(SEGMENTS), "ack")
+    kinds = [KINDS[name] for name in fixed.faults]
+    count = rng.randint(*FIXED_STRIKES) if kinds else 0
+    times = sorted(round(rng.uniform(FIRST_FAULT_SECONDS, fixed.seconds), 3) for _ in range(count))
+    return Plan(
+        seed=seed,
+        brokers=brokers,
+        properties={**properties, **fixed.settings},
+        stall_probability=rng.choice((0.0, 0.02, 0.1)),
+        transaction_timeout_ms=rng.choice((1000, 2000)),
+        faults=tuple(rng.choice(kinds).draw(rng, at, brokers) for at in times),
+        seconds=fixed.seconds,
+        without=tuple(without),
+    )
+
+
+def _properties(rng: Random, segment: int, flush: str) -> dict[str, str]:
+    return {
         "log.segment.bytes": str(segment),
         "transaction.state.log.segment.bytes": str(max(segment, 16_384)),
         "offsets.topic.segment.bytes": str(max(segment, 16_384)),
@@ -61,18 +109,8 @@ def draw(seed: int, *, brokers: int | None = None, without: Sequence[int] = ()) 
         "log.flush": flush,
         "log.cleaner.backoff.ms": str(rng.choice((200, 1000, 15_000))),
         "log.cleaner.min.compaction.lag.ms": "0",
-        "log.scrub.interval.ms": str(rng.choice((500, 2000, 8000))),
         "transaction.abort.on.disconnect": rng.choice(("true", "false")),
     }
-    return Plan(
-        seed=seed,
-        brokers=brokers,
-        properties=properties,
-        stall_probability=rng.choice((0.0, 0.02, 0.02, 0.1)),
-        transaction_timeout_ms=rng.choice((1000, 2000, 5000)),
-        faults=_faults(rng, brokers),
-        without=tuple(without),
-    )
 
 
 def _faults(rng: Random, brokers: int) -> tuple[Fault, ...]:

@@ -21,7 +21,6 @@ from tests.simulation.scheduling import deterministic, let_processes_freeze
 from tests.simulation.world import Trace, World
 
 HEAL_SECONDS = 60.0
-LOAD_SECONDS = 12.0
 
 
 @dataclass
@@ -152,4 +151,4 @@ async def _strike(plan: Plan, world: World) -> None:
             await trio.sleep_until(began + fault.at)
             world.trace("fault", number, fault)
             nursery.start_soon(fault.strike, world)
-        await trio.sleep_until(began + LOAD_SECONDS)
+        await trio.sleep_until(began + plan.seconds)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.simulation.fixed import Fixed
 from tests.simulation.plan import draw
 from tests.simulation.simulation import simulate
 
@@ -23,3 +24,11 @@ def test_three_brokers_under_faults(seed: int) -> None:
 def test_a_fault_can_be_left_out_and_the_others_stay() -> None:
     whole, less = draw(3, brokers=1), draw(3, brokers=1, without=[0, 2])
     assert less.chosen() == [(n, f) for n, f in whole.chosen() if n not in (0, 2)]
+
+
+def test_the_kinds_of_fault_can_be_given() -> None:
+    fixed = Fixed(faults=("Stop", "LinkCut"), settings={"log.flush": "os"}, seconds=3.0)
+    plan = draw(3, brokers=3, fixed=fixed)
+    assert {type(fault).__name__ for fault in plan.faults} == {"Stop", "LinkCut"}
+    assert all(fault.at <= 3.0 for fault in plan.faults)
+    assert plan.properties["log.flush"] == "os"
