@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import Any
 
-from tests.simulation.faults import ALONE, CLUSTER
+from tests.simulation.faults import ALONE, CLUSTER, FOR_GOOD
 from tests.simulation.fixed import Fixed
 from tests.simulation.marks import MARKS
 from tests.simulation.plan import KINDS, draw
@@ -162,7 +162,7 @@ def _in_process(seed: int, brokers: int | None, fixed: Fixed | None) -> dict[str
 
 def _marks(brokers: int | None) -> list[str]:
     """Return the rare points that a long run must reach; each kind of fault is one."""
-    kinds = ALONE if brokers == 1 else (*ALONE, *CLUSTER)
+    kinds = ALONE if brokers == 1 else (*ALONE, *CLUSTER, *FOR_GOOD)
     return [*MARKS, *dict.fromkeys(kind.__name__ for kind in kinds)]
 
 

@@ -328,3 +328,34 @@ CLUSTER: Final[tuple[type[Fault], ...]] = (
     *(StoreElection, BitFlip),
 )
 """The faults that need several brokers."""
+
+
+class StaysDead(Fault):
+    WORDS = "dies and stays dead to the end ({seconds})"
+
+    async def strike(self, world: World) -> None:
+        machine = world.machines[self.node]
+        while machine.is_taken:  # noqa: ASYNC110 (another fault has it down)
+            await trio.sleep(0.05)
+        if not world.may_lose_power(machine):
+            return
+        world.reached("StaysDead")
+        machine.is_taken = machine.is_left = True
+        if machine.is_running:
+            end = machine.kill if world.rngs["faults"].random() < 0.5 else machine.lose_power
+            end()
+            await machine.ended()
+
+
+class StaysCut(Fault):
+    WORDS = "cannot reach another broker any more, but is reached by it, to the end ({seconds})"
+
+    async def strike(self, world: World) -> None:
+        here = world.machines[self.node]
+        others = [machine for machine in world.machines.values() if machine is not here]
+        world.reached("StaysCut")
+        world.leave_cut(here, world.rngs["faults"].choice(others))
+
+
+FOR_GOOD: Final[tuple[type[Fault], ...]] = (StaysDead, StaysCut)
+"""The faults that do not end. A seed has at most one of them, late, in a world of several brokers."""

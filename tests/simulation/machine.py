@@ -76,6 +76,8 @@ class Machine:
         self.is_running = False
         self.is_taken = False
         """True while a fault has the broker down, or is taking it down."""
+        self.is_left = False
+        """True if it stays dead when all faults end."""
         self.lost_power = False
         self.failure: BaseException | None = None
         """Why the broker ended by itself."""

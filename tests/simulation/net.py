@@ -300,6 +300,8 @@ class Net:
         self.mean_delay_seconds = DELAY_SECONDS
         self._pipes: dict[Pipe, None] = {}
         self._cuts: dict[Link, trio.Event] = {}
+        self.left: set[Link] = set()
+        """The cuts that `heal` does not end."""
         self._slow: dict[Link, float] = {}
 
     def host(self, name: str) -> Host:
@@ -360,7 +362,7 @@ class Net:
         wanted = [*links, *((receiver, sender) for sender, receiver in links)]
         for link in wanted or [*self._cuts, *self._slow]:
             self._slow.pop(link, None)
-            healed = self._cuts.pop(link, None)
+            healed = None if link in self.left else self._cuts.pop(link, None)
             if healed is not None:
                 healed.set()
         for pipe in self._pipes:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from tests.simulation.faults import ALONE, CLUSTER, Fault
+from tests.simulation.faults import ALONE, CLUSTER, FOR_GOOD, Fault
 from tests.simulation.fixed import Fixed
 
 BROKERS = (1, 1, 3)
@@ -21,7 +21,9 @@ LOAD_SECONDS = 12.0
 FIRST_FAULT_SECONDS = 0.5
 FIXED_STRIKES = (12, 25)
 """The fewest and the most faults of a plan whose kinds of fault are given."""
-KINDS: Final = {kind.__name__: kind for kind in (*ALONE, *CLUSTER)}
+FOR_GOOD_PROBABILITY = 0.15
+"""The probability that a fault stays when all others have ended."""
+KINDS: Final = {kind.__name__: kind for kind in (*ALONE, *CLUSTER, *FOR_GOOD)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +73,10 @@ def draw(
     return Plan(
         seed=seed,
         brokers=brokers,
-        properties=_properties(rng, segment, flush),
+        properties={
+            **_properties(rng, segment, flush),
+            "log.scrub.interval.ms": str(rng.choice((500, 2000, 8000))),
+        },
         stall_probability=rng.choice((0.0, 0.02, 0.02, 0.1)),
         transaction_timeout_ms=rng.choice((1000, 2000, 5000)),
         faults=_faults(rng, brokers),
@@ -121,4 +126,7 @@ def _faults(rng: Random, brokers: int) -> tuple[Fault, ...]:
     at = FIRST_FAULT_SECONDS
     while (at := at + rng.expovariate(1 / every_seconds)) < LOAD_SECONDS:
         faults.append(rng.choice(chosen).draw(rng, round(at, 3), brokers))
-    return tuple(faults)
+    if brokers > 1 and rng.random() < FOR_GOOD_PROBABILITY:
+        at = rng.uniform(LOAD_SECONDS / 2, LOAD_SECONDS)
+        faults.append(rng.choice(FOR_GOOD).draw(rng, round(at, 3), brokers))
+    return tuple(sorted(faults, key=lambda fault: fault.at))

@@ -135,6 +135,9 @@ async def _live(plan: Plan, world: World, outcome: Outcome) -> None:
         return
     try:
         await until_at_rest(world)
+        if world.net.left:
+            world.end_left_cuts()
+            await until_at_rest(world)
         history = await load.history()
     except Lame as error:
         outcome.violations.append(f"liveness: {error}")

@@ -168,6 +168,8 @@ class World:
             self.trace("failed", machine.node_id)
             self.reached("a broker ended by itself")
             await trio.sleep(SUPERVISOR_SECONDS)
+            if machine.is_left:
+                return
             machine.disk.kill()
             machine.host.down(is_heard=True)
             machine.host.up()
@@ -243,8 +245,27 @@ class World:
         are_up = all(machine.is_up for machine in self.machines.values())
         return are_up and len(self.image().brokers) == len(self.machines)
 
+    def leave_cut(self, sender: Machine, receiver: Machine) -> None:
+        """Cut a link between two brokers in one direction, and let no heal end that."""
+        link = sender.host.name, receiver.host.name
+        self.net.left.add(link)
+        self.net.cut(*link, one_way=True)
+
+    def is_left_cut(self, one: int, other: int) -> bool:
+        """Return True if a cut between two brokers is left, in either direction."""
+        names = {self.machines[node].host.name for node in (one, other)}
+        return any(set(link) == names for link in self.net.left)
+
+    def has_left_cut(self, node: int) -> bool:
+        """Return True if a cut is left at one of a broker's links."""
+        return any(self.machines[node].host.name in link for link in self.net.left)
+
+    def end_left_cuts(self) -> None:
+        self.net.left.clear()
+        self.net.heal()
+
     async def heal(self) -> None:
-        """End all faults, and wait until every broker serves."""
+        """End all faults but those that are left, and wait until every other broker serves."""
         self.net.heal()
         for machine in self.machines.values():
             machine.disk.capacity_bytes = None
@@ -252,7 +273,7 @@ class World:
             machine.clock.skew_ms = 0
             machine.resume()
         for machine in self.machines.values():
-            while not machine.is_up:  # noqa: ASYNC110 (it may go down once more before)
+            while not (machine.is_up or machine.is_left):  # noqa: ASYNC110 (it may fail before)
                 await trio.sleep(0.05)
 
     # clients
