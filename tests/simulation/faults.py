@@ -358,4 +358,4 @@ class StaysCut(Fault):
 
 
 FOR_GOOD: Final[tuple[type[Fault], ...]] = (StaysDead, StaysCut)
-"""The faults that do not end. A seed has at most one of them, late, in a world of several brokers."""
+"""The faults that do not end. A seed of several brokers has at most one of them, late."""

@@ -19,8 +19,8 @@ class Lame(Exception):
 async def until_at_rest(world: World) -> None:
     """Return when every partition is led and its last stable offset is its end. Raises `Lame`.
 
-    A broker that stays dead is not missed. Over a cut that is left, followers do not reach a leader,
-    nor markers: a partition that is led at an end of it may wait for the end of a transaction.
+    A broker that stays dead is not missed. Over a cut that is left, neither fetches nor markers
+    reach a leader: a partition that is led at an end of it may wait for the end of a transaction.
     """
     unrest = ["nothing was looked at"]
     with trio.move_on_after(REST_SECONDS):

@@ -17,6 +17,8 @@ from tests.simulation.fixed import Fixed
 BROKERS = (1, 1, 3)
 """The numbers of brokers that are drawn."""
 SEGMENTS = (16_384, 16_384, 65_536, 1_048_576)
+ROLL_MS = (150, 1000, 86_400_000)
+"""The ages at which a segment is closed: the first make tiny segments."""
 LOAD_SECONDS = 12.0
 FIRST_FAULT_SECONDS = 0.5
 FIXED_STRIKES = (12, 25)
@@ -75,6 +77,7 @@ def draw(
         brokers=brokers,
         properties={
             **_properties(rng, segment, flush),
+            "log.roll.ms": str(rng.choice(ROLL_MS)),
             "log.scrub.interval.ms": str(rng.choice((500, 2000, 8000))),
         },
         stall_probability=rng.choice((0.0, 0.02, 0.02, 0.1)),
