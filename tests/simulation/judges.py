@@ -1,10 +1,14 @@
 """What must hold inside the brokers at any time: looked at on a timer, and in the end.
 
+`glances.py` has what can be seen without reading a log.
+
 - log start <= last stable offset <= high watermark <= log end; the high watermark never falls while
   a replica lives.
 - What was acknowledged is on disk: a power loss of all machines right now would lose nothing below
   the high watermark of a leader on any in-sync replica (`log.flush=ack`).
 - A broker knows of each producer and open transaction what its log says.
+- The last stable offset is at or below the start of every transaction whose marker is not below the
+  high watermark.
 - At rest, all replicas have the same bytes.
 """
 
@@ -18,6 +22,7 @@ from odradek.broker.storage.config import FlushPolicy
 from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.batch import BatchHeader, crc_is_good, read_header
 from odradek.protocol.errors import ProtocolError
+from tests.simulation.glances import Glances
 from tests.simulation.machine import DIRECTORY, Machine
 from tests.simulation.world import World
 
@@ -38,8 +43,9 @@ class Watch:
         self, task_status: trio.TaskStatus[trio.CancelScope] = trio.TASK_STATUS_IGNORED
     ) -> None:
         """Look at every running broker now and then, until cancelled."""
-        with trio.CancelScope() as scope:
-            task_status.started(scope)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(Glances(self.world, self.violations).run)
+            task_status.started(nursery.cancel_scope)
             while True:
                 await trio.sleep(LOOK_SECONDS)
                 self.look()
@@ -53,6 +59,7 @@ class Watch:
             if partition.topic in WATCHED_TOPICS and partition.log.failure is None:
                 if (machine.node_id, where) not in damaged:
                     self.violations += _wrong_producers(machine, partition)
+                    self.violations += _wrong_stable_offset(machine, partition)
                 if partition.lead is not None:
                     self.violations += _not_on_disk(self.world, partition)
 
@@ -127,6 +134,22 @@ def _wrong_producers(machine: Machine, partition: Partition) -> Iterator[str]:
     known_epochs = {each.producer_id: each.epoch for each in partition.producers()}
     if known_epochs != epochs:
         yield f"producers: {partition!r} knows epochs {known_epochs}, its log has {epochs}"
+
+
+def _wrong_stable_offset(machine: Machine, partition: Partition) -> Iterator[str]:
+    """Yield a last stable offset that is above the start of an open transaction."""
+    directory = f"{DIRECTORY}/{partition.topic}-{partition.index}"
+    log = b"".join(machine.disk.files(directory, ".log").values())
+    begun: dict[int, int] = {}
+    for header in _headers(log):
+        if header.base_offset >= partition.high_watermark:
+            break
+        if header.is_control:
+            begun.pop(header.producer_id, None)
+        elif header.is_transactional:
+            begun.setdefault(header.producer_id, header.base_offset)
+    if begun and min(begun.values()) < partition.last_stable_offset:
+        yield f"stable: {partition!r}, and below the high watermark are open {begun}"
 
 
 def _headers(log: bytes) -> Iterator[BatchHeader]:
