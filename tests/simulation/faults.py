@@ -5,12 +5,14 @@ them. A fault whose machine is down already, or has another fault, does nothing.
 """
 
 import errno
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import ClassVar, Final, Self
 
 import trio
 
+from odradek.broker.cluster.image import NO_LEADER
+from odradek.broker.cluster.store import pack_partition, partition_key
 from odradek.broker.topic_partition import TopicPartition
 from tests.simulation.machine import Machine
 from tests.simulation.world import World
@@ -250,6 +252,30 @@ class StoreCut(Fault):
         machine.meta.heal()
 
 
+class Elected(Fault):
+    WORDS = "is elected leader of half of what it is in sync for, or elected again ({seconds})"
+
+    async def strike_machine(self, world: World, machine: Machine) -> None:
+        rng = world.rngs["faults"]
+        image = world.image()
+        broker = image.broker(self.node)
+        if broker is None or broker.is_leaving:
+            return
+        puts: dict[str, bytes | None] = {}
+        for topic in image.topics.values():
+            for index, partition in enumerate(topic.partitions):
+                if self.node in partition.isr and rng.random() < 0.5:
+                    puts[partition_key(topic.name, index)] = pack_partition(
+                        replace(
+                            partition,
+                            leader=self.node,
+                            leader_epoch=partition.leader_epoch + 1,
+                            last_leader=NO_LEADER,
+                        )
+                    )
+        world.store.keys.apply(puts)
+
+
 class LostAnswers(Fault):
     WORDS = "loses every third answer of the metadata store for {seconds} s"
 
@@ -359,3 +385,7 @@ class StaysCut(Fault):
 
 FOR_GOOD: Final[tuple[type[Fault], ...]] = (StaysDead, StaysCut)
 """The faults that do not end. A seed of several brokers has at most one of them, late."""
+
+
+BY_HAND: Final[tuple[type[Fault], ...]] = (Elected,)
+"""Kinds that no seed draws: they are given on the command line."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from tests.simulation.faults import ALONE, CLUSTER, FOR_GOOD, Fault
+from tests.simulation.faults import ALONE, BY_HAND, CLUSTER, FOR_GOOD, Fault
 from tests.simulation.fixed import Fixed
 
 BROKERS = (1, 1, 3)
@@ -25,7 +25,7 @@ FIXED_STRIKES = (12, 25)
 """The fewest and the most faults of a plan whose kinds of fault are given."""
 FOR_GOOD_PROBABILITY = 0.15
 """The probability that a fault stays when all others have ended."""
-KINDS: Final = {kind.__name__: kind for kind in (*ALONE, *CLUSTER, *FOR_GOOD)}
+KINDS: Final = {kind.__name__: kind for kind in (*ALONE, *CLUSTER, *FOR_GOOD, *BY_HAND)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,9 @@ def _draw_the_rest(
     properties = _properties(rng, rng.choice(SEGMENTS), "ack")
     kinds = [KINDS[name] for name in fixed.faults]
     count = rng.randint(*FIXED_STRIKES) if kinds else 0
-    times = sorted(round(rng.uniform(FIRST_FAULT_SECONDS, fixed.seconds), 3) for _ in range(count))
+    # The first one strikes at once, while the clients begin.
+    later = (rng.uniform(FIRST_FAULT_SECONDS, fixed.seconds) for _ in range(count - 1))
+    times = (0.0, *sorted(round(at, 3) for at in later)) if kinds else ()
     return Plan(
         seed=seed,
         brokers=brokers,
