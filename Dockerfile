@@ -4,7 +4,15 @@ WORKDIR /source
 COPY . .
 RUN pip wheel --no-cache-dir --wheel-dir /wheels '.[cluster]'
 
-FROM python:3.13-slim
+# The programs of the profiles `demo` and `spark` in docker-compose.yml.
+FROM python:3.13-slim AS demo
+RUN apt-get update && apt-get install --yes --no-install-recommends default-jre-headless && rm -r /var/lib/apt/lists/*
+WORKDIR /demo
+COPY . .
+RUN pip install --no-cache-dir '.[spark,demo]' && useradd --system --uid 999 odradek
+USER odradek
+
+FROM python:3.13-slim AS broker
 COPY --from=build /wheels /wheels
 RUN pip install --no-cache-dir --no-index --find-links /wheels 'odradek[cluster]' && rm -r /wheels \
     && useradd --system --uid 999 odradek \

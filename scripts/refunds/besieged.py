@@ -90,3 +90,17 @@ class BrokersOutside:
         name = self._answers.readline().strip()
         self._say(f"kill -9 of the {kind}, {name}; it was started again")
         self.counts[f"kills of the {kind}"] += 1
+
+
+class SparedBrokers:
+    """Brokers that somebody else looks after, and that are not killed."""
+
+    def __init__(self, address: str) -> None:
+        self.counts: Counter[str] = Counter()
+        self.address = address
+
+    def look_after(self) -> None:
+        """Somebody else does."""
+
+    def strike(self, kind: str, after: int) -> None:
+        raise AssertionError(f"no {kind} ({after}) is planned for brokers that are spared")

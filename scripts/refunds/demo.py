@@ -16,12 +16,11 @@ from rich.table import Table
 from odradek.client.blocking import Admin, Consumer
 from odradek.client.types import TopicPartition
 from scripts.refunds import spark_part
-from scripts.refunds.besieged import Besieged, BrokersOutside, OneBroker, Say
+from scripts.refunds.besieged import Besieged, BrokersOutside, OneBroker, Say, SparedBrokers
 from scripts.refunds.chaos import PARTITIONS, Strike, Supervisor, schedule
 from scripts.refunds.flights import QUICK_FLIGHTS
 from scripts.refunds.history import transactions_of
 from scripts.refunds.load import load
-from scripts.refunds.on_cluster import run_inside
 from scripts.refunds.processes import RunningBroker, run_broker
 from scripts.refunds.processor import TOPIC_AUDIT, TOPIC_IN, TOPIC_REFUNDS
 from scripts.refunds.verify import Verdict, verify
@@ -29,6 +28,7 @@ from scripts.refunds.verify import Verdict, verify
 ALL_FLIGHTS = 336_776
 BATCHES = 9
 QUICK_BATCHES = 5
+ALL_TOPICS = (TOPIC_IN, TOPIC_REFUNDS, TOPIC_AUDIT, *spark_part.TOPICS)
 
 
 def progress_bar(console: Console) -> Progress:
@@ -43,8 +43,14 @@ def progress_bar(console: Console) -> Progress:
 
 def create_topics(bootstrap: str, replication_factor: int = 1) -> None:
     with Admin(bootstrap) as admin:
-        for topic in (TOPIC_IN, TOPIC_REFUNDS, TOPIC_AUDIT, *spark_part.TOPICS):
+        for topic in ALL_TOPICS:
             admin.create_topic(topic, partitions=PARTITIONS, replication_factor=replication_factor)
+
+
+def delete_topics(bootstrap: str) -> None:
+    with Admin(bootstrap) as admin:
+        there = admin.list_topics()
+        admin.delete_topics(*(topic for topic in ALL_TOPICS if topic in there))
 
 
 def load_departures(console: Console, bootstrap: str, limit: int | None) -> int:
@@ -125,20 +131,51 @@ def run_in_network(
 ) -> None:
     """Run the application against a cluster whose brokers a process outside kills."""
     bootstrap, orders, answers = inside
-    limit = QUICK_FLIGHTS if quick else None
+    strikes = schedule(seed, rounds=1 if quick else 2, is_cluster=True)
     console.print(f"brokers {bootstrap}, seed {seed}, logs in {place}")
-    create_topics(bootstrap, replication_factor=3)
-    load_departures(console, bootstrap, limit)
-    began = time.monotonic()
     with open(orders, "w") as orders_out, open(answers) as answers_in:
-        counts = run_application(
+        run_on_brokers(
             console,
             lambda say: BrokersOutside(bootstrap, orders_out, answers_in, say),
             bootstrap,
-            strikes=schedule(seed, rounds=1 if quick else 2, is_cluster=True),
+            strikes=strikes,
             quick=quick,
-            log=place / "workers.log",
+            place=place,
         )
+
+
+def run_on_given(console: Console, bootstrap: str, *, seed: int, quick: bool, place: Path) -> None:
+    """Run the application on brokers that are there. It kills its own processes only."""
+    strikes = schedule(seed, rounds=1 if quick else 2)
+    console.print(f"brokers {bootstrap}, seed {seed}; topics of an earlier run are deleted")
+    delete_topics(bootstrap)
+    run_on_brokers(
+        console,
+        lambda _: SparedBrokers(bootstrap),
+        bootstrap,
+        strikes=[strike for strike in strikes if strike.partition is not None],
+        quick=quick,
+        place=place,
+    )
+
+
+def run_on_brokers(
+    console: Console,
+    besieged: Callable[[Say], Besieged],
+    bootstrap: str,
+    *,
+    strikes: list[Strike],
+    quick: bool,
+    place: Path,
+) -> None:
+    """Load the departures, run the application, and exit with its verdict."""
+    limit = QUICK_FLIGHTS if quick else None
+    create_topics(bootstrap, replication_factor=-1)
+    load_departures(console, bootstrap, limit)
+    began = time.monotonic()
+    counts = run_application(
+        console, besieged, bootstrap, strikes=strikes, quick=quick, log=place / "workers.log"
+    )
     counts += transactions_of(bootstrap, "refunds-")
     seconds = time.monotonic() - began
     verdict = verify(bootstrap, TOPIC_REFUNDS, TOPIC_AUDIT, limit)
@@ -159,9 +196,15 @@ def _exit(console: Console, faults: list[str], counts: Counter[str]) -> None:
 @click.option("--seed", default=2013, show_default=True, help="Of the kill schedule.")
 @click.option("--keep", type=click.Path(path_type=Path), help="Keep data and logs in this folder.")
 @click.option("--cluster", is_flag=True, help="On three brokers that are killed by their roles.")
+@click.option("--bootstrap", help="On these brokers, which are spared; its topics are made anew.")
 @click.option("--inside", type=(str, int, int), hidden=True)
 def main(
-    quick: bool, seed: int, keep: Path | None, cluster: bool, inside: tuple[str, int, int] | None
+    quick: bool,
+    seed: int,
+    keep: Path | None,
+    cluster: bool,
+    bootstrap: str | None,
+    inside: tuple[str, int, int] | None,
 ) -> None:
     """Run the refunds pipeline exactly once over real flights, while its processes are killed."""
     console = Console()
@@ -172,7 +215,11 @@ def main(
         place.mkdir(parents=True, exist_ok=True)
         if inside is not None:
             run_in_network(console, inside, seed=seed, quick=quick, place=place)
+        if bootstrap is not None:
+            run_on_given(console, bootstrap, seed=seed, quick=quick, place=place)
         if cluster:
+            from scripts.refunds.on_cluster import run_inside  # the image has no tests/
+
             options = ["--seed", str(seed), *(["--quick"] if quick else [])]
             sys.exit(run_inside(place, options))
         broker = stack.enter_context(run_broker(data_dir=place / "data"))

@@ -39,9 +39,11 @@ def parsed() -> dict[str, Any]:
 
 
 def services() -> list[Service]:
-    """Return the services in the order of the file."""
+    """Return the services without a profile, in the order of the file."""
     found = []
     for name, service in parsed()["services"].items():
+        if "profiles" in service:
+            continue
         (volume,) = service["volumes"]
         found.append(
             Service(

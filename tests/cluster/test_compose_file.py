@@ -4,6 +4,7 @@
 (https://pypi.org/project/docker-compose/1.29.2/, `compose/config/compose_spec.json`, Apache-2.0).
 """
 
+import importlib
 import json
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 from odradek.broker.cli import main
 from odradek.broker.config.broker import settle
 from odradek.broker.config.properties import Given
-from tests.cluster.compose import FILE, Service, parsed, services, with_etcd_nodes
+from tests.cluster.compose import FILE, Service, parsed, services, with_etcd_nodes, words
 
 SCHEMA = Path(__file__).parent / "compose_spec.json"
 
@@ -69,10 +70,31 @@ def test_the_command_of_a_broker_parses(broker: Service) -> None:
 
 def test_the_healthchecks_parse() -> None:
     for name, service in parsed()["services"].items():
-        if name != "etcd":
+        if name.startswith("broker"):
             kind, *command = service["healthcheck"]["test"]
             assert kind == "CMD"
             check_command(command)
+
+
+@pytest.mark.parametrize("profile", ["demo", "spark"])
+def test_the_command_of_a_profile_parses_and_knows_the_brokers(profile: str) -> None:
+    python, dash_m, module, *arguments = words(parsed()["services"][profile]["command"])
+    assert (python, dash_m) == ("python", "-m")
+    context = importlib.import_module(module).main.make_context(module, arguments)
+    brokers = [f"{service.name}:9092" for service in services() if service.is_broker]
+    assert context.params["bootstrap"].split(",") == brokers
+
+
+def test_the_stages_that_services_are_built_from_are_there() -> None:
+    stages = [
+        line.split(" AS ")[1]
+        for line in FILE.with_name("Dockerfile").read_text().splitlines()
+        if line.startswith("FROM ")
+    ]
+    built = [each["build"]["target"] for each in parsed()["services"].values() if "build" in each]
+    assert set(built) == {"broker", "demo"}
+    assert set(built) < set(stages)
+    assert stages[-1] == "broker"  # what `docker build` makes
 
 
 def test_a_wrong_option_would_be_seen() -> None:
