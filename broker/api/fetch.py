@@ -23,6 +23,7 @@ transactions in the order of their markers, and with OFFSET_OUT_OF_RANGE it does
 log is.
 """
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -52,6 +53,7 @@ from odradek.protocol.apis.fetch import (
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
 
+LOGGER: Final = logging.getLogger(__name__)
 FULL_FETCH_EPOCHS: Final = frozenset({-1, 0})
 """Session epochs that do not continue a session: 0 asks for a new session, -1 for none."""
 BY_ID_FROM: Final = 13
@@ -127,7 +129,9 @@ async def _refused(
 
 
 def _readings(context: RequestContext, request: FetchRequest) -> Iterator[Reading]:
-    is_follower = request.replica_id >= 0 or request.replica_state.replica_id >= 0
+    replica_id = max(request.replica_id, request.replica_state.replica_id)
+    if replica_id >= 0:
+        LOGGER.warning("a fetch of replica %d from client %s was refused", replica_id, context.host)
     for number, topic in enumerate(request.topics):
         name, unknown = topic.topic, None
         if context.api_version >= BY_ID_FROM:
@@ -136,7 +140,7 @@ def _readings(context: RequestContext, request: FetchRequest) -> Iterator[Readin
                 unknown = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
             else:
                 name = found.name
-        if is_follower:
+        if replica_id >= 0:
             unknown = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         for wanted in topic.partitions:
             reading = Reading(number, wanted, error=unknown)

@@ -22,6 +22,7 @@ Differs from Kafka: a repeat of TV2 is not written again. Producer ids below -1 
 is. A partition that a marker names twice gets one marker, where Kafka writes it and never answers.
 """
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -45,6 +46,7 @@ from odradek.protocol.apis.txn import (
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC
 
+LOGGER: Final = logging.getLogger(__name__)
 BETWEEN_MARKERS: Final = "between-markers"
 FIRST_EPOCH: Final = 0
 """The lowest epoch of a coordinator. A marker with it fences none."""
@@ -137,6 +139,11 @@ def _check_sender(context: RequestContext, marker: WritableTxnMarker, partition:
         return
     here = context.core.cluster.this_broker
     if here is not None and here.peer_port:
+        LOGGER.warning(
+            "a marker of coordinator epoch %d from client %s was refused",
+            marker.coordinator_epoch,
+            context.host,
+        )
         raise KafkaError(
             ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
             f"a client sent coordinator epoch {marker.coordinator_epoch}, and the partition has "

@@ -21,6 +21,7 @@ Differs from Kafka: under read_committed no offset past the last stable offset i
 is never below the log's start. An isolation level other than 0 and 1 is INVALID_REQUEST.
 """
 
+import logging
 from enum import IntEnum
 from functools import partial
 from typing import Final
@@ -43,6 +44,7 @@ from odradek.protocol.apis.offsets import (
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
 
+LOGGER: Final = logging.getLogger(__name__)
 READ_COMMITTED: Final = 1
 ISOLATION_LEVELS: Final = frozenset({0, READ_COMMITTED})
 NOT_SAID: Final = -1
@@ -207,7 +209,14 @@ async def offset_for_leader_epoch(
 ) -> OffsetForLeaderEpochResponse:
     turns = Turns()
     topics = []
-    end_in = _not_for_followers if request.replica_id >= 0 else partial(_epoch_end, context)
+    is_follower = request.replica_id >= 0
+    if is_follower:
+        LOGGER.warning(
+            "a question of replica %d about epochs from client %s was refused",
+            request.replica_id,
+            context.host,
+        )
+    end_in = _not_for_followers if is_follower else partial(_epoch_end, context)
     for topic in request.topics:
         await turns.take()
         ends = await turns.map(partial(end_in, topic.topic), topic.partitions)

@@ -16,6 +16,7 @@ the next fetch (`partitions/barrier.py`). A high watermark or a log start that h
 end the wait: the followers need them only at an election.
 """
 
+import logging
 from typing import Final
 from uuid import UUID
 
@@ -36,6 +37,7 @@ from odradek.protocol.apis.fetch import (
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
 
+LOGGER: Final = logging.getLogger(__name__)
 READING_STEPS: Final = 3
 """The cost of one partition, in steps of a turn."""
 NO_EPOCH: Final = -1
@@ -72,6 +74,7 @@ def _check_broker(context: RequestContext, request: FetchRequest) -> None:
     node_id, epoch = request.replica_state.replica_id, request.replica_state.replica_epoch
     broker = context.core.cluster.image.broker(node_id)
     if broker is None or broker.epoch != epoch:
+        LOGGER.warning("a fetch of broker %d with epoch %d was refused", node_id, epoch)
         raise KafkaError(
             ErrorCode.STALE_BROKER_EPOCH, f"broker {node_id} is not registered with epoch {epoch}"
         )
@@ -108,6 +111,8 @@ def _look_up(context: RequestContext, place: FollowerPlace) -> None:
         raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, "a follower's fetch names a leader epoch")
     check_leader_epoch(partition, wanted.current_leader_epoch)
     lead = partition.lead
+    if lead is not None and follower not in lead.followers:
+        LOGGER.warning("a fetch of broker %d, which has no replica, was refused", follower)
     if lead is None or follower not in lead.followers:
         raise KafkaError(
             ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {follower} has no replica of {topic.name}"

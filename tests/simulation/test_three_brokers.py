@@ -395,7 +395,9 @@ async def test_a_leader_that_resigned_and_was_not_replaced_leads_again() -> None
         nursery.cancel_scope.cancel()
 
 
-async def test_a_client_cannot_send_the_markers_of_a_coordinator() -> None:
+async def test_a_client_cannot_send_the_markers_of_a_coordinator(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """A later epoch than the partition knows would fence the real one."""
     async with trio.open_nursery() as nursery:
         world = World(nursery, seed=11)
@@ -413,12 +415,13 @@ async def test_a_client_cannot_send_the_markers_of_a_coordinator() -> None:
                 topics=(WritableTxnMarkerTopic(name=TOPIC, partition_indexes=(0,)),),
                 coordinator_epoch=coordinator_epoch,
             )
-            context = RequestContext(core=core, api_version=1, client_id="", host="")
+            context = RequestContext(core=core, api_version=1, client_id="", host="mallory")
             request = WriteTxnMarkersRequest(markers=(marker,))
             response = await write_txn_markers(context, request)
             return response.markers[0].topics[0].partitions[0].error_code
 
         assert await send(1) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        assert "a marker of coordinator epoch 1 from client mallory was refused" in caplog.text
         partition = core.partitions.get(TOPIC, 0)
         assert partition.log_end_offset == 1
         assert await send(-1) == ErrorCode.NONE

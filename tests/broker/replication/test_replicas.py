@@ -151,7 +151,9 @@ async def test_a_position_of_an_earlier_epoch_does_not_move_the_high_watermark()
     assert replicas[1].high_watermark == end
 
 
-async def test_a_fetch_that_its_broker_sent_before_it_restarted_counts_as_nothing() -> None:
+async def test_a_fetch_that_its_broker_sent_before_it_restarted_counts_as_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """KAFKA-15221: what it says may have been lost with the power."""
     replicas = await Replicas.start()
     end = replicas.append("a")
@@ -161,6 +163,7 @@ async def test_a_fetch_that_its_broker_sent_before_it_restarted_counts_as_nothin
     replicas.replicas[2].epoch += 1
     answer = await replicas.ask(2, broker_epoch=stale)
     assert answer.error_code == ErrorCode.STALE_BROKER_EPOCH
+    assert f"a fetch of broker 2 with epoch {stale} was refused" in caplog.text
     lead = replicas[1].lead
     assert lead is not None
     assert lead.followers[2].next_offset == 0
