@@ -211,6 +211,8 @@ class Partitions:
         directory = f"{self._directory}/{where}"
         found = await self._directories.check_owner(where, topic_id)
         is_copy = is_copy and self.lacks_records
+        # Of a log that could not be opened, and was set aside: its directory had the same name.
+        self._files.close_in(directory)
         log, recovered = await Log.open(
             self._files,
             directory,

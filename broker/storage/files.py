@@ -144,6 +144,11 @@ class OpenFiles:
         if file is not None:
             file.close()
 
+    def close_in(self, directory: str) -> None:
+        """Close the files that are, or were, in a directory."""
+        for path in [path for path in self._files if parent_of(path) == directory]:
+            self.close(path)
+
     def close_all(self) -> None:
         for path in list(self._files):
             self.close(path)

@@ -117,6 +117,13 @@ REPLICATION_BUGS: Final = (
         tests=(f"{DAMAGED}a_damaged_follower_is_fetched_anew",),
     ),
     Planted(
+        bug="a replica that begins anew writes to the files that were set aside",
+        file="broker/partitions/partitions.py",
+        old="        self._files.close_in(directory)\n",
+        new="",
+        tests=(f"{DAMAGED}a_replica_that_begins_anew_has_files_of_its_own",),
+    ),
+    Planted(
         bug="a replica leads with the empty log that it made in place of a lost one",
         file="broker/cluster/topic_logs.py",
         old="if not (is_copy and is_relied_on) or",

@@ -115,6 +115,24 @@ async def test_a_replica_that_is_damaged_at_the_start_is_fetched_anew() -> None:
         world.check_replicas(*WHERE)
 
 
+async def test_a_replica_that_begins_anew_has_files_of_its_own() -> None:
+    """Recovery had opened some of them, and found the damage in a later one.
+
+    Seen: the new replica wrote to them. Its records were gone when the broker was restarted.
+    """
+    async with three_brokers(7, **{"log.roll.ms": "1"}) as world:
+        machine = next(m for m in world.machines.values() if m.node_id != world.leader_of(*WHERE))
+        _, second, *_ = machine.disk.files(HERE, ".log")
+        machine.disk.damage(f"{HERE}/{second}", 65)
+        await damage(machine)
+        machine.kill()
+        await world.restart(machine.node_id)
+        await trio.sleep(2)
+        await all_in_sync(world)
+        assert is_set_aside(machine)
+        world.check_replicas(*WHERE)
+
+
 async def test_a_replica_whose_directory_is_gone_does_not_lead_with_an_empty_log() -> None:
     async with three_brokers(4) as world:
         machine = world.machines[world.leader_of(*WHERE)]
