@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 from uuid import UUID
 
 import trio
@@ -17,10 +17,11 @@ from odradek.broker.cluster.store import (
     pack_topic,
     partition_key,
     read_deletions,
+    read_partition,
     topic_key,
     unpack,
 )
-from odradek.broker.env import Compare, MetaStore, OutcomeUnknown, Versioned
+from odradek.broker.env import Compare, MetaStore, OutcomeUnknown, StoreUnreachable, Versioned
 from odradek.broker.guarded_write import guarded_write
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -28,6 +29,7 @@ LOGGER: Final = logging.getLogger(__name__)
 RETRY_SECONDS: Final = 0.1
 
 Puts = dict[str, bytes | None]
+T = TypeVar("T")
 
 
 class DeletedLogs(Protocol):
@@ -57,7 +59,8 @@ class TopicWriter:
         before = Compare(key=key, mod_revision=0 if stored is None else stored.mod_revision)
         partitions = _partition_puts(topic, range(len(topic.partitions)))
         if stored is None and self._fits(len(partitions) + 1):
-            return await self._write([before], {key: pack_topic(topic), **partitions}, topic.name)
+            puts = {key: pack_topic(topic), **partitions}
+            return await self._write_replicas([before], puts, topic, range(len(topic.partitions)))
         taken = await self._write([before], {key: pack_topic(topic, is_finished=False)}, topic.name)
         same = Compare(key=key, mod_revision=taken)
         strays = await self._partitions_of(topic.name)
@@ -75,9 +78,10 @@ class TopicWriter:
         added = range(len(before.partitions), len(grown.partitions))
         limit = self._store.max_operations
         revision = 0
-        for some in _chunks(_partition_puts(grown, added), None if limit is None else limit - 1):
-            absent = [Compare(key=key, mod_revision=0) for key in some]
-            revision = await self._write([same, *absent], some, before.name)
+        for some in _chunks(added, None if limit is None else limit - 1):
+            puts = _partition_puts(grown, some)
+            absent = [Compare(key=key, mod_revision=0) for key in puts]
+            revision = await self._write_replicas([same, *absent], puts, grown, some)
         return revision
 
     async def delete(self, topic: TopicImage) -> int:
@@ -146,10 +150,10 @@ class TopicWriter:
 
     async def _write_all(self, same: Compare, puts: Mapping[str, bytes | None], name: str) -> None:
         """Write what belongs to an unfinished topic. Nobody else does, so it may be repeated."""
-        for some in _chunks(puts, self._store.max_operations):
+        for some in _chunks(puts.items(), self._store.max_operations):
             while True:
                 try:
-                    is_written, _ = await self._store.txn([same], some)
+                    is_written, _ = await self._store.txn([same], dict(some))
                     break
                 except OutcomeUnknown:
                     await trio.sleep(RETRY_SECONDS)
@@ -162,6 +166,40 @@ class TopicWriter:
             raise already_changed(name)
         return revision
 
+    async def _write_replicas(
+        self, compares: Sequence[Compare], puts: Puts, topic: TopicImage, indexes: Sequence[int]
+    ) -> int:
+        """Write new partitions of a topic.
+
+        If the answer is lost and leaders or in-sync sets change before the write is repeated, the
+        keys have other values than were written. The id of the topic and the replicas stay as they
+        are, and show that it was written. The logs that were made for it must not be removed.
+        """
+        is_written, revision = await guarded_write(self._store, compares, puts)
+        if not is_written and not await self._has_replicas(topic, indexes):
+            raise already_changed(topic.name)
+        return revision
+
+    async def _has_replicas(self, topic: TopicImage, indexes: Sequence[int]) -> bool:
+        """Return True if the store has these partitions of a topic, with the same replicas."""
+        key = topic_key(topic.name)
+        while True:
+            try:
+                topics, _ = await self._store.range(key)
+                found = await self._partitions_of(topic.name)
+                break
+            except StoreUnreachable:
+                await trio.sleep(RETRY_SECONDS)
+        stored = topics.get(key)
+        if stored is None or unpack(stored.value)["id"] != topic.topic_id.bytes:
+            return False
+        placed = [found.get(partition_key(topic.name, index)) for index in indexes]
+        return all(
+            partition is not None
+            and read_partition(partition).replicas == topic.partitions[index].replicas
+            for index, partition in zip(indexes, placed, strict=True)
+        )
+
 
 def _partition_puts(topic: TopicImage, indexes: Iterable[int]) -> Puts:
     return {
@@ -170,11 +208,11 @@ def _partition_puts(topic: TopicImage, indexes: Iterable[int]) -> Puts:
     }
 
 
-def _chunks(puts: Mapping[str, bytes | None], limit: int | None) -> Iterator[Puts]:
-    items = list(puts.items())
-    size = limit or max(1, len(items))
-    for start in range(0, len(items), size):
-        yield dict(items[start : start + size])
+def _chunks(items: Iterable[T], limit: int | None) -> Iterator[list[T]]:
+    found = list(items)
+    size = limit or max(1, len(found))
+    for start in range(0, len(found), size):
+        yield found[start : start + size]
 
 
 def already_changed(name: str) -> KafkaError:

@@ -24,6 +24,16 @@ METADATA_BUGS: Final = (
         tests=(f"{WRITING}a_write_whose_answer_was_lost_has_succeeded",),
     ),
     Planted(
+        bug="a topic whose answer was lost is taken for another one after an election",
+        file="broker/cluster/topic_writer.py",
+        old="        if not is_written and not await self._has_replicas(topic, indexes):\n",
+        new="        if not is_written:\n",
+        tests=(
+            "tests/broker/cluster/test_topics.py::"
+            "test_a_topic_is_made_although_its_answer_is_lost_and_its_in_sync_set_changes",
+        ),
+    ),
+    Planted(
         bug="after a lost answer the store is only read, and the write comes later",
         file=GUARDED,
         old="            applied, revision = await meta.txn(compares, puts, lease=lease)\n"

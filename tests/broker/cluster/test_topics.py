@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -14,6 +15,7 @@ from odradek.broker.cluster.new_topic import (
     WantedTopic,
     check_name,
 )
+from odradek.broker.cluster.store import pack_partition, partition_key, read_partition
 from odradek.broker.cluster.topic_writer import TopicWriter
 from odradek.broker.cluster.topics import ClusterTopics
 from odradek.broker.config.broker import BrokerConfig
@@ -309,6 +311,37 @@ async def test_a_topic_that_another_broker_was_quicker_to_make_is_found(
     found = await topics.ensure_state_topic(TRANSACTION_STATE_TOPIC)
     assert found.topic_id == quicker.topic_id
     assert world.logs.present == before
+
+
+@pytest.mark.parametrize("grows", [False, True], ids=["new", "more"])
+async def test_a_topic_is_made_although_its_answer_is_lost_and_its_in_sync_set_changes(
+    world: World, grows: bool
+) -> None:
+    """Seen: the broker took its own topic for another one, and removed an in-sync replica."""
+    topics = await world.topics()
+    if grows:
+        await topics.create_topic(WantedTopic(name="t", partition_count=1))
+    key = partition_key("t", 1)
+    has_changed = False
+
+    def change() -> bool:
+        nonlocal has_changed
+        stored = world.meta.values.get(key)
+        if has_changed or stored is None:
+            return False
+        changed = replace(read_partition(stored), leader_epoch=7)
+        world.meta.put({key: pack_partition(changed)})
+        has_changed = True
+        return True
+
+    world.meta.loses_answer = change
+    if grows:
+        await topics.create_partitions("t", 2)
+    else:
+        await topics.create_topic(WantedTopic(name="t", partition_count=2))
+    assert has_changed
+    assert world.logs.present == {("t", 0), ("t", 1)}
+    assert topics.image.topics["t"].partitions[1].leader_epoch == 7
 
 
 async def test_all_topics_together_have_a_bounded_number_of_partitions(world: World) -> None:
