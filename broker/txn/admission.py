@@ -144,6 +144,7 @@ class Admission:
         """
         producer = request.producer
         deadline = trio.current_time() + request.patience_ms / 1000
+        was_overtaken = False
         while True:
             verified_after = _last_markers(leaders, producer)
             codes = _decided_here(leaders, producer)
@@ -163,11 +164,8 @@ class Admission:
                 if known > answer.coordinator_epoch:
                     codes[partition] = ErrorCode.NOT_COORDINATOR
             markers = _last_markers(leaders, producer)
-            is_final = (
-                ErrorCode.CONCURRENT_TRANSACTIONS not in answer.codes.values()
-                and markers == verified_after
-            )
-            if is_final:
+            is_busy = ErrorCode.CONCURRENT_TRANSACTIONS in answer.codes.values()
+            if not is_busy and markers == verified_after:
                 break
             if trio.current_time() + RETRY_SECONDS > deadline:
                 # The append would refuse what a marker has overtaken with a code that ends the
@@ -177,7 +175,9 @@ class Admission:
                     if is_overtaken and codes.get(partition, NONE) is NONE:
                         codes[partition] = ErrorCode.CONCURRENT_TRANSACTIONS
                 break
-            await trio.sleep(RETRY_SECONDS)
+            # After the first marker nothing need be waited for: the last transaction has ended.
+            await trio.sleep(RETRY_SECONDS if is_busy or was_overtaken else 0)
+            was_overtaken = not is_busy
         return {
             partition: Verdict(codes.get(partition, ErrorCode.NONE), offset)
             for partition, offset in verified_after.items()

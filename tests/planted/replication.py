@@ -443,4 +443,11 @@ REPLICATION_BUGS: Final = (
             "a_broker_stops_although_the_store_went_away_while_it_created_a_topic",
         ),
     ),
+    Planted(
+        bug="every transaction over brokers pauses after the marker of the last one",
+        file=ADMISSION,
+        old="RETRY_SECONDS if is_busy or was_overtaken else 0",
+        new="RETRY_SECONDS",
+        tests=(f"{ADMITTED}a_marker_that_comes_meanwhile_has_the_coordinator_asked_again",),
+    ),
 )

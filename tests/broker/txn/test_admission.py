@@ -144,9 +144,11 @@ async def test_a_marker_that_comes_meanwhile_has_the_coordinator_asked_again(wor
         leader.marker_offset = 7
 
     others = Elsewhere(epoch=4, before=mark)
+    began = trio.current_time()
     verdict = await ask_elsewhere(world, others, leader, adds=True)
     assert verdict == (ErrorCode.NONE, 7)
     assert len(others.requests) == 2
+    assert trio.current_time() == began  # a pause would be one in every transaction
 
 
 async def test_a_verdict_that_markers_overtake_until_time_is_over_can_be_asked_for_again(
