@@ -4,31 +4,38 @@
 
 - log start <= last stable offset <= high watermark <= log end; the high watermark never falls while
   a replica lives.
+- A leader epoch of a partition has one leader. Whoever leads next has everything below the high
+  watermark that any leader has shown.
 - What was acknowledged is on disk: a power loss of all machines right now would lose nothing below
-  the high watermark of a leader on any in-sync replica (`log.flush=ack`).
-- A broker knows of each producer and open transaction what its log says.
+  the high watermark of a leader on any in-sync replica (`log.flush=ack`). All in-sync replicas have
+  the same batches there, and these batches never change.
+- A broker knows of each producer, open and aborted transaction what its log says.
 - The last stable offset is at or below the start of every transaction whose marker is not below the
   high watermark.
-- At rest, all replicas have the same bytes.
+- At rest, all replicas have the same bytes, and the high watermark is where it was or further.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from uuid import UUID
 
 import trio
 
+from odradek.broker.cluster.image import ClusterImage
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.storage.config import FlushPolicy
 from odradek.broker.topic_partition import TopicPartition
-from odradek.protocol.batch import BatchHeader, crc_is_good, read_header
-from odradek.protocol.errors import ProtocolError
 from tests.simulation.glances import Glances
+from tests.simulation.logs import Batch, Logs
 from tests.simulation.machine import DIRECTORY, Machine
+from tests.simulation.recomputed import Recomputation, wrong_indexes
 from tests.simulation.world import World
 
 LOOK_SECONDS = 0.25
 WATCHED_TOPICS = ("orders", "copies")
 """Topics whose logs are read. Compaction does not change them."""
+Identity = tuple[int, int, int, int]
+"""Of a batch: first offset, next offset, leader epoch, CRC."""
 
 
 @dataclass
@@ -38,6 +45,18 @@ class Watch:
     world: World
     violations: list[str]
     highest: dict[Partition, int] = field(default_factory=dict)
+    """The high watermark of each replica since its broker has started."""
+    shown: dict[TopicPartition, int] = field(default_factory=dict)
+    """The highest high watermark that a leader has shown."""
+    agreed: dict[TopicPartition, list[Identity]] = field(default_factory=dict)
+    """The batches below that."""
+    leaders: dict[tuple[UUID, int, int], int] = field(default_factory=dict)
+    """By topic, partition and leader epoch."""
+    logs: Logs = field(default_factory=Logs)
+    recomputation: Recomputation = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.recomputation = Recomputation(self.logs)
 
     async def run(
         self, task_status: trio.TaskStatus[trio.CancelScope] = trio.TASK_STATUS_IGNORED
@@ -52,30 +71,92 @@ class Watch:
 
     def look(self) -> None:
         damaged = self.world.damaged()
+        self.violations += self._elected()
         for machine, partition in _replicas(self.world):
             self.violations += _wrong_marks(partition, self.highest.get(partition, 0))
             self.highest[partition] = partition.high_watermark
+            if partition.lead is not None:
+                self.violations += self._leads(
+                    partition.topic_id, partition.index, partition.leader_epoch, machine.node_id
+                )
             where = TopicPartition(partition.topic, partition.index)
-            if partition.topic in WATCHED_TOPICS and partition.log.failure is None:
-                if (machine.node_id, where) not in damaged:
-                    self.violations += _wrong_producers(machine, partition)
-                    self.violations += _wrong_stable_offset(machine, partition)
+            if partition.topic not in WATCHED_TOPICS or partition.log.failure is not None:
+                continue
+            if (machine.node_id, where) not in damaged:
+                self.violations += self.recomputation.wrong(machine, partition)
+                batches = self.logs.batches(machine, where)
+                self.violations += _wrong_stable_offset(batches, partition)
                 if partition.lead is not None:
-                    self.violations += _not_on_disk(self.world, partition)
+                    self.violations += self._in_sync(machine, partition, where)
+
+    def at_rest(self) -> Iterator[str]:
+        """Yield what is wrong when all is at rest."""
+        self.look()
+        contents: dict[TopicPartition, bytes] = {}
+        for machine, partition in _replicas(self.world):
+            if partition.topic not in WATCHED_TOPICS:
+                continue
+            yield from wrong_indexes(machine, partition, self.logs)
+            where = TopicPartition(partition.topic, partition.index)
+            here = b"".join(machine.disk.files(f"{DIRECTORY}/{where}", ".log").values())
+            if contents.setdefault(where, here) != here:
+                yield f"replicas: {where} on broker {machine.node_id} differs from another replica"
+            if partition.high_watermark < self.shown.get(where, 0):
+                yield f"high watermark: {partition!r} was at {self.shown[where]}"
+
+    def _elected(self) -> Iterator[str]:
+        """Note the leaders in the metadata store."""
+        for topic in _image(self.world).topics.values():
+            for index, partition in enumerate(topic.partitions):
+                if partition.leader >= 0:
+                    yield from self._leads(
+                        topic.topic_id, index, partition.leader_epoch, partition.leader
+                    )
+
+    def _leads(self, topic: UUID, index: int, epoch: int, node: int) -> Iterator[str]:
+        other = self.leaders.setdefault((topic, index, epoch), node)
+        if other != node:
+            yield f"leaders: {topic}-{index} is led by {other} and by {node} in epoch {epoch}"
+
+    def _in_sync(
+        self, machine: Machine, partition: Partition, where: TopicPartition
+    ) -> Iterator[str]:
+        """Yield what acknowledged records a replica lacks or has otherwise."""
+        image = _image(self.world).partition(*where)
+        if image is None or image.leader_epoch != partition.leader_epoch:
+            return
+        shown = self.shown.setdefault(where, 0)
+        if partition.log_end_offset < shown:
+            yield f"high watermark: {partition!r} is led, and {shown} was shown"
+            return
+        high_watermark = partition.high_watermark
+        self.shown[where] = max(shown, high_watermark)
+        agreed = self.agreed.setdefault(where, [])
+        mine = _below(self.logs.batches(machine, where), high_watermark)
+        if mine[: len(agreed)] != agreed[: len(mine)]:
+            yield f"agreed: {partition!r} has other batches than an earlier leader"
+        if len(mine) > len(agreed):
+            self.agreed[where] = mine
+        durable = partition.log.config.flush is FlushPolicy.ACK
+        damaged = [node for node, there in self.world.damaged() if there == where]
+        for node in (node for node in image.isr if node not in damaged):
+            theirs = _below(
+                self.logs.batches(self.world.machines[node], where, durable=durable),
+                high_watermark,
+            )
+            if len(theirs) < len(mine) and theirs == mine[: len(theirs)]:
+                if not durable and node in self.world.went_down:
+                    continue  # what it lacks was in its page cache
+                end = theirs[-1][1] if theirs else 0
+                yield f"durability: {partition!r}, but on broker {node} it ends at {end}"
+            elif theirs != mine:
+                yield f"replicas: {partition!r} differs on broker {node}"
 
 
-def judge_at_rest(world: World) -> Iterator[str]:
-    """Yield what is wrong when all is at rest."""
-    contents: dict[TopicPartition, bytes] = {}
-    for machine, partition in _replicas(world):
-        yield from _wrong_marks(partition, 0)
-        if partition.topic not in WATCHED_TOPICS:
-            continue
-        yield from _wrong_producers(machine, partition)
-        where = TopicPartition(partition.topic, partition.index)
-        here = b"".join(machine.disk.files(f"{DIRECTORY}/{where}", ".log").values())
-        if contents.setdefault(where, here) != here:
-            yield f"replicas: {where} on broker {machine.node_id} differs from another replica"
+def _image(world: World) -> ClusterImage:
+    """Return what is in the metadata store; of a broker alone that is down, nothing."""
+    is_down = world.is_alone and world.machines[1].core is None
+    return ClusterImage(cluster_id="") if is_down else world.image()
 
 
 def _replicas(world: World) -> Iterator[tuple[Machine, Partition]]:
@@ -83,6 +164,28 @@ def _replicas(world: World) -> Iterator[tuple[Machine, Partition]]:
         if machine.core is not None and machine.is_up:
             for partition in machine.core.partitions.all():
                 yield machine, partition
+
+
+def _wrong_stable_offset(batches: list[Batch], partition: Partition) -> Iterator[str]:
+    """Yield a last stable offset that is above the start of an open transaction."""
+    begun: dict[int, int] = {}
+    for header, _, _ in batches:
+        if header.base_offset >= partition.high_watermark:
+            break
+        if header.is_control:
+            begun.pop(header.producer_id, None)
+        elif header.is_transactional:
+            begun.setdefault(header.producer_id, header.base_offset)
+    if begun and min(begun.values()) < partition.last_stable_offset:
+        yield f"stable: {partition!r}, and below the high watermark are open {begun}"
+
+
+def _below(batches: list[Batch], offset: int) -> list[Identity]:
+    return [
+        (header.base_offset, header.next_offset, header.partition_leader_epoch, header.crc)
+        for header, _, _ in batches
+        if header.next_offset <= offset
+    ]
 
 
 def _wrong_marks(partition: Partition, highest: int) -> Iterator[str]:
@@ -96,73 +199,3 @@ def _wrong_marks(partition: Partition, highest: int) -> Iterator[str]:
         yield f"marks: {partition!r}"
     if partition.high_watermark < highest:
         yield f"high watermark: {partition!r} has fallen from {highest}"
-
-
-def _not_on_disk(world: World, partition: Partition) -> Iterator[str]:
-    """Yield each in-sync replica that would lose acknowledged records without power."""
-    if partition.log.config.flush is FlushPolicy.OS:
-        return
-    where = TopicPartition(partition.topic, partition.index)
-    image = world.image().partition(*where)
-    if image is None or image.leader_epoch != partition.leader_epoch:
-        return
-    damaged = [node for node, there in world.damaged() if there == where]
-    for node in (node for node in image.isr if node not in damaged):
-        files = world.machines[node].disk.files(f"{DIRECTORY}/{where}", ".log", durable=True)
-        *_, end = (0, *(header.next_offset for header in _headers(b"".join(files.values()))))
-        if end < partition.high_watermark:
-            yield f"durability: {partition!r}, but on the disk of broker {node} it ends at {end}"
-
-
-def _wrong_producers(machine: Machine, partition: Partition) -> Iterator[str]:
-    """Yield what a broker knows of producers and transactions and its log does not say."""
-    directory = f"{DIRECTORY}/{partition.topic}-{partition.index}"
-    log = b"".join(machine.disk.files(directory, ".log").values())
-    begun: dict[int, int] = {}
-    epochs: dict[int, int] = {}
-    for header in _headers(log):
-        if header.producer_id < 0:
-            continue
-        epochs[header.producer_id] = header.producer_epoch
-        if header.is_control:
-            begun.pop(header.producer_id, None)
-        elif header.is_transactional:
-            begun.setdefault(header.producer_id, header.base_offset)
-    known = {each.producer_id: each.first_offset for each in partition.open_transactions()}
-    if known != begun:
-        yield f"transactions: {partition!r} knows as open {known}, its log has {begun}"
-    known_epochs = {each.producer_id: each.epoch for each in partition.producers()}
-    if known_epochs != epochs:
-        yield f"producers: {partition!r} knows epochs {known_epochs}, its log has {epochs}"
-
-
-def _wrong_stable_offset(machine: Machine, partition: Partition) -> Iterator[str]:
-    """Yield a last stable offset that is above the start of an open transaction."""
-    directory = f"{DIRECTORY}/{partition.topic}-{partition.index}"
-    log = b"".join(machine.disk.files(directory, ".log").values())
-    begun: dict[int, int] = {}
-    for header in _headers(log):
-        if header.base_offset >= partition.high_watermark:
-            break
-        if header.is_control:
-            begun.pop(header.producer_id, None)
-        elif header.is_transactional:
-            begun.setdefault(header.producer_id, header.base_offset)
-    if begun and min(begun.values()) < partition.last_stable_offset:
-        yield f"stable: {partition!r}, and below the high watermark are open {begun}"
-
-
-def _headers(log: bytes) -> Iterator[BatchHeader]:
-    """Yield the headers of the whole batches at the start of a log."""
-    position = 0
-    view = memoryview(log)
-    while True:
-        try:
-            header = read_header(view, position)
-        except ProtocolError:
-            return
-        batch = view[position : position + header.size_bytes]
-        if header.batch_length <= 0 or not crc_is_good(batch, header):
-            return
-        yield header
-        position += header.size_bytes

@@ -26,7 +26,7 @@ async def until_at_rest(world: World) -> None:
     with trio.move_on_after(REST_SECONDS):
         while unrest:
             await trio.sleep(0.2)
-            unrest = [*_damage(world), *_unrest(world)]
+            unrest = [*_damage(world), *_unrest(world), *_open_too_long(world)]
     if unrest:
         raise Lame(f"after {REST_SECONDS:.0f} s {unrest[0]}, and {len(unrest) - 1} more")
 
@@ -53,6 +53,16 @@ def _unrest(world: World) -> Iterator[str]:
                 yield f"of {where} {missing} are not in sync ({image})"
             elif not _is_at_rest(partition) and not world.has_left_cut(image.leader):
                 yield f"{partition!r} is not at rest: open are {partition.open_transactions()}"
+
+
+def _open_too_long(world: World) -> Iterator[str]:
+    """Yield a sentence for each transaction that is decided, or open beyond its time-out."""
+    for machine in world.machines.values():
+        for each in () if machine.core is None else machine.core.transactions.transactions():
+            if each.state.is_prepared and not world.net.left:
+                yield f"{each.transactional_id} is not ended: {each}"
+            elif each.times_out_in_ms is not None and each.times_out_in_ms < 0:
+                yield f"{each.transactional_id} is open beyond its time-out: {each}"
 
 
 def _missing(world: World, image: PartitionImage) -> list[int]:

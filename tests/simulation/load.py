@@ -345,6 +345,8 @@ class Load:
     async def history(self) -> History:
         """Read everything with a fresh reader, and return it with what the clients did."""
         log: dict[Partition, list[Found]] = {}
+        # It connects to the silent address of a dead broker first, and waits for it.
+        self._timeouts = {**self._timeouts, "max_block_ms": FINAL_SECONDS * 1000}
         async with self._consumer("final") as consumer:
             partitions = [
                 TopicPartition(topic, number)

@@ -13,7 +13,7 @@ import trio.testing
 
 from tests.checker.check import check
 from tests.simulation.guard import guarded
-from tests.simulation.judges import Watch, judge_at_rest
+from tests.simulation.judges import Watch
 from tests.simulation.liveness import Lame, until_at_rest
 from tests.simulation.load import Load
 from tests.simulation.plan import Plan
@@ -113,7 +113,8 @@ async def _live(plan: Plan, world: World, outcome: Outcome) -> None:
     await world.all_registered()
     await load.prepare()
     async with trio.open_nursery() as nursery:
-        watching = await nursery.start(Watch(world, outcome.violations).run)
+        watch = Watch(world, outcome.violations)
+        watching = await nursery.start(watch.run)
         async with trio.open_nursery() as running:
             running.start_soon(load.run)
             await _strike(plan, world)
@@ -143,7 +144,7 @@ async def _live(plan: Plan, world: World, outcome: Outcome) -> None:
         outcome.violations.append(f"liveness: {error}")
         return
     outcome.violations += [str(anomaly) for anomaly in check(history)]
-    outcome.violations += judge_at_rest(world)
+    outcome.violations += watch.at_rest()
 
 
 async def _strike(plan: Plan, world: World) -> None:

@@ -95,7 +95,8 @@ class World:
         self.rngs = {name: Random(master.getrandbits(64)) for name in CONCERNS}
         self.stall_probability = stall_probability
         self._damage: dict[tuple[int, TopicPartition], Callable[[], bool]] = {}
-        self._went_down: set[int] = set()
+        self._image: ClusterImage | None = None
+        self.went_down: set[int] = set()
         """The machines that lost power and may not have all acknowledged records again."""
         self.net = Net(self.rngs["net"], self.trace)
         self.store = MetaServer()
@@ -206,11 +207,11 @@ class World:
             for topic in self.image().topics.values()
             for partition in topic.partitions
         ):
-            self._went_down.clear()
-        others = self._went_down | {node for node, _ in self.damaged()}
+            self.went_down.clear()
+        others = self.went_down | {node for node, _ in self.damaged()}
         if others - {machine.node_id}:
             return False
-        self._went_down.add(machine.node_id)
+        self.went_down.add(machine.node_id)
         return True
 
     def may_damage(self, machine: Machine, where: TopicPartition) -> bool:
@@ -313,10 +314,13 @@ class World:
             core = self.machines[1].core
             assert core is not None, "the broker is down"
             return core.cluster.image
-        builder = ImageBuilder()
-        for key, stored in self.store.keys.values.items():
-            builder.put(key, stored)
-        return builder.image(None, self.store.keys.revision)
+        revision = self.store.keys.revision
+        if self._image is None or self._image.revision != revision:
+            builder = ImageBuilder()
+            for key, stored in self.store.keys.values.items():
+                builder.put(key, stored)
+            self._image = builder.image(None, revision)
+        return self._image
 
     def leader_of(self, topic: str, index: int) -> int:
         partition = self.image().partition(topic, index)

@@ -1,0 +1,90 @@
+"""The batches on the disks of all machines. What was parsed once is not parsed again."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from odradek.broker.topic_partition import TopicPartition
+from odradek.protocol.batch import BatchHeader, crc_is_good, read_header
+from odradek.protocol.control import Marker, read_marker
+from odradek.protocol.errors import ProtocolError
+from tests.simulation.machine import DIRECTORY, Machine
+
+
+class Batch(NamedTuple):
+    header: BatchHeader
+    position: int
+    """Its place in the file."""
+    marker: Marker | None
+
+
+@dataclass(slots=True)
+class _Parsed:
+    """The whole batches at the start of a file."""
+
+    data: bytes = b""
+    size: int = 0
+    batches: list[Batch] = field(default_factory=list)
+
+    def read(self, data: bytes) -> None:
+        """Take what the file has now: more than before, or something else."""
+        if not data.startswith(self.data[: self.size]):
+            self.size, self.batches = 0, []
+        self.data = data
+        view = memoryview(data)
+        while batch := _batch_at(view, self.size):
+            self.batches.append(batch)
+            self.size += batch.header.size_bytes
+
+
+class Logs:
+    """Reads the logs of one world."""
+
+    def __init__(self) -> None:
+        self._parsed: dict[tuple[int, str, bool], _Parsed] = {}
+
+    def batches(
+        self, machine: Machine, where: TopicPartition, *, durable: bool = False
+    ) -> list[Batch]:
+        """Return the whole batches up to the first that is not; with `durable` those on disk."""
+        found: list[Batch] = []
+        for parsed in self._files(machine, where, durable=durable).values():
+            found += parsed.batches
+            if parsed.size < len(parsed.data):
+                break
+        return found
+
+    def segments(self, machine: Machine, where: TopicPartition) -> dict[int, list[Batch]]:
+        """Return the batches of each file, by its base offset."""
+        files = self._files(machine, where, durable=False)
+        return {int(name.partition(".")[0]): parsed.batches for name, parsed in files.items()}
+
+    def _files(
+        self, machine: Machine, where: TopicPartition, *, durable: bool
+    ) -> dict[str, _Parsed]:
+        found = {}
+        directory = f"{DIRECTORY}/{where}"
+        for name, data in machine.disk.files(directory, ".log", durable=durable).items():
+            key = machine.node_id, f"{directory}/{name}", durable
+            found[name] = self._parsed.setdefault(key, _Parsed())
+            found[name].read(data)
+        return found
+
+
+def _batch_at(view: memoryview, position: int) -> Batch | None:
+    """Return the batch at a place; None if there is no whole and correct one."""
+    try:
+        header = read_header(view, position)
+    except ProtocolError:
+        return None
+    data = view[position : position + header.size_bytes]
+    if header.batch_length <= 0 or not crc_is_good(data, header):
+        return None
+    return Batch(header, position, read_marker(data) if header.is_control else None)
+
+
+def ends(batches: list[Batch]) -> Iterator[int]:
+    """Yield where each batch ends, after 0."""
+    yield 0
+    for batch in batches:
+        yield batch.header.next_offset
