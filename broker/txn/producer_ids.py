@@ -17,11 +17,19 @@ PRODUCER_IDS_KEY: Final = "/ids/producer"
 BLOCK_SIZE: Final = 1_000
 
 
+class _Refill:
+    """The allocation of one block. The tasks that wait for it share its failure."""
+
+    def __init__(self) -> None:
+        self.ended = trio.Event()
+        self.failure: KafkaError | None = None
+
+
 class ProducerIds:
     def __init__(self, meta: MetaStore) -> None:
         self._meta = meta
         self._block: Iterator[int] = iter(())
-        self._refilling = trio.Lock()
+        self._refill: _Refill | None = None
 
     def next_nowait(self) -> int | None:
         """Return the next id, or None if the block is used up; the caller then awaits `refill`."""
@@ -34,21 +42,25 @@ class ProducerIds:
         return producer_id
 
     async def refill(self) -> None:
-        """Allocate a new block, or wait until another task has allocated it.
+        """Allocate a new block, or wait until another task has tried to.
 
         Raises KafkaError(COORDINATOR_LOAD_IN_PROGRESS) if the store refuses.
         """
-        if self._refilling.locked():
-            async with self._refilling:
-                return
-        async with self._refilling:
-            try:
-                self._block = await self._claim_block()
-            except KafkaError as error:
-                # Kafka's code for this case: every client retries it, and older clients do not
-                # retry others.
-                message = f"no producer id can be allocated: {error}"
-                raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, message) from error
+        refill = self._refill
+        if refill is not None:
+            await refill.ended.wait()
+            if refill.failure is not None:
+                raise _not_now(refill.failure) from refill.failure
+            return
+        refill = self._refill = _Refill()
+        try:
+            self._block = await self._claim_block()
+        except KafkaError as error:
+            refill.failure = error
+            raise _not_now(error) from error
+        finally:
+            self._refill = None
+            refill.ended.set()
 
     async def _claim_block(self) -> Iterator[int]:
         while True:
@@ -62,3 +74,9 @@ class ProducerIds:
             succeeded, _ = await self._meta.txn([claim], {PRODUCER_IDS_KEY: b"%d" % following})
             if succeeded:
                 return iter(range(first, following))
+
+
+def _not_now(error: KafkaError) -> KafkaError:
+    # Kafka's code for this case: every client retries it, and older clients do not retry others.
+    message = f"no producer id can be allocated: {error}"
+    return KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, message)

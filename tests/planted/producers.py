@@ -17,6 +17,13 @@ BACKGROUND: Final = "tests/broker/partitions/test_background.py::test_"
 
 PRODUCERS_BUGS: Final = (
     Planted(
+        bug="tasks that wait for a producer id block do not learn that there is none",
+        file="broker/txn/producer_ids.py",
+        old="            if refill.failure is not None:\n",
+        new="            if False:\n",
+        tests=(f"{PRODUCER_IDS}all_that_wait_for_a_block_share_its_failure",),
+    ),
+    Planted(
         bug="a producer id block is taken twice",
         file="broker/txn/producer_ids.py",
         old="succeeded, _ = await self._meta.txn([",

@@ -90,3 +90,24 @@ async def test_a_block_whose_claim_was_applied_without_an_answer_is_lost_and_no_
         await ids.next()
     assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert [await ids.next() for _ in range(2)] == [BLOCK_SIZE, BLOCK_SIZE + 1]
+
+
+async def test_all_that_wait_for_a_block_share_its_failure() -> None:
+    """Seen: they waited for each other, and the broker did nothing else any more."""
+    meta = FakeMetaStore()
+    answers = iter([True])
+    meta.loses_answer = lambda: next(answers, False)
+    ids = ProducerIds(meta)
+    refused: list[ErrorCode] = []
+
+    async def refill() -> None:
+        try:
+            await ids.refill()
+        except KafkaError as error:
+            refused.append(error.code)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(refill)
+    assert refused == 3 * [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+    assert await ids.next() == 0
