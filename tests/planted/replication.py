@@ -25,6 +25,7 @@ MAKING: Final = "tests/broker/cluster/test_topics.py::test_"
 LOADED: Final = "tests/broker/coordination/test_loading.py::test_"
 REPLICAS: Final = "tests/broker/replication/test_replicas.py::test_"
 THREE: Final = "tests/simulation/test_three_brokers.py::test_"
+LOST: Final = "tests/simulation/test_lost_answers.py::test_"
 BY_HAND: Final = "tests/simulation/test_elections_on_request.py::test_"
 DAMAGED: Final = "tests/simulation/test_damaged_replicas.py::test_"
 POWER: Final = "tests/broker/partitions/test_power_loss.py::test_"
@@ -143,6 +144,18 @@ REPLICATION_BUGS: Final = (
         old="if partition is None or not self._has_whole_replica(partition):",
         new="if partition is None:",
         tests=(f"{DAMAGED}a_damaged_replica_without_others_in_sync_is_left_as_it_is",),
+    ),
+    Planted(
+        bug="KAFKA-14144",
+        file="broker/replication/in_sync.py",
+        old="        is_written, revision = await guarded_write(self._store, compares, puts)\n",
+        new="        try:\n"
+        "            is_written, revision = await self._store.txn(compares, puts)\n"
+        "        except KafkaError:\n"
+        "            for change in changes:\n"
+        "                change.lead.proposed = None\n"
+        "            raise\n",
+        tests=(f"{LOST}a_follower_counts_whose_way_into_the_set_had_a_lost_answer",),
     ),
     Planted(
         bug="a leader that is cut off keeps its clients waiting",
