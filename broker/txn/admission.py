@@ -127,6 +127,9 @@ class Admission:
             codes |= self._transactions.verify(
                 transactional_id=transactional_id, producer=producer, partitions=new
             )
+            # The image may not show yet that another broker coordinates the id now.
+            epoch = self._transactions.coordinator_epoch(transactional_id)
+            codes |= _overruled(leaders, new, producer, epoch)
         return {
             partition: Verdict(codes.get(partition, ErrorCode.NONE), offset)
             for partition, offset in verified_after.items()
@@ -159,10 +162,7 @@ class Admission:
             )
             # What was decided before the request may have changed while it was under way.
             codes = {**answer.codes, **_decided_here(leaders, producer)}
-            for partition in new:
-                known = leaders[partition].coordinator_epoch(producer.producer_id)
-                if known > answer.coordinator_epoch:
-                    codes[partition] = ErrorCode.NOT_COORDINATOR
+            codes |= _overruled(leaders, new, producer, answer.coordinator_epoch)
             markers = _last_markers(leaders, producer)
             is_busy = ErrorCode.CONCURRENT_TRANSACTIONS in answer.codes.values()
             if not is_busy and markers == verified_after:
@@ -234,6 +234,20 @@ def _decided_here(
         elif leader.has_open_transaction(producer.producer_id, producer.producer_epoch):
             codes[partition] = ErrorCode.NONE
     return codes
+
+
+def _overruled(
+    leaders: Leaders,
+    partitions: Sequence[TopicPartition],
+    producer: ProducerIdAndEpoch,
+    coordinator_epoch: int,
+) -> dict[TopicPartition, ErrorCode]:
+    """Return NOT_COORDINATOR for the partitions with a marker of a later coordinator."""
+    return {
+        partition: ErrorCode.NOT_COORDINATOR
+        for partition in partitions
+        if leaders[partition].coordinator_epoch(producer.producer_id) > coordinator_epoch
+    }
 
 
 def _last_markers(leaders: Leaders, producer: ProducerIdAndEpoch) -> dict[TopicPartition, int]:

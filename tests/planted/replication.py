@@ -331,9 +331,12 @@ REPLICATION_BUGS: Final = (
     Planted(
         bug="the verification of a deposed coordinator counts",
         file=ADMISSION,
-        old="                if known > answer.coordinator_epoch:",
-        new="                if known > answer.coordinator_epoch + 2**31:",
-        tests=(f"{ADMITTED}what_a_deposed_coordinator_confirms_is_worthless",),
+        old="coordinator_epoch(producer.producer_id) > coordinator_epoch\n",
+        new="coordinator_epoch(producer.producer_id) > coordinator_epoch + 2**31\n",
+        tests=(
+            f"{ADMITTED}what_a_deposed_coordinator_confirms_is_worthless",
+            f"{ADMITTED}a_leader_that_was_the_coordinator_confirms_nothing_either",
+        ),
     ),
     Planted(
         bug="a coordinator acts on a decision that is not replicated",

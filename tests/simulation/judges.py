@@ -101,7 +101,7 @@ class Watch:
             here = b"".join(machine.disk.files(f"{DIRECTORY}/{where}", ".log").values())
             if contents.setdefault(where, here) != here:
                 yield f"replicas: {where} on broker {machine.node_id} differs from another replica"
-            if partition.high_watermark < self.shown.get(where, 0):
+            if partition.lead is not None and partition.high_watermark < self.shown.get(where, 0):
                 yield f"high watermark: {partition!r} was at {self.shown[where]}"
 
     def _elected(self) -> Iterator[str]:

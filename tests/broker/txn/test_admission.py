@@ -136,6 +136,25 @@ async def test_what_a_deposed_coordinator_confirms_is_worthless(world: World) ->
     assert verdict.code is ErrorCode.NONE
 
 
+@pytest.mark.parametrize("adds", [True, False])
+async def test_a_leader_that_was_the_coordinator_confirms_nothing_either(
+    world: World, adds: bool
+) -> None:
+    """Its image may be late, and show it as the coordinator that it is no more."""
+    me = await world.init()
+    await world.add(me, P0)
+    epoch = world.coordinator.coordinator_epoch(ID)
+    for marker_epoch, code in ((epoch, ErrorCode.NONE), (epoch + 1, ErrorCode.NOT_COORDINATOR)):
+        verdicts = await Admission(world.coordinator, verifies=True).admit(
+            transactional_id=ID,
+            producer=me,
+            leaders={P0: Leader(marker_epoch=marker_epoch)},
+            adds=adds,
+            patience_ms=500,
+        )
+        assert verdicts[P0].code is code
+
+
 async def test_a_marker_that_comes_meanwhile_has_the_coordinator_asked_again(world: World) -> None:
     """It was that of the transaction before, and the batch was refused for it (KAFKA-14884)."""
     leader = Leader()
