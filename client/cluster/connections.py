@@ -125,13 +125,39 @@ class Connections:
         self._config.rng.shuffle(places)
         silent = self.silent()
         places.sort(key=lambda node: (node.host, node.port) in silent)
-        errors: list[str] = []
-        for node in (*places, *self._bootstrap):
+        return await self._to_first((*places, *self._bootstrap))
+
+    async def _to_first(self, nodes: Iterable[Node]) -> BrokerConnection:
+        """Return the connection that is open first. The nodes are tried in their order.
+
+        A frozen broker takes connections and says nothing. So the next node is tried after a
+        second, while the attempt goes on. Raises `Disconnected`, or an error that is not
+        `Retriable`.
+        """
+        found: list[BrokerConnection] = []
+        refusals: list[OdradekError] = []
+        errors: dict[str, None] = {}
+
+        async def attempt(node: Node, is_over: trio.Event) -> None:
             try:
-                return await self.to(node)
+                found.append(await self.to(node))
             except Retriable as error:
-                errors.append(str(error))
-        raise Disconnected("; ".join(dict.fromkeys(errors)))
+                errors[str(error)] = None
+                is_over.set()
+                return
+            except OdradekError as error:
+                refusals.append(error)
+            nursery.cancel_scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            for node in nodes:
+                is_over = trio.Event()
+                nursery.start_soon(attempt, node, is_over)
+                with trio.move_on_after(ANOTHER_TIMEOUT_S):
+                    await is_over.wait()
+        if found:
+            return found[0]
+        raise refusals[0] if refusals else Disconnected("; ".join(errors))
 
     async def to_another(
         self, nodes: Iterable[Node], than: BrokerConnection | None

@@ -466,4 +466,15 @@ REPLICATION_BUGS: Final = (
         new="RETRY_SECONDS",
         tests=(f"{ADMITTED}a_marker_that_comes_meanwhile_has_the_coordinator_asked_again",),
     ),
+    Planted(
+        bug="a client that begins with a frozen broker waits for it before it tries the next",
+        file="client/cluster/connections.py",
+        old="                with trio.move_on_after(ANOTHER_TIMEOUT_S):\n"
+        "                    await is_over.wait()\n",
+        new="                await is_over.wait()\n",
+        tests=(
+            "tests/simulation/test_frozen_brokers.py::test_"
+            "a_client_that_begins_with_a_frozen_broker_goes_on_to_the_next_address",
+        ),
+    ),
 )
