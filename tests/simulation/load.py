@@ -25,6 +25,7 @@ from tests.checker.history import (
     Poll,
     Transaction,
 )
+from tests.simulation.old_producers import make_old
 from tests.simulation.raw import VERSIONS, GivenUp, RawProducer
 from tests.simulation.world import World
 
@@ -102,6 +103,14 @@ class Load:
                         if error.code is not ErrorCode.INVALID_REPLICATION_FACTOR:
                             raise
                     await trio.sleep(0.1)
+
+    async def make_producers_old(self) -> None:
+        """Let the epochs of all transactional producers be near the last one."""
+        async with self._producer("writer0"):
+            pass  # now there is the state topic
+        raw = [f"raw{version}" for version in range(len(VERSIONS))]
+        writers = [f"writer{number}" for number in range(WRITERS)]
+        await make_old(self.world, [*writers, *raw, "copier", "renewer"])
 
     async def run(self) -> None:
         """Write and read until `stop` is set, and end what is open then."""

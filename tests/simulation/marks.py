@@ -14,5 +14,6 @@ MARKS: Final = (
     "single was made anew",
     "raw was made anew",
     "a topic was made anew",
+    "the epochs of a producer ran out",
 )
 """The points that every kind of world reaches. Each kind of fault is a mark of its own name."""

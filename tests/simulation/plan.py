@@ -14,7 +14,7 @@ from typing import Final
 from tests.simulation.faults import ALONE, BY_HAND, CLUSTER, FOR_GOOD, Fault
 from tests.simulation.fixed import Fixed
 
-BROKERS = (1, 1, 3)
+BROKERS = (1, 1, 1, 3, 3, 5)
 """The numbers of brokers that are drawn."""
 SEGMENTS = (16_384, 16_384, 65_536, 1_048_576)
 ROLL_MS = (150, 1000, 86_400_000)
@@ -23,6 +23,7 @@ LOAD_SECONDS = 12.0
 FIRST_FAULT_SECONDS = 0.5
 FIXED_STRIKES = (12, 25)
 """The fewest and the most faults of a plan whose kinds of fault are given."""
+OLD_PROBABILITY = 0.2
 FOR_GOOD_PROBABILITY = 0.15
 """The probability that a fault stays when all others have ended."""
 KINDS: Final = {kind.__name__: kind for kind in (*ALONE, *CLUSTER, *FOR_GOOD, *BY_HAND)}
@@ -41,6 +42,8 @@ class Plan:
     faults: tuple[Fault, ...]
     seconds: float = LOAD_SECONDS
     """The time of the load."""
+    has_old_producers: bool = False
+    """The producers' epochs are near the last one."""
     without: tuple[int, ...] = ()
     """The numbers of the faults that are left out."""
 
@@ -53,7 +56,7 @@ class Plan:
         head = (
             f"seed {self.seed}: {self.brokers} broker(s), transactions of at most "
             f"{self.transaction_timeout_ms} ms, {self.stall_probability:.0%} of fsyncs stall; "
-            f"{settings}"
+            f"{'producers with few epochs left; ' if self.has_old_producers else ''}{settings}"
         )
         return "\n".join([head, *(f"  [{n}] {fault}" for n, fault in self.chosen())])
 
@@ -83,6 +86,7 @@ def draw(
         stall_probability=rng.choice((0.0, 0.02, 0.02, 0.1)),
         transaction_timeout_ms=rng.choice((1000, 2000, 5000)),
         faults=_faults(rng, brokers),
+        has_old_producers=rng.random() < OLD_PROBABILITY,
         without=tuple(without),
     )
 

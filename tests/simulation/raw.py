@@ -88,6 +88,8 @@ class RawProducer:
         self._begin_epoch(answer.producer_id, answer.producer_epoch)
 
     def _begin_epoch(self, producer_id: int, epoch: int) -> None:
+        if 0 <= epoch < self._producer[1]:
+            self._world.reached("the epochs of a producer ran out")
         self._producer = (producer_id, epoch)
         self._sequences.clear()
 

@@ -112,6 +112,8 @@ async def _live(plan: Plan, world: World, outcome: Outcome) -> None:
         world.live(machine)
     await world.all_registered()
     await load.prepare()
+    if plan.has_old_producers:
+        await load.make_producers_old()
     async with trio.open_nursery() as nursery:
         watch = Watch(world, outcome.violations)
         watching = await nursery.start(watch.run)
