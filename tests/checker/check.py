@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from tests.checker.anomaly import Anomaly
 from tests.checker.history import History, Outcome, Partition, Transaction
-from tests.checker.reads import check_reads
+from tests.checker.reads import all_reads, check_reads
 
 
 def check(history: History) -> list[Anomaly]:
@@ -42,10 +42,22 @@ def _phantoms(history: History) -> Iterator[Anomaly]:
 
 
 def _duplicates(history: History) -> Iterator[Anomaly]:
+    """Yield each value that stands at several offsets, in the end or for a reader on the way."""
     times = Counter(value for records in history.log.values() for _, value in records)
     for value, count in times.items():
         if count > 1:
             yield Anomaly("duplicate", f"{value[:40]!r} is there {count} times")
+    places: dict[bytes, tuple[Partition, int]] = {}
+    for partition, records in history.log.items():
+        for offset, value in records:
+            places.setdefault(value, (partition, offset))
+    for process, partition, (offset, value) in all_reads(history):
+        place = places.setdefault(value, (partition, offset))
+        if place != (partition, offset):
+            where = f"{partition} at {offset}"
+            yield Anomaly(
+                "duplicate", f"{value[:40]!r} is at {place}; {process} read it in {where}"
+            )
 
 
 def _wrong_transactions(history: History) -> Iterator[Anomaly]:
@@ -71,8 +83,8 @@ def _wrong_orders(history: History) -> Iterator[Anomaly]:
     for partition, records in history.log.items():
         for place, (_, value) in enumerate(records):
             places.setdefault((partition, value), place)
-    last: dict[tuple[str, Partition], tuple[int, bytes]] = {}
-    for transaction in history.transactions:
+    last: dict[tuple[str, Partition], tuple[int, bytes, int]] = {}
+    for number, transaction in enumerate(history.transactions):
         for partition, value in transaction.sends:
             if (partition, value) not in places:
                 continue
@@ -80,10 +92,10 @@ def _wrong_orders(history: History) -> Iterator[Anomaly]:
             before = last.get((transaction.process, partition))
             if before is not None and place < before[0]:
                 yield Anomaly(
-                    "nonmonotonic-send",
+                    "int-nonmonotonic-send" if before[2] == number else "nonmonotonic-send",
                     f"{partition}: {value[:40]!r} stands before {before[1][:40]!r}, sent earlier",
                 )
-            last[transaction.process, partition] = (place, value)
+            last[transaction.process, partition] = (place, value, number)
 
 
 def _wrong_stored_offsets(history: History) -> Iterator[Anomaly]:

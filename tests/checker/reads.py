@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
+from math import inf
 
 from tests.checker.anomaly import Anomaly
 from tests.checker.history import Found, History, Outcome, Partition, Transaction
@@ -24,7 +25,8 @@ def check_reads(history: History) -> Iterator[Anomaly]:
     yield from _wrong_processing(history)
 
 
-def _all_reads(history: History) -> Iterator[tuple[str, Partition, Found]]:
+def all_reads(history: History) -> Iterator[tuple[str, Partition, Found]]:
+    """Yield who read what, from which partition."""
     for poll in history.polls:
         for partition, records in poll.records.items():
             for found in records:
@@ -41,10 +43,11 @@ def _inconsistent_offsets(history: History) -> Iterator[Anomaly]:
     for partition, records in history.log.items():
         for offset, value in records:
             values[partition, offset][value] = None
-    for _, partition, (offset, value) in _all_reads(history):
+    for _, partition, (offset, value) in all_reads(history):
         values[partition, offset][value] = None
+    visible = {value for log in history.log.values() for _, value in log}
     for transaction in history.transactions:
-        if transaction.outcome is Outcome.OK:
+        if _took_effect(transaction, visible):
             for partition, value in transaction.sends:
                 if value in transaction.acknowledged:
                     values[partition, transaction.acknowledged[value]][value] = None
@@ -56,7 +59,7 @@ def _inconsistent_offsets(history: History) -> Iterator[Anomaly]:
 def _wrong_values(history: History) -> Iterator[Anomaly]:
     senders = {send: each for each in history.transactions for send in each.sends}
     final = {(partition, value) for partition, log in history.log.items() for _, value in log}
-    for process, partition, (offset, value) in _all_reads(history):
+    for process, partition, (offset, value) in all_reads(history):
         sender = senders.get((partition, value))
         where = f"{process} read {value[:40]!r} in {partition} at {offset}"
         if sender is None:
@@ -74,11 +77,25 @@ def _wrong_values(history: History) -> Iterator[Anomaly]:
                 elif sender is not None and poll.ended < sender.commit_asked:
                     yield Anomaly("uncommitted-read", f"{poll.process} read {value[:40]!r}")
     for transaction in history.transactions:
+        yield from _read_too_early(transaction, senders)
         own = {value for _, value in transaction.sends}
         for records in transaction.polled.values():
             for _, value in records:
                 if value in own:
                     yield Anomaly("precommitted-read", f"{transaction.process}: {value[:40]!r}")
+
+
+def _read_too_early(
+    transaction: Transaction, senders: Mapping[tuple[Partition, bytes], Transaction]
+) -> Iterator[Anomaly]:
+    """Yield what a transaction had read when it asked for its commit, and nobody had committed."""
+    if transaction.commit_asked == -inf:
+        return
+    for partition, records in transaction.polled.items():
+        for _, value in records:
+            sender = senders.get((partition, value))
+            if sender is not None and transaction.commit_asked < sender.commit_asked:
+                yield Anomaly("uncommitted-read", f"{transaction.process} read {value[:40]!r}")
 
 
 def _wrong_positions(history: History) -> Iterator[Anomaly]:

@@ -147,8 +147,12 @@ def misroute_a_value(history: History, rng: random.Random) -> History:
 def swap_two_values_of_a_process(history: History, rng: random.Random) -> History:
     partition = rng.choice(PARTITIONS)
     records = list(history.log[partition])
-    mine = [i for i, (_, value) in enumerate(records) if value.startswith(b"x")]
-    first, second = rng.sample(mine, 2)
+    mine = {
+        value.split(b"-")[1]: place
+        for place, (_, value) in enumerate(records)
+        if value.startswith(b"x")
+    }
+    first, second = rng.sample([*mine.values()], 2)  # of two transactions
     (offset_1, value_1), (offset_2, value_2) = records[first], records[second]
     records[first], records[second] = (offset_1, value_2), (offset_2, value_1)
     return with_log(history, partition, records)
@@ -203,6 +207,50 @@ def acknowledge_another_offset(history: History, rng: random.Random) -> History:
     return change(
         history, number, acknowledged={**transaction.acknowledged, value: rng.choice(others)}
     )
+
+
+def acknowledge_another_offset_of_an_uncertain_transaction(
+    history: History, rng: random.Random
+) -> History:
+    """It took effect, as its values show."""
+    shown = {value for records in history.log.values() for _, value in records}
+    numbers = [
+        n
+        for n, t in enumerate(history.transactions)
+        if t.outcome is Outcome.INFO and t.acknowledged and t.sends[0][1] in shown
+    ]
+    number = rng.choice(numbers)
+    transaction = history.transactions[number]
+    partition, value = transaction.sends[0]
+    others = [offset for offset, found in history.log[partition] if found != value]
+    return change(
+        history, number, acknowledged={**transaction.acknowledged, value: rng.choice(others)}
+    )
+
+
+def poll_a_value_at_another_offset(history: History, rng: random.Random) -> History:
+    partition = rng.choice(PARTITIONS)
+    _, value = rng.choice(history.log[partition])
+    return with_polls(history, Poll(process="w", records={partition: [(10_000, value)]}))
+
+
+def copy_a_value_before_its_commit(history: History, rng: random.Random) -> History:
+    number = rng.choice(copy_numbers(history))
+    (_, value), *_ = history.transactions[number].polled["b", 0]
+    sender = next(t for t in history.transactions if (("b", 0), value) in t.sends)
+    return change(history, number, commit_asked=sender.commit_asked - 0.1)
+
+
+def swap_two_values_of_a_transaction(history: History, rng: random.Random) -> History:
+    pairs = [
+        (t.sends[-1][0], [value for at, value in t.sends if at == t.sends[-1][0]])
+        for t in history.transactions
+        if t.outcome is Outcome.OK and not t.takes
+    ]
+    partition, (first, second) = rng.choice([pair for pair in pairs if len(pair[1]) == 2])
+    other = {first: second, second: first}
+    records = [(offset, other.get(value, value)) for offset, value in history.log[partition]]
+    return with_log(history, partition, records)
 
 
 def poll_another_value(history: History, rng: random.Random) -> History:
@@ -313,6 +361,10 @@ MUTATIONS: dict[Mutation, str] = {
     store_the_offset_of_an_aborted_transaction: "offset-commit-not-atomic",
     forget_the_stored_offset: "offset-commit-not-atomic",
     acknowledge_another_offset: "inconsistent-offsets",
+    acknowledge_another_offset_of_an_uncertain_transaction: "inconsistent-offsets",
+    poll_a_value_at_another_offset: "duplicate",
+    copy_a_value_before_its_commit: "uncommitted-read",
+    swap_two_values_of_a_transaction: "int-nonmonotonic-send",
     poll_another_value: "inconsistent-offsets",
     poll_an_aborted_value: "aborted-read",
     poll_an_invented_value: "phantom",
