@@ -14,7 +14,7 @@ import trio
 from odradek.broker.cluster.election import elect, led_by_first, unclean
 from odradek.broker.cluster.image import NO_LEADER, ClusterImage, PartitionImage
 from odradek.broker.cluster.metadata import ClusterMetadata
-from odradek.broker.cluster.store import write_of_partitions
+from odradek.broker.cluster.store import BROKERS, write_of_partitions
 from odradek.broker.env import MetaStore
 from odradek.broker.guarded_write import guarded_write
 from odradek.broker.topic_partition import TopicPartition
@@ -62,6 +62,11 @@ class RequestedElections:
         rest = dict.fromkeys(wanted)
         outcomes: Outcomes = {}
         with trio.move_on_after(max(0, timeout_ms) / 1000):
+            if is_unclean:
+                try:
+                    await self._hear_of_brokers()
+                except KafkaError as error:
+                    return dict.fromkeys(rest, error)
             while rest:
                 image = self._metadata.image
                 planned: dict[TopicPartition, PartitionImage] = {}
@@ -84,6 +89,14 @@ class RequestedElections:
                         del rest[where]
         late = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The election may still be written.")
         return outcomes | dict.fromkeys(rest, late)
+
+    async def _hear_of_brokers(self) -> None:
+        """Wait until the image has all brokers: one may have come back with a whole replica.
+
+        Raises KafkaError if the metadata store does not answer.
+        """
+        brokers, _ = await self._store.range(BROKERS)
+        await self._metadata.reached(max(broker.mod_revision for broker in brokers.values()))
 
     async def _write(
         self, image: ClusterImage, planned: Mapping[TopicPartition, PartitionImage]

@@ -360,6 +360,15 @@ REPLICATION_BUGS: Final = (
         tests=(f"{REQUESTED}an_election_is_clean_if_the_image_has_a_whole_replica",),
     ),
     Planted(
+        bug="an unclean election before a broker with a whole replica is heard of",
+        file="broker/cluster/requested.py",
+        old="            if is_unclean:\n                try:",
+        new="            if False:\n                try:",
+        tests=(
+            f"{BY_HAND}an_unclean_election_is_clean_if_a_whole_replica_has_only_just_come_back",
+        ),
+    ),
+    Planted(
         bug="a broker that has just gone is elected on request",
         file="broker/cluster/store.py",
         old="if broker.node_id in leaders:",

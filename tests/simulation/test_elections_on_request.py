@@ -7,6 +7,7 @@ import pytest
 import trio
 
 from odradek.broker.cluster.store import pack_partition, partition_key
+from odradek.broker.topic_partition import TopicPartition as Partition
 from odradek.client.errors import OdradekError, Refused
 from odradek.client.types import OffsetAndTimestamp, TopicPartition
 from odradek.protocol.errors import ErrorCode
@@ -83,6 +84,24 @@ async def test_an_unclean_election_is_clean_if_a_whole_replica_has_come_back() -
         async with world.admin() as admin:
             with suppress(Refused):  # the controller may have elected it by now
                 await admin.elect_leader(PLACE, unclean=True, candidate=behind)
+        assert world.leader_of(TOPIC, 0) == whole[0]
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_unclean_election_is_clean_if_a_whole_replica_has_only_just_come_back() -> None:
+    """The broker that writes the election would hear of it later, as its watch lags."""
+    async with trio.open_nursery() as nursery:
+        world = World(nursery, seed=22)
+        await world.start()
+        whole, behind = await end_up_with_a_replica_that_lacks_records(world)
+        machine = world.machines[behind]
+        assert machine.meta is not None
+        assert machine.core is not None
+        machine.meta.watch_delay_s = lambda: 2.0
+        await world.restart(whole[0])
+        await machine.core.elections.elect(
+            [Partition(TOPIC, 0)], is_unclean=True, candidate=behind, timeout_ms=20_000
+        )
         assert world.leader_of(TOPIC, 0) == whole[0]
         nursery.cancel_scope.cancel()
 
