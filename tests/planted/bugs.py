@@ -6,6 +6,7 @@ tests, or could have been. A bug appears twice if two lines prevent it in two pl
 
 from typing import Final
 
+from tests.planted.clusters import CLUSTER_BUGS
 from tests.planted.completion import COMPLETION_BUGS
 from tests.planted.coordinator import COORDINATOR_BUGS
 from tests.planted.log import LOG_BUGS
@@ -23,6 +24,7 @@ BUGS: Final = (
     *METADATA_BUGS,
     *REPLICA_BUGS,
     *REPLICATION_BUGS,
+    *CLUSTER_BUGS,
     *OUR_BUGS,
 )
 

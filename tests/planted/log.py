@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from tests.planted import reach
 from tests.planted.bug import Planted
 
 FETCH: Final = "broker/api/fetch.py"
@@ -76,6 +77,8 @@ LOG_BUGS: Final = (
         old="        self._ended[offset] = first_offset\n",
         new="",
         tests=(f"{READERS}a_marker_that_is_not_on_disk_yet_lets_nobody_read_on",),
+        seed=1,
+        fixed=reach.ELECTIONS,
     ),
     Planted(
         bug="KAFKA-9807",

@@ -15,6 +15,7 @@ from tests.simulation.faults import ALONE, CLUSTER, FOR_GOOD
 from tests.simulation.fixed import Fixed
 from tests.simulation.marks import MARKS
 from tests.simulation.plan import KINDS, draw
+from tests.simulation.rare_load import RARE
 from tests.simulation.simulation import Outcome, simulate
 
 AT_ONCE = 2
@@ -60,6 +61,9 @@ def _parser() -> argparse.ArgumentParser:
         "--set", action="append", default=[], metavar="NAME=VALUE", help="with --faults: a setting"
     )
     parser.add_argument(
+        "--clients", default="", help=f"with --faults: clients besides, of {', '.join(RARE)}"
+    )
+    parser.add_argument(
         "--seconds", type=float, default=Fixed().seconds, help="with --faults: time of the load"
     )
     parser.add_argument("--trace", action="store_true", help="print everything that happens")
@@ -81,7 +85,8 @@ def _fixed(given: argparse.Namespace) -> Fixed | None:
     if given.faults is None:
         return None
     settings = dict(each.split("=", 1) for each in given.set)
-    return Fixed(faults=given.faults, settings=settings, seconds=given.seconds)
+    clients = tuple(name for name in given.clients.split(",") if name)
+    return Fixed(faults=given.faults, settings=settings, seconds=given.seconds, clients=clients)
 
 
 def seed_range(text: str) -> range:

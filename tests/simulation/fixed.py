@@ -18,10 +18,13 @@ class Fixed:
     """Properties of the brokers."""
     seconds: float = 5.0
     """The time of the load, in simulated seconds."""
+    clients: tuple[str, ...] = ()
+    """Clients of `rare_load.py` that the load has besides the usual ones."""
 
     def words(self) -> list[str]:
         """Return the words of the command line that fix the same."""
         words = ["--faults", ",".join(self.faults), "--seconds", f"{self.seconds:g}"]
+        words += ["--clients", ",".join(self.clients)] if self.clients else []
         for name, value in self.settings.items():
             words += ["--set", f"{name}={value}"]
         return words

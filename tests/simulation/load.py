@@ -5,7 +5,7 @@ handle is made anew, as a program that is restarted.
 """
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,6 +26,7 @@ from tests.checker.history import (
     Transaction,
 )
 from tests.simulation.old_producers import make_old
+from tests.simulation.rare_load import RARE
 from tests.simulation.raw import VERSIONS, GivenUp, RawProducer
 from tests.simulation.world import World
 
@@ -77,8 +78,12 @@ class Journal:
 class Load:
     """The clients of one world."""
 
-    def __init__(self, world: World, *, transaction_timeout_ms: int) -> None:
+    def __init__(
+        self, world: World, *, transaction_timeout_ms: int, rare: Sequence[str] = ()
+    ) -> None:
+        """`rare`: names of clients of `rare_load.py`."""
         self.world = world
+        self._rare = rare
         self.journal = Journal()
         self.stop = trio.Event()
         self.ended = trio.Event()
@@ -125,6 +130,10 @@ class Load:
                     write = partial(self._write_raw, transaction_version=version)
                     writers.start_soon(self._again, f"raw{version}", write)
                 writers.start_soon(self._again, "renewer", self._renew)
+                for name in self._rare:
+                    writers.start_soon(
+                        self._again, name, partial(RARE[name], self.world, self.stop)
+                    )
             nursery.cancel_scope.cancel()
         self.ended.set()
 

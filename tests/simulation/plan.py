@@ -24,6 +24,8 @@ FIRST_FAULT_SECONDS = 0.5
 FIXED_STRIKES = (12, 25)
 """The fewest and the most faults of a plan whose kinds of fault are given."""
 OLD_PROBABILITY = 0.2
+AT_ONCE = 3
+"""So many of them strike at the beginning."""
 FOR_GOOD_PROBABILITY = 0.15
 """The probability that a fault stays when all others have ended."""
 KINDS: Final = {kind.__name__: kind for kind in (*ALONE, *CLUSTER, *FOR_GOOD, *BY_HAND)}
@@ -44,6 +46,8 @@ class Plan:
     """The time of the load."""
     has_old_producers: bool = False
     """The producers' epochs are near the last one."""
+    rare: tuple[str, ...] = ()
+    """The names of clients of `rare_load.py`."""
     without: tuple[int, ...] = ()
     """The numbers of the faults that are left out."""
 
@@ -98,9 +102,9 @@ def _draw_the_rest(
     properties = _properties(rng, rng.choice(SEGMENTS), "ack")
     kinds = [KINDS[name] for name in fixed.faults]
     count = rng.randint(*FIXED_STRIKES) if kinds else 0
-    # The first one strikes at once, while the clients begin.
-    later = (rng.uniform(FIRST_FAULT_SECONDS, fixed.seconds) for _ in range(count - 1))
-    times = (0.0, *sorted(round(at, 3) for at in later)) if kinds else ()
+    # The first ones strike at once, while the clients begin.
+    later = (rng.uniform(FIRST_FAULT_SECONDS, fixed.seconds) for _ in range(count - AT_ONCE))
+    times = (*AT_ONCE * (0.0,), *sorted(round(at, 3) for at in later)) if kinds else ()
     return Plan(
         seed=seed,
         brokers=brokers,
@@ -109,6 +113,7 @@ def _draw_the_rest(
         transaction_timeout_ms=rng.choice((1000, 2000)),
         faults=tuple(rng.choice(kinds).draw(rng, at, brokers) for at in times),
         seconds=fixed.seconds,
+        rare=fixed.clients,
         without=tuple(without),
     )
 

@@ -93,10 +93,12 @@ class RawProducer:
         self._producer = (producer_id, epoch)
         self._sequences.clear()
 
-    async def send(self, topic: str, partition: int, value: bytes) -> int:
+    async def send(
+        self, topic: str, partition: int, value: bytes, *, patience: float = PATIENCE_SECONDS
+    ) -> int:
         """Send one record in the transaction. Return its offset."""
         if self._versions.add is not None and partition not in self._added:
-            await self._add(topic, partition)
+            await self.add(topic, partition)
         self._added[partition] = None
         sequence = self._sequences.get(partition, 0)
         records = encode_batch(
@@ -119,11 +121,19 @@ class RawProducer:
             answer = await self._ask(leader, PRODUCE, self._versions.produce, request)
             return answer.responses[0].partition_responses[0]
 
-        answer = await self._again(ask)
+        answer = await self._again(ask, patience)
         self._sequences[partition] = sequence + 1
         return int(answer.base_offset)
 
-    async def _add(self, topic: str, partition: int) -> None:
+    async def send_unadded(
+        self, topic: str, partition: int, value: bytes, *, patience: float = PATIENCE_SECONDS
+    ) -> int:
+        """Send a record as if its partition were in the transaction."""
+        self._added[partition] = None
+        return await self.send(topic, partition, value, patience=patience)
+
+    async def add(self, topic: str, partition: int) -> None:
+        """Add a partition to the transaction. Transaction version 2 does it with the record."""
         assert self._versions.add is not None
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self._name,
@@ -132,6 +142,7 @@ class RawProducer:
             v3_and_below_topics=(AddPartitionsToTxnTopic(name=topic, partitions=(partition,)),),
         )
         await self._ask_coordinator(ADD_PARTITIONS_TO_TXN, self._versions.add, request)
+        self._added[partition] = None
 
     async def end(self, *, committed: bool) -> None:
         """End the transaction; without records there is none."""
@@ -166,9 +177,9 @@ class RawProducer:
 
         return await self._again(ask)
 
-    async def _again(self, ask: Any) -> Any:
+    async def _again(self, ask: Any, patience: float = PATIENCE_SECONDS) -> Any:
         """Ask until there is an answer that is not about the moment. Raises `GivenUp`."""
-        with trio.move_on_after(PATIENCE_SECONDS):
+        with trio.move_on_after(patience):
             while True:
                 try:
                     answer = await ask()

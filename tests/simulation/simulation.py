@@ -107,7 +107,7 @@ async def _run(plan: Plan, trace: Trace, outcome: Outcome) -> None:
 
 
 async def _live(plan: Plan, world: World, outcome: Outcome) -> None:
-    load = Load(world, transaction_timeout_ms=plan.transaction_timeout_ms)
+    load = Load(world, transaction_timeout_ms=plan.transaction_timeout_ms, rare=plan.rare)
     for machine in world.machines.values():
         world.live(machine)
     await world.all_registered()

@@ -1,0 +1,106 @@
+"""Clients that not every run has: each does what few programs do, and reaches a bug that they do.
+
+They are given on the command line. What they write is not checked; it must come to rest.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from random import Random
+from typing import Any, Final
+
+import trio
+
+from odradek.client import OdradekError
+from tests.simulation.raw import GivenUp, RawProducer
+from tests.simulation.world import World
+
+TIMEOUTS: Final[dict[str, Any]] = {
+    "request_timeout_ms": 2000,
+    "max_block_ms": 8000,
+    "retry_backoff_max_ms": 300,
+}
+DELIVERY_MS: Final = 8000
+TRIMMED: Final = "trimmed"
+TRIMMED_CONFIGS: Final = {"segment.bytes": "16384", "retention.bytes": "1"}
+AT_ONCE: Final = 4
+TOPIC: Final = "orders"
+
+Client = Callable[[World, trio.Event, str, Random], Awaitable[None]]
+
+
+async def trim(world: World, stop: trio.Event, process: str, rng: Random) -> None:
+    """Write to a topic that keeps hardly anything, and let it be idle in between."""
+    async with world.admin(process, **TIMEOUTS) as admin:
+        await admin.create_topic(TRIMMED, partitions=1, configs=TRIMMED_CONFIGS, if_not_exists=True)
+    async with world.producer(process, delivery_timeout_ms=DELIVERY_MS, **TIMEOUTS) as producer:
+        while not stop.is_set():
+            for _ in range(4):
+                await (await producer.send(TRIMMED, bytes(9000), partition=0))
+            await trio.sleep(rng.uniform(0.2, 1.0))
+
+
+async def make(world: World, stop: trio.Event, process: str, rng: Random) -> None:
+    """Write to a topic that was deleted and made again since the transaction has it."""
+    async with world.admin(process, **TIMEOUTS) as admin:
+        while not stop.is_set():
+            async with _producer_of_its_own(world, process, rng) as producer:
+                name = f"made-{rng.getrandbits(48)}"
+                await producer.init()
+                await admin.create_topic(name, partitions=1)
+                await producer.add(name, 0)
+                await admin.delete_topics(name)
+                await trio.sleep(rng.uniform(0.0, 0.2))
+                await admin.create_topic(name, partitions=1)
+                await producer.send_unadded(name, 0, b"m")
+                world.reached("a record came to a topic that was made again")
+                await producer.end(committed=True)
+
+
+async def come_late(world: World, stop: trio.Event, process: str, rng: Random) -> None:
+    """Send records that come when their transaction has been aborted already."""
+    while not stop.is_set():
+        async with _producer_of_its_own(world, process, rng) as producer:
+            partition = rng.randrange(3)
+            await producer.init()
+            await producer.add(TOPIC, partition)
+            await trio.sleep(rng.uniform(0.0, 0.5))
+            await producer.end(committed=False)
+            world.reached("a record comes after the end of its transaction")
+            await producer.send_unadded(TOPIC, partition, b"late", patience=0.2)
+
+
+@asynccontextmanager
+async def _producer_of_its_own(
+    world: World, process: str, rng: Random
+) -> AsyncIterator[RawProducer]:
+    """Return a producer whose id is used once: no later transaction ends what it leaves open."""
+    name = f"{process}-{rng.getrandbits(48)}"
+    producer = RawProducer(world, name, rng, transaction_version=1, timeout_ms=5000)
+    try:
+        with suppress(GivenUp):
+            yield producer
+    finally:
+        with trio.CancelScope(shield=True):
+            await producer.close()
+
+
+def _several(client: Client) -> Client:
+    async def run(world: World, stop: trio.Event, process: str, rng: Random) -> None:
+        async def again(name: str) -> None:
+            while not stop.is_set():
+                with suppress(OdradekError):
+                    await client(world, stop, name, rng)
+                await trio.sleep(0.1)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(AT_ONCE):
+                nursery.start_soon(again, f"{process}{number}")
+
+    return run
+
+
+RARE: Final[dict[str, Client]] = {
+    "trim": trim,
+    "make": _several(make),
+    "late": _several(come_late),
+}
