@@ -138,6 +138,8 @@ class Maintenance:
     async def _start_anew(self, offset: int, log_start_offset: int) -> None:
         async with self._alone():
             await start_anew(self._log, offset, log_start_offset)
+            # On an idle partition nothing else would raise it, and the log begins above it.
+            self._partition.marks.move(max(self._partition.high_watermark, offset))
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:

@@ -52,6 +52,8 @@ REPLICATION_BUGS: Final = (
             "tests/broker/partitions/test_group_commit.py::"
             "test_a_failed_fsync_calls_those_that_wait_and_no_fsync_follows",
         ),
+        seed=1,
+        fixed=reach.STALLS,
     ),
     Planted(
         bug="KAFKA-15583",
@@ -84,6 +86,8 @@ REPLICATION_BUGS: Final = (
         old="    return leader is not None and leader.epoch < partition.epoch\n",
         new="    return leader is not None\n",
         tests=(f"{ELECTED}a_leader_that_has_restarted_leads_in_an_epoch_of_its_own",),
+        seed=2,
+        fixed=reach.KILLS,
     ),
     Planted(
         bug="KIP-966",
@@ -236,6 +240,8 @@ REPLICATION_BUGS: Final = (
         old="        target = max(target, partition.log_start_offset)\n",
         new="        target = max(partition.high_watermark, partition.log_start_offset)\n",
         tests=(f"{REPLICAS}logs_that_parted_below_the_leaders_end_keep_what_they_share",),
+        seed=2,
+        fixed=reach.ELECTIONS,
     ),
     Planted(
         bug="KIP-279",
@@ -243,6 +249,8 @@ REPLICATION_BUGS: Final = (
         old="target = min(own_end, end_offset) if own_epoch == epoch else own_end",
         new="target = min(partition.log_end_offset, end_offset)",
         tests=(f"{REPLICAS}logs_that_parted_in_several_epochs_come_together",),
+        seed=5,
+        fixed=reach.ELECTIONS,
     ),
     Planted(
         bug="KIP-320",
@@ -311,6 +319,13 @@ REPLICATION_BUGS: Final = (
         old="if self._is_over or self.fetch_offset != self.partition.log_end_offset:",
         new="if self.fetch_offset != self.partition.log_end_offset:",
         tests=(f"{REPLICAS}an_answer_that_comes_after_the_role_has_changed_is_dropped",),
+    ),
+    Planted(
+        bug="a replica that begins anew has a high watermark below its log",
+        file="broker/partitions/maintenance.py",
+        old="            self._partition.marks.move(max(self._partition.high_watermark, offset))\n",
+        new="",
+        tests=(f"{REPLICAS}a_follower_below_the_leaders_log_begins_anew",),
     ),
     Planted(
         bug="KAFKA-20961",

@@ -211,6 +211,12 @@ async def test_a_follower_below_the_leaders_log_begins_anew() -> None:
     start = replicas[1].log.active.base_offset
     assert start > 0
     await replicas[1].maintenance.delete_before(start)
+    rounds = 0
+    while replicas[2].log_start_offset < start:
+        await replicas.fetch(2)
+        rounds += 1
+        assert rounds < 4
+    assert replicas[2].high_watermark >= start  # seen: 0, for as long as nobody wrote
     await replicas.fetch(2, rounds=4)
     assert replicas[2].log_start_offset == start
     assert replicas[2].log_end_offset == replicas[1].log_end_offset
