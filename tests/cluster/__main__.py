@@ -37,10 +37,15 @@ class Sentences(click.Group):
     default=DIRECTORY,
     help="The directory of volumes, outputs and processes.  [default: build/cluster]",
 )
+@click.option(
+    "--loopback",
+    is_flag=True,
+    help="`up` makes loopback addresses and a proxy in place of network namespaces.",
+)
 @click.pass_context
-def main(context: click.Context, directory: Path) -> None:
+def main(context: click.Context, directory: Path, loopback: bool) -> None:
     """Run the services of docker-compose.yml as processes, each on a host of its own."""
-    context.obj = Cluster(directory)
+    context.obj = Cluster(directory, is_loopback=loopback)
 
 
 @main.command()

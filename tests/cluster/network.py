@@ -162,9 +162,7 @@ class Starter:
         line = self._process.stdout.readline()
         if not line:
             _, error = self._process.communicate(timeout=START_TIMEOUT_SECONDS)
-            raise NoNamespaces(
-                f"This machine forbids network namespaces, which a cluster needs: {error.strip()}"
-            )
+            raise NoNamespaces(f"This machine forbids network namespaces: {error.strip()}.")
         self.network = Network(Process(line), hosts)
 
     def keep(self) -> None:

@@ -12,7 +12,8 @@ from typing import Any, Final, Self
 
 from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC
 from tests.cluster.compose import Service, services
-from tests.cluster.network import Network, Process, Starter
+from tests.cluster.loopback import CONTROL, LoopbackNetwork, LoopbackStarter
+from tests.cluster.network import Network, NoNamespaces, Process, Starter
 from tests.peers.etcd_server import etcd_program
 from tests.peers.kafka import DidNotStart
 
@@ -32,29 +33,50 @@ class Cluster:
     A network that is up is found again by the files in the directory.
     """
 
-    def __init__(self, directory: Path, described: Iterable[Service] | None = None) -> None:
-        """`described` are the services; None: those of docker-compose.yml."""
+    def __init__(
+        self,
+        directory: Path,
+        described: Iterable[Service] | None = None,
+        *,
+        is_loopback: bool = False,
+    ) -> None:
+        """`described` are the services; None: those of docker-compose.yml.
+
+        `is_loopback`: create it without namespaces, as where this machine forbids them.
+        """
         self.directory = directory.absolute()
+        self._is_loopback = is_loopback
         self.services = {each.name: each for each in (described or services())}
         self.brokers = [name for name, service in self.services.items() if service.is_broker]
         self.bootstrap = ",".join(f"{name}:9092" for name in self.brokers)
 
     @property
-    def network(self) -> Network:
+    def network(self) -> Network | LoopbackNetwork:
         """The network. Raises UnknownService if the cluster is down."""
         anchor = self._process("anchor")
         if anchor is None:
             raise UnknownService(f"The cluster in {self.directory} is down.")
+        if (self.directory / CONTROL).exists():
+            return LoopbackNetwork(anchor, list(self.services), self.directory)
         return Network(anchor, list(self.services))
 
-    def create(self) -> Starter:
+    def create(self) -> Starter | LoopbackStarter:
         """Make the network, without a service."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        for file in self.directory.glob("*.process"):
+        for file in (*self.directory.glob("*.process"), *self.directory.glob(CONTROL)):
             file.unlink()
-        starter = Starter(self.directory / "hosts", list(self.services))
+        starter = self._starter_of_network()
         self._file("anchor").write_text(f"{starter.network.anchor.line}\n")
         return starter
+
+    def _starter_of_network(self) -> Starter | LoopbackStarter:
+        hosts = list(self.services)
+        if not self._is_loopback:
+            try:
+                return Starter(self.directory / "hosts", hosts)
+            except NoNamespaces as error:
+                print(f"{error} It uses loopback addresses and a proxy.", file=sys.stderr)
+        return LoopbackStarter(self.directory, hosts)
 
     def start(self, name: str) -> None:
         """Start a service and do not wait until it serves."""
