@@ -112,11 +112,16 @@ class FakeMetaStore:
         self._timeout_s = timeout_s
         self._linked = trio.Event()
         self._linked.set()
+        self._is_heard = True
         self._watches: list[_FaultyWatch] = []
 
-    def cut(self) -> None:
-        """Lose everything that is sent, and hold back what watches return."""
+    def cut(self, *, is_heard: bool = False) -> None:
+        """Lose all answers, and hold back what watches return. Lose all requests, too.
+
+        With `is_heard` requests arrive, as over a link that is cut in one direction.
+        """
         self._linked = trio.Event()
+        self._is_heard = is_heard
 
     def heal(self) -> None:
         self._linked.set()
@@ -209,7 +214,7 @@ class FakeMetaStore:
         if self.is_refused:
             raise StoreUnreachable("the connection was refused")
         with trio.move_on_after(self._timeout_s):
-            if not self._linked.is_set():
+            if not (self._linked.is_set() or self._is_heard):
                 await trio.sleep_forever()
             delay_s = self.delay_s()
             request = self.server.send(serve, delay_s)

@@ -59,6 +59,14 @@ async def test_a_caller_that_is_cut_off_changes_nothing(store: FakeMetaStore) ->
     assert list((await store.range("/"))[0]) == ["/b"]
 
 
+async def test_a_caller_that_hears_nothing_may_be_heard(store: FakeMetaStore) -> None:
+    store.cut(is_heard=True)
+    with pytest.raises(OutcomeUnknown):
+        await store.txn([], {"/a": b"1"})
+    store.heal()
+    assert list((await store.range("/"))[0]) == ["/a"]
+
+
 async def test_a_cut_loses_the_answers_that_are_under_way(store: FakeMetaStore) -> None:
     store.delay_s = lambda: 0.5
     async with trio.open_nursery() as nursery:

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.simulation.faults import ALONE, CLUSTER, FOR_GOOD
 from tests.simulation.fixed import Fixed
-from tests.simulation.marks import MARKS
+from tests.simulation.marks import CLUSTER_MARKS, MARKS
 from tests.simulation.plan import KINDS, draw
 from tests.simulation.rare_load import RARE
 from tests.simulation.simulation import Outcome, simulate
@@ -167,8 +167,10 @@ def _in_process(seed: int, brokers: int | None, fixed: Fixed | None) -> dict[str
 
 def _marks(brokers: int | None) -> list[str]:
     """Return the rare points that a long run must reach; each kind of fault is one."""
-    kinds = ALONE if brokers == 1 else (*ALONE, *CLUSTER, *FOR_GOOD)
-    return [*MARKS, *dict.fromkeys(kind.__name__ for kind in kinds)]
+    if brokers == 1:
+        return [*MARKS, *dict.fromkeys(kind.__name__ for kind in ALONE)]
+    kinds = (*ALONE, *CLUSTER, *FOR_GOOD)
+    return [*MARKS, *CLUSTER_MARKS, *dict.fromkeys(kind.__name__ for kind in kinds)]
 
 
 def _print_failure(

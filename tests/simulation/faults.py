@@ -113,6 +113,8 @@ class Pause(Fault):
     async def strike_machine(self, world: World, machine: Machine) -> None:
         machine.pause()
         await trio.sleep(self.seconds)
+        if self.seconds * 1000 > machine.config.broker_session_timeout_ms:
+            world.reached("a pause was longer than a lease")
         machine.resume()
 
 
@@ -252,6 +254,20 @@ class StoreCut(Fault):
         machine.meta.heal()
 
 
+class StoreHalfCut(Fault):
+    WORDS = "hears nothing from the metadata store, which hears it, for {seconds} s"
+
+    @classmethod
+    def longest(cls) -> float:
+        return 8.0
+
+    async def strike_machine(self, world: World, machine: Machine) -> None:
+        assert machine.meta is not None
+        machine.meta.cut(is_heard=True)
+        await trio.sleep(self.seconds)
+        machine.meta.heal()
+
+
 class Elected(Fault):
     WORDS = "is elected leader of half of what it is in sync for, or elected again ({seconds})"
 
@@ -351,7 +367,7 @@ class BitFlip(Fault):
 
 CLUSTER: Final[tuple[type[Fault], ...]] = (
     *(LinkCut, LinkCut, Isolation, StoreCut, LostAnswers, DeadWatches, SlowWatches, Compaction),
-    *(StoreElection, BitFlip),
+    *(StoreElection, StoreHalfCut, BitFlip),
 )
 """The faults that need several brokers."""
 

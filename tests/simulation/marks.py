@@ -17,3 +17,6 @@ MARKS: Final = (
     "the epochs of a producer ran out",
 )
 """The points that every kind of world reaches. Each kind of fault is a mark of its own name."""
+
+CLUSTER_MARKS: Final = ("a pause was longer than a lease", "damage is gone")
+"""The points that worlds of several brokers reach besides."""

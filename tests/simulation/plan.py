@@ -7,7 +7,7 @@ With a `Fixed` the kinds are given, and the seed draws when each strikes.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
@@ -26,6 +26,9 @@ FIXED_STRIKES = (12, 25)
 OLD_PROBABILITY = 0.2
 AT_ONCE = 3
 """So many of them strike at the beginning."""
+LONG_PROBABILITY = 0.15
+LONGER = 6
+"""A fault is so many times longer now and then, and outlasts leases and time-outs."""
 FOR_GOOD_PROBABILITY = 0.15
 """The probability that a fault stays when all others have ended."""
 KINDS: Final = {kind.__name__: kind for kind in (*ALONE, *CLUSTER, *FOR_GOOD, *BY_HAND)}
@@ -139,7 +142,10 @@ def _faults(rng: Random, brokers: int) -> tuple[Fault, ...]:
     faults: list[Fault] = []
     at = FIRST_FAULT_SECONDS
     while (at := at + rng.expovariate(1 / every_seconds)) < LOAD_SECONDS:
-        faults.append(rng.choice(chosen).draw(rng, round(at, 3), brokers))
+        fault = rng.choice(chosen).draw(rng, round(at, 3), brokers)
+        if rng.random() < LONG_PROBABILITY:
+            fault = replace(fault, seconds=min(LONGER * fault.seconds, fault.longest()))
+        faults.append(fault)
     if brokers > 1 and rng.random() < FOR_GOOD_PROBABILITY:
         at = rng.uniform(LOAD_SECONDS / 2, LOAD_SECONDS)
         faults.append(rng.choice(FOR_GOOD).draw(rng, round(at, 3), brokers))
