@@ -2,8 +2,8 @@
 
 from typing import Final
 
+from tests.planted import reach
 from tests.planted.bug import Planted
-from tests.simulation.fixed import Fixed
 
 LEDGER: Final = "broker/txn/ledger.py"
 MARKERS: Final = "broker/txn/markers.py"
@@ -67,8 +67,8 @@ COMPLETION_BUGS: Final = (
         new="""        if False:
             message = f"this broker""",
         tests=(f"{KNOWN}an_operation_begun_before_the_partition_left_changes_nothing_after",),
-        seed=14,
-        fixed=Fixed(faults=("Pause", "PowerLoss", "Delays")),
+        seed=8,
+        fixed=reach.ALONE,
     ),
     Planted(
         bug="KAFKA-9235",

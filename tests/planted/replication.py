@@ -267,6 +267,8 @@ REPLICATION_BUGS: Final = (
         "            lead.followers = self.lead.followers\n"
         "        self._end_lead()\n        self.log.epochs.assign",
         tests=(f"{REPLICAS}a_position_of_an_earlier_epoch_does_not_move_the_high_watermark",),
+        seed=1,
+        fixed=reach.ELECTIONS,
     ),
     Planted(
         bug="KAFKA-15221",

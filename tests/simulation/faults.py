@@ -403,5 +403,22 @@ FOR_GOOD: Final[tuple[type[Fault], ...]] = (StaysDead, StaysCut)
 """The faults that do not end. A seed of several brokers has at most one of them, late."""
 
 
-BY_HAND: Final[tuple[type[Fault], ...]] = (Elected,)
+class Deaf(Fault):
+    WORDS = "reaches the metadata store and hears nothing from it for {seconds} s"
+
+    @classmethod
+    def mean(cls) -> float:
+        return 3.0
+
+    async def strike_machine(self, world: World, machine: Machine) -> None:
+        assert machine.meta is not None
+        until = trio.current_time() + self.seconds
+        machine.meta.loses_answer = lambda: True
+        machine.meta.watch_delay_s = lambda: max(0.0, until - trio.current_time())
+        await trio.sleep(self.seconds)
+        machine.meta.loses_answer = lambda: False
+        machine.meta.watch_delay_s = machine.meta.delay_s
+
+
+BY_HAND: Final[tuple[type[Fault], ...]] = (Elected, Deaf)
 """Kinds that no seed draws: they are given on the command line."""

@@ -56,7 +56,10 @@ class Glances:
     _image: ClusterImage | None = None
 
     async def run(self) -> None:
-        """Look at every running broker, until cancelled."""
+        """Look at every running broker, until cancelled. All are registered at the beginning."""
+        for machine in self.world.machines.values():
+            if machine.core is not None:
+                self._born[machine.node_id] = machine.core, 0
         while not self.world.is_alone:
             await trio.sleep(GLANCE_SECONDS)
             found = dict.fromkeys(self._found())
