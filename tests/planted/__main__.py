@@ -6,6 +6,9 @@ bugs by name or file. The exit status is 1 if a bug is not seen.
 
 `scripts/plant --find A-B [WORDS]` simulates the seeds A to B with each bug until one finds it, to
 fill the table. A seed counts that passes without the bug.
+
+`scripts/plant --fresh N` plants the bugs that have a seed, and N others, which follow from the
+commit.
 """
 
 import argparse
@@ -18,11 +21,12 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from random import Random
 from typing import Final
 
 from tests.planted.bug import ROOT, Planted, simulation_of, write_module
 from tests.planted.bugs import BUGS
-from tests.simulation.__main__ import seed_range
+from tests.simulation.__main__ import commit, seed_range
 
 COPIED: Final = (".ns", "broker", "client", "protocol", "scripts", "tests", "pyproject.toml")
 AT_ONCE: Final = min(2, os.cpu_count() or 1)
@@ -141,6 +145,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="plant", description=__doc__)
     parser.add_argument("words", nargs="*", help="of a bug's name or file")
     parser.add_argument("--find", type=seed_range, metavar="A-B", help="look for seeds")
+    parser.add_argument(
+        "--fresh",
+        type=int,
+        metavar="N",
+        help="the bugs that have a seed, and N of the others, which follow from the commit",
+    )
     given = parser.parse_args()
     chosen = [
         planted
@@ -151,6 +161,8 @@ def main() -> int:
         words = " or ".join(given.words)
         print(f"plant: no planted bug and no file of one has {words} in its name")
         return 2
+    if given.fresh is not None:
+        chosen = fresh(chosen, given.fresh)
     with tempfile.TemporaryDirectory(prefix="odradek-planted-") as directory:
         copies: Copies = queue.SimpleQueue()
         for number in range(AT_ONCE):
@@ -158,6 +170,13 @@ def main() -> int:
             target.mkdir()
             copies.put(copy_to(target))
         return check(chosen, copies) if given.find is None else find_all(chosen, copies, given.find)
+
+
+def fresh(chosen: list[Planted], count: int) -> list[Planted]:
+    """Return the bugs that have a seed, and some of the others, so that all have their turn."""
+    others = [planted for planted in chosen if planted.seed is None]
+    drawn = Random(commit()).sample(others, min(count, len(others)))
+    return [planted for planted in chosen if planted.seed is not None or planted in drawn]
 
 
 def find_all(chosen: list[Planted], copies: Copies, seeds: range) -> int:

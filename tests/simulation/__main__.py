@@ -96,12 +96,12 @@ def seed_range(text: str) -> range:
 
 def _fresh(count: int) -> range:
     """Return seeds that follow from the commit, so that they are not always the same."""
-    first = int(_commit()[:7], 16)
+    first = int(commit()[:7], 16)
     print(f"simulate: seeds {first}-{first + count - 1}", flush=True)
     return range(first, first + count)
 
 
-def _commit() -> str:
+def commit() -> str:
     run = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
     return run.stdout.strip()
 
@@ -176,7 +176,7 @@ def _marks(brokers: int | None) -> list[str]:
 def _print_failure(
     seed: int, brokers: int | None, fixed: Fixed | None, violations: list[str]
 ) -> None:
-    print(f"FAILED seed {seed} at commit {_commit()[:7]}: {violations[0]}")
+    print(f"FAILED seed {seed} at commit {commit()[:7]}: {violations[0]}")
     for violation in violations[1:5]:
         print(f"  and {violation}")
     # A seed draws other faults if the number of brokers is given than if it draws that too.
