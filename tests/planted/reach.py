@@ -20,3 +20,5 @@ IDLE: Final = Fixed(
     clients=("trim",),
 )
 STALLS: Final = Fixed(faults=("Stall", "Stall", "LinkCut"), settings=QUICK)
+LATE_IMAGES: Final = Fixed(faults=("Elected", "Elected", "Elected", "SlowWatches"), settings=QUICK)
+RESTARTS: Final = Fixed(faults=("Kill", "Stop", "SlowWatches"), settings=QUICK)

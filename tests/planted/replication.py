@@ -258,6 +258,8 @@ REPLICATION_BUGS: Final = (
         old="    check_leader_epoch(partition, wanted.current_leader_epoch)\n    lead =",
         new="    lead =",
         tests=(f"{REPLICAS}a_fetch_of_another_epoch_counts_as_nothing",),
+        seed=2,
+        fixed=reach.LATE_IMAGES,
     ),
     Planted(
         bug="a position that a follower reported in an older epoch counts",
@@ -276,6 +278,8 @@ REPLICATION_BUGS: Final = (
         old="    if broker is None or broker.epoch != epoch:\n",
         new="    if broker is None:\n",
         tests=(f"{REPLICAS}a_fetch_that_its_broker_sent_before_it_restarted_counts_as_nothing",),
+        seed=4,
+        fixed=reach.RESTARTS,
     ),
     Planted(
         bug="KAFKA-14704",

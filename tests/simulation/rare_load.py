@@ -49,7 +49,7 @@ async def make(world: World, stop: trio.Event, process: str, rng: Random) -> Non
                 await admin.create_topic(name, partitions=1)
                 await producer.add(name, 0)
                 await admin.delete_topics(name)
-                await trio.sleep(rng.uniform(0.0, 0.2))
+                await trio.sleep(rng.uniform(0.0, 1.5))
                 await admin.create_topic(name, partitions=1)
                 await producer.send_unadded(name, 0, b"m")
                 world.reached("a record came to a topic that was made again")
