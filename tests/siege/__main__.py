@@ -18,6 +18,7 @@ from tests.compat.agents import go_command, java_command
 from tests.peers.etcd_server import etcd_program
 from tests.peers.jars import PeersMissing
 from tests.peers.kafka import DidNotStart
+from tests.siege.progress import idle
 from tests.siege.strikes import carry_out, draw
 
 BUILD: Final = Path(__file__).parents[2] / "build" / "siege"
@@ -110,6 +111,8 @@ def main(seed: int, minutes: float) -> None:
     click.echo(json.dumps(verdict, indent=2))
     if verdict["anomalies"]:
         raise click.ClickException(f"{verdict['count']} anomalies. The logs are in {directory}.")
+    for sentence in idle(verdict["while besieged"], minutes=minutes):
+        raise click.ClickException(f"{sentence}. The logs are in {directory}.")
     shutil.rmtree(directory)
     click.echo(f"Seed {seed}: no anomaly.")
 

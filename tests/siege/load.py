@@ -41,6 +41,7 @@ SOURCE_PARTITIONS: Final = 2  # as in our_relay.py
 BATCHES: Final = {"steady": 5, "bursts": 750}
 """The records of a transaction of the copiers of each source."""
 PACES: Final = {"steady": Pace(records=2, seconds=0.5), "bursts": Pace(records=900, seconds=10.0)}
+READERS: Final = {"reader-confluent": read_with_confluent, "reader-ours": read_with_our_client}
 PROGRESS_SECONDS: Final = 10.0
 SHOWN: Final = 20
 
@@ -104,8 +105,8 @@ class Load:
         for sent in self.sent:
             send = send_with_our_client if "ours" in sent.process else send_with_confluent
             self._run(send, sent, PACES[sent.topic])
-        for reader in (read_with_confluent, read_with_our_client):
-            self._run(reader, self.ledger, self.polls)
+        for read in READERS.values():
+            self._run(read, self.ledger, self.polls)
         for copier in self.copiers:
             copier.start()
 
@@ -118,12 +119,14 @@ class Load:
             if task.done():
                 task.result()
         return {
-            "transactions": {
+            "committed": {
                 **{each.process: each.committed for each in self.journals},
                 **{each.name: each.transactions for each in self.copiers},
             },
-            "sent": sum(len(each.values) for each in self.sent),
-            "polls": len(self.polls),
+            "acknowledged": {each.process: len(each.offsets) for each in self.sent},
+            "polled": {
+                reader: sum(poll.process == reader for poll in self.polls) for reader in READERS
+            },
         }
 
     def verdict(self) -> dict[str, Any]:
@@ -131,6 +134,7 @@ class Load:
         self._stop.set()
         for task in self._running:
             task.result()
+        while_besieged = self.progress()
         for journal in self.journals:  # a new instance ends the transaction of its predecessor
             transactional(self.bootstrap, journal.process)
         logs = {
@@ -148,7 +152,7 @@ class Load:
                 anomalies.append(Anomaly("stuck", unequal))
         outcomes = [each.outcome for journal in self.journals for each in journal.transactions]
         return {
-            **self.progress(),
+            "while besieged": while_besieged,
             "records": sum(len(found) for log in logs.values() for found in log.values()),
             "outcomes": {each.name: outcomes.count(each) for each in Outcome},
             "refusals of copiers": {each.name: each.refusals[-5:] for each in self.copiers},
