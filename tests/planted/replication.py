@@ -123,7 +123,7 @@ REPLICATION_BUGS: Final = (
         bug="a damaged replica is taken back for what it reported before",
         file=LEAD,
         old="                if node not in isr and node in self.followers:\n",
-        new="                if node not in self.followers:\n",
+        new="                if node is None:\n",
         tests=(f"{DAMAGED}a_damaged_follower_is_fetched_anew",),
     ),
     Planted(
