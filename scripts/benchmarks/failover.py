@@ -29,6 +29,8 @@ TIMES: Final = 20
 QUICK_TIMES: Final = 3
 SETTLED_SECONDS: Final = 1.5
 """After so long without a gap that is longer, the fault is over."""
+SESSION_SECONDS: Final = 3.0
+"""The default of `broker.session.timeout.ms`."""
 PATIENCE_SECONDS: Final = 60.0
 ETCD_NODES: Final = 3
 JAVA: Final = "produce-java"
@@ -67,6 +69,9 @@ class Probe:
             assert self._process.poll() is None, "the probe has ended with an error"
             assert time.monotonic() < deadline, "the probe stands still"
             time.sleep(0.01)
+
+    def wait_for_answer_after(self, at: float) -> None:
+        self.wait(lambda: bool(self.answers) and self.answers[-1][0] > at)
 
     def seconds_after(self, fault: float) -> float:
         """Return the seconds from a fault to the end of the longest gap between two answers."""
@@ -222,6 +227,8 @@ def _without_etcds_leader(directory: Path, times: int) -> Iterator[Figure]:
                 killed = leader_of_etcd(cluster)
                 fault = time.monotonic()
                 cluster.end(killed, signal.SIGKILL)
+                # A broker whose lease is not kept alive would be missed only when it has ended.
+                probe.wait_for_answer_after(fault + 2 * SESSION_SECONDS)
                 found.append(probe.seconds_after(fault))
                 cluster.start(killed)
                 cluster.wait_until_whole()
@@ -235,7 +242,7 @@ def _rolling(cluster: TemporaryCluster, probe: Probe, kind: str, floor: float) -
         cluster.end(broker, signal.SIGTERM)
         cluster.start(broker)
         cluster.wait_until_whole()
-    probe.wait(lambda: True)
+    probe.wait_for_answer_after(time.monotonic())
     return _figure(f"rolling restart, longest pause ({kind})", probe.longest_pause(start), floor)
 
 
