@@ -71,6 +71,7 @@ class LogCleaner:
                 plan, map_bytes=self.config.map_bytes, offload=self.offload
             )
         except (DamagedSegment, ProtocolError) as error:
+            partition.log.reader.damage = str(error)
             LOGGER.error("%r is not compacted until the next start: %s", partition, error)
             self._damaged.add(partition)
         except (KafkaError, OSError) as error:

@@ -55,11 +55,25 @@ class DamagedReplicas:
         """Look for damaged replicas until cancelled."""
         while True:
             await trio.sleep(CHECK_SECONDS)
+            await self._take_offline()
             for where in self._partitions.damaged():
                 try:
                     await self._replace(where)
                 except KafkaError as error:
                     LOGGER.warning("%s cannot be fetched anew yet: %s", where, error)
+
+    async def _take_offline(self) -> None:
+        """Take offline what a reader has found damaged, if another replica is whole.
+
+        On one node it would be of no use: other records of the partition can still be read.
+        """
+        for partition in self._partitions.all():
+            image = self._metadata.image.partition(partition.topic, partition.index)
+            found = partition.log.reader.damage
+            if found is None or partition.log.failure is not None or image is None:
+                continue
+            if self._has_whole_replica(image):
+                await self._partitions.take_offline(partition, found)
 
     async def _replace(self, where: TopicPartition) -> None:
         """Go one step. Raises KafkaError."""

@@ -47,7 +47,9 @@ class LogReader:
         self._segments = state.segments
         self._loaded: dict[Segment, None] = {}
         self._rebuilding = trio.Lock()
-        self._damage: str | None = None
+        self._last_error = ""
+        self.damage: str | None = None
+        """What was found damaged by reading, in words; None if nothing was."""
         self.has_rebuilt = False
         """True if indexes were rebuilt in memory and their files are not written yet."""
         self.is_closed = False
@@ -153,12 +155,14 @@ class LogReader:
         if offset < self._state.log_start_offset:  # deleted during the read
             return KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self._name}: {offset} was deleted")
         # Readers retry without end: one log line for each damage is enough.
-        if str(error) != self._damage:
-            self._damage = str(error)
+        if str(error) != self._last_error:
+            self._last_error = str(error)
             LOGGER.error("%s cannot be read at offset %d: %s", self._name, offset, error)
         # CORRUPT_MESSAGE is Kafka's code here: clients raise it to the application. They would
         # retry KAFKA_STORAGE_ERROR silently.
         is_damaged = isinstance(error, DamagedSegment)
+        if is_damaged:
+            self.damage = str(error)
         code = ErrorCode.CORRUPT_MESSAGE if is_damaged else ErrorCode.KAFKA_STORAGE_ERROR
         return KafkaError(code, f"{self._name} cannot be read: {error}")
 

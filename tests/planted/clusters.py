@@ -150,4 +150,23 @@ CLUSTER_BUGS: Final = (
             f"{BY_HAND}an_unclean_election_is_clean_if_a_whole_replica_has_only_just_come_back",
         ),
     ),
+    Planted(
+        bug="a replica in which a reader finds damage goes on leading",
+        file="broker/storage/reading.py",
+        old="            self.damage = str(error)\n",
+        new="            pass\n",
+        tests=(
+            f"{DAMAGED}a_leader_in_which_a_consumer_finds_damage_hands_over_and_is_fetched_anew",
+        ),
+    ),
+    Planted(
+        bug="a replica that cannot be compacted because it is damaged stays as it is",
+        file="broker/partitions/log_cleaner.py",
+        old="            partition.log.reader.damage = str(error)\n",
+        new="",
+        tests=(
+            "tests/broker/storage/test_compaction_damage.py::test_"
+            "a_damaged_batch_is_not_copied_and_the_log_is_left_alone",
+        ),
+    ),
 )

@@ -1,12 +1,13 @@
 """Replicas whose stored data is damaged or gone: others lead, and they are fetched anew."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import trio
 
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.topic_partition import TopicPartition
+from odradek.client import OdradekError
 from tests.simulation.machine import DIRECTORY, Machine
 from tests.simulation.world import World
 
@@ -14,6 +15,8 @@ TOPIC = "t"
 WHERE = TopicPartition(TOPIC, 0)
 HERE = f"{DIRECTORY}/{WHERE}"
 SEGMENT = f"{HERE}/00000000000000000000.log"
+MAGIC_AT = 16
+"""The place of the magic byte in a batch."""
 VALUES = [b"%d" % number for number in range(20)]
 
 
@@ -96,6 +99,22 @@ async def test_a_damaged_leader_hands_over_and_is_fetched_anew() -> None:
         assert is_set_aside(machine)
         assert await consume(world, 21) == [*VALUES, b"more"]
         await trio.sleep(1)
+        world.check_replicas(*WHERE)
+
+
+async def test_a_leader_in_which_a_consumer_finds_damage_hands_over_and_is_fetched_anew() -> None:
+    """It went on leading until the scrubber came by, once a day."""
+    async with three_brokers(8, **{"log.roll.ms": "1"}) as world:
+        machine = world.machines[world.leader_of(*WHERE)]
+        first, *_ = machine.disk.files(HERE, ".log")
+        machine.disk.damage(f"{HERE}/{first}", MAGIC_AT)
+        with suppress(OdradekError):  # a consumer that meets the damage is told so
+            await consume(world, len(VALUES))
+        await trio.sleep(3)
+        await all_in_sync(world)
+        assert is_set_aside(machine)
+        assert world.leader_of(*WHERE) != machine.node_id
+        assert await consume(world, len(VALUES)) == VALUES
         world.check_replicas(*WHERE)
 
 

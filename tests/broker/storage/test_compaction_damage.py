@@ -75,6 +75,7 @@ async def test_a_damaged_batch_is_not_copied_and_the_log_is_left_alone(
     (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert f"{second.path()} is damaged at byte 0" in line
     assert partition.log.segments[1] is second
+    assert f"{second.path()} is damaged" in (partition.log.reader.damage or "")
 
 
 async def test_a_full_disk_ends_a_pass_and_nothing_else() -> None:
