@@ -127,9 +127,11 @@ class Admission:
             codes |= self._transactions.verify(
                 transactional_id=transactional_id, producer=producer, partitions=new
             )
-            # The image may not show yet that another broker coordinates the id now.
-            epoch = self._transactions.coordinator_epoch(transactional_id)
-            codes |= _overruled(leaders, new, producer, epoch)
+            # The image may not show yet that another broker coordinates the id now. Without others
+            # the later epoch is that of an administrator's marker.
+            if others is not None:
+                epoch = self._transactions.coordinator_epoch(transactional_id)
+                codes |= _overruled(leaders, new, producer, epoch)
         return {
             partition: Verdict(codes.get(partition, ErrorCode.NONE), offset)
             for partition, offset in verified_after.items()

@@ -40,13 +40,16 @@ class Leader:
 class Elsewhere:
     """A coordinator on another broker. `before` is called before each of its answers."""
 
-    def __init__(self, epoch: int, before: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, epoch: int, before: Callable[[], None] = lambda: None, *, is_shown: bool = True
+    ) -> None:
         self.epoch = epoch
+        self.is_shown = is_shown  # by this broker's image
         self.before = before
         self.requests: list[bool] = []
 
     def coordinates_elsewhere(self, transactional_id: str) -> bool:
-        return True
+        return self.is_shown
 
     async def add_partitions(
         self,
@@ -140,19 +143,28 @@ async def test_what_a_deposed_coordinator_confirms_is_worthless(world: World) ->
 async def test_a_leader_that_was_the_coordinator_confirms_nothing_either(
     world: World, adds: bool
 ) -> None:
-    """Its image may be late, and show it as the coordinator that it is no more."""
+    """Its image may be late, and show it as the coordinator that it is no more.
+
+    Without other brokers the later epoch is that of an administrator's marker.
+    """
     me = await world.init()
     await world.add(me, P0)
     epoch = world.coordinator.coordinator_epoch(ID)
-    for marker_epoch, code in ((epoch, ErrorCode.NONE), (epoch + 1, ErrorCode.NOT_COORDINATOR)):
-        verdicts = await Admission(world.coordinator, verifies=True).admit(
+    others = Elsewhere(epoch=0, is_shown=False)
+
+    async def ask(marker_epoch: int, others: Elsewhere | None) -> ErrorCode:
+        verdicts = await Admission(world.coordinator, verifies=True, others=others).admit(
             transactional_id=ID,
             producer=me,
             leaders={P0: Leader(marker_epoch=marker_epoch)},
             adds=adds,
             patience_ms=500,
         )
-        assert verdicts[P0].code is code
+        return verdicts[P0].code
+
+    assert await ask(epoch, others) is ErrorCode.NONE
+    assert await ask(epoch + 1, others) is ErrorCode.NOT_COORDINATOR
+    assert await ask(epoch + 1, None) is ErrorCode.NONE
 
 
 async def test_a_marker_that_comes_meanwhile_has_the_coordinator_asked_again(world: World) -> None:
