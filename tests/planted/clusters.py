@@ -82,7 +82,7 @@ CLUSTER_BUGS: Final = (
         file="client/producing/sender.py",
         old="        if has_moved:\n",
         new="        if False:\n",
-        tests=(f"{THREE}a_client_goes_at_once_to_the_leader_that_a_refusal_names",),
+        tests=(f"{BY_HAND}a_client_goes_at_once_to_the_leader_that_a_refusal_names",),
     ),
     Planted(
         bug="an administrator cannot end a hanging transaction in a cluster",

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import trio
 
+from odradek.broker.cluster.image import NO_LEADER
 from odradek.broker.cluster.store import pack_partition, partition_key
 from odradek.broker.topic_partition import TopicPartition as Partition
 from odradek.client.errors import OdradekError, Refused
@@ -131,6 +132,20 @@ async def test_a_preferred_leader_is_elected_on_request_as_soon_as_it_is_in_sync
         nursery.cancel_scope.cancel()
 
 
+async def elect_by_hand(world: World, leader: int) -> None:
+    """Write an election to the metadata store, as the controller would."""
+    partition = world.image().topics[TOPIC].partitions[0]
+    elected = replace(
+        partition,
+        leader=leader,
+        leader_epoch=partition.leader_epoch + 1,
+        last_leader=NO_LEADER,
+    )
+    meta = world.machines[leader].meta
+    assert meta is not None
+    await meta.txn((), {partition_key(TOPIC, 0): pack_partition(elected)})
+
+
 async def test_followers_of_a_leader_that_is_elected_again_follow_in_its_new_epoch() -> None:
     """KAFKA-7164: they went on as before, because the leader was the same."""
     async with trio.open_nursery() as nursery:
@@ -138,18 +153,29 @@ async def test_followers_of_a_leader_that_is_elected_again_follow_in_its_new_epo
         await world.start()
         async with world.producer() as producer:
             await (await producer.send(TOPIC, b"u", partition=0))
-            before = world.image().partition(TOPIC, 0)
-            assert before is not None
-            again = replace(before, leader_epoch=before.leader_epoch + 1)
-            meta = world.machines[before.leader].meta
-            assert meta is not None
-            await meta.txn((), {partition_key(TOPIC, 0): pack_partition(again)})
+            before = world.image().topics[TOPIC].partitions[0]
+            await elect_by_hand(world, before.leader)
             with trio.fail_after(5):
                 await (await producer.send(TOPIC, b"v", partition=0))
         await trio.sleep(30)
-        after = world.image().partition(TOPIC, 0)
-        assert after is not None
+        after = world.image().topics[TOPIC].partitions[0]
         assert (after.leader, after.leader_epoch) == (before.leader, before.leader_epoch + 1)
         assert sorted(after.isr) == [1, 2, 3]
         world.check_replicas(TOPIC, 0)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_client_goes_at_once_to_the_leader_that_a_refusal_names() -> None:
+    """KIP-951: without a pause, and without asking for metadata."""
+    async with trio.open_nursery() as nursery:
+        world = World(nursery, seed=20)
+        await world.start()
+        async with world.producer(retry_backoff_ms=30_000, retry_backoff_max_ms=30_000) as producer:
+            await (await producer.send(TOPIC, b"u", partition=0))
+            for node in sorted({1, 2, 3} - {world.leader_of(TOPIC, 0)}):
+                await elect_by_hand(world, node)
+                await trio.sleep(1)  # each broker has learnt it
+                with trio.fail_after(5):
+                    await (await producer.send(TOPIC, b"v", partition=0))
+                assert world.leader_of(TOPIC, 0) == node
         nursery.cancel_scope.cancel()

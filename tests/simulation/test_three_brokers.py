@@ -347,22 +347,6 @@ async def test_a_topic_is_created_when_enough_brokers_are_there() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_a_client_goes_at_once_to_the_leader_that_a_refusal_names() -> None:
-    """KIP-951: without a pause, and without asking for metadata."""
-    async with trio.open_nursery() as nursery:
-        world = World(nursery, seed=20)
-        await world.start()
-        async with world.producer(retry_backoff_ms=30_000, retry_backoff_max_ms=30_000) as producer:
-            await (await producer.send(TOPIC, b"u", partition=0))
-            machine = world.machines[world.leader_of(TOPIC, 0)]
-            nursery.start_soon(machine.stop)
-            with trio.fail_after(5):
-                while world.leader_of(TOPIC, 0) == machine.node_id:
-                    await (await producer.send(TOPIC, b"v", partition=0))
-                await (await producer.send(TOPIC, b"w", partition=0))
-        nursery.cancel_scope.cancel()
-
-
 async def test_a_leader_that_resigned_and_was_not_replaced_leads_again() -> None:
     """The store is not heard for longer than a lease, and has kept all leases nevertheless.
 
