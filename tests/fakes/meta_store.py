@@ -107,6 +107,8 @@ class FakeMetaStore:
         """Called for each request and for each answer."""
         self.watch_delay_s: Callable[[], float] = lambda: 0.0
         """Called when a watch that has waited gets a change."""
+        self.delays_each = False
+        """What comes to a watch while it delays a change is delayed after that change."""
         self.loses_answer: Callable[[], bool] = lambda: False
         """Called for each answer: True loses it."""
         self._timeout_s = timeout_s
@@ -260,7 +262,7 @@ class _FaultyWatch(AsyncIterator[Changes]):
                 self._scope.cancel()
             began = trio.current_time()
             changes = await anext(self._inner)
-            if trio.current_time() > began:
+            if trio.current_time() > began or self._store.delays_each:
                 await trio.sleep(self._store.watch_delay_s())
             await self._store.linked()
             if self.is_silent:

@@ -22,3 +22,15 @@ IDLE: Final = Fixed(
 STALLS: Final = Fixed(faults=("Stall", "Stall", "LinkCut"), settings=QUICK)
 LATE_IMAGES: Final = Fixed(faults=("Elected", "Elected", "Elected", "SlowWatches"), settings=QUICK)
 RESTARTS: Final = Fixed(faults=("Kill", "Stop", "SlowWatches"), settings=QUICK)
+HELD_LEASE: Final = {**QUICK, "broker.session.timeout.ms": "9000"}
+"""A broker that is deaf to the metadata store keeps its lease meanwhile."""
+DEAF: Final = Fixed(faults=("Deaf", "LinkCut"), settings=HELD_LEASE)
+DEPOSED: Final = Fixed(
+    faults=("Deaf", "Deaf", "Deaf", "Elected"), settings=HELD_LEASE, clients=("late",)
+)
+LATE_TOPICS: Final = Fixed(faults=("SteppingWatches",), settings=QUICK, clients=("make",))
+ID_BLOCKS: Final = Fixed(faults=("LostAnswers",), seconds=12.0, clients=("ids",))
+BIT_ROT: Final = Fixed(
+    faults=("BitFlip", "BitFlip", "Kill", "LinkCut"),
+    settings={**QUICK, "log.roll.ms": "150", "log.scrub.interval.ms": "500"},
+)

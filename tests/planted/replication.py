@@ -125,6 +125,8 @@ REPLICATION_BUGS: Final = (
         old="                if node not in isr and node in self.followers:\n",
         new="                if node is None:\n",
         tests=(f"{DAMAGED}a_damaged_follower_is_fetched_anew",),
+        seed=3,
+        fixed=reach.BIT_ROT,
     ),
     Planted(
         bug="a damaged replica goes on reporting what it had",
@@ -132,6 +134,17 @@ REPLICATION_BUGS: Final = (
         old="            if copy.partition.log.failure is not None:\n",
         new="            if copy.partition is None:\n",
         tests=(f"{DAMAGED}a_damaged_follower_is_fetched_anew",),
+        seed=3,
+        fixed=reach.BIT_ROT,
+    ),
+    Planted(
+        bug="bit rot elected",
+        file="broker/replication/damaged.py",
+        old="        if self._node_id in (partition.leader, *partition.isr, *partition.elr):\n",
+        new="        if self._node_id == partition.leader:\n",
+        tests=(f"{DAMAGED}a_damaged_follower_is_fetched_anew",),
+        seed=1,
+        fixed=reach.BIT_ROT,
     ),
     Planted(
         bug="a replica that begins anew writes to the files that were set aside",
@@ -172,6 +185,8 @@ REPLICATION_BUGS: Final = (
         "                change.lead.proposed = None\n"
         "            raise\n",
         tests=(f"{LOST}a_follower_counts_whose_way_into_the_set_had_a_lost_answer",),
+        seed=24,
+        fixed=reach.DEAF,
     ),
     Planted(
         bug="a leader that is cut off keeps its clients waiting",
@@ -362,6 +377,8 @@ REPLICATION_BUGS: Final = (
         old="if leader is None and await self._sender.is_gone(partition):",
         new="if leader is None:",
         tests=(f"{TELLING}an_image_that_lags_lets_no_marker_off",),
+        seed=2,
+        fixed=reach.LATE_TOPICS,
     ),
     Planted(
         bug="the verification of a deposed coordinator counts",
@@ -372,6 +389,8 @@ REPLICATION_BUGS: Final = (
             f"{ADMITTED}what_a_deposed_coordinator_confirms_is_worthless",
             f"{ADMITTED}a_leader_that_was_the_coordinator_confirms_nothing_either",
         ),
+        seed=18,
+        fixed=reach.DEPOSED,
     ),
     Planted(
         bug="a coordinator acts on a decision that is not replicated",

@@ -18,6 +18,7 @@ from tests.simulation.machine import Machine
 from tests.simulation.world import World
 
 SLOW_WATCH_SECONDS: Final = 3.0
+STEP_SECONDS: Final = 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -420,5 +421,22 @@ class Deaf(Fault):
         machine.meta.watch_delay_s = machine.meta.delay_s
 
 
-BY_HAND: Final[tuple[type[Fault], ...]] = (Elected, Deaf)
+class SteppingWatches(Fault):
+    WORDS = "hears of changes in the metadata store one after another, for {seconds} s"
+
+    @classmethod
+    def mean(cls) -> float:
+        return 1.0
+
+    async def strike_machine(self, world: World, machine: Machine) -> None:
+        assert machine.meta is not None
+        rng = world.rngs["store"]
+        machine.meta.watch_delay_s = lambda: rng.uniform(0.0, STEP_SECONDS)
+        machine.meta.delays_each = True
+        await trio.sleep(self.seconds)
+        machine.meta.watch_delay_s = machine.meta.delay_s
+        machine.meta.delays_each = False
+
+
+BY_HAND: Final[tuple[type[Fault], ...]] = (Elected, Deaf, SteppingWatches)
 """Kinds that no seed draws: they are given on the command line."""

@@ -99,7 +99,10 @@ class Glances:
     ) -> Iterator[str]:
         """Yield a replica that may be elected and lacks acknowledged records."""
         log = partition.log
+        topic = image.topics.get(partition.topic)
         placed = image.partition(partition.topic, partition.index)
+        if topic is None or topic.topic_id != partition.topic_id:
+            return  # of a topic that was deleted, or made anew
         if placed is None or log.failure is not None or log.is_deleted:
             return
         if log.config.flush is FlushPolicy.OS:

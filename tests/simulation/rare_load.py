@@ -10,7 +10,9 @@ from typing import Any, Final
 
 import trio
 
+from odradek.broker.txn.producer_ids import BLOCK_SIZE
 from odradek.client import OdradekError
+from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC, state_partition
 from tests.simulation.raw import GivenUp, RawProducer
 from tests.simulation.world import World
 
@@ -23,7 +25,12 @@ DELIVERY_MS: Final = 8000
 TRIMMED: Final = "trimmed"
 TRIMMED_CONFIGS: Final = {"segment.bytes": "16384", "retention.bytes": "1"}
 AT_ONCE: Final = 4
+CONNECTIONS: Final = 20
+"""To one broker, while its producer ids are used up."""
 TOPIC: Final = "orders"
+PARTITIONS: Final = range(3)
+STATE_PARTITIONS: Final = 3
+COORDINATOR_STAYS_SECONDS: Final = 1.0
 
 Client = Callable[[World, trio.Event, str, Random], Awaitable[None]]
 
@@ -49,24 +56,54 @@ async def make(world: World, stop: trio.Event, process: str, rng: Random) -> Non
                 await admin.create_topic(name, partitions=1)
                 await producer.add(name, 0)
                 await admin.delete_topics(name)
-                await trio.sleep(rng.uniform(0.0, 1.5))
+                await trio.sleep(rng.uniform(0.0, 0.3))
                 await admin.create_topic(name, partitions=1)
                 await producer.send_unadded(name, 0, b"m")
                 world.reached("a record came to a topic that was made again")
+                await trio.sleep(rng.uniform(0.0, 1.5))
                 await producer.end(committed=True)
 
 
 async def come_late(world: World, stop: trio.Event, process: str, rng: Random) -> None:
-    """Send records that come when their transaction has been aborted already."""
+    """Send records that come when their transaction has been aborted by a later coordinator."""
     while not stop.is_set():
         async with _producer_of_its_own(world, process, rng) as producer:
-            partition = rng.randrange(3)
             await producer.init()
-            await producer.add(TOPIC, partition)
-            await trio.sleep(rng.uniform(0.0, 0.5))
+            for partition in PARTITIONS:
+                await producer.add(TOPIC, partition)
+            where = TRANSACTION_STATE_TOPIC, state_partition(producer.name, STATE_PARTITIONS)
+            coordinator = world.leader_of(*where)
+            with trio.move_on_after(COORDINATOR_STAYS_SECONDS):
+                while world.leader_of(*where) == coordinator:  # noqa: ASYNC110
+                    await trio.sleep(0.02)
             await producer.end(committed=False)
             world.reached("a record comes after the end of its transaction")
-            await producer.send_unadded(TOPIC, partition, b"late", patience=0.2)
+            for partition in PARTITIONS:
+                with suppress(GivenUp):
+                    await producer.send_unadded(TOPIC, partition, b"late", patience=0.2)
+
+
+async def use_ids_up(world: World, stop: trio.Event, process: str, rng: Random) -> None:
+    """Have two brokers give a whole block of producer ids each, at the same time."""
+    given: set[int] = set()
+
+    async def ask(name: str, node: int, count: int) -> None:
+        async with _producer_of_its_own(world, name, rng) as producer:
+            for _ in range(count):
+                with suppress(OSError):
+                    producer_id = await producer.new_producer_id(node)
+                    assert producer_id not in given, f"producer id {producer_id} was given twice"
+                    if producer_id >= 0:
+                        given.add(producer_id)
+
+    while not stop.is_set():
+        nodes = rng.sample(sorted(world.machines), 2)
+        async with trio.open_nursery() as nursery:
+            for number in range(CONNECTIONS):
+                for node in nodes:
+                    name = f"{process}-{number}-{node}"
+                    nursery.start_soon(ask, name, node, BLOCK_SIZE // CONNECTIONS)
+        await trio.sleep(rng.uniform(0.0, 3.0))
 
 
 @asynccontextmanager
@@ -103,4 +140,5 @@ RARE: Final[dict[str, Client]] = {
     "trim": trim,
     "make": _several(make),
     "late": _several(come_late),
+    "ids": use_ids_up,
 }

@@ -71,7 +71,7 @@ class RawProducer:
     ) -> None:
         self._world = world
         self._host = world.net.host(name)
-        self._name = name
+        self.name = name
         self._rng = rng
         self._versions = VERSIONS[transaction_version]
         self._timeout_ms = timeout_ms
@@ -82,10 +82,16 @@ class RawProducer:
 
     async def init(self) -> None:
         request = InitProducerIdRequest(
-            transactional_id=self._name, transaction_timeout_ms=self._timeout_ms
+            transactional_id=self.name, transaction_timeout_ms=self._timeout_ms
         )
         answer = await self._ask_coordinator(INIT_PRODUCER_ID, self._versions.init, request)
         self._begin_epoch(answer.producer_id, answer.producer_epoch)
+
+    async def new_producer_id(self, node: int) -> int:
+        """Have a broker give a producer id, as an idempotent producer does. Raises OSError."""
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+        answer = await self._ask(node, INIT_PRODUCER_ID, self._versions.init, request)
+        return int(answer.producer_id)
 
     def _begin_epoch(self, producer_id: int, epoch: int) -> None:
         if 0 <= epoch < self._producer[1]:
@@ -110,7 +116,7 @@ class RawProducer:
         )
         data = PartitionProduceData(index=partition, records=records)
         request = ProduceRequest(
-            transactional_id=self._name,
+            transactional_id=self.name,
             acks=-1,
             timeout_ms=1000,
             topic_data=(TopicProduceData(name=topic, partition_data=(data,)),),
@@ -136,7 +142,7 @@ class RawProducer:
         """Add a partition to the transaction. Transaction version 2 does it with the record."""
         assert self._versions.add is not None
         request = AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=self._name,
+            v3_and_below_transactional_id=self.name,
             v3_and_below_producer_id=self._producer[0],
             v3_and_below_producer_epoch=self._producer[1],
             v3_and_below_topics=(AddPartitionsToTxnTopic(name=topic, partitions=(partition,)),),
@@ -149,7 +155,7 @@ class RawProducer:
         if not self._added:
             return
         request = EndTxnRequest(
-            transactional_id=self._name,
+            transactional_id=self.name,
             producer_id=self._producer[0],
             producer_epoch=self._producer[1],
             committed=committed,
@@ -168,7 +174,7 @@ class RawProducer:
 
     async def _ask_coordinator(self, api: Api[Any, Any], version: int, request: Any) -> Any:
         async def ask() -> Any:
-            where = FindCoordinatorRequest(key=self._name, key_type=TRANSACTION)
+            where = FindCoordinatorRequest(key=self.name, key_type=TRANSACTION)
             node = self._rng.choice(list(self._world.machines))
             found = await self._ask(node, FIND_COORDINATOR, 2, where)
             if found.error_code:
@@ -190,9 +196,9 @@ class RawProducer:
                 if code == ErrorCode.NONE:
                     return answer
                 if code not in AGAIN:
-                    raise GivenUp(f"{self._name}: {ErrorCode(code).name}")
+                    raise GivenUp(f"{self.name}: {ErrorCode(code).name}")
                 await trio.sleep(0.02)
-        raise GivenUp(f"{self._name}: no answer")
+        raise GivenUp(f"{self.name}: no answer")
 
     async def _ask(self, node: int, api: Api[Any, Any], version: int, request: Any) -> Any:
         """Ask a broker once. Raises OSError if there is no answer."""
@@ -203,7 +209,7 @@ class RawProducer:
                     if machine is None:
                         raise OSError("no broker leads")
                     stream = await self._host.connect(machine.host.name, CLIENT_PORT)
-                    self._connections[node] = stream, ClientProtocol(self._name), FrameReader()
+                    self._connections[node] = stream, ClientProtocol(self.name), FrameReader()
                 stream, protocol, reader = self._connections[node]
                 _, parts = protocol.request(api, version, request)
                 await stream.send_all(parts)

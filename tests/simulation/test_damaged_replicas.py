@@ -65,6 +65,16 @@ async def all_in_sync(world: World) -> None:
             await trio.sleep(0.1)
 
 
+async def eligible(world: World, machine: Machine, expected: bool) -> None:
+    """Wait until a broker may be elected, or may not."""
+    with trio.fail_after(10):
+        while True:
+            image = world.image().topics[WHERE.topic].partitions[WHERE.partition]
+            if (machine.node_id in (*image.isr, *image.elr)) is expected:
+                return
+            await trio.sleep(0.001)
+
+
 def is_set_aside(machine: Machine) -> bool:
     return any(name.endswith(".set-aside") for name in machine.disk.listdir(DIRECTORY))
 
@@ -76,13 +86,16 @@ async def damage(machine: Machine) -> None:
 
 
 async def test_a_damaged_follower_is_fetched_anew() -> None:
+    """It may not be elected until it has all records again."""
     async with three_brokers(1) as world:
         leader = world.leader_of(*WHERE)
         machine = next(m for m in world.machines.values() if m.node_id != leader)
         await damage(machine)
-        await trio.sleep(2)
-        await all_in_sync(world)
+        await eligible(world, machine, False)
+        await eligible(world, machine, True)
         assert is_set_aside(machine)
+        assert replica(machine).log_end_offset == len(VALUES)
+        await all_in_sync(world)
         assert world.leader_of(*WHERE) == leader
         world.check_replicas(*WHERE)
         await produce(world, [b"more"])
