@@ -7,7 +7,7 @@ from uuid import UUID
 
 import trio
 
-from odradek.broker.cluster.image import TopicImage
+from odradek.broker.cluster.image import PartitionImage, TopicImage
 from odradek.broker.cluster.store import (
     DELETIONS,
     PARTITIONS,
@@ -72,17 +72,18 @@ class TopicWriter:
         _, revision = await self._store.range(topic_key(name))
         return revision
 
+    def growth_steps(self, added: Sequence[PartitionImage]) -> list[tuple[PartitionImage, ...]]:
+        """Divide new partitions of a topic into what `grow` takes at once."""
+        limit = self._store.max_operations
+        return [tuple(some) for some in _chunks(added, None if limit is None else limit - 1)]
+
     async def grow(self, before: TopicImage, grown: TopicImage) -> int:
         """Write the partitions that a topic gets. Return the revision in which all are there."""
         same = await self._unchanged(before)
         added = range(len(before.partitions), len(grown.partitions))
-        limit = self._store.max_operations
-        revision = 0
-        for some in _chunks(added, None if limit is None else limit - 1):
-            puts = _partition_puts(grown, some)
-            absent = [Compare(key=key, mod_revision=0) for key in puts]
-            revision = await self._write_replicas([same, *absent], puts, grown, some)
-        return revision
+        puts = _partition_puts(grown, added)
+        absent = [Compare(key=key, mod_revision=0) for key in puts]
+        return await self._write_replicas([same, *absent], puts, grown, added)
 
     async def delete(self, topic: TopicImage) -> int:
         """Remove a topic, and note its id for each broker that has a replica."""

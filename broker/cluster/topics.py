@@ -178,7 +178,10 @@ class ClusterTopics:
         *,
         validate_only: bool = False,
     ) -> None:
-        """Grow a topic to `total_count` partitions. Raises KafkaError."""
+        """Grow a topic to `total_count` partitions. Raises KafkaError.
+
+        The store may take fewer at once. If it refuses the rest, the topic has grown less.
+        """
         async with self._one_change():
             topic = self._existing(name)
             have = len(topic.partitions)
@@ -196,9 +199,12 @@ class ClusterTopics:
                 return
             factor = len(topic.partitions[0].replicas)
             added = self._partitions(total_count - have, factor, replicas, start=have)
-            grown = replace(topic, partitions=topic.partitions + added)
-            new_indexes = self._logs.here(grown, range(have, total_count))
-            await self._write(grown, new_indexes, partial(self._writer.grow, topic, grown))
+            for some in self._writer.growth_steps(added):
+                grown = replace(topic, partitions=topic.partitions + some)
+                new = range(len(topic.partitions), len(grown.partitions))
+                here = self._logs.here(grown, new)
+                await self._write(grown, here, partial(self._writer.grow, topic, grown))
+                topic = grown
 
     async def delete_topic(self, name: str) -> TopicImage:
         """Delete a topic and its records. Return what it was. Raises KafkaError."""

@@ -98,4 +98,14 @@ METADATA_BUGS: Final = (
         new="        if False:\n            raise Compacted(",
         tests=(f"{CONFORMING}a_watch_from_a_revision_that_is_compacted_is_refused",),
     ),
+    Planted(
+        bug="a topic grows by more partitions than a transaction of etcd takes",
+        file="broker/cluster/topic_writer.py",
+        old="None if limit is None else limit - 1)]",
+        new="None)]",
+        tests=(
+            "tests/broker/cluster/test_topics.py::test_"
+            "what_a_topic_has_grown_by_keeps_its_logs_when_the_store_goes_away",
+        ),
+    ),
 )

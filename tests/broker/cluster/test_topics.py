@@ -19,6 +19,7 @@ from odradek.broker.cluster.store import pack_partition, partition_key, read_par
 from odradek.broker.cluster.topic_writer import TopicWriter
 from odradek.broker.cluster.topics import ClusterTopics
 from odradek.broker.config.broker import BrokerConfig
+from odradek.broker.env import StoreUnreachable
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from tests.broker.cluster.members import HERE, member, metadata_of
@@ -220,6 +221,30 @@ async def test_a_topic_grows(world: World) -> None:
         ErrorCode.INVALID_REPLICA_ASSIGNMENT
     )
     assert await refusal(topics.create_partitions("u", 4)) is (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+async def test_what_a_topic_has_grown_by_keeps_its_logs_when_the_store_goes_away(
+    world: World,
+) -> None:
+    """It takes several transactions of etcd. A failure of the second removed all new logs."""
+    world.meta.max_operations = 4
+    topics = await world.topics()
+    await topics.create_topic(WantedTopic(name="t", partition_count=1))
+    before = world.meta.txn_count
+
+    def go_away() -> None:
+        if world.meta.txn_count > before:
+            raise StoreUnreachable("nobody listens there")
+
+    world.meta.before_txn = go_away
+    with pytest.raises(StoreUnreachable):
+        await topics.create_partitions("t", 9)
+    world.meta.before_txn = lambda: None
+    grown = (await world.topics()).image.topics["t"]
+    assert len(grown.partitions) == 4
+    assert world.logs.present == {("t", index) for index in range(4)}
+    await topics.create_partitions("t", 9)
+    assert world.logs.present == {("t", index) for index in range(9)}
 
 
 async def test_a_deleted_topic_is_gone_and_may_come_again_as_another(world: World) -> None:
