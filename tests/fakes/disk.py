@@ -211,15 +211,20 @@ class FakeDisk:
         }
 
     def damage(self, path: str, position: int) -> Callable[[], bool]:
-        """Flip bits of a byte, on disk too. Return whether the damaged file is still there."""
+        """Flip bits of a byte, on disk too. Return whether the damaged byte is still there.
+
+        It is gone with its file, or when the file was cut before it and was written on.
+        """
         inode = self._file(path)
         inode.make_durable(inode.change_count)
         inode.content[position] ^= 0xFF
         inode.durable[position] ^= 0xFF
+        flipped = inode.content[position : position + 1]
 
         def is_there() -> bool:
             with suppress(OSError):
-                return self._file(path) is inode
+                here = self._file(path)
+                return here is inode and here.content[position : position + 1] == flipped
             return False
 
         return is_there
