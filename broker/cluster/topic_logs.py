@@ -7,11 +7,12 @@ from uuid import UUID
 
 import trio
 
-from odradek.broker.cluster.image import ClusterImage, TopicImage
+from odradek.broker.cluster.image import ClusterImage, PartitionImage, TopicImage
 from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.config.topic import min_insync_replicas, state_topic_configs, topic_value
 from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.storage.config import FlushPolicy, LogConfig
+from odradek.broker.storage.damage import Others
 from odradek.broker.storage.identity import Identity
 from odradek.broker.storage.segment import DamagedSegment
 from odradek.broker.topic_partition import TopicPartition
@@ -76,10 +77,11 @@ class LocalTopicLogs:
             partition = topic.partitions[index]
             node_id = self._config.node_id
             is_relied_on = node_id in (*partition.isr, *partition.elr)
-            is_copy = len(partition.replicas) > 1
-            if not (is_copy and is_relied_on) or self._partitions.has_directory(where):
+            others = self._others(partition)
+            is_only = others is Others.NONE
+            if is_only or not is_relied_on or self._partitions.has_directory(where):
                 yield topic, index
-            elif any(node != node_id for node in (*partition.isr, *partition.elr)):
+            elif others is Others.WHOLE:
                 self._partitions.missing.add(where)
             elif self._partitions.lacks_records:
                 yield topic, index  # the power failure explains it, and no other replica is whole
@@ -124,7 +126,7 @@ class LocalTopicLogs:
                         configs[topic.name],
                         leader_epoch=None,
                         identity=self._identity(topic, index),
-                        is_copy=len(topic.partitions[index].replicas) > 1,
+                        others=self._others(topic.partitions[index]),
                     )
                 except (OSError, DamagedSegment) as error:
                     if is_start:
@@ -141,6 +143,12 @@ class LocalTopicLogs:
                 nursery.start_soon(open_some)
         if failures:
             raise failures[0]
+
+    def _others(self, partition: PartitionImage) -> Others:
+        if len(partition.replicas) == 1:
+            return Others.NONE
+        is_whole = any(n != self._config.node_id for n in (*partition.isr, *partition.elr))
+        return Others.WHOLE if is_whole else Others.REPLICAS
 
     def _identity(self, topic: TopicImage, index: int) -> Identity:
         return Identity(

@@ -31,7 +31,7 @@ from odradek.broker.partitions.unopened import UnopenedPartitions
 from odradek.broker.partitions.watch import Watch
 from odradek.broker.storage.compaction.cleaner import Offload
 from odradek.broker.storage.config import MIB, FlushPolicy, LogConfig
-from odradek.broker.storage.damage import DamagedLog, Rules
+from odradek.broker.storage.damage import DamagedLog, Others, Rules
 from odradek.broker.storage.decompressor import Decompressor
 from odradek.broker.storage.files import LOG, OpenFiles, file_path, parent_of
 from odradek.broker.storage.identity import IDENTITY, Identity, keep_identity
@@ -196,21 +196,20 @@ class Partitions:
         *,
         leader_epoch: int | None = 0,
         identity: Identity | None = None,
-        is_copy: bool = False,
+        others: Others = Others.NONE,
     ) -> Partition:
         """Open and recover a partition's log; create it if it does not exist.
 
         This broker leads it as the only replica in `leader_epoch`; with None it does not lead it
-        yet. `identity` is kept in the directory. With `is_copy` other brokers have replicas: the
-        log is judged as damaged if a power failure may have taken its beginning. Raises OSError,
-        `DamagedSegment`; `ForeignDirectory` if the directory is another topic's.
+        yet. `identity` is kept in the directory. With `others` less is forgiven after a power
+        failure (`recovery.py`). Raises OSError, `DamagedSegment`; `ForeignDirectory` if the
+        directory is another topic's.
         """
         where = TopicPartition(topic, index)
         assert where not in self._partitions, where
         opened = await self.begin()
         directory = f"{self._directory}/{where}"
         found = await self._directories.check_owner(where, topic_id)
-        is_copy = is_copy and self.lacks_records
         # Of a log that could not be opened, and was set aside: its directory had the same name.
         self._files.close_in(directory)
         log, recovered = await Log.open(
@@ -219,13 +218,9 @@ class Partitions:
             topic_id=topic_id,
             config=config,
             now_ms=self._clock.wall_ms(),
-            rules=self._rules(str(where)),
+            rules=self._rules(str(where), others),
             has_identity=identity is not None,
         )
-        if is_copy and recovered.checkpoint is None and log.log_start_offset:
-            log.close()
-            first = file_path(directory, log.log_start_offset, LOG)
-            raise DamagedLog(first, 0, log.log_start_offset, "what was before it is not there")
         opened.add(recovered)
         if identity is not None:
             await self._keep_identity(log, recovered, identity, found)
@@ -242,10 +237,15 @@ class Partitions:
         self._partitions[where] = partition
         return partition
 
-    def _rules(self, name: str) -> Rules:
+    def _rules(self, name: str, others: Others) -> Rules:
         """Return the rules by which the log in a directory is judged after the last run."""
         is_suspect = name in self._last_run.damaged
-        return Rules(same_boot=self._is_all_here or is_suspect, read_all=is_suspect)
+        return Rules(
+            same_boot=self._is_all_here or is_suspect,
+            read_all=is_suspect,
+            others=others,
+            lacks_records=self.lacks_records,
+        )
 
     @property
     def _is_all_here(self) -> bool:
@@ -307,7 +307,7 @@ class Partitions:
         *,
         leader_epoch: int | None = 0,
         identity: Identity | None = None,
-        is_copy: bool = False,
+        others: Others = Others.NONE,
     ) -> Partition:
         """Create an empty log, and set aside a directory in its place. Raises OSError."""
         where = TopicPartition(topic, index)
@@ -321,7 +321,7 @@ class Partitions:
             config,
             leader_epoch=leader_epoch,
             identity=identity,
-            is_copy=is_copy,
+            others=others,
         )
 
     async def _keep_identity(

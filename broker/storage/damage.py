@@ -2,9 +2,19 @@
 
 import errno
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Final
 
 from odradek.broker.storage.files import parent_of
+
+
+class Others(Enum):
+    """The replicas of a log on other brokers."""
+
+    NONE = auto()
+    REPLICAS = auto()
+    WHOLE = auto()
+    """Replicas, one of which is in sync or may be elected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +27,30 @@ class Rules:
     """Read the whole log, even if there is a checkpoint."""
     accept_losses: bool = False
     """An operator lets the log end at its first bad batch, even if later batches were on disk."""
+
+    others: Others = Others.NONE
+    lacks_records: bool = False
+    """A power failure took what the page cache had, and `log.flush` is `os`."""
+
+    @property
+    def may_lack_beginning(self) -> bool:
+        """A log that does not begin at 0, and has no checkpoint, may lack its first segments."""
+        return self.lacks_records and self.others is not Others.NONE
+
+    def is_damage(self, *, was_durable: bool, is_torn: bool, is_last: bool) -> bool:
+        """Return True if no crash explains bad or missing batches.
+
+        `was_durable`: they are known to have been on disk. `is_torn`: they look like the beginning
+        of the last append. `is_last`: they are in the last segment.
+
+        A segment before the last was flushed almost always. So if another replica is whole, this
+        one counts as damaged and is fetched anew, also after a restart of the machine: it must not
+        be elected without acknowledged records. With `log.flush=os` it is not elected anyway.
+        """
+        if self.accept_losses:
+            return False
+        is_fetched_anew = self.others is Others.WHOLE and not self.lacks_records
+        return was_durable or (self.same_boot and not is_torn) or (is_fetched_anew and not is_last)
 
 
 UNKNOWN_PAST: Final = Rules()

@@ -16,11 +16,11 @@ torn depends on how the last run ended:
   first bad batch, because a flush writes a log from front to back. Recovery cuts off the rest and
   keeps it in separate files (`tail.py`).
 
-Everything else is damage that no crash explains, and so is a wrong or missing batch in the part
-that the checkpoint covers. Recovery then raises `DamagedLog`, changes nothing, and leaves the
-decision to an operator (`odradek log repair`). For this reason recovery reads and judges the whole
-log before it changes a file. A cut is on disk before the log is used: a second crash cannot bring
-the bytes back.
+Everything else is damage that no crash explains (`Rules.is_damage`), and so is a wrong or missing
+batch in the part that the checkpoint covers. Recovery then raises `DamagedLog`, changes nothing,
+and leaves the decision to an operator (`odradek log repair`). For this reason recovery reads and
+judges the whole log before it changes a file. A cut is on disk before the log is used: a second
+crash cannot bring the bytes back.
 """
 
 import logging
@@ -169,6 +169,9 @@ class Recovery:
         if has_gaps := self._disk.exists(f"{self._directory}/{GAPS}"):
             self._gaps_before = OFFSET_MAX
         self._check_nothing_is_lost(checkpoint, bases)
+        if checkpoint is None and bases and bases[0] and self._rules.may_lack_beginning:
+            path = file_path(self._directory, bases[0], LOG)
+            raise DamagedLog(path, 0, bases[0], "what was before it is not there")
         if checkpoint is not None and not self._rules.read_all and self._matches(checkpoint, bases):
             recovered = await self._from_checkpoint(checkpoint)
         else:
@@ -413,8 +416,8 @@ class Recovery:
         is_torn = tail.is_cut_short and next_base is None
         # A failed append may leave bytes behind, and the log go on in the next segment.
         nothing_is_missing = next_base == offset
-        if not (nothing_is_missing or self._rules.accept_losses) and (
-            offset < self._durable_offset or (self._rules.same_boot and not is_torn)
+        if not nothing_is_missing and self._rules.is_damage(
+            is_torn=is_torn, was_durable=offset < self._durable_offset, is_last=next_base is None
         ):
             raise DamagedLog(segment.path(), position, offset, tail.problem)
         # A batch that a kill cut short was never acknowledged: nothing worth keeping is in it.
@@ -424,8 +427,8 @@ class Recovery:
 
     def _drop(self, recovered: Recovered, last: Segment, base: int) -> None:
         """Cut off the segment at `base`, behind the end of the log. Raises DamagedLog."""
-        is_known = base < self._durable_offset or self._rules.same_boot
-        if is_known and not self._rules.accept_losses:
+        was_durable = base < self._durable_offset
+        if self._rules.is_damage(is_torn=False, was_durable=was_durable, is_last=False):
             problem = f"the batches from there up to offset {base} are missing"
             raise DamagedLog(last.path(), last.size_bytes, last.next_offset, problem)
         recovered.cut_off_bytes += self._disk.size(file_path(self._directory, base, LOG))

@@ -12,7 +12,6 @@ PARTITION: Final = "broker/partitions/partition.py"
 PRODUCERS: Final = "broker/storage/producers.py"
 READING: Final = "broker/storage/reading.py"
 LOG: Final = "broker/storage/log.py"
-OPENING: Final = "broker/storage/recovery.py"
 CLEANER: Final = "broker/storage/compaction/cleaner.py"
 PLAN: Final = "broker/storage/compaction/plan.py"
 KEPT: Final = "broker/storage/compaction/transactions.py"
@@ -31,9 +30,9 @@ TORN: Final = "tests/broker/storage/test_crashes.py::test_"
 LOG_BUGS: Final = (
     Planted(
         bug="damage in an older segment removes the later ones",
-        file=OPENING,
-        old="offset < self._durable_offset or (self._rules.same_boot and not is_torn)",
-        new="offset < self._durable_offset",
+        file="broker/storage/damage.py",
+        old="was_durable or (self.same_boot and not is_torn) or",
+        new="was_durable or",
         tests=(f"{DAMAGE}every_byte_that_is_flipped_after_a_kill_is_noticed",),
     ),
     Planted(
@@ -46,8 +45,8 @@ LOG_BUGS: Final = (
     Planted(
         bug="a reboot makes a torn write of known damage",
         file="broker/partitions/partitions.py",
-        old="same_boot=self._is_all_here or is_suspect, read_all=is_suspect",
-        new="same_boot=self._is_all_here",
+        old="same_boot=self._is_all_here or is_suspect,\n            read_all=is_suspect,\n",
+        new="same_boot=self._is_all_here,\n",
         tests=(f"{DAMAGE}damage_is_not_forgotten_when_the_system_is_started_anew",),
     ),
     Planted(

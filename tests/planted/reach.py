@@ -30,6 +30,10 @@ DEPOSED: Final = Fixed(
 )
 LATE_TOPICS: Final = Fixed(faults=("SteppingWatches",), settings=QUICK, clients=("make",))
 ID_BLOCKS: Final = Fixed(faults=("LostAnswers",), seconds=12.0, clients=("ids",))
+ROT_AND_POWER: Final = Fixed(
+    faults=("BitFlip", "BitFlip", "PowerLoss"),
+    settings={**QUICK, "log.roll.ms": "150", "log.scrub.interval.ms": "60000"},
+)
 BIT_ROT: Final = Fixed(
     faults=("BitFlip", "BitFlip", "Kill", "LinkCut"),
     settings={**QUICK, "log.roll.ms": "150", "log.scrub.interval.ms": "500"},

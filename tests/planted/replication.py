@@ -147,6 +147,18 @@ REPLICATION_BUGS: Final = (
         fixed=reach.BIT_ROT,
     ),
     Planted(
+        bug="bit rot is taken for a torn write, and elected",
+        file="broker/storage/damage.py",
+        old="or (is_fetched_anew and not is_last)",
+        new="or (is_fetched_anew and not is_last and was_durable)",
+        tests=(
+            f"{DAMAGED}a_replica_with_bit_rot_does_not_lead_after_a_power_failure",
+            f"{POWER}bad_bytes_before_the_last_segment_are_damage_if_another_replica_is_whole",
+        ),
+        seed=1,
+        fixed=reach.ROT_AND_POWER,
+    ),
+    Planted(
         bug="a replica that begins anew writes to the files that were set aside",
         file="broker/partitions/partitions.py",
         old="        self._files.close_in(directory)\n",
@@ -156,15 +168,15 @@ REPLICATION_BUGS: Final = (
     Planted(
         bug="a replica leads with the empty log that it made in place of a lost one",
         file="broker/cluster/topic_logs.py",
-        old="if not (is_copy and is_relied_on) or",
+        old="if is_only or not is_relied_on or",
         new="if is_relied_on or",
         tests=(f"{DAMAGED}a_replica_whose_directory_is_gone_does_not_lead_with_an_empty_log",),
     ),
     Planted(
         bug="a log whose beginning a power failure took is a whole replica",
-        file="broker/partitions/partitions.py",
-        old="        if is_copy and recovered.checkpoint is None and log.log_start_offset:\n",
-        new="        if is_copy and recovered.checkpoint is None and log.log_start_offset < 0:\n",
+        file="broker/storage/damage.py",
+        old="return self.lacks_records and self.others is not Others.NONE",
+        new="return False",
         tests=(f"{POWER}a_replica_whose_first_segment_is_gone_is_damaged",),
     ),
     Planted(

@@ -147,6 +147,28 @@ async def test_a_replica_that_is_damaged_at_the_start_is_fetched_anew() -> None:
         world.check_replicas(*WHERE)
 
 
+async def test_a_replica_with_bit_rot_does_not_lead_after_a_power_failure() -> None:
+    """It may look like a torn write. Seen: the log was cut there, and was elected."""
+    async with three_brokers(9, **{"log.roll.ms": "1"}) as world:
+        machine = world.machines[world.leader_of(*WHERE)]
+        others = [m for m in world.machines.values() if m is not machine]
+        first, *_ = machine.disk.files(HERE, ".log")
+        machine.disk.damage(f"{HERE}/{first}", 65)
+        machine.lose_power()
+        for other in others:
+            other.kill()
+        await trio.sleep(10)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(world.restart, machine.node_id)
+            await trio.sleep(20)
+            for other in others:
+                nursery.start_soon(world.restart, other.node_id)
+        assert await consume(world, len(VALUES)) == VALUES
+        await all_in_sync(world)
+        assert is_set_aside(machine)
+        world.check_replicas(*WHERE)
+
+
 async def test_a_replica_that_begins_anew_has_files_of_its_own() -> None:
     """Recovery had opened some of them, and found the damage in a later one.
 

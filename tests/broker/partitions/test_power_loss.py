@@ -4,7 +4,7 @@ import pytest
 
 from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.storage.config import FlushPolicy, LogConfig
-from odradek.broker.storage.damage import DamagedLog
+from odradek.broker.storage.damage import DamagedLog, Others
 from tests.broker.storage.samples import DIRECTORY, TOPIC, TOPIC_ID, batch
 from tests.fakes.clock import FakeClock
 from tests.fakes.disk import FakeDisk
@@ -51,6 +51,38 @@ async def test_a_broker_that_stopped_cleanly_lacks_nothing_after_a_power_failure
     assert not (await start(disk)).lacks_records
 
 
+@pytest.mark.parametrize(
+    ("flush", "others", "is_damage"),
+    [
+        (FlushPolicy.ACK, Others.WHOLE, True),
+        (FlushPolicy.ACK, Others.REPLICAS, False),
+        (FlushPolicy.ACK, Others.NONE, False),
+        (FlushPolicy.OS, Others.WHOLE, False),  # it lacks records anyway, and is not elected
+    ],
+)
+async def test_bad_bytes_before_the_last_segment_are_damage_if_another_replica_is_whole(
+    flush: FlushPolicy, others: Others, is_damage: bool
+) -> None:
+    """Otherwise the log ends there: after a power failure any page may be missing."""
+    disk = FakeDisk()
+    partitions = await run(disk, flush)
+    partition = partitions.all()[0]
+    partition.append_from_client(batch("a"))
+    partition.log.roll()
+    partition.append_from_client(batch("b"))
+    disk.make_durable()
+    disk.damage(f"{partition.log.directory}/00000000000000000000.log", 65)
+    disk.crash()
+    again = Partitions(disk=disk, directory=DIRECTORY, clock=FakeClock(), flush=flush)
+    if is_damage:
+        for _ in range(2):
+            with pytest.raises(DamagedLog):
+                await again.open(TOPIC, TOPIC_ID, 0, LogConfig(flush=flush), others=others)
+    else:
+        opened = await again.open(TOPIC, TOPIC_ID, 0, LogConfig(flush=flush), others=others)
+        assert opened.log_end_offset == 0
+
+
 async def test_what_is_flushed_before_it_is_answered_is_not_lost_with_the_power() -> None:
     disk = FakeDisk()
     await run(disk, FlushPolicy.ACK)
@@ -82,8 +114,10 @@ async def test_a_replica_whose_first_segment_is_gone_is_damaged() -> None:
     disk.crash()
     disk.remove(f"{partition.log.directory}/00000000000000000000.log")
     again = Partitions(disk=disk, directory=DIRECTORY, clock=FakeClock(), flush=FlushPolicy.OS)
-    with pytest.raises(DamagedLog):
-        await again.open(TOPIC, TOPIC_ID, 0, LogConfig(flush=FlushPolicy.OS), is_copy=True)
+    config = LogConfig(flush=FlushPolicy.OS)
+    for _ in range(2):  # it is not forgotten either
+        with pytest.raises(DamagedLog):
+            await again.open(TOPIC, TOPIC_ID, 0, config, others=Others.REPLICAS)
     alone = Partitions(disk=disk, directory=DIRECTORY, clock=FakeClock(), flush=FlushPolicy.OS)
-    opened = await alone.open(TOPIC, TOPIC_ID, 0, LogConfig(flush=FlushPolicy.OS))
+    opened = await alone.open(TOPIC, TOPIC_ID, 0, config)
     assert opened.log_start_offset == 1  # as on one node, what is there is served
