@@ -147,7 +147,7 @@ REPLICATION_BUGS: Final = (
         fixed=reach.BIT_ROT,
     ),
     Planted(
-        bug="bit rot is taken for a torn write, and elected",
+        bug="bit rot that looks like a torn write is elected",
         file="broker/storage/damage.py",
         old="or (is_fetched_anew and not is_last)",
         new="or (is_fetched_anew and not is_last and was_durable)",
