@@ -14,11 +14,13 @@ import trio
 from odradek.broker.cluster.image import NO_LEADER
 from odradek.broker.cluster.store import pack_partition, partition_key
 from odradek.broker.topic_partition import TopicPartition
+from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from tests.simulation.machine import Machine
 from tests.simulation.world import World
 
 SLOW_WATCH_SECONDS: Final = 3.0
 STEP_SECONDS: Final = 0.3
+STATE_TOPICS: Final = {TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -380,7 +382,8 @@ class StaysDead(Fault):
         machine = world.machines[self.node]
         while machine.is_taken:  # noqa: ASYNC110 (another fault has it down)
             await trio.sleep(0.05)
-        if not world.may_lose_power(machine):
+        # A topic with as many replicas as there are brokers cannot be created any more.
+        if not (world.may_lose_power(machine) and world.image().topics.keys() >= STATE_TOPICS):
             return
         world.reached("StaysDead")
         machine.is_taken = machine.is_left = True
