@@ -97,7 +97,7 @@ async def serve(
     partitions = _partitions(env, config, directory)
     partitions.exists_elsewhere = lambda where: metadata.image.has_partition(*where)
     logs = LocalTopicLogs(partitions, config, cluster_id=cluster_id)
-    coordinators = local_coordinators(env, config, metadata.image, partitions)
+    coordinators = local_coordinators(env, config, metadata, partitions)
     writer = TopicWriter(env.meta, config.node_id)
     cluster = ClusterTopics(metadata=metadata, writer=writer, config=config, rng=env.rng, logs=logs)
     partition_count = await _open_logs(writer, logs, metadata.image, directory)
@@ -172,6 +172,7 @@ async def _listen_on_all(
         port=address.advertised_port or port,
         peer_host=address.advertised_host or peer_host,
         peer_port=peer_port,
+        has_transaction_groups=True,
     )
     return (host, port), here
 

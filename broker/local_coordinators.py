@@ -7,6 +7,7 @@ from uuid import UUID
 import trio
 
 from odradek.broker.cluster.image import ClusterImage
+from odradek.broker.cluster.metadata import ClusterMetadata
 from odradek.broker.config.broker import MINUTE_MS, BrokerConfig
 from odradek.broker.env import Env
 from odradek.broker.group.coordinator import GroupCoordinator
@@ -80,9 +81,10 @@ class LocalCoordinators:
 
 
 def local_coordinators(
-    env: Env, config: BrokerConfig, image: ClusterImage, partitions: Partitions
+    env: Env, config: BrokerConfig, metadata: ClusterMetadata, partitions: Partitions
 ) -> LocalCoordinators:
     """Return the coordinators of a broker; they coordinate nothing yet."""
+    image = metadata.image
     return LocalCoordinators(
         TransactionCoordinator(
             state_partitions=StateTopic(partitions, TRANSACTION_STATE_TOPIC),
@@ -90,6 +92,7 @@ def local_coordinators(
             clock=env.clock,
             reached=env.reached,
             config=_transaction_config(config, image),
+            is_by_tag=lambda: _is_by_tag(metadata),
         ),
         GroupCoordinator(
             state_partitions=StateTopic(partitions, CONSUMER_OFFSETS_TOPIC),
@@ -104,6 +107,11 @@ def _partition_count(image: ClusterImage, topic: str, configured: int) -> int:
     """Return the partition count of a state topic. It never changes, as ids are hashed over it."""
     found = image.topics.get(topic)
     return configured if found is None else len(found.partitions)
+
+
+def _is_by_tag(metadata: ClusterMetadata) -> bool:
+    state = metadata.newest_image.topics.get(TRANSACTION_STATE_TOPIC)
+    return state is not None and state.is_by_tag
 
 
 def _transaction_config(config: BrokerConfig, image: ClusterImage) -> TransactionConfig:

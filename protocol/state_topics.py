@@ -214,6 +214,26 @@ def java_hash(text: str) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
+def tag_of(transactional_id: str) -> str | None:
+    """Return what stands between the first `{` and the next `}`; None if there is nothing.
+
+    The ids with a tag are the members of a transaction group, which share a coordinator.
+    """
+    _, opened, rest = transactional_id.partition("{")
+    tag, closed, _ = rest.partition("}")
+    return tag if opened and closed and tag else None
+
+
+def transaction_partition(transactional_id: str, partition_count: int, *, by_tag: bool) -> int:
+    """Return the partition of `__transaction_state` that keeps a transactional id.
+
+    `by_tag`: an id with a tag is kept where its tag hashes to. Whether that is so was stored when
+    the topic was made: an id must never get a second owner.
+    """
+    tag = tag_of(transactional_id) if by_tag else None
+    return state_partition(transactional_id if tag is None else tag, partition_count)
+
+
 def state_partition(identifier: str, partition_count: int) -> int:
     """Return the partition of a state topic for `identifier`: abs(hash) % partition_count."""
     # Java's abs of the smallest number is negative. Kafka's Utils.abs returns 0 for it.

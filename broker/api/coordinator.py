@@ -24,7 +24,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import (
     CONSUMER_OFFSETS_TOPIC,
     TRANSACTION_STATE_TOPIC,
-    state_partition,
+    transaction_partition,
 )
 
 STATE_TOPICS: Final = {0: CONSUMER_OFFSETS_TOPIC, 1: TRANSACTION_STATE_TOPIC}
@@ -61,7 +61,7 @@ async def _coordinator(context: RequestContext, key: str, key_type: int) -> Coor
                 ErrorCode.INVALID_REQUEST, f"Nothing with keys of type {key_type} is coordinated."
             )
         state = await context.core.cluster.ensure_state_topic(topic)
-        index = state_partition(key, len(state.partitions))
+        index = transaction_partition(key, len(state.partitions), by_tag=state.is_by_tag)
         leader = reachable_leader(context, topic, index)
         if leader is None:
             raise KafkaError(

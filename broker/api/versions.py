@@ -10,8 +10,10 @@ Versions: 3 adds the client's software name and version, whose form is checked (
 and features. 4 may list a feature whose lowest version is 0; 3 must leave it out, because older
 Java clients fail on it (KAFKA-17492), but may list it as finalised.
 
-Differs from Kafka: the only features are `transaction.version` 2 (KIP-890) and `metadata.version`,
-which names the rules that are followed. It does not mean that a Kafka quorum keeps the metadata.
+Differs from Kafka: the only features of Kafka's are `transaction.version` 2 (KIP-890) and
+`metadata.version`, which names the rules that are followed. It does not mean that a Kafka quorum
+keeps the metadata. `transaction.groups` 1 is Odradek's. It is finalised while every broker has it,
+and unless the state topic was made before there were groups.
 """
 
 import re
@@ -34,12 +36,15 @@ from odradek.protocol.errors import ErrorCode
 
 SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 FEATURES_EPOCH: Final = 0
+TRANSACTION_GROUPS: Final = "transaction.groups"
+"""Odradek's feature: one EndTxn decides the transactions of many producers."""
 METADATA_VERSION: Final = 30
 """The level that Kafka 4.3 finalises."""
 
 SUPPORTED: Final = (
     SupportedFeatureKey(name="metadata.version", min_version=7, max_version=METADATA_VERSION),
     SupportedFeatureKey(name="transaction.version", min_version=0, max_version=2),
+    SupportedFeatureKey(name=TRANSACTION_GROUPS, min_version=1, max_version=1),
 )
 FINALIZED: Final = (
     FinalizedFeatureKey(
@@ -48,6 +53,11 @@ FINALIZED: Final = (
         max_version_level=METADATA_VERSION,
     ),
     FinalizedFeatureKey(name="transaction.version", min_version_level=2, max_version_level=2),
+)
+
+
+GROUPS_FINALIZED: Final = FinalizedFeatureKey(
+    name=TRANSACTION_GROUPS, min_version_level=1, max_version_level=1
 )
 
 
@@ -64,8 +74,13 @@ async def api_versions(context: RequestContext, request: ApiVersionsRequest) -> 
         api_keys=listed(_served(context)),
         supported_features=tuple(f for f in SUPPORTED if f.min_version >= lowest),
         finalized_features_epoch=FEATURES_EPOCH,
-        finalized_features=FINALIZED,
+        finalized_features=_finalized(context),
     )
+
+
+def _finalized(context: RequestContext) -> tuple[FinalizedFeatureKey, ...]:
+    has_groups = context.core.cluster.image.has_transaction_groups
+    return (*FINALIZED, GROUPS_FINALIZED) if has_groups else FINALIZED
 
 
 def _served(context: RequestContext) -> Iterable[Api[Any, Any]]:

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Final
 from uuid import UUID
 
-from odradek.protocol.state_topics import INTERNAL_TOPICS
+from odradek.protocol.state_topics import INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 
 NO_LEADER: Final = -1
 
@@ -26,6 +26,8 @@ class BrokerImage:
     """True while it stops: it leads nothing new, and leaves the in-sync sets."""
     lease: int = 0
     """The lease of the registration. It distinguishes the runs of a broker."""
+    has_transaction_groups: bool = False
+    """False for a broker of a version that does not know them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +52,8 @@ class TopicImage:
     partitions: tuple[PartitionImage, ...]
     min_insync_replicas: int | None = None
     """Kept with the topic, so that all brokers agree. A topic of an older version has none."""
+    is_by_tag: bool = False
+    """For `__transaction_state`: ids with a tag are kept where the tag hashes to."""
 
     @property
     def is_internal(self) -> bool:
@@ -69,6 +73,17 @@ class ClusterImage:
     names: Mapping[UUID, str] = field(default_factory=dict)
     partition_count: int = 0
     """The number of partitions of all topics except the internal ones."""
+
+    @property
+    def has_transaction_groups(self) -> bool:
+        """Return True if every broker serves transaction groups, and the state topic allows them.
+
+        A state topic that is made while this is true keeps ids by their tags.
+        """
+        state = self.topics.get(TRANSACTION_STATE_TOPIC)
+        if state is not None and not state.is_by_tag:
+            return False
+        return all(broker.has_transaction_groups for broker in self.brokers)
 
     def broker(self, node_id: int) -> BrokerImage | None:
         """Return a registered broker; None if there is none of that id."""

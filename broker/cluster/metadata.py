@@ -160,6 +160,11 @@ class ClusterMetadata:
         self._is_over = False
         self._shields: set[trio.CancelScope] = set()
 
+    @property
+    def newest_image(self) -> ClusterImage:
+        """The image, or the next one while this broker takes its roles in it."""
+        return self.next_image or self.image
+
     async def load(self) -> None:
         """Read the whole store. Waits while it is away."""
         while True:

@@ -1,9 +1,11 @@
 """The keys of the metadata store, and their values in msgpack.
 
     /cluster            {"id": ...}
-    /brokers/ID         {"host", "port", "peer_host", "peer_port", "directory", "leaving", "lease"}
+    /brokers/ID         {"host", "port", "peer_host", "peer_port", "directory", "leaving", "lease",
+                         "groups"}
     /controller         {"id"}: the broker that elects leaders
-    /topics/NAME        {"id": 16 bytes, "configs": {...}, "min_isr", "unfinished"}
+    /topics/NAME        {"id": 16 bytes, "configs": {...}, "min_isr", "by_tag",
+                         "unfinished"}
     /deletions/ID/NODE  {"name"}: a deleted topic that may still have directories on a broker
     /partitions/NAME/N  {"leader", "leader_epoch", "replicas", "isr", "elr", "last"}
     /ids/producer       the first producer id of the next block (written by `txn.producer_ids`)
@@ -123,6 +125,7 @@ def pack_broker(broker: BrokerImage, directory_id: str) -> bytes:
             "directory": directory_id,
             "leaving": broker.is_leaving,
             "lease": broker.lease,
+            "groups": broker.has_transaction_groups,
         }
     )
 
@@ -138,6 +141,7 @@ def read_broker(key: str, stored: Versioned) -> BrokerImage:
         epoch=stored.create_revision,
         is_leaving=fields["leaving"],
         lease=fields.get("lease", 0),
+        has_transaction_groups=fields.get("groups", False),
     )
 
 
@@ -147,6 +151,7 @@ def pack_topic(topic: TopicImage, *, is_finished: bool = True) -> bytes:
             "id": topic.topic_id.bytes,
             "configs": dict(topic.configs),
             **({} if topic.min_insync_replicas is None else {"min_isr": topic.min_insync_replicas}),
+            **({"by_tag": True} if topic.is_by_tag else {}),
             **({} if is_finished else {"unfinished": True}),
         }
     )
@@ -192,6 +197,7 @@ def read_topic(
         configs=fields["configs"],
         partitions=tuple(partitions[index] for index in range(len(partitions))),
         min_insync_replicas=fields.get("min_isr"),
+        is_by_tag=fields.get("by_tag", False),
     )
 
 

@@ -106,7 +106,7 @@ class ClusterTopics:
     @property
     def newest_image(self) -> ClusterImage:
         """The image, or the next one while this broker takes its roles in it."""
-        return self._metadata.next_image or self._metadata.image
+        return self._metadata.newest_image
 
     @property
     def node_id(self) -> int:
@@ -279,6 +279,7 @@ class ClusterTopics:
             configs=state_topic_configs(name, config),
             partitions=self._partitions(count, factor, start=0),
             min_insync_replicas=min(config.transaction_state_log_min_isr, factor),
+            is_by_tag=name == TRANSACTION_STATE_TOPIC and self.image.has_transaction_groups,
         )
 
     async def _make(self, topic: TopicImage) -> TopicImage:

@@ -17,7 +17,6 @@ import trio
 
 from odradek.broker.coordination.state_partition import StatePartition, StatePartitions
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.state_topics import state_partition
 
 LOADED_AT_ONCE: Final = 2
 """Partitions: one may wait for the disk while the other is decoded. With more, the first partition
@@ -85,18 +84,19 @@ T = TypeVar("T", bound=Tenure)
 class Tenures(Generic[T]):
     """The partitions of one state topic that this broker coordinates now.
 
-    `begin` makes a tenure of a partition and its name.
+    `index_of` returns the partition that keeps a transactional id or a group. `begin` makes a
+    tenure of a partition and its name.
     """
 
     def __init__(
         self,
         topic: str,
-        partition_count: int,
+        index_of: Callable[[str], int],
         state_partitions: StatePartitions,
         begin: Callable[[StatePartition, str], T],
     ) -> None:
         self._topic = topic
-        self._partition_count = partition_count
+        self.index_of: Final = index_of
         self._state_partitions = state_partitions
         self._begin = begin
         self._loading = trio.CapacityLimiter(LOADED_AT_ONCE)
@@ -140,10 +140,6 @@ class Tenures(Generic[T]):
     def unload_all(self) -> None:
         for index in list(self._tenures):
             self.unload(index)
-
-    def index_of(self, key: str) -> int:
-        """Return the partition that keeps a transactional id or a group."""
-        return state_partition(key, self._partition_count)
 
     def find(self, key: str) -> T:
         """Return the tenure of the partition that keeps `key`.

@@ -59,7 +59,7 @@ from odradek.broker.group.timers import call_when_due, new_timers
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.turns import Turns
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC
+from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC, state_partition
 
 DELETE_STEPS: Final = 4
 """The cost of deleting one group, in steps of a turn."""
@@ -82,7 +82,7 @@ class GroupCoordinator:
         around = Surroundings(timers=self._timers, clock=clock, rng=rng, config=config)
         self._tenures: Final[Tenures[GroupTenure]] = Tenures(
             CONSUMER_OFFSETS_TOPIC,
-            config.offsets_topic_num_partitions,
+            lambda group_id: state_partition(group_id, config.offsets_topic_num_partitions),
             state_partitions,
             lambda partition, name: GroupTenure(partition, name, around),
         )

@@ -77,14 +77,19 @@ class TransactionCoordinator:
         producer_ids: ProducerIds,
         clock: Clock,
         config: TransactionConfig,
+        is_by_tag: Callable[[], bool],
         reached: Callable[[str], None] = lambda point: None,
     ) -> None:
-        """`reached` is called at the fault points `before-prepare` and `after-prepare`."""
+        """Make a coordinator of no partition yet.
+
+        `is_by_tag` says whether ids are kept where their tag hashes to. `reached` is called at the
+        fault points `before-prepare` and `after-prepare`.
+        """
         self._producer_ids = producer_ids
         self._clock = clock
         self._config = config
         self._narrator = Narrator()
-        self._ledger = Ledger(state_partitions, clock, config, self._finish_soon)
+        self._ledger = Ledger(state_partitions, clock, config, self._finish_soon, is_by_tag)
         self._steps = Steps(self._ledger, producer_ids, clock, config, self._narrator, reached)
         watches = config.transaction_abort_on_disconnect
         self.presence = Presence(self._producer_has_gone) if watches else None
@@ -415,6 +420,8 @@ class TransactionCoordinator:
     def _producer_has_gone(
         self, transactional_id: str, producer: ProducerIdAndEpoch, client: ClientIdentity
     ) -> None:
+        if self._ledger.group_of(transactional_id) is not None:
+            return  # a member's process may end before the group is decided
         try:
             entry = self._ledger.find(transactional_id)
         except KafkaError:  # it is not coordinated here any more

@@ -22,7 +22,11 @@ from odradek.broker.txn.tenure import Entry, TransactionTenure
 from odradek.broker.txn.transaction import State, TransactionMetadata
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.record import Record
-from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC
+from odradek.protocol.state_topics import (
+    TRANSACTION_STATE_TOPIC,
+    tag_of,
+    transaction_partition,
+)
 
 APPEND_FAILED: Final = {**LOG_ERRORS, ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_COORDINATOR}
 """The error of a request whose record the log refused; UNKNOWN_SERVER_ERROR for other codes."""
@@ -39,7 +43,11 @@ LOGGER: Final = logging.getLogger("odradek.txn")
 
 
 class Ledger:
-    """`on_decided` is called with each entry that must be finished; it may not raise."""
+    """The entries of all tenures of this broker.
+
+    `on_decided` is called with each entry that must be finished; it may not raise. `is_by_tag` says
+    whether ids are kept where their tag hashes to.
+    """
 
     def __init__(
         self,
@@ -47,12 +55,13 @@ class Ledger:
         clock: Clock,
         config: TransactionConfig,
         on_decided: Callable[[Entry], None],
+        is_by_tag: Callable[[], bool],
     ) -> None:
         self.timeouts: Final[Deadlines[Entry]] = Deadlines(lambda entry: entry.timeout_at)
         self.expirations: Final[Deadlines[Entry]] = Deadlines(lambda entry: entry.expires_at)
         self._tenures: Final[Tenures[TransactionTenure]] = Tenures(
             TRANSACTION_STATE_TOPIC,
-            config.transaction_state_log_num_partitions,
+            self.partition_for,
             state_partitions,
             lambda partition, name: TransactionTenure(
                 partition, name, self.timeouts, self.expirations
@@ -61,6 +70,7 @@ class Ledger:
         self._clock = clock
         self._config = config
         self._on_decided = on_decided
+        self._is_by_tag = is_by_tag
 
     async def load(self, index: int) -> None:
         """Begin a tenure, as `Tenures.load` describes."""
@@ -116,7 +126,12 @@ class Ledger:
 
     def partition_for(self, transactional_id: str) -> int:
         """Return the partition of `__transaction_state` that keeps an id."""
-        return self._tenures.index_of(transactional_id)
+        count = self._config.transaction_state_log_num_partitions
+        return transaction_partition(transactional_id, count, by_tag=self._is_by_tag())
+
+    def group_of(self, transactional_id: str) -> str | None:
+        """Return the transaction group of an id, which its tag names; None if it is in none."""
+        return tag_of(transactional_id) if self._is_by_tag() else None
 
     def coordinator_epoch(self, transactional_id: str) -> int:
         """Return the epoch in which this broker coordinates an id; -1 if it does not."""

@@ -21,7 +21,8 @@ The rules:
   at once may find the transaction aborted, as after a time-out. If it sends InitProducerId before
   the abort is decided, it gets a new epoch and the abort does nothing; afterwards it waits for the
   abort, as any new instance does.
-- A producer that commits in two phases (KIP-939) may be disconnected for any time.
+- A producer that commits in two phases (KIP-939) may be disconnected for any time. So may a member
+  of a transaction group: others decide for it.
 - After a restart of the broker no producer has been seen, so the time-out remains for those that do
   not reconnect.
 

@@ -26,6 +26,8 @@ from odradek.protocol.state_topics import (
     encode_value,
     java_hash,
     state_partition,
+    tag_of,
+    transaction_partition,
 )
 from tests.protocol.messages import messages, quick
 
@@ -46,6 +48,31 @@ HASHES: Final = {  # String.hashCode of JDK 17, and the partition of fifty
 @pytest.mark.parametrize(("text", "expected"), HASHES.items())
 def test_identifiers_are_hashed_as_in_java(text: str, expected: tuple[int, int]) -> None:
     assert (java_hash(text), state_partition(text, 50)) == expected
+
+
+@pytest.mark.parametrize(
+    ("transactional_id", "tag"),
+    [
+        ("{orders}.task-7", "orders"),
+        ("a{b}c", "b"),
+        ("a{b{c}d}", "b{c"),
+        ("a}b{c}", "c"),
+        ("{a}{b}", "a"),
+        ("{}{b}", None),
+        ("{a", None),
+        ("a}", None),
+        ("orders", None),
+        ("", None),
+    ],
+)
+def test_a_tag_stands_between_the_first_brace_and_the_next_one_that_closes(
+    transactional_id: str, tag: str | None
+) -> None:
+    assert tag_of(transactional_id) == tag
+    by_tag = transaction_partition(transactional_id, 50, by_tag=True)
+    assert by_tag == state_partition(transactional_id if tag is None else tag, 50)
+    by_name = transaction_partition(transactional_id, 50, by_tag=False)
+    assert by_name == state_partition(transactional_id, 50)
 
 
 def test_keys_of_the_transaction_state() -> None:

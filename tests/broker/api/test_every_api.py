@@ -51,10 +51,11 @@ def test_a_feature_whose_minimum_is_0_is_kept_from_clients_that_cannot_read_it(
 ) -> None:
     old = client.ask(API_VERSIONS, 3, ApiVersionsRequest(**SOFTWARE))
     new = client.ask(API_VERSIONS, 4, ApiVersionsRequest(**SOFTWARE))
-    assert [f.name for f in old.supported_features] == ["metadata.version"]
+    assert [f.name for f in old.supported_features] == ["metadata.version", "transaction.groups"]
     supported = {f.name: (f.min_version, f.max_version) for f in new.supported_features}
     assert supported["transaction.version"] == (0, 2)
     for answer in (old, new):
         finalized = {f.name: f.max_version_level for f in answer.finalized_features}
         assert finalized["transaction.version"] == 2
+        assert finalized["transaction.groups"] == 1
         assert answer.finalized_features_epoch >= 0

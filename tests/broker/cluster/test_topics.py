@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 import trio
 
-from odradek.broker.cluster.image import ClusterImage, PartitionImage, TopicImage
+from odradek.broker.cluster.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from odradek.broker.cluster.new_topic import (
     NAME_MAX_CHARACTERS,
     PARTITIONS_MAX,
@@ -65,13 +65,15 @@ class World:
         self.meta = FakeMetaStore()
         self.logs = Logs()
 
-    async def topics(self, config: BrokerConfig | None = None) -> ClusterTopics:
+    async def topics(
+        self, config: BrokerConfig | None = None, here: BrokerImage = HERE
+    ) -> ClusterTopics:
         """Return the topics as a broker has them that has just been started."""
         rng = random.Random(1)
         metadata = await metadata_of(self.meta, rng)
         metadata.apply = self._apply
         session, _ = member(self.meta, metadata, lead_anyway=trio.lowlevel.checkpoint)
-        await session.register(HERE)
+        await session.register(here)
         return ClusterTopics(
             metadata=metadata,
             writer=TopicWriter(self.meta, HERE.node_id),
@@ -96,6 +98,28 @@ async def refusal(awaitable: object) -> ErrorCode:
         await awaitable  # type: ignore[misc]
     assert refused.value.message
     return refused.value.code
+
+
+async def test_ids_are_kept_by_tag_if_every_broker_knew_that_when_their_topic_was_made(
+    world: World,
+) -> None:
+    newer = replace(HERE, has_transaction_groups=True)
+    topics = await world.topics(here=newer)
+    assert topics.image.has_transaction_groups
+    made = await topics.ensure_state_topic(TRANSACTION_STATE_TOPIC)
+    assert made.is_by_tag
+    assert not (await topics.ensure_state_topic(CONSUMER_OFFSETS_TOPIC)).is_by_tag
+    older = await world.topics()
+    assert older.image.topics[TRANSACTION_STATE_TOPIC] == made
+    assert not older.image.has_transaction_groups, "one of the brokers would not serve them"
+
+
+async def test_a_state_topic_of_an_older_version_keeps_hashing_whole_ids(world: World) -> None:
+    topics = await world.topics()
+    assert not (await topics.ensure_state_topic(TRANSACTION_STATE_TOPIC)).is_by_tag
+    topics = await world.topics(here=replace(HERE, has_transaction_groups=True))
+    assert not (await topics.ensure_state_topic(TRANSACTION_STATE_TOPIC)).is_by_tag
+    assert not topics.image.has_transaction_groups
 
 
 async def test_a_topic_is_there_after_a_restart_with_the_same_id(world: World) -> None:

@@ -20,7 +20,7 @@ async def test_nothing_is_read_before_the_followers_have_it() -> None:
         await trio.lowlevel.checkpoint()
         read.append(tenure.coordinator_epoch)
 
-    tenures = Tenures("t", 1, partitions, Tenure)
+    tenures = Tenures("t", lambda _key: 0, partitions, Tenure)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(tenures.load, 0, take_up)
         await trio.testing.wait_all_tasks_blocked()
@@ -38,7 +38,7 @@ async def test_a_lead_that_ends_while_it_waits_reads_nothing() -> None:
     async def take_up(_tenure: Tenure) -> None:
         raise AssertionError("it was read")
 
-    tenures = Tenures("t", 1, partitions, Tenure)
+    tenures = Tenures("t", lambda _key: 0, partitions, Tenure)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(tenures.load, 0, take_up)
         await trio.testing.wait_all_tasks_blocked()

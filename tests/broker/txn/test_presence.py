@@ -54,6 +54,19 @@ def test_a_producer_is_gone_with_its_last_connection() -> None:
     assert len(doors.presence) == 0
 
 
+async def test_a_member_of_a_transaction_group_may_disconnect(watched: World) -> None:
+    for name, state in (("{g}.a", State.ONGOING), ("{}.a", State.COMPLETE_ABORT)):
+        presence = watched.coordinator.presence
+        assert presence is not None
+        me = await watched.init(transactional_id=name)
+        await watched.add(me, P0, transactional_id=name)
+        seat = presence.seat()
+        seat.saw(name, me, CLIENT)
+        seat.leave(is_gone=True)
+        await trio.testing.wait_all_tasks_blocked()
+        assert watched.coordinator.describe(name).state is state, name
+
+
 def test_a_connection_that_was_never_used_for_it_says_nothing() -> None:
     doors = Doors()
     first, second = doors.open(2)

@@ -222,6 +222,7 @@ class World:
             producer_ids=ProducerIds(self.meta),
             clock=self.clock,
             config=self.config,
+            is_by_tag=lambda: True,
         )
         self._stop = await self.nursery.start(self._run)
 
