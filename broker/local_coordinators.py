@@ -124,6 +124,7 @@ def _transaction_config(config: BrokerConfig, image: ClusterImage) -> Transactio
         transaction_concurrent_wait_ms=config.transaction_concurrent_wait_ms,
         transaction_two_phase_commit_enable=config.transaction_two_phase_commit_enable,
         transaction_abort_on_disconnect=config.transaction_abort_on_disconnect,
+        transaction_group_id_expiration_ms=config.transaction_group_id_expiration_ms,
     )
 
 

@@ -74,6 +74,7 @@ class TransactionLogValue:
     client_host: str | None = string(default=None, since=1, nullable=1, tag=10_002)
     epoch_bump_timestamp_ms: int = int64(default=-1, since=1, tag=10_003)
     last_producer_epoch: int = int16(default=-1, since=1, tag=10_004)
+    decision_id: UUID = uuid(default=ZERO_UUID, since=1, tag=10_005)
 
 
 @message

@@ -9,6 +9,9 @@ A marker that does not come from this broker's own coordinator was sent by an ad
 logged. It does not change the coordinator's state, as in Kafka: there the transaction is still
 open, and a second marker is written when it ends.
 
+The markers of one request of a coordinator for one partition are appended with nothing between, and
+count together: no reader sees the records of one member of a transaction group without the others.
+
 Versions: 2 has the transaction version of the marker, which decides how its epoch is compared
 (KIP-1228).
 
@@ -63,9 +66,15 @@ class Write:
     partition: Partition | None = None
     leader_epoch: int = -1
     """The epoch in which the marker was appended."""
+    offset: int = -1
+    """The offset of the marker; -1 for a repeat, which is not written again."""
     next_offset: int = -1
     """The marker counts once everything below this offset is on disk."""
     code: ErrorCode = ErrorCode.NONE
+
+
+Run = list[Write]
+"""The markers of one request for one partition."""
 
 
 async def write_txn_markers(
@@ -87,16 +96,40 @@ async def write_txn_markers(
 
 
 async def _write(context: RequestContext, flat: Sequence[Write], turns: Turns) -> None:
-    for number, write in enumerate(flat):
+    runs = await _runs(flat, turns) if context.is_from_broker else [[write] for write in flat]
+    for number, run in enumerate(runs):
         if number:
             context.core.reached(BETWEEN_MARKERS)
-        await turns.take(MARKER_STEPS)
+        await turns.take(MARKER_STEPS * len(run))
+        _append_run(context, run)
+
+    async def finish(run: Run) -> None:
+        await _finish(context, run)
+
+    await for_each(runs, finish)
+
+
+async def _runs(flat: Sequence[Write], turns: Turns) -> list[Run]:
+    """Group the markers of a coordinator by partition."""
+    runs: dict[TopicPartition, Run] = {}
+    for write in flat:
+        await turns.take()
+        runs.setdefault(write.where, []).append(write)
+    return list(runs.values())
+
+
+def _append_run(context: RequestContext, run: Run) -> None:
+    """Append the markers for one partition with nothing between.
+
+    They may be those of a transaction group, which a reader sees at once or not at all.
+    """
+    for write in run:
         _append(context, write)
-
-    async def finish(write: Write) -> None:
-        await _finish(context, write)
-
-    await for_each([write for write in flat if write.code is ErrorCode.NONE], finish)
+    written = [write for write in run if write.offset >= 0]
+    if len(written) > 1:
+        partition = written[0].partition
+        assert partition is not None
+        partition.log.producers.end_together(written[0].offset, written[-1].next_offset)
 
 
 def _writes(marker: WritableTxnMarker) -> Iterator[Write]:
@@ -123,6 +156,8 @@ def _append(context: RequestContext, write: Write) -> None:
         write.code = error.code
         return
     write.next_offset = write.partition.log_end_offset  # of a repeat: the marker is before it
+    if appended is not None:
+        write.offset = appended.base_offset
     if appended is not None and write.where.topic == CONSUMER_OFFSETS_TOPIC:
         context.core.groups.marker_written(
             write.where.partition,
@@ -151,18 +186,23 @@ def _check_sender(context: RequestContext, marker: WritableTxnMarker, partition:
         )
 
 
-async def _finish(context: RequestContext, write: Write) -> None:
-    """Wait until a marker is on disk, and have the group coordinator apply it."""
-    assert write.partition is not None
+async def _finish(context: RequestContext, run: Run) -> None:
+    """Wait until markers are on disk, and have the group coordinator apply them."""
+    appended = [write for write in run if write.code is ErrorCode.NONE]
+    if not appended:
+        return
+    last = appended[-1]
+    assert last.partition is not None
     try:
         # In the epoch of the append: since then the marker may have been cut off, and another lead
         # of this broker may have begun (KAFKA-9235).
-        await write.partition.flushed(write.next_offset, leader_epoch=write.leader_epoch)
+        await last.partition.flushed(last.next_offset, leader_epoch=last.leader_epoch)
     except KafkaError as error:
-        write.code = error.code
+        for write in appended:
+            write.code = error.code
         return
-    if write.where.topic == CONSUMER_OFFSETS_TOPIC:
-        context.core.groups.markers_durable(write.where.partition, write.next_offset)
+    if last.where.topic == CONSUMER_OFFSETS_TOPIC:
+        context.core.groups.markers_durable(last.where.partition, last.next_offset)
 
 
 async def _log_by_hand(context: RequestContext, writes: Iterable[Write]) -> None:

@@ -14,6 +14,9 @@ has (KIP-360); 6 may ask for transactions without time-out, and for an open tran
 (KIP-939). AddPartitionsToTxn 4 has many transactions and may only verify (VerifyOnly). EndTxn 5
 means transaction version 2 and answers with the next producer id and epoch.
 
+Our own tags of EndTxn 5, `members` and `decision_id`, end the transactions of a group by one
+decision. The answer has the members' next identities, or the member that was refused and why.
+
 Differs from Kafka: InitProducerId makes the state topic itself. KeepPreparedTxn is served, where
 Kafka 4.3 answers UNSUPPORTED_VERSION, and may claim a timed transaction, too. Our own tag
 `by_administrator` records the cause of a fence: Kafka's forceTerminateTransaction is a plain
@@ -29,6 +32,7 @@ from odradek.broker.api.context import RequestContext
 from odradek.broker.api.transactional import code_for
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.turns import Turns
+from odradek.broker.txn.groups import Member, MemberRefused
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
 from odradek.protocol.apis.txn import (
     AddOffsetsToTxnRequest,
@@ -40,6 +44,8 @@ from odradek.protocol.apis.txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
+    EndedTxnMember,
+    EndTxnMember,
     EndTxnRequest,
     EndTxnResponse,
     InitProducerIdRequest,
@@ -106,6 +112,7 @@ def _producer(
     request: InitProducerIdRequest
     | AddPartitionsToTxnTransaction
     | AddOffsetsToTxnRequest
+    | EndTxnMember
     | EndTxnRequest,
 ) -> ProducerIdAndEpoch:
     return ProducerIdAndEpoch(
@@ -239,6 +246,8 @@ async def add_offsets_to_txn(
 
 
 async def end_txn(context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
+    if request.members:
+        return await _end_group(context, request)
     try:
         producer = await context.core.transactions.end_transaction(
             transactional_id=request.transactional_id,
@@ -256,3 +265,42 @@ async def end_txn(context: RequestContext, request: EndTxnRequest) -> EndTxnResp
         producer_id=producer.producer_id,
         producer_epoch=producer.producer_epoch,
     )
+
+
+async def _end_group(context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
+    turns = Turns()
+    try:
+        if request.producer_id != NO_PRODUCER or request.producer_epoch != NO_PRODUCER:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "an EndTxn that lists members has producer id -1 and epoch -1",
+            )
+        identities = await context.core.transactions.end_group(
+            await turns.map(_member, request.members),
+            committed=request.committed,
+            decision_id=request.decision_id,
+            client=context.client,
+        )
+    except KafkaError as error:
+        return EndTxnResponse(
+            error_code=error.code,
+            refused_member=error.transactional_id if isinstance(error, MemberRefused) else None,
+            error_message=error.message,
+        )
+    ended = await turns.map(_ended, identities)
+    return EndTxnResponse(
+        error_code=ErrorCode.NONE,
+        producer_id=ended[0].producer_id,
+        producer_epoch=ended[0].producer_epoch,
+        members=tuple(ended),
+    )
+
+
+def _member(member: EndTxnMember) -> Member:
+    return Member(transactional_id=member.transactional_id, producer=_producer(member))
+
+
+def _ended(producer: ProducerIdAndEpoch | None) -> EndedTxnMember:
+    if producer is None:
+        return EndedTxnMember()
+    return EndedTxnMember(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch)

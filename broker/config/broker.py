@@ -325,6 +325,12 @@ class BrokerConfig:
     transactional_id_expiration_ms: int = int32(
         7 * DAY_MS, low=1, about="A transactional id that is unused for this time is forgotten."
     )
+    transaction_group_id_expiration_ms: int = int32(
+        HOUR_MS,
+        low=1,
+        ours=True,
+        about="As transactional.id.expiration.ms, for the members of transaction groups.",
+    )
     transaction_concurrent_wait_ms: int = int32(
         SECOND_MS,
         low=0,

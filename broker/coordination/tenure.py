@@ -67,6 +67,10 @@ class Tenure:
         # coordinator may have decided otherwise meanwhile (KAFKA-9307).
         with self.bound(shield=True):
             await self.partition.flushed(next_offset)
+        self.check()
+
+    def check(self) -> None:
+        """Raise KafkaError(NOT_COORDINATOR) if the tenure has ended."""
         if self.is_over:
             message = f"this broker does not coordinate {self.name} any more"
             raise KafkaError(ErrorCode.NOT_COORDINATOR, message)

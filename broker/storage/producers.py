@@ -99,7 +99,7 @@ class EndedTransaction(NamedTuple):
 class Producers:
     """The producers of one partition, and the transactions that hold the last stable offset."""
 
-    __slots__ = ("_ended", "_open", "entries")
+    __slots__ = ("_ended", "_open", "_runs", "entries")
 
     def __init__(
         self, entries: Iterable[ProducerEntry] = (), ended: Iterable[tuple[int, int]] = ()
@@ -115,6 +115,8 @@ class Producers:
         # Marker's offset -> first offset, ascending by marker. A transaction holds the last stable
         # offset until its marker is below the high watermark: a new leader may lack the marker.
         self._ended = dict(ended)
+        # First offset and end of markers that count together.
+        self._runs: list[tuple[int, int]] = []
 
     # Queries
 
@@ -340,8 +342,15 @@ class Producers:
         last_stable_offset = offset + 1 if first_open is None else first_open
         return EndedTransaction(producer_id, first_offset, offset, last_stable_offset)
 
+    def end_together(self, first_marker: int, next_offset: int) -> None:
+        """Have the markers from `first_marker` to `next_offset` count from the same moment on."""
+        self._runs.append((first_marker, next_offset))
+
     def high_watermark_is(self, high_watermark: int) -> None:
         """Release the last stable offset from transactions whose markers are below this offset."""
+        if self._runs:
+            self._runs = [run for run in self._runs if run[1] > high_watermark]
+            high_watermark = min([high_watermark, *(first for first, _ in self._runs)])
         ended = self._ended
         while ended and (marker := next(iter(ended))) < high_watermark:
             del ended[marker]
@@ -374,6 +383,7 @@ class Producers:
         self.entries = producers.entries
         self._open = producers._open
         self._ended = producers._ended
+        self._runs = []
 
     # Expiry
 

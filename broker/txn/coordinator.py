@@ -10,10 +10,11 @@ fences, waits until the abort is complete, and then goes on as the client's retr
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
+from uuid import UUID
 
 import trio
 
@@ -30,6 +31,7 @@ from odradek.broker.txn.events import (
     end_event,
     init_event,
 )
+from odradek.broker.txn.groups import GroupEnds, Member
 from odradek.broker.txn.ledger import Ledger
 from odradek.broker.txn.markers import MarkerSender
 from odradek.broker.txn.narrator import Kind, Narrator
@@ -89,8 +91,11 @@ class TransactionCoordinator:
         self._clock = clock
         self._config = config
         self._narrator = Narrator()
-        self._ledger = Ledger(state_partitions, clock, config, self._finish_soon, is_by_tag)
+        self._ledger = Ledger(
+            state_partitions, clock, config, self._finish_soon, self._read_anew_soon, is_by_tag
+        )
         self._steps = Steps(self._ledger, producer_ids, clock, config, self._narrator, reached)
+        self._group_ends = GroupEnds(self._ledger, producer_ids, clock, config, reached)
         watches = config.transaction_abort_on_disconnect
         self.presence = Presence(self._producer_has_gone) if watches else None
         self._tasks: CoordinatorTasks | None = None
@@ -216,6 +221,7 @@ class TransactionCoordinator:
             await self._steps.perform(
                 lambda: self._entry(transactional_id), request_for, max_wait_ms
             )
+        self._ledger.heard(transactional_id)
 
     def verify(
         self,
@@ -270,6 +276,25 @@ class TransactionCoordinator:
         ):
             after = await self._steps.perform(lambda: self._entry(transactional_id), request_for)
         return after.assigned
+
+    async def end_group(
+        self,
+        members: Sequence[Member],
+        *,
+        committed: bool,
+        decision_id: UUID,
+        client: ClientIdentity | None = None,
+    ) -> list[ProducerIdAndEpoch | None]:
+        """End the transactions of a group, whose leader is the first member. See `GroupEnds.end`.
+
+        `client` as in `add_partitions`. Raises `MemberRefused`, KafkaError: INVALID_REQUEST, and as
+        `end_transaction`.
+        """
+        self._ledger.check_groups()
+        leader = members[0].transactional_id
+        what = "the commit of a group" if committed else "the abort of a group"
+        with self._logging_refusals(leader, what, client):
+            return await self._group_ends.end(members, committed=committed, decision_id=decision_id)
 
     # Questions
 
@@ -391,7 +416,8 @@ class TransactionCoordinator:
             if producer_id is None:
                 return None
             unused = TransactionMetadata(producer_id=producer_id, timeout_ms=timeout_ms)
-            entry = tenure.entries[transactional_id] = Entry(tenure, transactional_id, unused)
+            entry = self._ledger.new_entry(tenure, transactional_id, unused)
+            tenure.entries[transactional_id] = entry
         return entry
 
     def _check_two_phase(self, transactional_id: str, is_asked_for: bool) -> None:
@@ -413,9 +439,13 @@ class TransactionCoordinator:
 
     # Tasks
 
-    def _finish_soon(self, entry: Entry) -> None:
+    def _finish_soon(self, entries: Sequence[Entry]) -> None:
         assert self._tasks is not None, "TransactionCoordinator.run has not been started"
-        self._tasks.finish(entry)
+        self._tasks.finish(entries)
+
+    def _read_anew_soon(self, partition_index: int) -> None:
+        assert self._tasks is not None, "TransactionCoordinator.run has not been started"
+        self._tasks.read_anew(partition_index)
 
     def _producer_has_gone(
         self, transactional_id: str, producer: ProducerIdAndEpoch, client: ClientIdentity

@@ -7,6 +7,7 @@ epoch the current one, the one before, another? They decide nothing: the table i
 
 from dataclasses import dataclass
 from enum import Enum, auto
+from uuid import UUID
 
 from odradek.broker.client_identity import ClientIdentity
 from odradek.broker.topic_partition import TopicPartition
@@ -81,6 +82,7 @@ class StepRequest:
     producer_id: int = NO_PRODUCER_ID
     client: ClientIdentity | None = None
     cause: BumpCause | None = None
+    decision_id: UUID | None = None
 
 
 def init_event(

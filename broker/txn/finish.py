@@ -20,13 +20,16 @@ completion.
 """
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import trio
 
 from odradek.broker.env import Clock
 from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.turns import Turns
 from odradek.broker.txn import state
 from odradek.broker.txn.events import Event, StepRequest
 from odradek.broker.txn.ledger import Ledger, retry_until_written
@@ -41,6 +44,10 @@ OVERTAKEN: Final = (
     "epoch of producer id %d there. This part of the transaction may have ended otherwise than by "
     "the %s that was decided; compare the records of these partitions with the other ones"
 )
+COMPLETED_AT_ONCE: Final = 200
+"""Ids whose Complete* records are one batch: the work of a few milliseconds."""
+DEBT_STEPS: Final = 2
+"""The cost of one member of a group, in steps of a turn."""
 NAMED_MAX: Final = 20
 """The number of partitions that the log line about refused markers names."""
 
@@ -60,25 +67,40 @@ class Finisher:
         self._clock = clock
         self._narrator = narrator
 
-    async def finish(self, entry: Entry) -> None:
-        """Return when `entry` is complete, or its tenure has ended."""
-        with entry.tenure.bound():
-            debt = entry.debt = _debt_of(entry)
-            await self._markers.deliver(debt)
-            while debt.fenced:
-                # Only the leader of the state partition can append. A deposed coordinator never
-                # gets past this line: its tenure ends, and the scope around it is cancelled.
-                await retry_until_written(lambda: self._ledger.confirm(entry))
-                for partition in sorted(debt.fenced):
-                    await self._outbid(debt, partition)
+    async def finish(self, entries: Sequence[Entry]) -> None:
+        """Return when the ids of one decision are complete, or their tenure has ended."""
+        turns = Turns()
+        with entries[0].tenure.bound():
+            debts = []
+            for entry in entries:
+                await turns.take(DEBT_STEPS)
+                debt = entry.debt = _debt_of(entry)
+                debts.append(debt)
+            await self._markers.deliver(*debts)
+            for entry, debt in zip(entries, debts, strict=True):
+                await turns.take()
                 if debt.fenced:
-                    self._markers.log_late(debt, sorted(debt.fenced))
-                    await trio.sleep(BACKOFF_LAST_S)
-            self._log_overtaken(debt)
-            # No client waits for this record, so no request would retry it. Without it the id
-            # stays in Prepare* and answers CONCURRENT_TRANSACTIONS (KAFKA-5351).
-            await retry_until_written(lambda: self._complete(entry))
-            entry.debt = None
+                    await self._outbid_all(entry, debt)
+                self._log_overtaken(debt)
+            for start in range(0, len(entries), COMPLETED_AT_ONCE):
+                some = entries[start : start + COMPLETED_AT_ONCE]
+                # No client waits for these records, so no request would retry them. Without them
+                # the ids stay in Prepare* and answer CONCURRENT_TRANSACTIONS (KAFKA-5351).
+                await retry_until_written(partial(self._complete, some))
+                for entry in some:
+                    entry.debt = None
+
+    async def _outbid_all(self, entry: Entry, debt: Debt) -> None:
+        """Send the markers again that partitions have fenced."""
+        while debt.fenced:
+            # Only the leader of the state partition can append. A deposed coordinator never gets
+            # past this line: its tenure ends, and the scope around it is cancelled.
+            await retry_until_written(lambda: self._ledger.confirm(entry))
+            for partition in sorted(debt.fenced):
+                await self._outbid(debt, partition)
+            if debt.fenced:
+                self._markers.log_late([(debt, partition) for partition in sorted(debt.fenced)])
+                await trio.sleep(BACKOFF_LAST_S)
 
     async def _outbid(self, debt: Debt, partition: TopicPartition) -> None:
         """Send one marker again, with the coordinator epoch that the partition knows."""
@@ -117,12 +139,15 @@ class Finisher:
         line = OVERTAKEN % (debt.transactional_id, where, debt.producer_id, end)
         self._narrator.log(Kind.OVERTAKEN, debt.transactional_id, line, level=logging.ERROR)
 
-    async def _complete(self, entry: Entry) -> None:
-        """Append the Complete* record."""
+    async def _complete(self, entries: Sequence[Entry]) -> None:
+        """Append the Complete* records, in one batch."""
         request = StepRequest(event=Event.MARKED, now_ms=self._clock.wall_ms())
-        cell = state.decide(entry.transaction, request.event, request.transaction_version)
-        assert isinstance(cell, Move)
-        await self._ledger.append(entry, state.step(entry.transaction, cell, request))
+        changes = []
+        for entry in entries:
+            cell = state.decide(entry.transaction, request.event, request.transaction_version)
+            assert isinstance(cell, Move)
+            changes.append((entry, state.step(entry.transaction, cell, request)))
+        await self._ledger.append_all(changes)
 
 
 def _debt_of(entry: Entry) -> Debt:

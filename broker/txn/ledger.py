@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from math import inf
 from typing import Final
+from uuid import UUID
 
 import trio
 
@@ -16,6 +17,7 @@ from odradek.broker.coordination.deadlines import Deadlines
 from odradek.broker.coordination.state_partition import StatePartitions
 from odradek.broker.coordination.tenure import LOG_ERRORS, Tenures
 from odradek.broker.env import Clock
+from odradek.broker.turns import Turns
 from odradek.broker.txn import loading, store
 from odradek.broker.txn.config import TransactionConfig
 from odradek.broker.txn.tenure import Entry, TransactionTenure
@@ -45,7 +47,8 @@ LOGGER: Final = logging.getLogger("odradek.txn")
 class Ledger:
     """The entries of all tenures of this broker.
 
-    `on_decided` is called with each entry that must be finished; it may not raise. `is_by_tag` says
+    `on_decided` is called with the entries of each decision, which must be finished; it may not
+    raise. `on_uncertain` is called with a partition that must be read anew. `is_by_tag` says
     whether ids are kept where their tag hashes to.
     """
 
@@ -54,7 +57,8 @@ class Ledger:
         state_partitions: StatePartitions,
         clock: Clock,
         config: TransactionConfig,
-        on_decided: Callable[[Entry], None],
+        on_decided: Callable[[Sequence[Entry]], None],
+        on_uncertain: Callable[[int], None],
         is_by_tag: Callable[[], bool],
     ) -> None:
         self.timeouts: Final[Deadlines[Entry]] = Deadlines(lambda entry: entry.timeout_at)
@@ -70,6 +74,7 @@ class Ledger:
         self._clock = clock
         self._config = config
         self._on_decided = on_decided
+        self._on_uncertain = on_uncertain
         self._is_by_tag = is_by_tag
 
     async def load(self, index: int) -> None:
@@ -83,10 +88,18 @@ class Ledger:
         # not resume transactions: the broker that leads the partition now does it (KAFKA-9307).
         if tenure.is_over:
             return
+        decided: dict[UUID | str, list[Entry]] = {}
         for count, (transactional_id, transaction) in enumerate(transactions.items(), 1):
-            self._take_up(Entry(tenure, transactional_id, transaction))
+            entry = self.new_entry(tenure, transactional_id, transaction)
+            self._take_up(entry)
+            if transaction.state.is_prepared:
+                decided.setdefault(transaction.decision_id or transactional_id, []).append(entry)
             if count % TAKEN_UP_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
+        # The decisions are durable, and the coordinator before died or was deposed before it had
+        # written all markers. Its successor writes them again; a repeat is harmless.
+        for entries in decided.values():
+            self._on_decided(entries)
         seconds = trio.current_time() - started
         LOGGER.debug("%d ids of %s read in %.3f s", len(transactions), tenure.name, seconds)
 
@@ -99,6 +112,13 @@ class Ledger:
     def tenure_of(self, transactional_id: str) -> TransactionTenure:
         """Raises KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS."""
         return self._tenures.find(transactional_id)
+
+    def new_entry(
+        self, tenure: TransactionTenure, transactional_id: str, transaction: TransactionMetadata
+    ) -> Entry:
+        """Return the entry of an id under a tenure, which does not have it yet."""
+        clock = tenure.clock_of(self.group_of(transactional_id))
+        return Entry(tenure, transactional_id, transaction, clock)
 
     def find(self, transactional_id: str) -> Entry | None:
         """Return the entry of an id, None if no producer has it. Raises as `tenure_of`."""
@@ -133,6 +153,23 @@ class Ledger:
         """Return the transaction group of an id, which its tag names; None if it is in none."""
         return tag_of(transactional_id) if self._is_by_tag() else None
 
+    def check_groups(self) -> None:
+        """Raise KafkaError(UNSUPPORTED_VERSION) if ids are not kept by their tags."""
+        if not self._is_by_tag():
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                "transaction groups are not served here: a version of the broker that did not have "
+                "them has made __transaction_state",
+            )
+
+    def heard(self, transactional_id: str) -> None:
+        """Note that the producer of an open transaction is there."""
+        if self.group_of(transactional_id) is None:
+            return
+        entry = self.find(transactional_id)
+        if entry is not None and entry.clock is not None:
+            entry.clock.heard_at = trio.current_time()
+
     def coordinator_epoch(self, transactional_id: str) -> int:
         """Return the epoch in which this broker coordinates an id; -1 if it does not."""
         tenure = self._tenures.get(self.partition_for(transactional_id))
@@ -148,20 +185,62 @@ class Ledger:
         A record whose flush failed may survive all the same. That is harmless: it was not
         acknowledged, the id's next record supersedes it, and it did not make an epoch smaller.
         """
-        assert entry.pending is None, entry.transactional_id
-        entry.pending = after
+        await self.append_all([(entry, after)])
+        if after.state.is_prepared:
+            self._on_decided([entry])
+
+    async def append_all(self, changes: Sequence[tuple[Entry, TransactionMetadata]]) -> None:
+        """Do what `append` does for several ids of one tenure, in one batch.
+
+        It finishes no decision. For a few hundred ids: nothing else runs meanwhile.
+        """
+        for entry, after in changes:
+            assert entry.pending is None, entry.transactional_id
+            entry.pending = after
         try:
-            await self._make_durable(entry.tenure, [store.encode(entry.transactional_id, after)])
-            self._apply(entry, after)
+            records = [store.encode(entry.transactional_id, after) for entry, after in changes]
+            await self._make_durable(changes[0][0].tenure, records)
+            for entry, after in changes:
+                self._apply(entry, after)
         finally:
             # Also after a failure: an id that stayed pending would answer CONCURRENT_TRANSACTIONS
             # for ever (KAFKA-5351, KAFKA-7519).
-            entry.pending = None
-            if entry.is_new:
-                # The first InitProducerId failed: an entry with epoch -1 never expires
-                # (KAFKA-14880).
-                entry.tenure.entries.pop(entry.transactional_id, None)
-            entry.wake()
+            for entry, _ in changes:
+                release(entry)
+
+    async def decide(
+        self, tenure: TransactionTenure, decided: Sequence[Entry], records: Sequence[Record]
+    ) -> None:
+        """Append the decision of a group as one batch, and make it visible.
+
+        What each entry becomes is its `pending`, and stays so if this raises. Raises KafkaError. If
+        the append is then neither durable nor refused, this tenure ends, and the partition is read
+        anew. Otherwise one of the members could go on (its time-out could abort it), and supersede
+        its part of a decision that has survived.
+        """
+        try:
+            appended = tenure.partition.append_records(records)
+        except KafkaError as error:
+            raise _refused(tenure, error) from error
+        try:
+            await tenure.flushed(appended.last_offset + 1)
+        except KafkaError as error:
+            if not tenure.is_over:
+                index = self.partition_for(decided[0].transactional_id)
+                self._tenures.unload(index)
+                self._on_uncertain(index)
+            raise _refused(tenure, error) from error
+        # It is durable: all of it becomes visible, though not in the same moment. A request for a
+        # member waits until its turn has come.
+        turns = Turns()
+        with tenure.bound(shield=True):
+            for entry in decided:
+                await turns.take()
+                assert entry.pending is not None
+                self._apply(entry, entry.pending)
+                release(entry)
+            self._on_decided(decided)
+        tenure.check()
 
     async def confirm(self, entry: Entry) -> None:
         """Write the visible value once more, to prove that this broker leads the state partition.
@@ -200,10 +279,7 @@ class Ledger:
             appended = tenure.partition.append_records(records)
             await tenure.flushed(appended.last_offset + 1)
         except KafkaError as error:
-            code = APPEND_FAILED.get(error.code, ErrorCode.UNKNOWN_SERVER_ERROR)
-            message = f"{tenure.name} did not take a record: {error}"
-            LOGGER.warning("%s", message)
-            raise KafkaError(code, message) from error
+            raise _refused(tenure, error) from error
 
     def _apply(self, entry: Entry, after: TransactionMetadata) -> None:
         """Make `after` visible and start what follows from it."""
@@ -216,17 +292,15 @@ class Ledger:
         # The clock runs from the first partition, not from the last one: a producer that adds a
         # partition every minute would otherwise never time out.
         if after.state is not State.ONGOING:
-            entry.timeout_at = inf
+            entry.time_out_at(inf)
         elif before.state is not State.ONGOING:
             self._watch_timeout(entry, after.timeout_ms)
         elif after.never_times_out:
-            entry.timeout_at = inf
+            entry.time_out_at(inf)
         if after.state.may_expire:
-            self.watch_expiration(entry, self._config.transactional_id_expiration_ms)
+            self.watch_expiration(entry, self._expiration_ms(entry))
         else:
             entry.expires_at = inf
-        if after.state.is_prepared:
-            self._on_decided(entry)
 
     def _take_up(self, entry: Entry) -> None:
         """Resume a transaction that was found in the log."""
@@ -238,24 +312,47 @@ class Ledger:
         # time-out is therefore limited to the whole of it, and is not negative.
         if transaction.state is State.ONGOING:
             whole_ms = transaction.timeout_ms
-            self._watch_timeout(entry, _left(transaction.started_ms, whole_ms, now_ms))
+            # It is not known when a group was last heard: its members have the whole time anew.
+            left_ms = _left(transaction.started_ms, whole_ms, now_ms)
+            self._watch_timeout(entry, left_ms if entry.clock is None else whole_ms)
         elif transaction.state.may_expire:
-            whole_ms = self._config.transactional_id_expiration_ms
+            whole_ms = self._expiration_ms(entry)
             self.watch_expiration(entry, _left(transaction.updated_ms, whole_ms, now_ms))
-        else:
-            # Prepare*: the decision is durable, and the coordinator before died or was deposed
-            # before it had written all markers. Its successor writes them again; a repeat is
-            # harmless.
-            self._on_decided(entry)
 
     def _watch_timeout(self, entry: Entry, left_ms: int) -> None:
         if not entry.transaction.never_times_out:
-            entry.timeout_at = trio.current_time() + left_ms / 1000
+            entry.time_out_at(trio.current_time() + left_ms / 1000)
             self.timeouts.watch(entry)
+
+    def _expiration_ms(self, entry: Entry) -> int:
+        """Return the time without use after which an id is forgotten.
+
+        A group's ids are used once, and there are many.
+        """
+        config = self._config
+        if entry.clock is None:
+            return config.transactional_id_expiration_ms
+        return config.transaction_group_id_expiration_ms
 
     def watch_expiration(self, entry: Entry, left_ms: int) -> None:
         entry.expires_at = trio.current_time() + left_ms / 1000
         self.expirations.watch(entry)
+
+
+def release(entry: Entry) -> None:
+    """End what is under way for an id: other requests for it go on."""
+    entry.pending = None
+    if entry.is_new:
+        # The first InitProducerId failed: an entry with epoch -1 never expires (KAFKA-14880).
+        entry.tenure.entries.pop(entry.transactional_id, None)
+    entry.wake()
+
+
+def _refused(tenure: TransactionTenure, error: KafkaError) -> KafkaError:
+    code = APPEND_FAILED.get(error.code, ErrorCode.UNKNOWN_SERVER_ERROR)
+    message = f"{tenure.name} did not take a record: {error}"
+    LOGGER.warning("%s", message)
+    return KafkaError(code, message)
 
 
 async def retry_until_written(attempt: Callable[[], Awaitable[None]]) -> None:

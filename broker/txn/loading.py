@@ -14,6 +14,7 @@ topic names) is kept in memory once.
 import struct
 from contextlib import aclosing
 from typing import Final
+from uuid import UUID
 
 import trio
 
@@ -48,13 +49,14 @@ TAG_CLIENT_ID: Final = 10_001
 TAG_CLIENT_HOST: Final = 10_002
 TAG_BUMP_TIMESTAMP: Final = 10_003
 TAG_LAST_PRODUCER_EPOCH: Final = 10_004
+TAG_DECISION_ID: Final = 10_005
 
 
 class Unusual(Exception):
     """A value is not in the form that `store.encode` writes."""
 
 
-_NOT_HERE: Final = (Unusual, IndexError, struct.error, UnicodeDecodeError)
+_NOT_HERE: Final = (Unusual, IndexError, struct.error, ValueError)
 
 
 async def load(partition: StatePartition) -> dict[str, TransactionMetadata]:
@@ -132,7 +134,7 @@ class Decoder:
         at += _TIMES.size + 1
         previous_id = next_id = last_epoch = -1
         generation, last_tag = 0, -1
-        client_id = host = cause = bumped_at = None
+        client_id = host = cause = bumped_at = decision_id = None
         for _ in range(value[at - 1]):
             tag, size = value[at], value[at + 1]
             at += 2
@@ -158,6 +160,8 @@ class Decoder:
                 cause = field
             elif tag == TAG_BUMP_TIMESTAMP:
                 bumped_at = field
+            elif tag == TAG_DECISION_ID:
+                decision_id = UUID(bytes=field)
             elif tag == TAG_NEXT_PRODUCER_ID:
                 (next_id,) = _INT64.unpack(field)
             else:
@@ -176,6 +180,7 @@ class Decoder:
             transaction_version=generation,
             client=None if client_id is None or host is None else self._client_of(client_id, host),
             bump=None if cause is None else _bump_of(cause, bumped_at),
+            decision_id=decision_id,
         )
 
     def _client_of(self, client_id: bytes, host: bytes) -> ClientIdentity:

@@ -6,6 +6,10 @@ while requests to it are under way travel together in the next request, so that 
 transactions share a flush there. A few requests may be under way at once, so that one slow
 partition does not delay the transactions of all others.
 
+The markers of a transaction group for one broker travel in one request, and the leader of a
+partition appends its markers with nothing between. So a reader of a partition sees the records of
+all members at the same moment.
+
 Each delivery has its own `Debt`. A transactional id has one decided transaction at a time, so two
 epochs of an id are never under way together under one tenure. A delivery that was abandoned because
 its tenure ended changes only its own `Debt` (KAFKA-16352, KAFKA-10080).
@@ -25,13 +29,13 @@ What a partition may answer (Kafka's classes):
 
 import logging
 from collections import defaultdict, deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import trio
 
 from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.turns import Turns
 from odradek.broker.txn.narrator import Kind, Narrator
 from odradek.protocol.apis.txn import (
     WritableTxnMarker,
@@ -46,6 +50,8 @@ REQUESTS_IN_FLIGHT_MAX: Final = 5
 """The limit for one broker."""
 MARKERS_PER_REQUEST_MAX: Final = 1_000
 """Transactions in one request."""
+MARKER_STEPS: Final = 5
+"""The cost of making one marker, in steps of a turn."""
 BACKOFF_FIRST_S: Final = 0.02
 BACKOFF_LAST_S: Final = 1.0
 
@@ -98,12 +104,17 @@ class Debt:
     """The last error of each partition that did not take its marker."""
 
 
+Owed = list[tuple[Debt, TopicPartition]]
+"""Markers to be written."""
+
+
 @dataclass(slots=True, eq=False)
 class _Parcel:
-    """A debt's markers for one broker, waiting to be sent or answered."""
+    """Markers of one decision for one broker, waiting to be sent or answered."""
 
-    debt: Debt
-    partitions: list[TopicPartition]
+    markers: dict[int, WritableTxnMarker]
+    """By producer id."""
+    owed: Owed
     answered: trio.Event = field(default_factory=trio.Event)
     is_given_up: bool = False
 
@@ -123,51 +134,58 @@ class Markers:
         self._nursery = nursery
         self._queues: defaultdict[int, _Queue] = defaultdict(_Queue)
 
-    async def deliver(self, debt: Debt) -> None:
-        """Send markers until `debt` owes none, except to partitions that have fenced it."""
-        await self._deliver(debt, sorted(debt.owed), BACKOFF_FIRST_S)
-        assert debt.owed == debt.fenced, debt
+    async def deliver(self, *debts: Debt) -> None:
+        """Send the markers of one decision until none is owed, except to those that have fenced it.
 
-    async def _deliver(
-        self, debt: Debt, partitions: list[TopicPartition], backoff_s: float
-    ) -> None:
+        The markers of all `debts` for one partition travel together, and are written together.
+        """
+        turns = Turns()
+        owed = []
+        for debt in debts:
+            await turns.take(len(debt.owed))
+            owed += [(debt, partition) for partition in sorted(debt.owed)]
+        await self._deliver(owed, BACKOFF_FIRST_S)
+        assert all(debt.owed == debt.fenced for debt in debts), debts
+
+    async def _deliver(self, owed: Owed, backoff_s: float) -> None:
         # The leaders are looked up before each attempt, as leadership moves. Each leader has a
         # back-off of its own, so that partitions of a healthy leader do not wait for a dead one.
-        while by_leader := await self._route(debt, partitions):
+        while by_leader := await self._route(owed):
             if len(by_leader) > 1:
                 async with trio.open_nursery() as nursery:
                     for leader, led in by_leader.items():
-                        nursery.start_soon(self._deliver_to, leader, debt, led, backoff_s)
+                        nursery.start_soon(self._deliver_to, leader, led, backoff_s)
                 return
             ((leader, led),) = by_leader.items()
-            partitions = await self._try(leader, debt, led)
-            if partitions:
-                await self._back_off(debt, partitions, backoff_s)
+            owed = await self._try(leader, led)
+            if owed:
+                await self._back_off(owed, backoff_s)
                 backoff_s = min(2 * backoff_s, BACKOFF_LAST_S)
 
-    async def _deliver_to(
-        self, leader: int, debt: Debt, partitions: list[TopicPartition], backoff_s: float
-    ) -> None:
-        remaining = await self._try(leader, debt, partitions)
+    async def _deliver_to(self, leader: int, owed: Owed, backoff_s: float) -> None:
+        remaining = await self._try(leader, owed)
         if remaining:
-            await self._back_off(debt, remaining, backoff_s)
-            await self._deliver(debt, remaining, min(2 * backoff_s, BACKOFF_LAST_S))
+            await self._back_off(remaining, backoff_s)
+            await self._deliver(remaining, min(2 * backoff_s, BACKOFF_LAST_S))
 
-    async def _back_off(
-        self, debt: Debt, partitions: list[TopicPartition], backoff_s: float
-    ) -> None:
+    async def _back_off(self, owed: Owed, backoff_s: float) -> None:
         if backoff_s >= BACKOFF_LAST_S:
-            self.log_late(debt, partitions)
+            self.log_late(owed)
         await trio.sleep(backoff_s)
 
-    async def _route(
-        self, debt: Debt, partitions: list[TopicPartition]
-    ) -> dict[int, list[TopicPartition]]:
-        """Group partitions by their current leader. A deleted partition is owed nothing more."""
-        by_leader: dict[int, list[TopicPartition]] = {}
-        for partition in partitions:
-            leader = self._sender.leader_of(partition)
-            if leader is None and await self._sender.is_gone(partition):
+    async def _route(self, owed: Owed) -> dict[int, Owed]:
+        """Group markers by the leaders now. A deleted partition is owed nothing more."""
+        turns = Turns()
+        leaders: dict[TopicPartition, int | None] = {}
+        by_leader: dict[int, Owed] = {}
+        for debt, partition in owed:
+            await turns.take()
+            if partition not in leaders:
+                leader = self._sender.leader_of(partition)
+                is_gone = leader is None and await self._sender.is_gone(partition)
+                leaders[partition] = None if is_gone else NO_LEADER if leader is None else leader
+            leader = leaders[partition]
+            if leader is None:
                 LOGGER.info(
                     "%s was deleted: the transaction of %r needs no marker there",
                     partition,
@@ -175,17 +193,15 @@ class Markers:
                 )
                 debt.owed.discard(partition)
             else:
-                by_leader.setdefault(NO_LEADER if leader is None else leader, []).append(partition)
+                by_leader.setdefault(leader, []).append((debt, partition))
         return by_leader
 
-    async def _try(
-        self, leader: int, debt: Debt, partitions: list[TopicPartition]
-    ) -> list[TopicPartition]:
-        """Make one attempt. Return the partitions to retry."""
+    async def _try(self, leader: int, owed: Owed) -> Owed:
+        """Make one attempt. Return the markers to retry."""
         if leader == NO_LEADER:
-            debt.trouble.update(dict.fromkeys(partitions, "it has no leader"))
+            await _note(owed, "it has no leader")
         else:
-            parcel = _Parcel(debt, partitions)
+            parcel = _Parcel(await _markers_of(owed), owed)
             queue = self._queues[leader]
             queue.parcels.append(parcel)
             if queue.in_flight < REQUESTS_IN_FLIGHT_MAX:
@@ -198,29 +214,31 @@ class Markers:
                 # carrier skips the parcel; other tenures' parcels in the queue are sent.
                 parcel.is_given_up = True
                 raise
-        return [p for p in partitions if p in debt.owed and p not in debt.fenced]
+        return [(debt, p) for debt, p in owed if p in debt.owed and p not in debt.fenced]
 
     async def _carry(self, leader: int, queue: _Queue) -> None:
         """Send the queued parcels to `leader`, request after request, until none is left."""
         try:
             while parcels := _take(queue):
+                markers = tuple(marker for parcel in parcels for marker in parcel.markers.values())
                 try:
-                    response = await self._sender.send(leader, _request_for(parcels))
+                    response = await self._sender.send(
+                        leader, WriteTxnMarkersRequest(markers=markers)
+                    )
                 except KafkaError as error:
-                    why = f"broker {leader} did not answer: {error}"
                     for parcel in parcels:
-                        parcel.debt.trouble.update(dict.fromkeys(parcel.partitions, why))
+                        await _note(parcel.owed, f"broker {leader} did not answer: {error}")
                 else:
-                    _settle(parcels, response)
+                    await _settle(parcels, response)
                 for parcel in parcels:
                     parcel.answered.set()
         finally:
             queue.in_flight -= 1
 
-    def log_late(self, debt: Debt, partitions: Sequence[TopicPartition]) -> None:
+    def log_late(self, owed: Owed) -> None:
         """Log which partitions do not take a marker, at most one line per topic at a time."""
-        end = "a commit" if debt.committed else "an abort"
-        for partition in partitions:
+        for debt, partition in owed:
+            end = "a commit" if debt.committed else "an abort"
             why = debt.trouble.get(partition, "it knows a higher coordinator epoch")
             line = (
                 f"{partition} does not take the marker of {debt.transactional_id!r}, {end}: {why}; "
@@ -233,57 +251,69 @@ def _take(queue: _Queue) -> list[_Parcel]:
     """Take the parcels of the next request from the queue."""
     # An answer names the producer id only. With two epochs of one producer id in a request,
     # the answer for one would clear the other (KAFKA-16352).
-    taken: dict[int, _Parcel] = {}
+    producer_ids: set[int] = set()
+    taken: list[_Parcel] = []
     left: list[_Parcel] = []
-    while queue.parcels and len(taken) < MARKERS_PER_REQUEST_MAX:
+    while queue.parcels and len(producer_ids) < MARKERS_PER_REQUEST_MAX:
         parcel = queue.parcels.popleft()
         if parcel.is_given_up:
             continue
-        if parcel.debt.producer_id in taken:
-            left.append(parcel)
+        if producer_ids.isdisjoint(parcel.markers):
+            taken.append(parcel)
+            producer_ids.update(parcel.markers)
         else:
-            taken[parcel.debt.producer_id] = parcel
+            left.append(parcel)
     queue.parcels.extendleft(reversed(left))
-    return list(taken.values())
+    return taken
 
 
-def _request_for(parcels: list[_Parcel]) -> WriteTxnMarkersRequest:
-    return WriteTxnMarkersRequest(
-        markers=tuple(
-            WritableTxnMarker(
-                producer_id=parcel.debt.producer_id,
-                producer_epoch=parcel.debt.producer_epoch,
-                transaction_result=parcel.debt.committed,
-                topics=_by_topic(parcel.partitions),
-                coordinator_epoch=parcel.debt.coordinator_epoch,
-                transaction_version=parcel.debt.transaction_version,
-            )
-            for parcel in parcels
+async def _markers_of(owed: Owed) -> dict[int, WritableTxnMarker]:
+    """Return one marker for each debt, with its partitions, by producer id."""
+    turns = Turns()
+    topics: dict[Debt, dict[str, list[int]]] = {}
+    for debt, partition in owed:
+        await turns.take()
+        topics.setdefault(debt, {}).setdefault(partition.topic, []).append(partition.partition)
+    markers = {}
+    for debt, by_topic in topics.items():
+        await turns.take(MARKER_STEPS)
+        markers[debt.producer_id] = WritableTxnMarker(
+            producer_id=debt.producer_id,
+            producer_epoch=debt.producer_epoch,
+            transaction_result=debt.committed,
+            topics=tuple(
+                WritableTxnMarkerTopic(name=name, partition_indexes=tuple(indexes))
+                for name, indexes in by_topic.items()
+            ),
+            coordinator_epoch=debt.coordinator_epoch,
+            transaction_version=debt.transaction_version,
         )
-    )
+    return markers
 
 
-def _by_topic(partitions: list[TopicPartition]) -> tuple[WritableTxnMarkerTopic, ...]:
-    topics: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        topics.setdefault(topic, []).append(partition)
-    return tuple(
-        WritableTxnMarkerTopic(name=name, partition_indexes=tuple(indexes))
-        for name, indexes in topics.items()
-    )
+async def _note(owed: Owed, trouble: str) -> None:
+    turns = Turns()
+    for debt, partition in owed:
+        await turns.take()
+        debt.trouble[partition] = trouble
 
 
-def _settle(parcels: list[_Parcel], response: WriteTxnMarkersResponse) -> None:
+async def _settle(parcels: list[_Parcel], response: WriteTxnMarkersResponse) -> None:
     """Apply the answers to the debts. A partition without an answer stays owed."""
-    debts = {parcel.debt.producer_id: parcel.debt for parcel in parcels}
+    turns = Turns()
+    debts: dict[int, Debt] = {}
+    for parcel in parcels:
+        for debt, _ in parcel.owed:
+            await turns.take()
+            debts[debt.producer_id] = debt
     for result in response.markers:
-        debt = debts.get(result.producer_id)
-        if debt is None:
+        found = debts.get(result.producer_id)
+        if found is None:
             continue
         for topic in result.topics:
             for answer in topic.partitions:
-                partition = TopicPartition(topic.name, answer.partition_index)
-                _enter(debt, partition, answer.error_code)
+                await turns.take()
+                _enter(found, TopicPartition(topic.name, answer.partition_index), answer.error_code)
 
 
 def _enter(debt: Debt, partition: TopicPartition, code: int) -> None:

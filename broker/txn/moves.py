@@ -42,6 +42,7 @@ def _emptied(transaction: TransactionMetadata, request: StepRequest) -> Transact
         started_ms=-1,
         timeout_ms=request.timeout_ms,
         client=request.client,
+        decision_id=None,
     )
 
 
@@ -132,6 +133,7 @@ def _joined(transaction: TransactionMetadata, request: StepRequest) -> Transacti
         partitions=transaction.partitions | request.partitions,
         started_ms=transaction.started_ms if is_open else request.now_ms,
         transaction_version=request.transaction_version,
+        decision_id=None,
     )
 
 
@@ -146,6 +148,7 @@ def _decided(target: State) -> Change:
                 transaction.next_producer_id if transaction.is_kept else NO_PRODUCER_ID
             ),
             transaction_version=request.transaction_version,
+            decision_id=None,
         )
 
     return change
@@ -163,6 +166,7 @@ def _decided_with_next_epoch(target: State) -> Change:
             last_producer_epoch=transaction.current.producer_epoch,
             next_producer_id=request.producer_id,
             transaction_version=2,
+            decision_id=request.decision_id,
         )
         # Of a kept transaction both epochs are spent. The markers need an epoch above that of the
         # records. The producer needs an epoch above that of its request, or else that request,

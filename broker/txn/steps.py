@@ -99,9 +99,9 @@ class Steps:
             elif cell is Answer.DONE:
                 return entry.transaction
             elif cell is Answer.BUSY:
-                await _wait_for_change(entry, give_up_at)
+                await wait_for_change(entry, give_up_at)
             else:
-                raise _refusal(entry, request, REFUSALS[cell])
+                raise refusal(entry, request, REFUSALS[cell])
 
     async def _move(self, entry: Entry, move: Move, request: StepRequest) -> bool:
         """Make a move durable and visible.
@@ -170,7 +170,7 @@ class Steps:
             self._narrator.log(Kind.FENCED, name, line)
 
 
-async def _wait_for_change(entry: Entry, give_up_at: float) -> None:
+async def wait_for_change(entry: Entry, give_up_at: float) -> None:
     """Wait until `entry` changes. Raises KafkaError(CONCURRENT_TRANSACTIONS) at `give_up_at`."""
     with trio.move_on_at(give_up_at):
         await entry.changed()
@@ -180,7 +180,8 @@ async def _wait_for_change(entry: Entry, give_up_at: float) -> None:
     raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, message)
 
 
-def _refusal(entry: Entry, request: StepRequest, code: ErrorCode) -> KafkaError:
+def refusal(entry: Entry, request: StepRequest, code: ErrorCode) -> KafkaError:
+    """Return the error for a request that the table refuses."""
     name, transaction = entry.transactional_id, entry.transaction
     if code is ErrorCode.INVALID_TXN_STATE:
         what = request.event.name.split("_")[0].lower()

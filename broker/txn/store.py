@@ -2,8 +2,9 @@
 
 The newest record of an id counts, and a record without a value removes the id. Beside Kafka's
 fields there are fields of ours, as tagged fields: the client, and why an older producer was fenced,
-so that the explanation survives a restart; and the last epoch, without which a retried
-InitProducerId would be refused after a restart (KAFKA-20357).
+so that the explanation survives a restart; the last epoch, without which a retried InitProducerId
+would be refused after a restart (KAFKA-20357); and the decision of a transaction group, by which
+its repeat is recognised, and whose markers travel together.
 """
 
 from collections import defaultdict
@@ -20,6 +21,7 @@ from odradek.broker.txn.transaction import (
 )
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.record import Record
+from odradek.protocol.schema import ZERO_UUID
 from odradek.protocol.state_topics import (
     PartitionsSchema,
     TransactionLogKey,
@@ -55,6 +57,7 @@ def encode(transactional_id: str, transaction: TransactionMetadata) -> Record:
         client_id=client.client_id if client else None,
         client_host=client.host if client else None,
         last_producer_epoch=transaction.last_producer_epoch,
+        decision_id=transaction.decision_id or ZERO_UUID,
     )
     return Record(
         key=encode_key(TransactionLogKey(transactional_id=transactional_id)),
@@ -107,6 +110,7 @@ def decode(value: bytes) -> TransactionMetadata:
         transaction_version=stored.client_transaction_version,
         client=_client_of(stored),
         bump=_bump_of(stored),
+        decision_id=None if stored.decision_id == ZERO_UUID else stored.decision_id,
     )
 
 

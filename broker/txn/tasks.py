@@ -4,6 +4,10 @@
 outlives it.
 """
 
+import logging
+from collections.abc import Sequence
+from typing import Final
+
 import trio
 
 from odradek.broker.client_identity import ClientIdentity
@@ -17,6 +21,9 @@ from odradek.broker.txn.narrator import Narrator
 from odradek.broker.txn.steps import Steps
 from odradek.broker.txn.tenure import Entry
 from odradek.broker.txn.transaction import BumpCause, ProducerIdAndEpoch
+from odradek.protocol.errors import KafkaError
+
+LOGGER: Final = logging.getLogger("odradek.txn")
 
 
 class CoordinatorTasks:
@@ -32,15 +39,27 @@ class CoordinatorTasks:
         narrator: Narrator,
     ) -> None:
         self._nursery = nursery
+        self._ledger = ledger
         self._steps = steps
         self._finisher = Finisher(ledger, sender, clock, narrator, nursery)
         nursery.start_soon(narrator.run)
         nursery.start_soon(abort_timed_out, ledger, steps)
         nursery.start_soon(remove_expired, ledger, clock)
 
-    def finish(self, entry: Entry) -> None:
-        """Write the markers of a decided transaction, then its Complete* record."""
-        self._nursery.start_soon(self._finisher.finish, entry)
+    def finish(self, entries: Sequence[Entry]) -> None:
+        """Write the markers of a decision, which several ids may have, then Complete* records."""
+        self._nursery.start_soon(self._finisher.finish, entries)
+
+    def read_anew(self, partition_index: int) -> None:
+        """Begin another tenure of a partition whose memory may lack what its log has."""
+        self._nursery.start_soon(self._read_anew, partition_index)
+
+    async def _read_anew(self, partition_index: int) -> None:
+        try:
+            await self._ledger.load(partition_index)
+        except KafkaError as error:
+            # It is not led here any more, or its disk has failed.
+            LOGGER.warning("a partition of the coordinator was not read anew: %s", error)
 
     def abort_disconnected(
         self, entry: Entry, producer: ProducerIdAndEpoch, client: ClientIdentity

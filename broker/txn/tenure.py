@@ -2,6 +2,7 @@
 
 from math import inf
 from typing import Final
+from weakref import WeakValueDictionary
 
 import trio
 
@@ -16,32 +17,54 @@ class Entry:
     """One transactional id under one tenure.
 
     `transaction` is the durable metadata, which requests see. `pending` is the metadata that is
-    being made durable. `debt` has the markers that a decided transaction still owes. `timeout_at`
-    and `expires_at` are times of trio's clock, infinity for none.
+    being made durable. `debt` has the markers that a decided transaction still owes. `expires_at`
+    is a time of trio's clock, infinity for none. `clock` is that of its transaction group, if it is
+    in one.
     """
 
     __slots__ = (
         "_changed",
+        "_timeout_at",
+        "clock",
         "debt",
         "expires_at",
         "pending",
         "tenure",
-        "timeout_at",
         "transaction",
         "transactional_id",
     )
 
     def __init__(
-        self, tenure: "TransactionTenure", transactional_id: str, transaction: TransactionMetadata
+        self,
+        tenure: "TransactionTenure",
+        transactional_id: str,
+        transaction: TransactionMetadata,
+        clock: "GroupClock | None" = None,
     ) -> None:
+        self.clock = clock
         self.tenure = tenure
         self.transactional_id = transactional_id
         self.transaction = transaction
         self.pending: TransactionMetadata | None = None
         self.debt: Debt | None = None
-        self.timeout_at = inf
+        self._timeout_at = inf
         self.expires_at = inf
         self._changed: trio.Event | None = None
+
+    @property
+    def timeout_at(self) -> float:
+        """The time of trio's clock at which the open transaction is aborted, infinity for none.
+
+        Members of a group share a clock: as long as one of them is heard, none times out. So a long
+        stage does not lose what its first tasks have written, and a dead run ends by itself.
+        """
+        if self.clock is None or self._timeout_at == inf:
+            return self._timeout_at
+        return max(self._timeout_at, self.clock.heard_at + self.transaction.timeout_ms / 1000)
+
+    def time_out_at(self, time: float) -> None:
+        """Set the time-out. For a member of a group it is the earliest time."""
+        self._timeout_at = time
 
     @property
     def is_new(self) -> bool:
@@ -60,6 +83,15 @@ class Entry:
             self._changed = None
 
 
+class GroupClock:
+    """The time at which an open member of a transaction group was last heard."""
+
+    __slots__ = ("__weakref__", "heard_at")
+
+    def __init__(self) -> None:
+        self.heard_at = -inf
+
+
 class TransactionTenure(Tenure):
     """One tenure's entries. `owners` has the transactional id of each producer id."""
 
@@ -73,13 +105,24 @@ class TransactionTenure(Tenure):
         super().__init__(partition, name)
         self.entries: Final[dict[str, Entry]] = {}
         self.owners: Final[dict[int, str]] = {}
+        self._clocks: Final[WeakValueDictionary[str, GroupClock]] = WeakValueDictionary()
         self._timeouts: Final = timeouts
         self._expirations: Final = expirations
+
+    def clock_of(self, group: str | None) -> GroupClock | None:
+        """Return the clock that the members of a group share; None for no group."""
+        if group is None:
+            return None
+        clock = self._clocks.get(group)
+        if clock is None:
+            clock = self._clocks[group] = GroupClock()
+        return clock
 
     def end(self) -> None:
         super().end()
         for entry in self.entries.values():
-            entry.timeout_at = entry.expires_at = inf
+            entry.time_out_at(inf)
+            entry.expires_at = inf
             self._timeouts.forget(entry)
             self._expirations.forget(entry)
             entry.wake()

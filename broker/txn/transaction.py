@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Final
+from uuid import UUID
 
 from odradek.broker.client_identity import ClientIdentity
 from odradek.broker.topic_partition import TopicPartition
@@ -105,6 +106,8 @@ class TransactionMetadata:
     transaction_version: int = 0
     client: ClientIdentity | None = None
     bump: EpochBump | None = None
+    decision_id: UUID | None = None
+    """Of a decided transaction: the decision of its transaction group. None without a group."""
 
     @property
     def is_kept(self) -> bool:

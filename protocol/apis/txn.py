@@ -25,7 +25,7 @@ EndTxn (key 26), versions 0-5, flexible from 3.
 
 - 2: the client knows PRODUCER_FENCED. 4: TRANSACTION_ABORTABLE.
 - 5: every transaction ends with an epoch bump. The response has the producer id and epoch for the
-  next transaction (KIP-890).
+  next transaction (KIP-890). Tagged fields of ours decide the transactions of a group at once.
 
 WriteTxnMarkers (key 27), versions 1-2, flexible from 1: sent by coordinators and administrators.
 
@@ -40,9 +40,21 @@ TxnOffsetCommit (key 28), versions 0-5, flexible from 3.
 
 from dataclasses import replace
 from typing import Final
+from uuid import UUID
 
 from odradek.protocol.api import Api
-from odradek.protocol.schema import array, boolean, int8, int16, int32, int64, message, string
+from odradek.protocol.schema import (
+    ZERO_UUID,
+    array,
+    boolean,
+    int8,
+    int16,
+    int32,
+    int64,
+    message,
+    string,
+    uuid,
+)
 
 
 @message
@@ -151,19 +163,55 @@ class AddOffsetsToTxnResponse:
 
 
 @message
+class EndTxnMember:
+    """A member of a transaction group, whose transaction ends with those of the other members."""
+
+    transactional_id: str = string()
+    producer_id: int = int64()
+    producer_epoch: int = int16()
+
+
+@message
 class EndTxnRequest:
+    """An EndTxn request.
+
+    `members` and `decision_id` are Odradek's fields: one decision for the transactions of a group,
+    whose first member is its leader. The fixed fields then have producer id -1 and epoch -1, so
+    that a broker which skips these fields refuses the request as a whole. A repeat has the same
+    decision id.
+    """
+
     transactional_id: str = string()
     producer_id: int = int64()
     producer_epoch: int = int16()
     committed: bool = boolean()
+    members: tuple[EndTxnMember, ...] = array(EndTxnMember, default=(), since=5, tag=10_000)
+    decision_id: UUID = uuid(default=ZERO_UUID, since=5, tag=10_001)
+
+
+@message
+class EndedTxnMember:
+    """The identity of a member from now on; -1 if it has moved on since the decision."""
+
+    producer_id: int = int64(default=-1)
+    producer_epoch: int = int16(default=-1)
 
 
 @message
 class EndTxnResponse:
+    """An EndTxn response.
+
+    Odradek's fields: the members in the order of the request; or the member that was refused, and a
+    sentence about the cause. Then nothing was decided.
+    """
+
     throttle_time_ms: int = int32(default=0)
     error_code: int = int16()
     producer_id: int = int64(default=-1, since=5)
     producer_epoch: int = int16(default=-1, since=5)
+    members: tuple[EndedTxnMember, ...] = array(EndedTxnMember, default=(), since=5, tag=10_000)
+    refused_member: str | None = string(default=None, nullable=5, since=5, tag=10_001)
+    error_message: str | None = string(default=None, nullable=5, since=5, tag=10_002)
 
 
 @message

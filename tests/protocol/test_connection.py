@@ -24,8 +24,10 @@ from odradek.protocol.apis.produce import (
     TopicProduceData,
 )
 from odradek.protocol.apis.txn import (
+    ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
     END_TXN,
+    AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     EndTxnRequest,
@@ -302,13 +304,16 @@ def empty_tags(count: int) -> bytes:
 @pytest.mark.parametrize("where", ["header", "body"])
 def test_empty_tags_count_as_items(where: str) -> None:
     """48 MB of them in a header blocked the event loop for 20 s."""
-    _, buffers = ClientProtocol("c").request(END_TXN, 5, end_txn(1))
+    request = AddOffsetsToTxnRequest(
+        transactional_id="t", producer_id=1, producer_epoch=0, group_id="g"
+    )
+    _, buffers = ClientProtocol("c").request(ADD_OFFSETS_TO_TXN, 4, request)
     frame = b"".join(buffers)[4:]
     for count in (REQUEST_ITEMS_MAX, REQUEST_ITEMS_MAX + 1):
         tags = empty_tags(count)
         sent = frame[:11] + tags + frame[12:] if where == "header" else frame[:-1] + tags
         if count <= REQUEST_ITEMS_MAX:
-            assert ServerProtocol().parse(sent).body == end_txn(1)
+            assert ServerProtocol().parse(sent).body == request
         else:
             with pytest.raises(ProtocolError, match="more than 200000 items"):
                 ServerProtocol().parse(sent)

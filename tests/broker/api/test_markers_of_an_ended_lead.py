@@ -17,12 +17,12 @@ from tests.broker.storage.samples import TOPIC, Machine
 NODE = 1
 
 
-def marker(producer_id: int) -> WritableTxnMarker:
+def marker(*partitions: int) -> WritableTxnMarker:
     return WritableTxnMarker(
-        producer_id=producer_id,
+        producer_id=1,
         producer_epoch=0,
         transaction_result=True,
-        topics=(WritableTxnMarkerTopic(name=TOPIC, partition_indexes=(0,)),),
+        topics=(WritableTxnMarkerTopic(name=TOPIC, partition_indexes=partitions),),
         coordinator_epoch=0,
     )
 
@@ -41,7 +41,13 @@ async def test_a_marker_of_a_lead_that_ended_is_not_acknowledged_by_the_next_lea
     context = RequestContext(
         core=cast(Core, core), api_version=1, client_id="", host="", is_from_broker=True
     )
-    request = WriteTxnMarkersRequest(markers=(marker(1), marker(2)))
-    answer = await write_txn_markers(context, request)
-    codes = [each.topics[0].partitions[0].error_code for each in answer.markers]
-    assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE]
+
+    async def codes(asked: WritableTxnMarker) -> list[int]:
+        answer = await write_txn_markers(context, WriteTxnMarkersRequest(markers=(asked,)))
+        return [each.error_code for each in answer.markers[0].topics[0].partitions]
+
+    assert await codes(marker(0, 1)) == [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    assert await codes(marker(0)) == [ErrorCode.NONE]
