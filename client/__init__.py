@@ -1,6 +1,7 @@
 """A thin client for Odradek and any other Kafka-compatible broker, on trio.
 
-`Producer` (with `producer.transaction()`), `Consumer` and `Admin` are async context managers.
+`Producer` (with `producer.transaction()`), `Consumer`, `Admin` and `TransactionGroup` are async
+context managers.
 `odradek.client.blocking` has the same names for programs without an event loop.
 """
 
@@ -32,6 +33,7 @@ from odradek.client.producing.delivery import Delivery
 from odradek.client.producing.prepared import Completion, PreparedTransaction
 from odradek.client.producing.producer import Producer
 from odradek.client.producing.transaction import Transaction
+from odradek.client.producing.transaction_group import DetachedTransaction, TransactionGroup
 from odradek.client.types import (
     BrokerDescription,
     ClusterDescription,
@@ -61,6 +63,7 @@ __all__ = [
     "Consumer",
     "ConsumerRecord",
     "Delivery",
+    "DetachedTransaction",
     "Disconnected",
     "Fatal",
     "Fenced",
@@ -88,5 +91,6 @@ __all__ = [
     "TopicPartition",
     "Transaction",
     "TransactionDescription",
+    "TransactionGroup",
     "TransactionListing",
 ]

@@ -127,7 +127,7 @@ RIDDLE = re.compile(
 # public classes that two modules may define, and why a reader is not led astray
 NAMESAKES = {
     **dict.fromkeys(
-        ("Admin", "Consumer", "Delivery", "Producer", "Transaction"),
+        ("Admin", "Consumer", "Delivery", "Producer", "Transaction", "TransactionGroup"),
         "the public client and its counterpart in `client/blocking/` have the same names",
     ),
     **dict.fromkeys(

@@ -32,7 +32,7 @@ from odradek.broker.api.context import RequestContext
 from odradek.broker.api.transactional import code_for
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.turns import Turns
-from odradek.broker.txn.groups import Member, MemberRefused
+from odradek.broker.txn.groups import MemberRefused, TransactionMember
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
 from odradek.protocol.apis.txn import (
     AddOffsetsToTxnRequest,
@@ -296,8 +296,8 @@ async def _end_group(context: RequestContext, request: EndTxnRequest) -> EndTxnR
     )
 
 
-def _member(member: EndTxnMember) -> Member:
-    return Member(transactional_id=member.transactional_id, producer=_producer(member))
+def _member(member: EndTxnMember) -> TransactionMember:
+    return TransactionMember(transactional_id=member.transactional_id, producer=_producer(member))
 
 
 def _ended(producer: ProducerIdAndEpoch | None) -> EndedTxnMember:

@@ -31,7 +31,7 @@ from odradek.broker.txn.events import (
     end_event,
     init_event,
 )
-from odradek.broker.txn.groups import GroupEnds, Member
+from odradek.broker.txn.groups import GroupEnds, TransactionMember
 from odradek.broker.txn.ledger import Ledger
 from odradek.broker.txn.markers import MarkerSender
 from odradek.broker.txn.narrator import Kind, Narrator
@@ -279,7 +279,7 @@ class TransactionCoordinator:
 
     async def end_group(
         self,
-        members: Sequence[Member],
+        members: Sequence[TransactionMember],
         *,
         committed: bool,
         decision_id: UUID,

@@ -32,7 +32,7 @@ import trio
 
 from odradek.broker.env import Clock
 from odradek.broker.turns import Turns
-from odradek.broker.txn import state, store
+from odradek.broker.txn import explain, state, store
 from odradek.broker.txn.config import TransactionConfig
 from odradek.broker.txn.events import Event, StepRequest, end_event
 from odradek.broker.txn.ledger import Ledger, release
@@ -68,7 +68,7 @@ ENDED_BY: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class TransactionMember:
     transactional_id: str
     producer: ProducerIdAndEpoch
 
@@ -110,7 +110,7 @@ class GroupEnds:
         self._reached = reached
 
     async def end(
-        self, members: Sequence[Member], *, committed: bool, decision_id: UUID
+        self, members: Sequence[TransactionMember], *, committed: bool, decision_id: UUID
     ) -> list[ProducerIdAndEpoch | None]:
         """Commit or abort the transactions of all members. Return when the decision is durable.
 
@@ -132,7 +132,7 @@ class GroupEnds:
             except _NoProducerId:
                 continue
 
-    async def _check_names(self, members: Sequence[Member]) -> None:
+    async def _check_names(self, members: Sequence[TransactionMember]) -> None:
         """Raise `MemberRefused`: a member without the leader's tag, or named twice; too many."""
         if len(members) > MEMBERS_MAX:
             message = f"a transaction group has at most {MEMBERS_MAX} members, not {len(members)}"
@@ -153,7 +153,7 @@ class GroupEnds:
                 raise _invalid(name, f"{name!r} is named twice")
             seen.add(name)
 
-    def _entry(self, member: Member) -> Entry:
+    def _entry(self, member: TransactionMember) -> Entry:
         entry = self._ledger.find(member.transactional_id)
         if entry is None:
             message = f"{member.transactional_id!r} has no producer id, or not any more"
@@ -162,7 +162,7 @@ class GroupEnds:
             )
         return entry
 
-    def _is_repeat(self, leader: Member, end: "_End") -> bool:
+    def _is_repeat(self, leader: TransactionMember, end: "_End") -> bool:
         """Return True if the group was decided by an earlier request with this decision id.
 
         Raises `MemberRefused` if the leader's transaction was ended by another decision.
@@ -173,14 +173,21 @@ class GroupEnds:
         if ended is None or transaction.state is State.ONGOING:
             return False
         if transaction.decision_id != end.decision_id:
-            message = f"another decision has ended the transaction of {leader.transactional_id!r}"
+            message = self._what_ended(leader.transactional_id, transaction)
             raise MemberRefused(leader.transactional_id, ErrorCode.INVALID_TXN_STATE, message)
         # The table answers BUSY while markers are under way, as Kafka does for one producer. A
         # group's decision is known by its id, so that it need not be waited for.
         return transaction.state in ended
 
+    def _what_ended(self, transactional_id: str, transaction: TransactionMetadata) -> str:
+        """Return a sentence about the end of a leader's transaction, other than by its group."""
+        bump = transaction.bump
+        if bump is not None and bump.at_ms >= transaction.started_ms:
+            return explain.why_locked_out(transactional_id, transaction, self._clock.wall_ms())
+        return f"another decision has ended the transaction of {transactional_id!r}"
+
     async def _identities(
-        self, members: Sequence[Member], decision_id: UUID
+        self, members: Sequence[TransactionMember], decision_id: UUID
     ) -> list[ProducerIdAndEpoch | None]:
         found: list[ProducerIdAndEpoch | None] = []
         turns = Turns()
@@ -191,7 +198,7 @@ class GroupEnds:
             found.append(entry.transaction.assigned if entry is not None and is_same else None)
         return found
 
-    async def _fetch_producer_ids(self, members: Sequence[Member], end: "_End") -> None:
+    async def _fetch_producer_ids(self, members: Sequence[TransactionMember], end: "_End") -> None:
         """Fetch a producer id for each member that has come to the end of its epochs."""
         turns = Turns()
         needed = 0
@@ -201,7 +208,7 @@ class GroupEnds:
         while len(end.producer_ids) < needed:
             end.producer_ids.append(await self._producer_ids.next())
 
-    async def _attempt(self, members: Sequence[Member], end: "_End") -> None:
+    async def _attempt(self, members: Sequence[TransactionMember], end: "_End") -> None:
         """Reserve, append and apply. Raises `_Busy`, `_NoProducerId`, `MemberRefused`, KafkaError.
 
         If it raises, nothing is reserved.
@@ -223,7 +230,9 @@ class GroupEnds:
                 if entry.pending is not None:
                     release(entry)
 
-    async def _reserve(self, members: Sequence[Member], end: "_End", reserved: list[Entry]) -> None:
+    async def _reserve(
+        self, members: Sequence[TransactionMember], end: "_End", reserved: list[Entry]
+    ) -> None:
         turns = Turns()
         partitions = 0
         for member in sorted(members, key=lambda member: member.transactional_id):
@@ -236,7 +245,9 @@ class GroupEnds:
             message = f"the members have {partitions} partitions together, over {PARTITIONS_MAX}"
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
 
-    def _following(self, entry: Entry, member: Member, end: "_End") -> TransactionMetadata:
+    def _following(
+        self, entry: Entry, member: TransactionMember, end: "_End"
+    ) -> TransactionMetadata:
         """Return what a member's transaction becomes. Raises as `_attempt`."""
         transaction = entry.transaction
         request = StepRequest(
@@ -273,7 +284,7 @@ class _End:
     producer_ids: list[int] = field(default_factory=list)
     producer_ids_used: int = 0
 
-    def event(self, transaction: TransactionMetadata, member: Member) -> Event:
+    def event(self, transaction: TransactionMetadata, member: TransactionMember) -> Event:
         return end_event(transaction, member.producer, 2, committed=self.committed)
 
     def next_producer_id(self) -> int:

@@ -22,6 +22,7 @@ from odradek.client.blocking.consumer import Consumer
 from odradek.client.blocking.delivery import Delivery
 from odradek.client.blocking.producer import Producer
 from odradek.client.blocking.transaction import Transaction
+from odradek.client.blocking.transaction_group import TransactionGroup
 from odradek.client.errors import (
     Aborted,
     BufferFull,
@@ -36,6 +37,7 @@ from odradek.client.errors import (
     TimedOut,
 )
 from odradek.client.producing.prepared import Completion, PreparedTransaction
+from odradek.client.producing.transaction_group import DetachedTransaction
 from odradek.client.types import (
     BrokerDescription,
     ClusterDescription,
@@ -65,6 +67,7 @@ __all__ = [
     "Consumer",
     "ConsumerRecord",
     "Delivery",
+    "DetachedTransaction",
     "Disconnected",
     "Fatal",
     "Fenced",
@@ -92,5 +95,6 @@ __all__ = [
     "TopicPartition",
     "Transaction",
     "TransactionDescription",
+    "TransactionGroup",
     "TransactionListing",
 ]

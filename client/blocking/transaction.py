@@ -10,6 +10,7 @@ from odradek.client.errors import Aborted, OdradekError, Refused
 from odradek.client.producing.prepared import PreparedTransaction
 from odradek.client.producing.producer import Producer as AsyncProducer
 from odradek.client.producing.transaction import Transaction as AsyncTransaction
+from odradek.client.producing.transaction_group import DetachedTransaction
 from odradek.client.types import GroupMetadata, OffsetAndMetadata, RecordOptions, TopicPartition
 
 
@@ -137,6 +138,19 @@ class Transaction:
         prepared = await self._inner.prepare()
         self._is_ended = True
         return prepared
+
+    def detach(self) -> DetachedTransaction:
+        """Wait until all of it is stored. Then its transaction group ends it.
+
+        See `odradek.client.Transaction.detach`.
+        """
+        return self._producer._hosted.loop.call(self._detach)
+
+    async def _detach(self) -> DetachedTransaction:
+        await self._producer._handed_over()
+        detached = await self._inner.detach()
+        self._is_ended = True
+        return detached
 
     def commit(self) -> None:
         """Commit now. Leaving the block does nothing more. Raises `Aborted`, `Fatal`."""

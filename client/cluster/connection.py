@@ -40,6 +40,8 @@ SOFTWARE_VERSION: Final = "0.1.0"
 API_VERSIONS_ASKED: Final = 3
 """The ApiVersions version that is sent: every broker since 2019 has it, and it returns features."""
 TRANSACTION_FEATURE: Final = "transaction.version"
+GROUPS_FEATURE: Final = "transaction.groups"
+"""Odradek's: one decision for the transactions of many producers."""
 
 Answered = Callable[[Any, OdradekError | None], None]
 """A function that is called once, with the answer and None, or with None and the error."""

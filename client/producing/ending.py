@@ -25,8 +25,10 @@ from odradek.client.producing.prepared import Completion, PreparedTransaction
 from odradek.client.producing.requests import Refusal
 from odradek.client.producing.state import SessionEvent, SessionState
 from odradek.client.producing.transaction_errors import end_unknown
+from odradek.client.producing.transaction_group import NO_GROUPS, DetachedTransaction
 from odradek.client.producing.transactional_session import TransactionalSession
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.state_topics import tag_of
 
 ABORT_GRACE_S: Final = 5.0
 """The time that leaving a failed block waits for the abort. The abort continues afterwards."""
@@ -80,6 +82,27 @@ async def prepare(session: TransactionalSession) -> PreparedTransaction:
     session.advance(SessionEvent.PREPARE)
     session.transaction.prepared = prepared = PreparedTransaction(*session.identity)
     return prepared
+
+
+async def detach(session: TransactionalSession) -> DetachedTransaction:
+    """Wait until all of the transaction is stored. From then on its group ends it.
+
+    Raises `Aborted`, `Fatal`, and `Refused` for a producer that is in no group.
+    """
+    name = session.transactional_id
+    if tag_of(name) is None:
+        raise Refused(
+            f"{name!r} is in no transaction group: its id needs the group's name in braces"
+        )
+    if session.never_times_out:
+        raise Refused(f"{name!r} commits in two phases, so that no group ends its transactions")
+    if not session.requests.has_groups:
+        raise Refused(f"{name!r} cannot detach its transaction: {NO_GROUPS}")
+    session.check_sending()
+    await _all_stored(session, SessionState.OPEN)
+    session.advance(SessionEvent.DETACH)
+    is_empty = not session.transaction.is_started
+    return DetachedTransaction(name, *session.identity, is_empty=is_empty)
 
 
 async def complete(

@@ -26,6 +26,8 @@ class OpenTransaction:
     """Partitions that wait for AddPartitionsToTxn (TV1)."""
     is_adding: bool = False
     """A task is adding the wanted partitions."""
+    anchor: TopicPartition | None = None
+    """A partition that certainly is in it: a batch was stored there."""
     is_started: bool = False
     """The coordinator may have the transaction, so it must be ended there."""
     has_gap: bool = False

@@ -9,7 +9,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
 from odradek.client.cluster.cluster import COORDINATOR_MOVED, GROUP, TRANSACTION, Cluster
-from odradek.client.cluster.connection import TRANSACTION_FEATURE, BrokerConnection
+from odradek.client.cluster.connection import (
+    GROUPS_FEATURE,
+    TRANSACTION_FEATURE,
+    BrokerConnection,
+)
 from odradek.client.config import ProducerConfig
 from odradek.client.errors import (
     FENCED,
@@ -96,6 +100,8 @@ class TransactionRequests:
         self.transactional_id = config.transactional_id
         self.transaction_version = 1
         """1 or 2: the generation that the broker has finalised. Known after `init_producer_id`."""
+        self.has_groups = False
+        """The broker has transaction groups. Known after `init_producer_id`."""
         self._cluster = cluster
         self._check_not_ended = check_not_ended
         self._timeout_ms = config.transaction_timeout_ms
@@ -179,6 +185,8 @@ class TransactionRequests:
             )
         )
         self.transaction_version = 2 if has_feature and has_versions else 1
+        has_groups = connection.features.get(GROUPS_FEATURE, 0) >= 1
+        self.has_groups = has_groups and self.transaction_version >= 2
 
     async def add_partitions(
         self, producer: ProducerIdentity, wanted: Iterable[TopicPartition]

@@ -240,6 +240,7 @@ class Sender:
 
     def _stored(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> None:
         batch.queue.acknowledged()
+        self._session.stored(batch.queue.name)
         if not batch.is_done:
             batch.base_offset = base_offset
             batch.log_append_time_ms = log_append_time_ms

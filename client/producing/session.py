@@ -63,6 +63,10 @@ class ProducerSession(ABC):
         """
 
     @abstractmethod
+    def stored(self, partition: TopicPartition) -> None:
+        """Record that a batch was stored."""
+
+    @abstractmethod
     def failed(self, batch: ProducerBatch, error: OdradekError) -> None:
         """Record that the batch was given up. It is not sent again."""
 
@@ -95,6 +99,9 @@ class IdempotentSession(ProducerSession):
         if error.code in FENCED:
             return Fatal(str(error), code=error.code)
         return None if isinstance(error, Retriable) else error
+
+    def stored(self, partition: TopicPartition) -> None:
+        """Do nothing, because no transaction has to know."""
 
     def failed(self, batch: ProducerBatch, error: OdradekError) -> None:
         """Do nothing, because other batches do not depend on this one."""

@@ -12,6 +12,7 @@
 
 PREPARE leads to PREPARED: from OPEN when all of the transaction is stored, and from NEW if the
 instance before has left a prepared transaction. COMMIT and ABORT lead on from there as from OPEN.
+DETACH leads from OPEN to DETACHED, from where only ABORT leads on in this producer.
 FAIL leads to FAILED from every state, and no event leads out of FAILED.
 
 IN_DOUBT has no counterpart in Kafka's client. A broker answers INVALID_PRODUCER_EPOCH both to a
@@ -32,6 +33,7 @@ class SessionState(Enum):
     READY = "no transaction open"
     OPEN = "open"
     PREPARED = "prepared"
+    DETACHED = "detached"
     IN_DOUBT = "in doubt: finding out whether it timed out or was fenced"
     ABORTABLE = "to be aborted"
     COMMITTING = "committing"
@@ -46,6 +48,8 @@ class SessionEvent(Enum):
     """Records or offsets are given to the transaction."""
     PREPARE = auto()
     """All of it is stored, and another system decides how it ends; or one such was found."""
+    DETACH = auto()
+    """All of it is stored, and its transaction group decides how it ends."""
     COMMIT = auto()
     ABORT = auto()
     ENDED = auto()
@@ -61,37 +65,39 @@ class SessionEvent(Enum):
 
 Error = tuple[type[OdradekError], str]
 Cell = SessionState | Error
-Row = tuple[Cell, Cell, Cell, Cell, Cell, Cell, Cell, Cell, Cell]
+Row = tuple[Cell, Cell, Cell, Cell, Cell, Cell, Cell, Cell, Cell, Cell]
 
 E = SessionEvent
-NEW, READY, OPEN, PREP, DOUBT, DOOMED, COMMIT, ABORT, FAILED = tuple(SessionState)
+NEW, READY, OPEN, PREP, DETACH, DOUBT, DOOMED, COMMIT, ABORT, FAIL = tuple(SessionState)
 
 UNUSED: Final = (Refused, "the producer has not been started: use it with `async with`")
 TWICE: Final = (Refused, "the producer is initialised already")
 CLOSED: Final = (Refused, "no transaction is open: send inside `with producer.transaction()`")
 BEGUN: Final = (Refused, "a transaction is open already: end it before the next one begins")
 KEPT: Final = (Refused, "the transaction is prepared: commit, abort or complete it")
+GIVEN: Final = (Refused, "the transaction is detached, its group ends it: make a new producer")
 ENDING: Final = (Refused, "the transaction is being ended: begin another one for more")
 UNFIT: Final = (Aborted, "the transaction cannot be committed: abort it and do its work again")
 OVER: Final = (Fatal, "the producer has failed: make a new one")
 
 # ABORT_NEEDED and DOUBT come with answers of brokers. In Ready, such an answer is late: it is about
-# a transaction that has ended. In Prep., everything is stored, so the answer cannot be about what
-# was promised. In Doomed, the abort finds out by itself why the epoch was refused.
+# a transaction that has ended. In Prep. and Detach., everything is stored, so the answer cannot be
+# about what was promised. In Doomed, the abort finds out by itself why the epoch was refused.
 # fmt: off
 ROWS: Final[tuple[tuple[SessionEvent, Row], ...]] = (
-    #                 New     Ready   Open    Prep.    Doubt   Doomed  Commit  Abort   Failed
-    (E.INITIALISED,  (READY,  TWICE,  TWICE,  TWICE,   TWICE,  TWICE,  TWICE,  TWICE,  OVER)),
-    (E.BEGIN,        (UNUSED, OPEN,   BEGUN,  KEPT,    BEGUN,  BEGUN,  ENDING, ENDING, OVER)),
-    (E.SEND,         (UNUSED, CLOSED, OPEN,   KEPT,    DOUBT,  UNFIT,  ENDING, ENDING, OVER)),
-    (E.PREPARE,      (PREP,   CLOSED, PREP,   KEPT,    UNFIT,  UNFIT,  ENDING, ENDING, OVER)),
-    (E.COMMIT,       (UNUSED, CLOSED, COMMIT, COMMIT,  UNFIT,  UNFIT,  ENDING, ENDING, OVER)),
-    (E.ABORT,        (UNUSED, CLOSED, ABORT,  ABORT,   ABORT,  ABORT,  ENDING, ENDING, OVER)),
-    (E.ENDED,        (UNUSED, CLOSED, BEGUN,  KEPT,    BEGUN,  BEGUN,  READY,  READY,  OVER)),
-    (E.ABORT_NEEDED, (NEW,    READY,  DOOMED, PREP,    DOUBT,  DOOMED, DOOMED, ABORT,  FAILED)),
-    (E.DOUBT,        (NEW,    READY,  DOUBT,  PREP,    DOUBT,  DOOMED, DOUBT,  ABORT,  FAILED)),
-    (E.TIMED_OUT,    (NEW,    READY,  DOOMED, DOOMED,  DOOMED, DOOMED, DOOMED, ABORT,  FAILED)),
-    (E.FAIL,         (FAILED, FAILED, FAILED, FAILED,  FAILED, FAILED, FAILED, FAILED, FAILED)),
+    #                New     Ready   Open    Prep.   Detach. Doubt   Doomed  Commit  Abort   Failed
+    (E.INITIALISED, (READY,  TWICE,  TWICE,  TWICE,  TWICE,  TWICE,  TWICE,  TWICE,  TWICE,  OVER)),
+    (E.BEGIN,       (UNUSED, OPEN,   BEGUN,  KEPT,   GIVEN,  BEGUN,  BEGUN,  ENDING, ENDING, OVER)),
+    (E.SEND,        (UNUSED, CLOSED, OPEN,   KEPT,   GIVEN,  DOUBT,  UNFIT,  ENDING, ENDING, OVER)),
+    (E.PREPARE,     (PREP,   CLOSED, PREP,   KEPT,   GIVEN,  UNFIT,  UNFIT,  ENDING, ENDING, OVER)),
+    (E.DETACH,      (UNUSED, CLOSED, DETACH, KEPT,   GIVEN,  UNFIT,  UNFIT,  ENDING, ENDING, OVER)),
+    (E.COMMIT,      (UNUSED, CLOSED, COMMIT, COMMIT, GIVEN,  UNFIT,  UNFIT,  ENDING, ENDING, OVER)),
+    (E.ABORT,       (UNUSED, CLOSED, ABORT,  ABORT,  ABORT,  ABORT,  ABORT,  ENDING, ENDING, OVER)),
+    (E.ENDED,       (UNUSED, CLOSED, BEGUN,  KEPT,   GIVEN,  BEGUN,  BEGUN,  READY,  READY,  OVER)),
+    (E.ABORT_NEEDED,(NEW,    READY,  DOOMED, PREP,   DETACH, DOUBT,  DOOMED, DOOMED, ABORT,  FAIL)),
+    (E.DOUBT,       (NEW,    READY,  DOUBT,  PREP,   DETACH, DOUBT,  DOOMED, DOUBT,  ABORT,  FAIL)),
+    (E.TIMED_OUT,   (NEW,    READY,  DOOMED, DOOMED, DOOMED, DOOMED, DOOMED, DOOMED, ABORT,  FAIL)),
+    (E.FAIL,        (FAIL,   FAIL,   FAIL,   FAIL,   FAIL,   FAIL,   FAIL,   FAIL,   FAIL,   FAIL)),
 )
 # fmt: on
 

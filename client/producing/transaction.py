@@ -13,10 +13,11 @@ import trio
 from odradek.client.cluster.offsets import with_metadata
 from odradek.client.errors import Aborted, Fatal, OdradekError, Refused
 from odradek.client.producing.delivery import Delivery
-from odradek.client.producing.ending import ABORT_GRACE_S, end, end_previous, prepare
+from odradek.client.producing.ending import ABORT_GRACE_S, detach, end, end_previous, prepare
 from odradek.client.producing.open_transaction import OpenTransaction
 from odradek.client.producing.prepared import PreparedTransaction
 from odradek.client.producing.state import SessionState
+from odradek.client.producing.transaction_group import DetachedTransaction
 from odradek.client.producing.transactional_session import TransactionalSession
 from odradek.client.types import GroupMetadata, OffsetAndMetadata, RecordOptions, TopicPartition
 
@@ -97,6 +98,13 @@ class Transaction:
     ) -> None:
         if self._outcome:
             return
+        if self._session.state is SessionState.DETACHED and self._is_current:
+            if exc is not None:
+                exc.add_note(
+                    f"The transaction of {self._session.transactional_id!r} is detached and stays "
+                    f"open: its group ends it, or its time-out."
+                )
+            return
         if self._is_prepared:
             if exc is not None and self._session.state is SessionState.PREPARED:
                 exc.add_note(
@@ -155,12 +163,25 @@ class Transaction:
         self.check_open()
         return await prepare(self._session)
 
+    async def detach(self) -> DetachedTransaction:
+        """Wait until all of it is stored. Then its transaction group ends it.
+
+        The returned value goes to whoever calls `TransactionGroup.commit`, and can be pickled. From
+        now on this producer refuses to send, and leaving the block does not end the transaction.
+        `abort` may still end it alone; then the group cannot be committed. Raises `Aborted`,
+        `Fatal`, after which only abort is left; `Refused` if the producer is in no group.
+        """
+        self.check_open()
+        return await detach(self._session)
+
     async def commit(self) -> None:
         """Commit now. Leaving the block does nothing more.
 
         Raises `Aborted` if the transaction could not be committed and was aborted; `Fatal`.
         """
         self._check_current()
+        if self._session.state is SessionState.DETACHED:
+            self._session.check_sending()  # which raises: only its group commits it
         try:
             await end(self._session, committed=True)
         except Fatal:

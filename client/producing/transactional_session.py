@@ -14,7 +14,9 @@ The broker decides which one, by its finalised feature `transaction.version`.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
+from typing import Final
 
 import trio
 
@@ -29,6 +31,19 @@ from odradek.client.producing.session import LOST_SEQUENCE, ProducerSession
 from odradek.client.producing.state import SessionEvent, SessionState, state_after
 from odradek.client.producing.transaction_errors import timed_out
 from odradek.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
+from odradek.protocol.state_topics import tag_of
+
+MAY_RETRY: Final = frozenset(
+    {
+        SessionState.OPEN,
+        SessionState.COMMITTING,
+        SessionState.IN_DOUBT,
+        SessionState.DETACHED,
+    }
+)
+"""The states in which a request of the transaction is sent again."""
+KEPT_OPEN_AT: Final = 1 / 3
+"""The part of the time-out after which a member of a transaction group lets itself be heard."""
 
 
 class TransactionalSession(ProducerSession):
@@ -128,7 +143,7 @@ class TransactionalSession(ProducerSession):
         return self.state in (SessionState.OPEN, SessionState.COMMITTING)
 
     def _may_retry(self) -> bool:
-        return self.state in (SessionState.OPEN, SessionState.COMMITTING, SessionState.IN_DOUBT)
+        return self.state in MAY_RETRY
 
     def admit(self, partition: TopicPartition) -> bool:
         transaction = self.transaction
@@ -158,6 +173,9 @@ class TransactionalSession(ProducerSession):
         if not self._may_retry():
             return Aborted(f"the transaction cannot go on: {error}")
         return None
+
+    def stored(self, partition: TopicPartition) -> None:
+        self.transaction.anchor = partition
 
     def failed(self, batch: ProducerBatch, error: OdradekError) -> None:
         self.transaction.has_gap |= batch.is_sequenced
@@ -194,6 +212,8 @@ class TransactionalSession(ProducerSession):
             raise refusal.error from None
         self.transaction.prepared = found
         self.transaction.is_started = found is not None
+        if self.requests.has_groups and tag_of(self.transactional_id) is not None:
+            self.cluster.tasks.spawn(self._keep_open)
         self.advance(SessionEvent.PREPARE if found is not None else SessionEvent.INITIALISED)
 
     async def _decide(self, transaction: OpenTransaction, error: OdradekError) -> None:
@@ -221,6 +241,23 @@ class TransactionalSession(ProducerSession):
         else:
             self.judge(refusal.error)
         return (self.transaction.cause or refusal.error).copy()
+
+    # The clock of a transaction group
+
+    async def _keep_open(self) -> None:
+        """Let the coordinator hear, as long as a transaction is open, that its producer is there.
+
+        The members of a group time out when none of them was heard for long enough. The request
+        adds a partition that is in the transaction already.
+        """
+        while True:
+            await trio.sleep(self.timeout_ms / 1000 * KEPT_OPEN_AT)
+            anchor = self.transaction.anchor
+            if anchor is None or self.state not in (SessionState.OPEN, SessionState.DETACHED):
+                continue
+            # An error needs no answer here: what the program does next finds out by itself.
+            with suppress(OdradekError, Refusal):
+                await self.requests.add_partitions(self.identity, [anchor])
 
     # Adding to the transaction (TV1)
 

@@ -13,7 +13,7 @@ import trio.testing
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.txn import groups
 from odradek.broker.txn.config import TransactionConfig
-from odradek.broker.txn.groups import Member, MemberRefused
+from odradek.broker.txn.groups import MemberRefused, TransactionMember
 from odradek.broker.txn.store import encode
 from odradek.broker.txn.transaction import ProducerIdAndEpoch, State
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -25,19 +25,25 @@ FIRST, SECOND = UUID(int=1), UUID(int=2)
 NAMES = ("{g}.leader", "{g}.a", "{g}.b")
 
 
-async def begin(world: World, name: str, *partitions: TopicPartition, version: int = 2) -> Member:
+async def begin(
+    world: World, name: str, *partitions: TopicPartition, version: int = 2
+) -> TransactionMember:
     """Begin the transaction of a member."""
     who = await world.init(transactional_id=name)
     await world.add(who, *(partitions or (P0,)), transactional_id=name, version=version)
-    return Member(transactional_id=name, producer=who)
+    return TransactionMember(transactional_id=name, producer=who)
 
 
-async def begun(world: World, *names: str) -> list[Member]:
+async def begun(world: World, *names: str) -> list[TransactionMember]:
     return [await begin(world, name) for name in names or NAMES]
 
 
 async def end(
-    world: World, members: Sequence[Member], decision_id: UUID = FIRST, *, committed: bool = True
+    world: World,
+    members: Sequence[TransactionMember],
+    decision_id: UUID = FIRST,
+    *,
+    committed: bool = True,
 ) -> list[ProducerIdAndEpoch | None]:
     return await world.coordinator.end_group(members, committed=committed, decision_id=decision_id)
 
@@ -51,7 +57,7 @@ async def states(world: World, names: Sequence[str] = NAMES) -> set[State]:
     return {state_of(world, name) for name in names}
 
 
-def next_of(member: Member) -> ProducerIdAndEpoch:
+def next_of(member: TransactionMember) -> ProducerIdAndEpoch:
     who = member.producer
     return producer(who.producer_id, who.producer_epoch + 1)
 
@@ -100,7 +106,7 @@ async def test_if_one_member_is_refused_nothing_is_decided_and_it_is_named(
 ) -> None:
     members = await begun(world)
     stale = [
-        Member(
+        TransactionMember(
             transactional_id=each.transactional_id, producer=producer(each.producer.producer_id, 9)
         )
         if each.transactional_id == name
@@ -144,7 +150,7 @@ async def test_who_is_no_fit_member_is_named(
         who = await world.commit(member.producer, transactional_id=other)
         await states(world, [other])
     with pytest.raises(KafkaError) as caught:
-        await end(world, [leader, Member(transactional_id=other, producer=who)])
+        await end(world, [leader, TransactionMember(transactional_id=other, producer=who)])
     assert caught.value.code is code, caught.value
     assert words in caught.value.message
     assert isinstance(caught.value, MemberRefused)
@@ -155,7 +161,7 @@ async def test_who_is_no_fit_member_is_named(
 async def test_an_abort_of_a_member_without_transaction_is_refused(world: World) -> None:
     leader = await begin(world, "{g}.leader")
     who = await world.init(transactional_id="{g}.idle")
-    idle = Member(transactional_id="{g}.idle", producer=who)
+    idle = TransactionMember(transactional_id="{g}.idle", producer=who)
     with refused(E.INVALID_TXN_STATE):
         await end(world, [leader, idle], committed=False)
     assert state_of(world, "{g}.leader") is State.ONGOING
@@ -183,7 +189,7 @@ async def test_transactions_that_another_system_decides_are_refused(nursery: tri
             two_phase=two_phase,
             keep_prepared=True,
         )
-        member = Member(transactional_id="{g}.kept", producer=kept.producer)
+        member = TransactionMember(transactional_id="{g}.kept", producer=kept.producer)
         with refused(E.INVALID_TXN_STATE):
             await end(world, [leader, member])
     with refused(E.PRODUCER_FENCED):
@@ -254,7 +260,10 @@ async def test_a_repeat_is_recognised_at_the_end_of_the_epochs(fresh: World) -> 
     first = await fresh.init(transactional_id=NAMES[0])
     assert first == last
     await fresh.add(first, P0, transactional_id=NAMES[0])
-    members = [Member(transactional_id=NAMES[0], producer=first), await begin(fresh, NAMES[1])]
+    members = [
+        TransactionMember(transactional_id=NAMES[0], producer=first),
+        await begin(fresh, NAMES[1]),
+    ]
     fresh.markers.hold()
     ended = await end(fresh, members)
     assert ended[0] is not None

@@ -23,7 +23,9 @@ def methods_of(a_class: type) -> dict[str, list[inspect.Parameter]]:
     }
 
 
-@pytest.mark.parametrize("name", ["Admin", "Consumer", "Producer", "Transaction"])
+@pytest.mark.parametrize(
+    "name", ["Admin", "Consumer", "Producer", "Transaction", "TransactionGroup"]
+)
 def test_a_blocking_class_has_the_methods_of_the_async_one(name: str) -> None:
     ours = methods_of(getattr(blocking, name))
     for method, parameters in methods_of(getattr(client, name)).items():
