@@ -36,36 +36,29 @@ COMPLETION_BUGS: Final = (
     Planted(
         bug="KAFKA-5202",
         file=MARKERS,
-        old="            if leader is None and await self._sender.is_gone(partition):",
-        new="            if False:",
+        old="is_gone = leader is None and await self._sender.is_gone(partition)",
+        new="is_gone = False",
         tests=(f"{TELLING}a_topic_that_was_deleted_is_owed_nothing",),
     ),
     Planted(
         bug="KAFKA-16352",
         file=MARKERS,
-        old="        if parcel.debt.producer_id in taken:",
-        new="        if False:",
+        old="        if producer_ids.isdisjoint(parcel.markers):",
+        new="        if True:",
         tests=(f"{TELLING}one_request_has_one_marker_of_a_producer",),
     ),
     Planted(
         bug="KAFKA-10080",
         file=LEDGER,
-        old="""        if after.state.is_prepared:
-            self._on_decided(entry)
-""",
-        new="""        if after.state.is_prepared:
-            self._on_decided(entry)
-            self._on_decided(entry)
-""",
+        old="            self._on_decided([entry])\n",
+        new="            self._on_decided([entry])\n            self._on_decided([entry])\n",
         tests=(f"{KNOWN_MARKERS}completions_of_two_tenures_do_not_take_each_others_markers",),
     ),
     Planted(
         bug="KAFKA-9235, KAFKA-9307, KAFKA-5280",
         file=TENURE,
-        old="""        if self.is_over:
-            message = f"this broker""",
-        new="""        if False:
-            message = f"this broker""",
+        old="            await self.partition.flushed(next_offset)\n        self.check()\n",
+        new="            await self.partition.flushed(next_offset)\n",
         tests=(f"{KNOWN}an_operation_begun_before_the_partition_left_changes_nothing_after",),
         seed=8,
         fixed=reach.ALONE,
@@ -73,8 +66,8 @@ COMPLETION_BUGS: Final = (
     Planted(
         bug="KAFKA-9235",
         file="broker/api/markers.py",
-        old="flushed(write.next_offset, leader_epoch=write.leader_epoch)",
-        new="flushed(write.next_offset)",
+        old="flushed(last.next_offset, leader_epoch=last.leader_epoch)",
+        new="flushed(last.next_offset)",
         tests=(
             "tests/broker/api/test_markers_of_an_ended_lead.py::test_"
             "a_marker_of_a_lead_that_ended_is_not_acknowledged_by_the_next_lead",
@@ -100,8 +93,8 @@ COMPLETION_BUGS: Final = (
     Planted(
         bug="KAFKA-14880",
         file=LEDGER,
-        old="                entry.tenure.entries.pop(entry.transactional_id, None)\n",
-        new="                pass\n",
+        old="        entry.tenure.entries.pop(entry.transactional_id, None)\n",
+        new="        pass\n",
         tests=(f"{OVER_TIME}a_first_init_that_failed_leaves_nothing_that_would_have_to_expire",),
     ),
     Planted(
@@ -114,7 +107,7 @@ COMPLETION_BUGS: Final = (
     Planted(
         bug="KAFKA-17507",
         file="broker/api/markers.py",
-        old="    if write.where.topic == CONSUMER_OFFSETS_TOPIC:",
+        old="    if last.where.topic == CONSUMER_OFFSETS_TOPIC:",
         new="    if False:",
         tests=("tests/broker/group/test_wire_offsets.py::test_offsets_in_a_transaction",),
     ),
@@ -136,7 +129,7 @@ COMPLETION_BUGS: Final = (
     Planted(
         bug="Redpanda #14624",
         file=LEDGER,
-        old="self._watch_timeout(entry, _left(transaction.started_ms, whole_ms, now_ms))",
+        old="self._watch_timeout(entry, left_ms if entry.clock is None else whole_ms)",
         new="pass",
         tests=(f"{OVER_TIME}a_transaction_found_in_the_log_has_what_is_left_of_its_time",),
     ),

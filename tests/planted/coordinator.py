@@ -65,17 +65,16 @@ COORDINATOR_BUGS: Final = (
     Planted(
         bug="KAFKA-9666",
         file=LEDGER,
-        old="            await self._make_durable(entry.tenure, [",
-        new="            self._apply(entry, after)\n"
-        "            await self._make_durable(entry.tenure, [",
+        old="            await self._make_durable(changes[0][0].tenure, records)\n",
+        new="            self._apply(*changes[0])\n"
+        "            await self._make_durable(changes[0][0].tenure, records)\n",
         tests=(f"{KNOWN}a_failed_fence_spends_no_epoch_however_often_it_is_tried",),
     ),
     Planted(
         bug="KAFKA-5351, KAFKA-7519",
         file=LEDGER,
-        old="""            entry.pending = None
-            if entry.is_new:""",
-        new="""            if entry.is_new:""",
+        old="    entry.pending = None\n    if entry.is_new:",
+        new="    if entry.is_new:",
         tests=(f"{KNOWN}a_failed_append_leaves_nothing_pending",),
     ),
     Planted(

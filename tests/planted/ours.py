@@ -46,14 +46,14 @@ OUR_BUGS: Final = (
     Planted(
         bug="a completion goes on after its tenure has ended",
         file=FINISH,
-        old="        with entry.tenure.bound():\n            debt",
-        new="        if True:\n            debt",
+        old="        with entries[0].tenure.bound():\n",
+        new="        if True:\n",
         tests=(f"{FINISHING}whoever_does_not_coordinate_any_more_sends_nothing_more",),
     ),
     Planted(
         bug="a coordinator that was deposed outbids its successor",
         file=FINISH,
-        old="                await retry_until_written(lambda: self._ledger.confirm(entry))\n",
+        old="            await retry_until_written(lambda: self._ledger.confirm(entry))\n",
         new="",
         tests=(f"{FINISHING}a_deposed_coordinator_does_not_outbid_its_successor",),
     ),
@@ -67,8 +67,8 @@ OUR_BUGS: Final = (
     Planted(
         bug="markers that are written stay listed as owed",
         file=FINISH,
-        old="            entry.debt = None\n",
-        new="",
+        old="                    entry.debt = None\n",
+        new="                    pass\n",
         tests=(f"{FINISHING}nothing_is_kept_of_what_was_owed_once_it_is_paid",),
     ),
     Planted(
@@ -96,7 +96,7 @@ OUR_BUGS: Final = (
     Planted(
         bug="a transaction claimed for two-phase commit keeps its deadline",
         file=LEDGER,
-        old="        elif after.never_times_out:\n            entry.timeout_at = inf\n",
+        old="        elif after.never_times_out:\n            entry.time_out_at(inf)\n",
         new="",
         tests=(f"{TWO_PHASES}claiming_a_timed_transaction_in_two_phases_lifts_its_time_out",),
     ),

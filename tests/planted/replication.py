@@ -386,8 +386,8 @@ REPLICATION_BUGS: Final = (
     Planted(
         bug="KAFKA-20734",
         file=MARKERS,
-        old="if leader is None and await self._sender.is_gone(partition):",
-        new="if leader is None:",
+        old="is_gone = leader is None and await self._sender.is_gone(partition)",
+        new="is_gone = leader is None",
         tests=(f"{TELLING}an_image_that_lags_lets_no_marker_off",),
         seed=2,
         fixed=reach.LATE_TOPICS,
