@@ -14,7 +14,17 @@ from typing import Any, Final
 
 import trio
 
-from odradek.client import Admin, Consumer, OdradekError, Producer, Refused, TopicPartition
+from odradek.client import (
+    Aborted,
+    Admin,
+    Consumer,
+    DetachedTransaction,
+    OdradekError,
+    Producer,
+    Refused,
+    TopicPartition,
+    TransactionGroup,
+)
 from odradek.protocol.errors import ErrorCode
 from tests.checker.history import (
     Found,
@@ -39,6 +49,9 @@ WRITERS: Final = 3
 ABORT_PROBABILITY: Final = 0.12
 DAWDLE_PROBABILITY: Final = 0.04
 PAUSE_SECONDS: Final = 0.05
+GROUPS: Final = "group"
+"""The name of the client that ends transactions of several producers together."""
+MEMBERS_MAX: Final = 4
 FINAL_SECONDS: Final = 30.0
 
 
@@ -81,7 +94,7 @@ class Load:
     def __init__(
         self, world: World, *, transaction_timeout_ms: int, rare: Sequence[str] = ()
     ) -> None:
-        """`rare`: names of clients of `rare_load.py`."""
+        """`rare`: names of clients of `rare_load.py`, or `GROUPS`."""
         self.world = world
         self._rare = rare
         self.journal = Journal()
@@ -131,9 +144,12 @@ class Load:
                     writers.start_soon(self._again, f"raw{version}", write)
                 writers.start_soon(self._again, "renewer", self._renew)
                 for name in self._rare:
-                    writers.start_soon(
-                        self._again, name, partial(RARE[name], self.world, self.stop)
+                    rare = (
+                        self._decide
+                        if name == GROUPS
+                        else partial(RARE[name], self.world, self.stop)
                     )
+                    writers.start_soon(self._again, name, rare)
             nursery.cancel_scope.cancel()
         self.ended.set()
 
@@ -205,6 +221,59 @@ class Load:
                 if self.journal.transactions[number].outcome is Outcome.OK
             }
             self.journal.note(number, sends=sends, acknowledged=acknowledged)
+
+    async def _decide(self, process: str, rng: Random) -> None:
+        """Commit the transactions of several producers together, or abort them."""
+        async with self.world.group(process, **self._timeouts) as group:
+            while not self.stop.is_set():
+                await self._decide_once(process, group, rng)
+                await trio.sleep(rng.expovariate(1 / PAUSE_SECONDS))
+
+    async def _decide_once(self, process: str, group: TransactionGroup, rng: Random) -> None:
+        number = self.journal.begin(process)
+        sends: list[tuple[Partition, bytes]] = []
+        members: list[DetachedTransaction] = []
+        outcome = Outcome.FAIL
+        try:
+            for member in range(rng.randint(1, MEMBERS_MAX)):
+                members.append(await self._detached(group, f"{member}", process, sends, rng))
+            rng.shuffle(members)
+            if rng.random() < DAWDLE_PROBABILITY:
+                await trio.sleep(rng.uniform(0.5, 1.5) * self._transaction_timeout_ms / 1000)
+            if rng.random() < ABORT_PROBABILITY:
+                await group.abort(members)
+            else:
+                self.journal.note(number, commit_asked=trio.current_time())
+                outcome = Outcome.INFO
+                await group.commit(members)
+                outcome = Outcome.OK
+                self.world.reached("a transaction group was committed")
+        except Aborted:
+            outcome = Outcome.FAIL
+            self.world.reached("a transaction group could not be committed")
+            raise
+        finally:
+            self.journal.note(number, sends=sends)
+            self._end(number, outcome)
+
+    async def _detached(
+        self,
+        group: TransactionGroup,
+        member: str,
+        process: str,
+        sends: list[tuple[Partition, bytes]],
+        rng: Random,
+    ) -> DetachedTransaction:
+        async with (
+            self._producer(group.transactional_id(member)) as producer,
+            producer.transaction() as transaction,
+        ):
+            for _ in range(rng.randint(0, 3)):
+                partition = (TOPIC, rng.randrange(PARTITIONS))
+                value = self._value(process)
+                sends.append((partition, value))
+                await transaction.send(TOPIC, value, partition=partition[1])
+            return await transaction.detach()
 
     async def _write_single(self, process: str, rng: Random) -> None:
         """Write records without a transaction."""

@@ -13,6 +13,7 @@ from typing import Final
 
 from tests.simulation.faults import ALONE, BY_HAND, CLUSTER, FOR_GOOD, Fault
 from tests.simulation.fixed import Fixed
+from tests.simulation.load import GROUPS
 
 BROKERS = (1, 1, 1, 3, 3, 5)
 """The numbers of brokers that are drawn."""
@@ -24,6 +25,7 @@ FIRST_FAULT_SECONDS = 0.5
 FIXED_STRIKES = (12, 25)
 """The fewest and the most faults of a plan whose kinds of fault are given."""
 OLD_PROBABILITY = 0.2
+GROUPS_PROBABILITY = 0.5
 AT_ONCE = 3
 """So many of them strike at the beginning."""
 LONG_PROBABILITY = 0.15
@@ -50,7 +52,7 @@ class Plan:
     has_old_producers: bool = False
     """The producers' epochs are near the last one."""
     rare: tuple[str, ...] = ()
-    """The names of clients of `rare_load.py`."""
+    """The names of clients that not every run has."""
     without: tuple[int, ...] = ()
     """The numbers of the faults that are left out."""
 
@@ -94,6 +96,7 @@ def draw(
         transaction_timeout_ms=rng.choice((1000, 2000, 5000)),
         faults=_faults(rng, brokers),
         has_old_producers=rng.random() < OLD_PROBABILITY,
+        rare=(GROUPS,) if rng.random() < GROUPS_PROBABILITY else (),
         without=tuple(without),
     )
 

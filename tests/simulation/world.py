@@ -17,7 +17,7 @@ from odradek.broker.cluster.image import ClusterImage
 from odradek.broker.cluster.metadata import ImageBuilder
 from odradek.broker.env import inline
 from odradek.broker.topic_partition import TopicPartition
-from odradek.client import Admin, Consumer, Producer
+from odradek.client import Admin, Consumer, Producer, TransactionGroup
 from tests.broker.config.configured import from_properties
 from tests.fakes.meta_store import FakeMetaStore, MetaServer
 from tests.simulation.machine import CLIENT_PORT, Machine, SimClock
@@ -302,6 +302,9 @@ class World:
     ) -> Consumer:
         given = {**self.client_options(name), "offload": inline, **options}
         return Consumer(bootstrap or self.bootstrap, **given)
+
+    def group(self, name: str, **options: Any) -> TransactionGroup:
+        return TransactionGroup(self.bootstrap, name, **self.client_options(name), **options)
 
     def admin(self, name: str = "client", **options: Any) -> Admin:
         return Admin(self.bootstrap, **self.client_options(name), **options)
