@@ -9,6 +9,7 @@ from typing import Final
 from tests.planted.clusters import CLUSTER_BUGS
 from tests.planted.completion import COMPLETION_BUGS
 from tests.planted.coordinator import COORDINATOR_BUGS
+from tests.planted.groups import GROUP_BUGS
 from tests.planted.log import LOG_BUGS
 from tests.planted.metadata import METADATA_BUGS
 from tests.planted.ours import OUR_BUGS
@@ -19,6 +20,7 @@ from tests.planted.replication import REPLICATION_BUGS
 BUGS: Final = (
     *COORDINATOR_BUGS,
     *COMPLETION_BUGS,
+    *GROUP_BUGS,
     *LOG_BUGS,
     *PRODUCERS_BUGS,
     *METADATA_BUGS,

@@ -227,6 +227,23 @@ def test_readers_are_held_back_until_the_marker_is_below_the_high_watermark() ->
     assert producers.first_unstable_offset is None
 
 
+def test_markers_that_count_together_hold_readers_back_until_the_last_of_them_counts() -> None:
+    log = Log()
+    for producer_id in (1, 2, 3):
+        log.append(header(0, transactional=True)._replace(producer_id=producer_id))
+    log.mark(0, producer_id=1)
+    log.mark(0, producer_id=2)
+    log.producers.end_together(3, 5)
+    log.mark(0, producer_id=3)
+    for high_watermark in (3, 4):
+        log.producers.high_watermark_is(high_watermark)
+        assert log.producers.first_unstable_offset == 0, high_watermark
+    log.producers.high_watermark_is(5)
+    assert log.producers.first_unstable_offset == 2
+    log.producers.high_watermark_is(6)
+    assert log.producers.first_unstable_offset is None
+
+
 def test_the_last_stable_offset_of_an_ended_transaction_is_that_of_the_oldest_still_open() -> None:
     log = Log()
     log.append(header(0, transactional=True))

@@ -1,0 +1,102 @@
+"""The markers of a transaction group for one partition: appended, and seen, together."""
+
+from types import SimpleNamespace
+from typing import cast
+
+import trio
+
+from odradek.broker.api.context import Core, RequestContext
+from odradek.broker.api.markers import write_txn_markers
+from odradek.broker.partitions.lead import Lead
+from odradek.broker.partitions.partition import Partition
+from odradek.protocol.apis.txn import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from odradek.protocol.errors import ErrorCode
+from tests.broker.storage.samples import TOPIC, Client, Machine
+
+HERE, FOLLOWER = 1, 2
+MEMBERS = range(1, 200)
+
+
+async def begun(machine: Machine) -> Partition:
+    """Return a partition with an open transaction of each member, and one follower."""
+    partition = await machine.start()
+    partition.begin_lead(
+        Lead.over(
+            node_id=HERE,
+            leader_epoch=1,
+            replicas=(HERE, FOLLOWER),
+            isr=(HERE, FOLLOWER),
+            partition_epoch=1,
+            now=0.0,
+        )
+    )
+    for member in MEMBERS:
+        Client(partition, producer_id=member, is_transactional=True).send()
+    await partition.on_disk(partition.log_end_offset)
+    return partition
+
+
+def follow(partition: Partition, offset: int) -> None:
+    """Have the follower fetch from `offset`."""
+    assert partition.lead is not None
+    partition.lead.fetched(FOLLOWER, offset, partition.log_end_offset, 0.0)
+    partition.update_visible()
+
+
+async def mark(machine: Machine, *members: int) -> WriteTxnMarkersResponse:
+    """Write the markers of some members, as their coordinator has them written."""
+
+    def reached(point: str) -> None:
+        raise AssertionError(f"something may come between: {point}")
+
+    core = cast(Core, SimpleNamespace(partitions=machine.partitions, reached=reached))
+    context = RequestContext(core=core, api_version=2, client_id="", host="", is_from_broker=True)
+    topics = (WritableTxnMarkerTopic(name=TOPIC, partition_indexes=(0,)),)
+    request = WriteTxnMarkersRequest(
+        markers=tuple(
+            WritableTxnMarker(
+                producer_id=member,
+                producer_epoch=1,
+                transaction_result=True,
+                topics=topics,
+                coordinator_epoch=0,
+                transaction_version=2,
+            )
+            for member in members
+        )
+    )
+    return await write_txn_markers(context, request)
+
+
+async def test_nothing_comes_between_them_and_no_reader_sees_some_of_them() -> None:
+    machine = Machine()
+    partition = await begun(machine)
+    first_marker = partition.log_end_offset
+    follow(partition, first_marker)
+    assert partition.last_stable_offset == 0
+    end = first_marker + len(MEMBERS)
+    async with trio.open_nursery() as nursery:
+        answers: list[WriteTxnMarkersResponse] = []
+
+        async def write() -> None:
+            answers.append(await mark(machine, *MEMBERS))
+
+        nursery.start_soon(write)
+        with trio.fail_after(10):
+            while partition.log_end_offset < end:
+                await trio.lowlevel.checkpoint()
+        await partition.on_disk(end)
+        for offset in range(first_marker, end):
+            follow(partition, offset)
+            assert partition.high_watermark == offset
+            assert partition.last_stable_offset == 0
+        follow(partition, end)
+    assert partition.last_stable_offset == end
+    codes = {marker.topics[0].partitions[0].error_code for marker in answers[0].markers}
+    assert codes == {ErrorCode.NONE}
+    machine.disk.kill()

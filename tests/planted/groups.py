@@ -1,0 +1,103 @@
+"""Transaction groups: what would tear a decision, or lose or repeat it."""
+
+from typing import Final
+
+from tests.planted.bug import Planted
+
+GROUPS: Final = "broker/txn/groups.py"
+LEDGER: Final = "broker/txn/ledger.py"
+
+ENDING: Final = "tests/broker/txn/test_groups.py::test_"
+TOGETHER: Final = "tests/broker/api/test_markers_together.py::test_"
+SEQUENCES: Final = "tests/broker/storage/test_producers.py::test_"
+LIVE: Final = "tests/client/producing/test_transaction_group_live.py::test_"
+
+GROUP_BUGS: Final = (
+    Planted(
+        bug="half of a group is decided",
+        file=LEDGER,
+        old="appended = tenure.partition.append_records(records)\n        except KafkaError as",
+        new="appended = [tenure.partition.append_records([each]) for each in records][-1]\n"
+        "        except KafkaError as",
+        tests=(f"{ENDING}all_members_end_by_one_batch",),
+    ),
+    Planted(
+        bug="a decision of unknown outcome is superseded",
+        file=LEDGER,
+        old="                self._tenures.unload(index)\n                self._on_",
+        new="                pass  # self._",
+        tests=(f"{ENDING}after_an_append_of_unknown_outcome_the_log_is_read_anew",),
+    ),
+    Planted(
+        bug="a repeat is refused after the members have moved on",
+        file=GROUPS,
+        old="        return transaction.state in ended\n",
+        new="        return transaction.state in ended[:1]\n",
+        tests=(f"{ENDING}a_repeat_says_who_has_moved_on",),
+    ),
+    Planted(
+        bug="another decision is taken for a repeat",
+        file=GROUPS,
+        old="        if transaction.decision_id != end.decision_id:\n",
+        new="        if False:\n",
+        tests=(f"{ENDING}another_decision_is_refused",),
+    ),
+    Planted(
+        bug="a member moves between its check and the decision",
+        file=GROUPS,
+        old="        is_pending = entry.pending is not None\n",
+        new="        is_pending = False\n",
+        tests=(f"{ENDING}ends_of_overlapping_groups_do_not_wait_for_each_other_for_ever",),
+    ),
+    Planted(
+        bug="a client that goes away leaves members reserved",
+        file=GROUPS,
+        old="                if entry.pending is not None:\n                    release(entry)\n",
+        new="                pass\n",
+        tests=(f"{ENDING}a_client_that_goes_away_leaves_nobody_reserved",),
+    ),
+    Planted(
+        bug="a member of another group is decided",
+        file=GROUPS,
+        old="            if self._ledger.group_of(name) != group:\n",
+        new="            if False:\n",
+        tests=(f"{ENDING}who_is_no_fit_member_is_named[{{h}}.a",),
+    ),
+    Planted(
+        bug="a new coordinator sends the markers of a group apart",
+        file=LEDGER,
+        old="transaction.decision_id or transactional_id",
+        new="transactional_id",
+        tests=(f"{ENDING}the_next_coordinator_sends_the_markers_of_a_group_together",),
+    ),
+    Planted(
+        bug="the markers of a group are written with others between",
+        file="broker/api/markers.py",
+        old="await _runs(flat, turns) if context.is_from_broker else [[write] for write in flat]",
+        new="[[write] for write in flat]",
+        tests=(f"{TOGETHER}nothing_comes_between_them_and_no_reader_sees_some_of_them",),
+    ),
+    Planted(
+        bug="a marker of a group counts before the others",
+        file="broker/storage/producers.py",
+        old="min([high_watermark, *(first for first, _ in self._runs)])",
+        new="high_watermark",
+        tests=(
+            f"{SEQUENCES}markers_that_count_together_hold_readers_back_until_the_last_of_them_counts",
+        ),
+    ),
+    Planted(
+        bug="members of a group have a clock each",
+        file="broker/txn/tenure.py",
+        old="        if self.clock is None or self._timeout_at == inf:\n",
+        new="        if True:\n",
+        tests=(f"{ENDING}members_share_a_clock",),
+    ),
+    Planted(
+        bug="an idle member of a group is not heard",
+        file="client/producing/transactional_session.py",
+        old="                await self.requests.add_partitions(self.identity, [anchor])\n",
+        new="                pass\n",
+        tests=(f"{LIVE}an_idle_member_keeps_its_whole_group_open",),
+    ),
+)
