@@ -37,7 +37,9 @@ from odradek.client.cli.common import (
     terminal_width,
 )
 from odradek.client.cli.txn_abort import abort
+from odradek.client.cli.txn_groups import groups
 from odradek.client.cli.txn_watch import watch
+from odradek.protocol.state_topics import tag_of
 from odradek.protocol.text import printable
 
 WIDE: Final = 100
@@ -80,6 +82,7 @@ def txn() -> None:
     help="Open for longer; ids without an open transaction stay, as in Kafka: add --open.",
 )
 @click.option("--pattern", help="A regular expression for the whole transactional id.")
+@click.option("--group", metavar="NAME", help="List only the members of this transaction group.")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print a JSON object for each id; the keys are above."
 )
@@ -91,6 +94,7 @@ def list_transactions(
     producer_ids: tuple[int, ...],
     older_than_s: float | None,
     pattern: str | None,
+    group: str | None,
     as_json: bool,
     bootstrap: str,
     timeout_s: float,
@@ -113,7 +117,10 @@ def list_transactions(
             older_than_ms=None if older_than_s is None else in_ms(older_than_s),
             pattern=pattern,
         )
-        described = admin.describe_transactions(*(listing.transactional_id for listing in listed))
+        names = [listing.transactional_id for listing in listed]
+        if group is not None:
+            names = [name for name in names if tag_of(name) == group]
+        described = admin.describe_transactions(*names)
     found = [answer for answer in described.values() if isinstance(answer, TransactionDescription)]
     for answer in described.values():
         if isinstance(answer, Retriable):  # other errors are of ids that have expired meanwhile
@@ -131,7 +138,7 @@ def list_transactions(
     elif found:
         _show_list(found)
     else:
-        is_any = not (wanted or producer_ids or pattern)
+        is_any = not (wanted or producer_ids or pattern or group)
         click.echo(f"There is no transactional id{'' if is_any else ' like that'}.")
 
 
@@ -415,4 +422,5 @@ def _hanging_facts(found: HangingTransaction) -> dict[str, object]:
 
 
 txn.add_command(abort)
+txn.add_command(groups)
 txn.add_command(watch)

@@ -64,6 +64,31 @@ def test_list(run: Run, worker: Worker) -> None:
     assert run.said("txn", "list", "--pattern", "nobody-.*", "--json") == ""
 
 
+def test_groups_and_their_members(run: Run) -> None:
+    group, topic = name_of("group"), name_of("topic")
+    run.said("topic", "create", topic)
+    names = [f"{{{group}}}.{number}" for number in range(2)]
+    for number, name in enumerate(names):
+        with (
+            Producer(run.bootstrap, transactional_id=name) as producer,
+            producer.transaction() as transaction,
+        ):
+            transaction.send(topic, b"1")
+            if number:
+                transaction.flush()
+                members = run.said("txn", "list", "--group", group)
+                lines = run.said("txn", "groups", "--json").splitlines()
+                groups = [json.loads(line) for line in lines]
+                table = run.said("txn", "groups")
+    assert [name in members for name in names] == [True, True]
+    (found,) = [each for each in groups if each["group"] == group]
+    assert (found["members"], found["open"], found["partitions"]) == (2, 1, 1)
+    assert found["committed"] + found["decided"] == 1
+    assert found["age_ms"] >= 0
+    assert group in table
+    assert names[0] not in run.said("txn", "list", "--group", "another")
+
+
 def test_describe(run: Run, worker: Worker) -> None:
     said = run.said("txn", "describe", worker.name)
     lines = {" ".join(line.split()) for line in said.splitlines()}
