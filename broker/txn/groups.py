@@ -23,7 +23,7 @@ A repeat is recognised by the leader's epoch, which is one behind, and by the de
 leader's record has. It gets the answer of the first request, also if members have moved on.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 from uuid import UUID
@@ -214,7 +214,7 @@ class GroupEnds:
         If it raises, nothing is reserved.
         """
         tenure = self._ledger.tenure_of(members[0].transactional_id)
-        reserved: list[Entry] = []
+        reserved: dict[Entry, TransactionMetadata] = {}
         end.producer_ids_used = 0
         try:
             await self._reserve(members, end, reserved)
@@ -226,20 +226,22 @@ class GroupEnds:
             await self._ledger.decide(tenure, reserved, records)
             self._reached(AFTER_PREPARE)
         finally:
-            for entry in reserved:
-                if entry.pending is not None:
+            for entry, following in reserved.items():
+                if entry.pending is following:
                     release(entry)
 
     async def _reserve(
-        self, members: Sequence[TransactionMember], end: "_End", reserved: list[Entry]
+        self,
+        members: Sequence[TransactionMember],
+        end: "_End",
+        reserved: dict[Entry, TransactionMetadata],
     ) -> None:
         turns = Turns()
         partitions = 0
         for member in sorted(members, key=lambda member: member.transactional_id):
             await turns.take(RESERVE_STEPS)
             entry = self._entry(member)
-            entry.pending = self._following(entry, member, end)
-            reserved.append(entry)
+            reserved[entry] = entry.pending = self._following(entry, member, end)
             partitions += len(entry.transaction.partitions)
         if partitions > PARTITIONS_MAX:
             message = f"the members have {partitions} partitions together, over {PARTITIONS_MAX}"
@@ -295,15 +297,14 @@ class _End:
         return self.producer_ids[self.producer_ids_used - 1]
 
 
-async def _records(reserved: Sequence[Entry]) -> list[Record]:
+async def _records(reserved: Mapping[Entry, TransactionMetadata]) -> list[Record]:
     """Return the records of a decision. Raises KafkaError if they are too large together."""
     turns = Turns()
     records = []
     size_bytes = 0
-    for entry in reserved:
+    for entry, following in reserved.items():
         await turns.take(ENCODE_STEPS)
-        assert entry.pending is not None
-        record = store.encode(entry.transactional_id, entry.pending)
+        record = store.encode(entry.transactional_id, following)
         size_bytes += len(record.key or b"") + len(record.value or b"")
         records.append(record)
     if size_bytes > BATCH_MAX_BYTES:

@@ -6,7 +6,7 @@ transaction finished.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Final
 from uuid import UUID
@@ -209,12 +209,15 @@ class Ledger:
                 release(entry)
 
     async def decide(
-        self, tenure: TransactionTenure, decided: Sequence[Entry], records: Sequence[Record]
+        self,
+        tenure: TransactionTenure,
+        decided: Mapping[Entry, TransactionMetadata],
+        records: Sequence[Record],
     ) -> None:
         """Append the decision of a group as one batch, and make it visible.
 
-        What each entry becomes is its `pending`, and stays so if this raises. Raises KafkaError. If
-        the append is then neither durable nor refused, this tenure ends, and the partition is read
+        `decided` has what each entry becomes. All are pending, and stay so if this raises. Raises
+        KafkaError. If the append is then neither durable nor refused, this tenure ends, and the partition is read
         anew. Otherwise one of the members could go on (its time-out could abort it), and supersede
         its part of a decision that has survived.
         """
@@ -226,7 +229,7 @@ class Ledger:
             await tenure.flushed(appended.last_offset + 1)
         except KafkaError as error:
             if not tenure.is_over:
-                index = self.partition_for(decided[0].transactional_id)
+                index = self.partition_for(next(iter(decided)).transactional_id)
                 self._tenures.unload(index)
                 self._on_uncertain(index)
             raise _refused(tenure, error) from error
@@ -234,12 +237,11 @@ class Ledger:
         # member waits until its turn has come.
         turns = Turns()
         with tenure.bound(shield=True):
-            for entry in decided:
+            for entry, after in decided.items():
                 await turns.take()
-                assert entry.pending is not None
-                self._apply(entry, entry.pending)
+                self._apply(entry, after)
                 release(entry)
-            self._on_decided(decided)
+            self._on_decided(list(decided))
         tenure.check()
 
     async def confirm(self, entry: Entry) -> None:

@@ -52,7 +52,7 @@ GROUP_BUGS: Final = (
     Planted(
         bug="a client that goes away leaves members reserved",
         file=GROUPS,
-        old="                if entry.pending is not None:\n                    release(entry)\n",
+        old="                if entry.pending is following:\n                    release(entry)\n",
         new="                pass\n",
         tests=(f"{ENDING}a_client_that_goes_away_leaves_nobody_reserved",),
     ),

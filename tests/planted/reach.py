@@ -28,6 +28,9 @@ DEAF: Final = Fixed(faults=("Deaf", "LinkCut"), settings=HELD_LEASE)
 DEPOSED: Final = Fixed(
     faults=("Deaf", "Deaf", "Deaf", "Elected"), settings=HELD_LEASE, clients=("late",)
 )
+GROUPS: Final = Fixed(
+    faults=("PowerLoss", "Kill", "Resets", "Stall"), settings=QUICK, clients=("group",)
+)
 LATE_TOPICS: Final = Fixed(faults=("SteppingWatches",), settings=QUICK, clients=("make",))
 ID_BLOCKS: Final = Fixed(faults=("LostAnswers",), seconds=12.0, clients=("ids",))
 ROT_AND_POWER: Final = Fixed(
