@@ -34,7 +34,9 @@ import trio
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.api.parallel import for_each
+from odradek.broker.partitions.marking import append_markers
 from odradek.broker.partitions.partitions import Partition
+from odradek.broker.storage.marking import NewMarker
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.turns import Turns
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
@@ -66,8 +68,6 @@ class Write:
     partition: Partition | None = None
     leader_epoch: int = -1
     """The epoch in which the marker was appended."""
-    offset: int = -1
-    """The offset of the marker; -1 for a repeat, which is not written again."""
     next_offset: int = -1
     """The marker counts once everything below this offset is on disk."""
     code: ErrorCode = ErrorCode.NONE
@@ -119,52 +119,48 @@ async def _runs(flat: Sequence[Write], turns: Turns) -> list[Run]:
 
 
 def _append_run(context: RequestContext, run: Run) -> None:
-    """Append the markers for one partition with nothing between.
+    """Append the markers for one partition by one write.
 
     They may be those of a transaction group, which a reader sees at once or not at all.
     """
-    for write in run:
-        _append(context, write)
-    written = [write for write in run if write.offset >= 0]
-    if len(written) > 1:
-        partition = written[0].partition
-        assert partition is not None
-        partition.log.producers.end_together(written[0].offset, written[-1].next_offset)
+    try:
+        partition = context.core.partitions.get(*run[0].where)
+        partition.check_available()
+        _check_sender(context, run[0].marker, partition)
+        results = append_markers(partition, [_new(write.marker) for write in run])
+    except KafkaError as error:
+        for write in run:
+            write.code = error.code
+        return
+    for write, result in zip(run, results, strict=True):
+        if isinstance(result, KafkaError):
+            write.code = result.code
+            continue
+        write.partition, write.leader_epoch = partition, partition.leader_epoch
+        write.next_offset = partition.log_end_offset  # of a repeat: the marker is before it
+        if result is not None and write.where.topic == CONSUMER_OFFSETS_TOPIC:
+            context.core.groups.marker_written(
+                write.where.partition,
+                producer_id=write.marker.producer_id,
+                committed=write.marker.transaction_result,
+                marker_offset=result.base_offset,
+            )
+
+
+def _new(marker: WritableTxnMarker) -> NewMarker:
+    return NewMarker(
+        marker.producer_id,
+        marker.producer_epoch,
+        marker.coordinator_epoch,
+        marker.transaction_result,
+        marker.transaction_version,
+    )
 
 
 def _writes(marker: WritableTxnMarker) -> Iterator[Write]:
     for topic in marker.topics:
         for index in dict.fromkeys(topic.partition_indexes):
             yield Write(marker, TopicPartition(topic.name, index))
-
-
-def _append(context: RequestContext, write: Write) -> None:
-    marker = write.marker
-    try:
-        write.partition = context.core.partitions.get(*write.where)
-        write.partition.check_available()
-        _check_sender(context, marker, write.partition)
-        write.leader_epoch = write.partition.leader_epoch
-        appended = write.partition.append_marker(
-            producer_id=marker.producer_id,
-            producer_epoch=marker.producer_epoch,
-            coordinator_epoch=marker.coordinator_epoch,
-            committed=marker.transaction_result,
-            transaction_version=marker.transaction_version,
-        )
-    except KafkaError as error:
-        write.code = error.code
-        return
-    write.next_offset = write.partition.log_end_offset  # of a repeat: the marker is before it
-    if appended is not None:
-        write.offset = appended.base_offset
-    if appended is not None and write.where.topic == CONSUMER_OFFSETS_TOPIC:
-        context.core.groups.marker_written(
-            write.where.partition,
-            producer_id=marker.producer_id,
-            committed=marker.transaction_result,
-            marker_offset=appended.base_offset,
-        )
 
 
 def _check_sender(context: RequestContext, marker: WritableTxnMarker, partition: Partition) -> None:

@@ -26,7 +26,7 @@ from odradek.broker.api.context import ANSWER_ITEM_BYTES, RequestContext
 from odradek.broker.api.fetch import diverged, failed, where_it_parted
 from odradek.broker.api.offsets import check_leader_epoch
 from odradek.broker.env import Buffer
-from odradek.broker.partitions.reads import check_range
+from odradek.broker.partitions.reads import check_range, read_for_follower
 from odradek.broker.replication.replica_sessions import NO_SESSION, FollowerPlace, ReplicaSession
 from odradek.broker.turns import Turns
 from odradek.protocol.apis.fetch import (
@@ -206,11 +206,9 @@ async def _read(place: FollowerPlace, room_bytes: int, *, is_first: bool) -> Par
     try:
         partition.check_available()
         check_leader_epoch(partition, wanted.current_leader_epoch)
-        records, _ = await partition.log.read(
-            wanted.fetch_offset,
-            max(0, min(wanted.partition_max_bytes, room_bytes)),
-            to_offset=partition.log_end_offset,
-            min_one=is_first,
+        max_bytes = max(0, min(wanted.partition_max_bytes, room_bytes))
+        records = await read_for_follower(
+            partition.log, wanted.fetch_offset, max_bytes, min_one=is_first
         )
     except KafkaError as error:
         return failed(partition, wanted, error)

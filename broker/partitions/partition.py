@@ -33,6 +33,7 @@ from odradek.broker.partitions.background import Background
 from odradek.broker.partitions.group_commit import GroupCommit
 from odradek.broker.partitions.lead import Lead
 from odradek.broker.partitions.maintenance import MAP_BYTES, Maintenance
+from odradek.broker.partitions.marking import append_markers
 from odradek.broker.partitions.marks import Marks
 from odradek.broker.partitions.openers import Openers
 from odradek.broker.partitions.reads import check_range, read_batches
@@ -43,8 +44,9 @@ from odradek.broker.storage.compaction.plan import Plan
 from odradek.broker.storage.config import FlushPolicy, LogConfig
 from odradek.broker.storage.decompressor import Decompressor
 from odradek.broker.storage.log import Log
+from odradek.broker.storage.marking import NewMarker
 from odradek.broker.storage.producers import ProducerEntry
-from odradek.broker.storage.validation import check_client_batch, check_marker_fields
+from odradek.broker.storage.validation import check_client_batch
 from odradek.protocol.batch import BatchHeader, TimestampType, read_header, set_append_time
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.record import Record, encode_batch, with_timestamps
@@ -231,40 +233,27 @@ class Partition:
             self.log.producers.check_coordinator(header, verified_after=verified_after)
         return self._append(batch, header, header.max_timestamp, NO_APPEND_TIME, now_ms)
 
-    def append_marker(
-        self,
-        *,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        committed: bool,
-        transaction_version: int = 0,
-    ) -> Appended | None:
+    def append_marker(self, marker: NewMarker) -> Appended | None:
         """Append a transaction marker. Return None if it repeats the last one; nothing is appended.
 
-        Raises KafkaError, and nothing is appended: TRANSACTION_COORDINATOR_FENCED,
-        INVALID_PRODUCER_EPOCH, KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION, and
-        UNKNOWN_SERVER_ERROR for a marker without producer id, epoch or transaction version.
+        Raises KafkaError, and nothing is appended: what `append_markers` returns or raises.
         """
-        self.check_in_sync()
-        check_marker_fields(producer_id, producer_epoch, transaction_version)
-        is_new = self.log.producers.check_marker(
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            coordinator_epoch=coordinator_epoch,
-            transaction_version=transaction_version,
+        (result,) = append_markers(self, [marker])
+        if isinstance(result, KafkaError):
+            raise result
+        return result
+
+    def append_new_markers(self, markers: Sequence[NewMarker]) -> list[Appended]:
+        """Append markers that `append_markers` has checked. Raises KafkaError."""
+        first = self.log.append_markers(
+            markers, leader_epoch=self.leader_epoch, now_ms=self._clock.wall_ms()
         )
-        if not is_new:
-            return None
-        offset, _ = self.log.append_marker(
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            coordinator_epoch=coordinator_epoch,
-            committed=committed,
-            leader_epoch=self.leader_epoch,
-            now_ms=self._clock.wall_ms(),
-        )
-        return self._appended(offset, offset, NO_APPEND_TIME)
+        if len(markers) > 1:
+            self.log.producers.end_together(first, self.log_end_offset)
+        return [
+            self._appended(offset, offset, NO_APPEND_TIME)
+            for offset in range(first, self.log_end_offset)
+        ]
 
     def _append(
         self,

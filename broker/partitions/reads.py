@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 from odradek.broker.env import Buffer
 from odradek.broker.storage.aborted import AbortedTxn
 from odradek.broker.storage.log import Log
+from odradek.broker.storage.marking import MARKER_BYTES
 from odradek.broker.storage.timestamps import (
     TimestampOffset,
     largest_timestamp,
     offset_for_timestamp,
 )
+from odradek.protocol.batch import iter_batches
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -41,6 +43,25 @@ async def read_batches(
         aborted = await log.aborted(offset, end_offset)
         if removal_count == log.reader.removal_count:
             return records, aborted
+
+
+async def read_for_follower(log: Log, offset: int, max_bytes: int, *, min_one: bool) -> Buffer:
+    """Return whole batches, which do not end between two markers of a transaction group.
+
+    A follower that has some of them may lead next, and its readers would see a part of the group.
+    """
+    end = log.log_end_offset
+    records, _ = await log.read(offset, max_bytes, to_offset=end, min_one=min_one)
+    missing = log.producers.markers_after(_next_offset(records)) if log.producers.has_runs else 0
+    if missing:
+        more_bytes = len(records) + missing * MARKER_BYTES
+        records, _ = await log.read(offset, more_bytes, to_offset=end, min_one=True)
+    return records
+
+
+def _next_offset(records: Buffer) -> int:
+    """Return the offset after whole batches; -1 without one."""
+    return max((header.next_offset for header, _ in iter_batches(memoryview(records))), default=-1)
 
 
 async def first_at(

@@ -30,7 +30,7 @@ from odradek.broker.storage.cut import carry_out
 from odradek.broker.storage.damage import UNKNOWN_PAST, Rules
 from odradek.broker.storage.files import GAPS, OpenFiles, remove_before
 from odradek.broker.storage.flush import Flush
-from odradek.broker.storage.producers import EndedTransaction
+from odradek.broker.storage.marking import NewMarker, marker_batches
 from odradek.broker.storage.reading import LogReader
 from odradek.broker.storage.received import check_follows, received_batches
 from odradek.broker.storage.recovery import LogState, Recovered, Recovery, take_account
@@ -39,7 +39,6 @@ from odradek.broker.storage.reserve import DISK_FULL
 from odradek.broker.storage.saving import LogSaver, ToSave
 from odradek.broker.storage.segment import NO_TIMESTAMP, Segment
 from odradek.protocol.batch import BatchHeader, set_base_offset
-from odradek.protocol.control import encode_marker
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 LOGGER: Final = logging.getLogger(__name__)
@@ -197,41 +196,39 @@ class Log:
             self.producers.add_batch(header, base_offset, timestamp_ms, now_ms)
         return base_offset
 
-    def append_marker(
-        self,
-        *,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        committed: bool,
-        leader_epoch: int,
-        now_ms: int,
-    ) -> tuple[int, EndedTransaction | None]:
-        """Append a marker. Return its offset and the transaction that it ended. Raises as `append`.
+    def append_markers(
+        self, markers: Sequence[NewMarker], *, leader_epoch: int, now_ms: int
+    ) -> int:
+        """Append markers by one write, and return the first offset. Raises as `append`.
 
-        The index of the marker's segment gets an aborted transaction only if it has records here
+        The index of their segment gets an aborted transaction only if it has records here
         (KAFKA-10702).
         """
-        marker = encode_marker(
-            committed=committed,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            coordinator_epoch=coordinator_epoch,
-            timestamp_ms=now_ms,
-        )
-        offset = self._write(marker, 0, now_ms, leader_epoch, now_ms)
-        ended = self.producers.add_marker(
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            coordinator_epoch=coordinator_epoch,
-            offset=offset,
-            timestamp_ms=now_ms,
-            now_ms=now_ms,
-        )
-        if ended is not None and not committed:
-            assert self.active.aborted is not None
-            self.active.aborted.append(AbortedEntry(*ended))
-        return offset, ended
+        base_offset, latest = self.log_end_offset, self.epochs.latest
+        leader_epoch = max(leader_epoch, latest)  # as in `_write`
+        batches = marker_batches(markers, base_offset, leader_epoch, now_ms)
+        size_bytes, last_offset = sum(map(len, batches)), base_offset + len(batches) - 1
+        try:
+            segment = self._with_room(size_bytes, now_ms, last_offset)
+            segment.append_markers(batches, base_offset, now_ms, self.config)
+        except OSError as error:
+            raise self._refusal(error) from error
+        self._follow(segment, size_bytes, last_offset, now_ms)
+        if leader_epoch > latest:
+            self.epochs.assign(leader_epoch, base_offset)
+        for offset, marker in enumerate(markers, base_offset):
+            ended = self.producers.add_marker(
+                producer_id=marker.producer_id,
+                producer_epoch=marker.producer_epoch,
+                coordinator_epoch=marker.coordinator_epoch,
+                offset=offset,
+                timestamp_ms=now_ms,
+                now_ms=now_ms,
+            )
+            if ended is not None and not marker.committed:
+                assert segment.aborted is not None
+                segment.aborted.append(AbortedEntry(*ended))
+        return base_offset
 
     def _write(
         self,
@@ -288,16 +285,23 @@ class Log:
         timestamp_ms: int,
         now_ms: int,
     ) -> None:
-        segment = self.active
         try:
-            self.files.disk.check_room()
-            if not segment.has_room(len(batch), timestamp_ms, last_offset, self.config):
-                segment = self.roll()
+            segment = self._with_room(len(batch), timestamp_ms, last_offset)
             segment.append(batch, base_offset, last_offset, timestamp_ms, self.config)
         except OSError as error:
             raise self._refusal(error) from error
-        # From here on nothing can fail: the batch is in the file, so all state must follow.
-        self._appended_bytes += len(batch)
+        self._follow(segment, len(batch), last_offset, now_ms)
+
+    def _with_room(self, size_bytes: int, timestamp_ms: int, last_offset: int) -> Segment:
+        """Return the segment to append to, a new one if need be. Raises OSError."""
+        self.files.disk.check_room()
+        if self.active.has_room(size_bytes, timestamp_ms, last_offset, self.config):
+            return self.active
+        return self.roll()
+
+    def _follow(self, segment: Segment, size_bytes: int, last_offset: int, now_ms: int) -> None:
+        """Have the state follow what is in the file. From here on nothing can fail."""
+        self._appended_bytes += size_bytes
         if segment.first_append_ms < 0:
             segment.first_append_ms = now_ms
         self.log_end_offset = last_offset + 1

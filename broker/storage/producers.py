@@ -342,6 +342,18 @@ class Producers:
         last_stable_offset = offset + 1 if first_open is None else first_open
         return EndedTransaction(producer_id, first_offset, offset, last_stable_offset)
 
+    @property
+    def has_runs(self) -> bool:
+        """Return True if there are markers that count together and do not count yet."""
+        return bool(self._runs)
+
+    def markers_after(self, offset: int) -> int:
+        """Return how many of the markers that count together stand behind `offset`.
+
+        0 unless `offset` is between two of them.
+        """
+        return next((end - offset for first, end in self._runs if first < offset < end), 0)
+
     def end_together(self, first_marker: int, next_offset: int) -> None:
         """Have the markers from `first_marker` to `next_offset` count from the same moment on."""
         self._runs.append((first_marker, next_offset))

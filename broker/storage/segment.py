@@ -8,6 +8,7 @@ producers, transactions or the high watermark.
 
 import errno
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -214,18 +215,36 @@ class Segment:
         self, batch: Buffer, base_offset: int, last_offset: int, timestamp: int, config: LogConfig
     ) -> None:
         """Write a batch that has its offsets. Raises OSError; the segment is then unchanged."""
+        self._write(batch)
+        self._wrote(len(batch), base_offset, last_offset, timestamp, config)
+
+    def append_markers(
+        self, batches: Sequence[Buffer], base_offset: int, timestamp: int, config: LogConfig
+    ) -> None:
+        """Write markers that have their offsets, by one write. Raises as `append`."""
+        self._write(b"".join(batches))
+        for offset, batch in enumerate(batches, base_offset):
+            self._wrote(len(batch), offset, offset, timestamp, config)
+
+    def _write(self, batches: Buffer) -> None:
         file = self._files.get(self._log_path)
         position = self.size_bytes
         # A failed append truncates the file. If that failed too and the file was opened again, its
         # size includes the remains, and recovery could not find a batch behind them.
         if file.size != position:
             raise OSError(errno.EIO, "a failed append left bytes behind the end", self._log_path)
-        file.append(batch)
+        file.append(batches)
+
+    def _wrote(
+        self, size_bytes: int, base_offset: int, last_offset: int, timestamp: int, config: LogConfig
+    ) -> None:
+        """Note a batch that was written at the end."""
+        position = self.size_bytes
         landmarks = self._landmarks
         if len(landmarks) >= LANDMARKS_MAX:
             del landmarks[next(iter(landmarks))]
         landmarks[base_offset] = position
-        self.note(position, len(batch), last_offset, timestamp, config.index_interval_bytes)
+        self.note(position, size_bytes, last_offset, timestamp, config.index_interval_bytes)
 
     def note(
         self, position: int, size_bytes: int, last_offset: int, timestamp: int, interval_bytes: int

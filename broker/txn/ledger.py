@@ -217,9 +217,9 @@ class Ledger:
         """Append the decision of a group as one batch, and make it visible.
 
         `decided` has what each entry becomes. All are pending, and stay so if this raises. Raises
-        KafkaError. If the append is then neither durable nor refused, this tenure ends, and the partition is read
-        anew. Otherwise one of the members could go on (its time-out could abort it), and supersede
-        its part of a decision that has survived.
+        KafkaError. If the append is then neither durable nor refused, this tenure ends, and the
+        partition is read anew. Otherwise one of the members could go on (its time-out could abort
+        it), and supersede its part of a decision that has survived.
         """
         try:
             appended = tenure.partition.append_records(records)

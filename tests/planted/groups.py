@@ -78,6 +78,13 @@ GROUP_BUGS: Final = (
         tests=(f"{TOGETHER}nothing_comes_between_them_and_no_reader_sees_some_of_them",),
     ),
     Planted(
+        bug="a follower has some markers of a group and not the others",
+        file="broker/partitions/reads.py",
+        old="    if missing:\n",
+        new="    if False:\n",
+        tests=(f"{TOGETHER}a_follower_gets_all_of_them_or_none",),
+    ),
+    Planted(
         bug="a marker of a group counts before the others",
         file="broker/storage/producers.py",
         old="min([high_watermark, *(first for first, _ in self._runs)])",

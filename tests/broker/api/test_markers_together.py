@@ -8,13 +8,17 @@ import trio
 from odradek.broker.api.context import Core, RequestContext
 from odradek.broker.api.markers import write_txn_markers
 from odradek.broker.partitions.lead import Lead
+from odradek.broker.partitions.marking import append_markers
 from odradek.broker.partitions.partition import Partition
+from odradek.broker.partitions.reads import read_for_follower
+from odradek.broker.storage.marking import NewMarker
 from odradek.protocol.apis.txn import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from odradek.protocol.batch import iter_batches
 from odradek.protocol.errors import ErrorCode
 from tests.broker.storage.samples import TOPIC, Client, Machine
 
@@ -71,6 +75,27 @@ async def mark(machine: Machine, *members: int) -> WriteTxnMarkersResponse:
         )
     )
     return await write_txn_markers(context, request)
+
+
+async def test_a_follower_gets_all_of_them_or_none() -> None:
+    """A follower that had some of them could lead next."""
+    machine = Machine()
+    partition = await begun(machine)
+    first_marker = partition.log_end_offset
+    new = [
+        NewMarker(member, producer_epoch=1, coordinator_epoch=0, committed=False)
+        for member in MEMBERS
+    ]
+    appends = machine.disk.counts["append"]
+    append_markers(partition, new)
+    assert machine.disk.counts["append"] == appends + 1, "kill -9 must not come between them"
+    end = partition.log_end_offset
+    for offset in (0, first_marker - 1, first_marker, first_marker + 5):
+        for max_bytes in range(0, 100_000, 997):
+            found = await read_for_follower(partition.log, offset, max_bytes, min_one=True)
+            (*_, last) = (header for header, _ in iter_batches(memoryview(found)))
+            assert last.next_offset <= first_marker or last.next_offset == end
+    machine.disk.kill()
 
 
 async def test_nothing_comes_between_them_and_no_reader_sees_some_of_them() -> None:

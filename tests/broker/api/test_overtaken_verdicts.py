@@ -20,6 +20,7 @@ from odradek.broker.group.coordinator import GroupCoordinator
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.storage.config import FlushPolicy, LogConfig
+from odradek.broker.storage.marking import NewMarker
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.txn.admission import Admission
 from odradek.broker.txn.coordinator import TransactionCoordinator
@@ -67,10 +68,12 @@ class Elsewhere:
 
 def mark(partition: Partition) -> None:
     partition.append_marker(
-        producer_id=ME.producer_id,
-        producer_epoch=ME.producer_epoch,
-        coordinator_epoch=0,
-        committed=False,
+        NewMarker(
+            producer_id=ME.producer_id,
+            producer_epoch=ME.producer_epoch,
+            coordinator_epoch=0,
+            committed=False,
+        )
     )
 
 

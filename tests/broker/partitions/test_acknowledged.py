@@ -6,6 +6,7 @@ import trio.testing
 
 from odradek.broker.partitions.watch import Watch
 from odradek.broker.storage.config import FlushPolicy, LogConfig
+from odradek.broker.storage.marking import NewMarker
 from odradek.protocol.batch import read_header
 from odradek.protocol.control import read_marker
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -37,7 +38,13 @@ async def test_with_flush_os_it_is_seen_at_once() -> None:
 async def test_a_marker_says_what_it_was_told() -> None:
     partition = await Machine().start()
     partition.append_marker(
-        producer_id=9, producer_epoch=3, coordinator_epoch=7, committed=True, transaction_version=2
+        NewMarker(
+            producer_id=9,
+            producer_epoch=3,
+            coordinator_epoch=7,
+            committed=True,
+            transaction_version=2,
+        )
     )
     await partition.flush()
     ((header, data),) = await read_all(partition)
@@ -47,7 +54,13 @@ async def test_a_marker_says_what_it_was_told() -> None:
     marker = read_marker(data)
     assert (marker.committed, marker.coordinator_epoch) == (True, 7)
     again = partition.append_marker(
-        producer_id=9, producer_epoch=3, coordinator_epoch=7, committed=True, transaction_version=2
+        NewMarker(
+            producer_id=9,
+            producer_epoch=3,
+            coordinator_epoch=7,
+            committed=True,
+            transaction_version=2,
+        )
     )
     assert again is None
 
@@ -68,11 +81,13 @@ async def test_a_marker_of_nobody_is_refused(
     partition = await Machine().start()
     with pytest.raises(KafkaError) as caught:
         partition.append_marker(
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            coordinator_epoch=0,
-            committed=True,
-            transaction_version=transaction_version,
+            NewMarker(
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                coordinator_epoch=0,
+                committed=True,
+                transaction_version=transaction_version,
+            )
         )
     assert code_of(caught) is code
     assert partition.log_end_offset == 0

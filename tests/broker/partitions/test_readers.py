@@ -9,6 +9,7 @@ import trio.testing
 from odradek.broker.partitions.partitions import Partitions, ReadResult
 from odradek.broker.storage.aborted import AbortedTxn
 from odradek.broker.storage.config import LogConfig
+from odradek.broker.storage.marking import NewMarker
 from odradek.protocol.batch import iter_batches
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.broker.partitions.running import code_of, running
@@ -124,7 +125,9 @@ async def test_aborted_transactions_are_sorted_by_their_first_offset() -> None:
 async def test_a_transaction_without_records_here_is_in_no_index() -> None:
     """KAFKA-10702."""
     partition = await Machine().start()
-    partition.append_marker(producer_id=9, producer_epoch=0, coordinator_epoch=0, committed=False)
+    partition.append_marker(
+        NewMarker(producer_id=9, producer_epoch=0, coordinator_epoch=0, committed=False)
+    )
     client = Client(partition, is_transactional=True)
     client.send("one")
     client.end(committed=False)

@@ -11,6 +11,7 @@ from odradek.broker.partitions.maintenance import MAP_BYTES
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.storage.compaction.cleaner import Result
 from odradek.broker.storage.config import LogConfig
+from odradek.broker.storage.marking import NewMarker
 from odradek.broker.testing import RunningBroker
 from odradek.protocol.batch import HEADER, BatchHeader, Codec, iter_batches, set_crc
 from odradek.protocol.compression import DECOMPRESSED_MAX_BYTES, compress
@@ -95,11 +96,13 @@ class KeyedClient:
             self.epoch += 1
             self.sequence = 0
         self.partition.append_marker(
-            producer_id=self.producer_id,
-            producer_epoch=self.epoch,
-            coordinator_epoch=0,
-            committed=committed,
-            transaction_version=transaction_version,
+            NewMarker(
+                producer_id=self.producer_id,
+                producer_epoch=self.epoch,
+                coordinator_epoch=0,
+                committed=committed,
+                transaction_version=transaction_version,
+            )
         )
 
 

@@ -12,6 +12,7 @@ from odradek.broker.storage.damage import Rules
 from odradek.broker.storage.files import OpenFiles
 from odradek.broker.storage.leader_epochs import EpochStart
 from odradek.broker.storage.log import Log
+from odradek.broker.storage.marking import NewMarker
 from odradek.broker.storage.producers import Producers
 from odradek.protocol.batch import iter_batches, read_header
 from tests.broker.storage.samples import batch
@@ -78,11 +79,15 @@ class Leader:
         if is_new_epoch:
             self.epochs[producer_id] = self.epochs.get(producer_id, 0) + 1
             self.sequences[producer_id] = 0
-        self.log.append_marker(
-            producer_id=producer_id,
-            producer_epoch=self.epochs.get(producer_id, 0),
-            coordinator_epoch=3,
-            committed=committed,
+        self.log.append_markers(
+            [
+                NewMarker(
+                    producer_id=producer_id,
+                    producer_epoch=self.epochs.get(producer_id, 0),
+                    coordinator_epoch=3,
+                    committed=committed,
+                )
+            ],
             leader_epoch=self.epoch,
             now_ms=self.now_ms,
         )

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from odradek.broker.partitions.partitions import Appended, Partition, Partitions
 from odradek.broker.storage.config import LogConfig
+from odradek.broker.storage.marking import NewMarker
 from odradek.protocol.batch import BatchHeader, Codec, iter_batches
 from odradek.protocol.record import Record, encode_batch
 from tests.fakes.clock import START_MS, FakeClock
@@ -111,11 +112,13 @@ class Client:
             self.epoch += 1
             self.sequence = 0
         return self.partition.append_marker(
-            producer_id=self.producer_id,
-            producer_epoch=self.epoch,
-            coordinator_epoch=coordinator_epoch,
-            committed=committed,
-            transaction_version=transaction_version,
+            NewMarker(
+                producer_id=self.producer_id,
+                producer_epoch=self.epoch,
+                coordinator_epoch=coordinator_epoch,
+                committed=committed,
+                transaction_version=transaction_version,
+            )
         )
 
 

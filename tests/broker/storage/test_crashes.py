@@ -16,6 +16,7 @@ from odradek.broker.partitions.partitions import Partition
 from odradek.broker.storage.aborted import AbortedIndex, AbortedTxn
 from odradek.broker.storage.config import FlushPolicy, LogConfig
 from odradek.broker.storage.index import OffsetIndex, TimeIndex
+from odradek.broker.storage.marking import NewMarker
 from odradek.broker.storage.segment import Segment
 from odradek.broker.storage.tail import KEPT
 from odradek.protocol.batch import BatchHeader, iter_batches, read_header
@@ -128,10 +129,12 @@ async def goes_on(story: Life, partition: Partition) -> None:
     assert partition.log_end_offset == end
     for producer_id in producers.entries:
         partition.append_marker(
-            producer_id=producer_id,
-            producer_epoch=40,
-            coordinator_epoch=50,
-            committed=True,
+            NewMarker(
+                producer_id=producer_id,
+                producer_epoch=40,
+                coordinator_epoch=50,
+                committed=True,
+            )
         )
     partition.append_from_client(batch("new", producer_id=1, producer_epoch=41, base_sequence=0))
     await partition.flush()
