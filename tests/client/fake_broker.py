@@ -262,6 +262,9 @@ class FakeBroker:
                 max_version_level=self.transaction_version,
                 min_version_level=self.transaction_version,
             ),
+            FinalizedFeatureKey(
+                name="transaction.groups", max_version_level=1, min_version_level=1
+            ),
         )
         return ApiVersionsResponse(
             error_code=0,

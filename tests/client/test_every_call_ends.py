@@ -18,12 +18,14 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from odradek.client import (
     Admin,
     Consumer,
+    DetachedTransaction,
     NewTopic,
     OdradekError,
     PreparedTransaction,
     Producer,
     TopicPartition,
     Transaction,
+    TransactionGroup,
 )
 from odradek.protocol.record import Record, encode_batch
 from tests.client.fake_broker import ADDRESS
@@ -40,6 +42,7 @@ CLOSED_BOUND: Final = 1.0
 """How long a call may last after its client was closed, in seconds: a pause between retries."""
 HOUR_MS: Final = 3_600_000
 PLACE: Final = TopicPartition("t", 0)
+MEMBER: Final = DetachedTransaction("{g}.a", 1, 0)
 
 
 @dataclass
@@ -92,9 +95,12 @@ CALLS: Final[dict[str, Call]] = {
     "Transaction.send_offsets": on_transaction("send_offsets", {PLACE: 1}, "g"),
     "Transaction.flush": on_transaction("flush", bound=DELIVERY),
     "Transaction.prepare": on_transaction("prepare", bound=END),
+    "Transaction.detach": on_transaction("detach", bound=END),
     "Transaction.commit": on_transaction("commit", bound=END),
     "Transaction.abort": on_transaction("abort"),
     "Transaction, begun while another ends": Call(_begin_another, END),
+    "TransactionGroup.commit": on_client("commit", [MEMBER]),
+    "TransactionGroup.abort": on_client("abort", [MEMBER]),
     "Consumer.seek_to_beginning": on_client("seek_to_beginning"),
     "Consumer.seek_to_end": on_client("seek_to_end"),
     "Consumer.position": on_client("position", PLACE),
@@ -142,10 +148,21 @@ LONG_CALLS: Final = {
 OLD_TROUBLES: Final = (Trouble.SLOW, Trouble.LOADING, Trouble.NO_COORDINATOR, Trouble.DIES)
 CASES: Final = [
     *((name, trouble, 2) for name in CALLS for trouble in Trouble),
-    *((name, trouble, 1) for name in CALLS if "Trans" in name[:5] for trouble in OLD_TROUBLES),
+    *(
+        (name, trouble, 1)
+        for name in CALLS
+        if name.startswith("Transaction.")
+        for trouble in OLD_TROUBLES
+    ),
 ]
 """The generation of the protocol, last, matters to transactions only."""
-CLASSES: Final[tuple[type, ...]] = (Producer, Transaction, Consumer, Admin)
+CLASSES: Final[tuple[type, ...]] = (
+    Producer,
+    Transaction,
+    TransactionGroup,
+    Consumer,
+    Admin,
+)
 
 
 def test_every_method_is_called_here() -> None:
@@ -174,9 +191,15 @@ async def entered(name: str, broker: HostileBroker) -> AsyncIterator[Subject]:
             await (await producer.send("t", b"stored", partition=0))
             await producer.send("t", b"under way", partition=0)
             yield Subject(producer)
+    elif name.startswith("TransactionGroup"):
+        async with TransactionGroup(ADDRESS, "g", connect=broker.connect) as group:
+            yield Subject(group)
     else:
+        transactional_id = MEMBER.transactional_id if name == "Transaction.detach" else "a"
         async with (
-            Producer(ADDRESS, connect=broker.connect, transactional_id="a") as producer,
+            Producer(
+                ADDRESS, connect=broker.connect, transactional_id=transactional_id
+            ) as producer,
             producer.transaction() as transaction,
         ):
             await (await transaction.send("t", b"stored", partition=0))

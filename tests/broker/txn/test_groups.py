@@ -337,15 +337,19 @@ async def test_a_time_out_waits_for_the_decision(world: World, nursery: trio.Nur
 
 async def test_a_client_that_goes_away_leaves_nobody_reserved(world: World) -> None:
     members = await begun(world, *(f"{{g}}.{number}" for number in range(300)))
+
+    def is_pending(member: TransactionMember) -> bool:
+        return world.coordinator.describe(member.transactional_id).is_pending
+
     with trio.CancelScope() as scope:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(end, world, members)
-            await trio.lowlevel.checkpoint()
-            assert any(world.coordinator.describe(m.transactional_id).is_pending for m in members)
+            while not any(map(is_pending, members)):
+                await trio.lowlevel.checkpoint()
             scope.cancel()
     names = [member.transactional_id for member in members]
     assert await states(world, names) == {State.ONGOING}
-    assert not any(world.coordinator.describe(name).is_pending for name in names)
+    assert not any(map(is_pending, members))
     await end(world, members)
     assert await states(world, names) == {State.COMPLETE_COMMIT}
 

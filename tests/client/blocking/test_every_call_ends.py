@@ -14,13 +14,13 @@ import trio
 from trio.testing import MockClock
 
 from odradek.client import OdradekError, TimedOut
-from odradek.client.blocking import Admin, Consumer, Producer, hosted
+from odradek.client.blocking import Admin, Consumer, Producer, TransactionGroup, hosted
 from odradek.client.blocking.loop import Loop
 from tests.client.blocking.test_same_names import OF_THE_LOOP
 from tests.client.fake_broker import ADDRESS
 from tests.client.hostile_broker import HostileBroker, Trouble
 from tests.client.live import WAIT_MS
-from tests.client.test_every_call_ends import CALLS, PLACE, Call, Subject
+from tests.client.test_every_call_ends import CALLS, MEMBER, PLACE, Call, Subject
 
 TROUBLES: Final = (Trouble.SILENT, Trouble.LOADING)
 
@@ -71,9 +71,13 @@ def entered(name: str, connect: Any) -> Iterator[Subject]:
             producer.send("t", b"stored", partition=0).result()
             producer.send("t", b"under way", partition=0)
             yield Subject(producer)
+    elif name.startswith("TransactionGroup"):
+        with TransactionGroup(ADDRESS, "g", connect=connect) as group:
+            yield Subject(group)
     else:
+        transactional_id = MEMBER.transactional_id if name == "Transaction.detach" else "a"
         with (
-            Producer(ADDRESS, connect=connect, transactional_id="a") as producer,
+            Producer(ADDRESS, connect=connect, transactional_id=transactional_id) as producer,
             producer.transaction() as transaction,
         ):
             transaction.send("t", b"stored", partition=0).result()
