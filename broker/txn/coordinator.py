@@ -112,15 +112,17 @@ class TransactionCoordinator:
 
         `sender` sends markers to the leaders of partitions.
         """
-        try:
-            async with trio.open_nursery() as nursery:
-                self._tasks = CoordinatorTasks(
-                    nursery, self._ledger, self._steps, sender, self._clock, self._narrator
-                )
-                task_status.started()
+        async with trio.open_nursery() as nursery:
+            self._tasks = CoordinatorTasks(
+                nursery, self._ledger, self._steps, sender, self._clock, self._narrator
+            )
+            task_status.started()
+            try:
                 await trio.sleep_forever()
-        finally:
-            self._ledger.unload_all()
+            finally:
+                # While the nursery still takes tasks: what is written at the same moment may want
+                # to start one.
+                self._ledger.unload_all()
 
     async def load(self, partition_index: int) -> None:
         """Begin to coordinate the ids in `__transaction_state-N`, which this broker leads.
