@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -10,6 +11,7 @@ import trio
 from odradek.broker.cluster.image import ClusterImage, PartitionImage, TopicImage
 from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.config.topic import min_insync_replicas, state_topic_configs, topic_value
+from odradek.broker.partitions.directories import ForeignDirectory
 from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.storage.config import FlushPolicy, LogConfig
 from odradek.broker.storage.damage import Others
@@ -67,26 +69,29 @@ class LocalTopicLogs:
     def _present(
         self, wanted: Iterable[tuple[TopicImage, int]]
     ) -> Iterator[tuple[TopicImage, int]]:
-        """Yield the replicas to open; note those whose directories are not there.
+        """Yield the replicas to open; note those whose directories are not there."""
+        return (each for each in wanted if self._is_present(*each))
+
+    def _is_present(self, topic: TopicImage, index: int) -> bool:
+        """Return True if a replica is to be opened; note one whose directory is not there.
 
         A replica of which there are others is not made here: if it was in sync, what it had is
         lost, and it must not lead with an empty log.
         """
-        for topic, index in wanted:
-            where = TopicPartition(topic.name, index)
-            partition = topic.partitions[index]
-            node_id = self._config.node_id
-            is_relied_on = node_id in (*partition.isr, *partition.elr)
-            others = self._others(partition)
-            is_only = others is Others.NONE
-            if is_only or not is_relied_on or self._partitions.has_directory(where):
-                yield topic, index
-            elif others is Others.WHOLE:
-                self._partitions.missing.add(where)
-            elif self._partitions.lacks_records:
-                yield topic, index  # the power failure explains it, and no other replica is whole
-            else:
-                self._partitions.keep_missing(topic.name, topic.topic_id, index)
+        where = TopicPartition(topic.name, index)
+        partition = topic.partitions[index]
+        is_relied_on = self._config.node_id in (*partition.isr, *partition.elr)
+        others = self._others(partition)
+        is_only = others is Others.NONE
+        if is_only or not is_relied_on or self._partitions.has_directory(where):
+            return True
+        if others is Others.WHOLE:
+            self._partitions.missing.add(where)
+        elif self._partitions.lacks_records:
+            return True  # the power failure explains it, and no other replica is whole
+        else:
+            self._partitions.keep_missing(topic.name, topic.topic_id, index)
+        return False
 
     async def create(self, topic: TopicImage, indexes: Sequence[int]) -> None:
         """Make empty logs for some partitions of a topic."""
@@ -107,7 +112,6 @@ class LocalTopicLogs:
         At the start logs are opened, and one that cannot be is kept offline. Later they are made,
         and the first failure is raised as OSError.
         """
-        open_one = self._partitions.open if is_start else self._partitions.create
         failures: list[OSError] = []
         configs: dict[str, LogConfig] = {}
         waiting = iter(wanted)
@@ -119,15 +123,7 @@ class LocalTopicLogs:
                 if topic.name not in configs:
                     configs[topic.name] = log_config(topic, self._config)
                 try:
-                    await open_one(
-                        topic.name,
-                        topic.topic_id,
-                        index,
-                        configs[topic.name],
-                        leader_epoch=None,
-                        identity=self._identity(topic, index),
-                        others=self._others(topic.partitions[index]),
-                    )
+                    await self._open_one(topic, index, configs[topic.name], is_start=is_start)
                 except (OSError, DamagedSegment) as error:
                     if is_start:
                         self._partitions.keep_offline(topic.name, topic.topic_id, index, error)
@@ -143,6 +139,31 @@ class LocalTopicLogs:
                 nursery.start_soon(open_some)
         if failures:
             raise failures[0]
+
+    async def _open_one(
+        self, topic: TopicImage, index: int, config: LogConfig, *, is_start: bool
+    ) -> None:
+        """Open or make one log. Raises OSError, DamagedSegment."""
+        open_one = partial(
+            self._partitions.open if is_start else self._partitions.create,
+            topic.name,
+            topic.topic_id,
+            index,
+            config,
+            leader_epoch=None,
+            identity=self._identity(topic, index),
+            others=self._others(topic.partitions[index]),
+        )
+        try:
+            await open_one()
+        except ForeignDirectory:
+            # This broker may have been about to create the topic when it died. Another one has
+            # created it since.
+            where = TopicPartition(topic.name, index)
+            if not (is_start and await self._partitions.remove_empty(where)):
+                raise
+            if self._is_present(topic, index):
+                await open_one()
 
     def _others(self, partition: PartitionImage) -> Others:
         if len(partition.replicas) == 1:

@@ -83,6 +83,13 @@ class PartitionDirectories:
             return False
         return self._disk.exists(f"{self._directory}/{where}")
 
+    async def remove_empty(self, where: TopicPartition) -> bool:
+        """Remove a directory in which nothing was ever appended; False for any other."""
+        if not is_empty_log(self._disk, f"{self._directory}/{where}"):
+            return False
+        await self.make_way(where)
+        return True
+
     async def make_way(self, where: TopicPartition) -> None:
         """Free the name for a new log: remove an empty directory, set any other aside.
 

@@ -376,6 +376,10 @@ class Partitions:
             await partition.discard()
         await self._note_this_run()
 
+    async def remove_empty(self, where: TopicPartition) -> bool:
+        """Remove the directory of a creation that was interrupted; False for any other."""
+        return await self._directories.remove_empty(where)
+
     async def remove_deleted(self, topic: str, topic_id: UUID) -> None:
         """Remove every directory that is left of a deleted topic. Raises OSError."""
         await self.begin()

@@ -17,6 +17,8 @@ BY_HAND: Final = "tests/simulation/test_elections_on_request.py::test_"
 DAMAGED: Final = "tests/simulation/test_damaged_replicas.py::test_"
 REQUESTED: Final = "tests/broker/cluster/test_requested.py::test_"
 
+TOPIC_LOGS: Final = "tests/broker/cluster/test_topic_logs.py::test_"
+
 CLUSTER_BUGS: Final = (
     Planted(
         bug="after an unclean election a replica with other records stays eligible",
@@ -24,6 +26,25 @@ CLUSTER_BUGS: Final = (
         old="        isr=(there[0],),\n        elr=(),\n",
         new="        isr=(there[0],),\n",
         tests=(f"{ELECTED}an_unclean_election_leaves_no_other_replica_in_sync_or_eligible",),
+    ),
+    Planted(
+        bug="what an interrupted creation has left keeps a replica offline",
+        file="broker/cluster/topic_logs.py",
+        old="            if not (is_start and await self._partitions.remove_empty(where)):\n",
+        new="            if True:\n",
+        tests=(
+            f"{TOPIC_LOGS}what_is_left_of_a_creation_makes_way_for_the_topic_that_another_broker_"
+            "created",
+        ),
+        seed=4,
+        fixed=reach.GROUPS,
+    ),
+    Planted(
+        bug="a replica that others rely on begins anew after an interrupted creation",
+        file="broker/cluster/topic_logs.py",
+        old="            if self._is_present(topic, index):\n",
+        new="            if True:\n",
+        tests=(f"{TOPIC_LOGS}a_replica_that_others_rely_on_does_not_begin_anew_in_its_place",),
     ),
     Planted(
         bug="an unclean election although a whole replica is there",

@@ -17,6 +17,7 @@ from odradek.broker.cluster.topic_logs import LocalTopicLogs, log_config
 from odradek.broker.cluster.topic_writer import TopicWriter
 from odradek.broker.cluster.topics import ClusterTopics
 from odradek.broker.config.broker import BrokerConfig
+from odradek.broker.partitions.lead import Lead
 from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.roles import Roles
 from odradek.broker.storage.config import FlushPolicy
@@ -363,3 +364,64 @@ async def test_a_broker_that_has_restarted_leads_nothing_before_it_has_registere
     elected = registered.with_topics([replace(topic, partitions=(replace(image, epoch=12),))])
     await roles.apply(registered, elected)
     assert partition.lead is not None
+
+
+SHARED = PartitionImage(leader=2, leader_epoch=0, replicas=(1, 2, 3), isr=(2, 3), epoch=10)
+
+
+def shared(topic_id: int, partition: PartitionImage = SHARED) -> ClusterImage:
+    topic = TopicImage(name="t", topic_id=UUID(int=topic_id), configs={}, partitions=(partition,))
+    return ClusterImage(cluster_id="c").with_topics([topic])
+
+
+def storage(disk: FakeDisk) -> tuple[LocalTopicLogs, Partitions]:
+    partitions = Partitions(disk=disk, directory="/data", clock=FakeClock())
+    return LocalTopicLogs(partitions, from_properties({"node.id": "1"})), partitions
+
+
+async def interrupted(disk: FakeDisk) -> None:
+    """Make the log of a topic, and be killed before the metadata store has the topic."""
+    logs, partitions = storage(disk)
+    await partitions.begin()
+    await logs.create(shared(1).topics["t"], [0])
+    disk.kill()
+
+
+async def test_what_is_left_of_a_creation_makes_way_for_the_topic_that_another_broker_created() -> (
+    None
+):
+    """The replica stayed offline for good."""
+    disk = FakeDisk()
+    await interrupted(disk)
+    logs, partitions = storage(disk)
+    await logs.open_all(shared(2))
+    (partition,) = partitions.all()
+    assert partition.topic_id == UUID(int=2)
+    assert disk.listdir("/data").count("t-0") == 1
+    assert not [name for name in disk.listdir("/data") if name.endswith(".set-aside")]
+
+
+async def test_a_replica_that_others_rely_on_does_not_begin_anew_in_its_place() -> None:
+    disk = FakeDisk()
+    await interrupted(disk)
+    logs, partitions = storage(disk)
+    await logs.open_all(shared(2, replace(SHARED, isr=(1, 2))))
+    assert not list(partitions.all())
+    assert {str(where) for where in partitions.missing} == {"t-0"}
+
+
+async def test_a_log_with_records_of_another_topic_id_is_left_alone() -> None:
+    disk = FakeDisk()
+    logs, partitions = storage(disk)
+    await partitions.begin()
+    await logs.create(shared(1).topics["t"], [0])
+    (partition,) = partitions.all()
+    partition.begin_lead(Lead.alone(1, 0))
+    partition.append_records([Record(None, b"x")])
+    await partition.on_disk(1)
+    disk.kill()
+    logs, partitions = storage(disk)
+    await logs.open_all(shared(2))
+    with pytest.raises(KafkaError) as refused:
+        partitions.get("t", 0)
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
