@@ -141,8 +141,8 @@ CLUSTER_BUGS: Final = (
     Planted(
         bug="a directory that a power failure took is waited for although no replica has it",
         file="broker/cluster/topic_logs.py",
-        old="            elif self._partitions.lacks_records:\n",
-        new="            elif False:\n",
+        old="        elif self._partitions.lacks_records:\n",
+        new="        elif False:\n",
         tests=(f"{DAMAGED}a_topic_whose_directories_a_power_failure_took_everywhere_is_led_again",),
     ),
     Planted(

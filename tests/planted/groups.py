@@ -2,7 +2,6 @@
 
 from typing import Final
 
-from tests.planted import reach
 from tests.planted.bug import Planted
 
 GROUPS: Final = "broker/txn/groups.py"
@@ -21,7 +20,6 @@ GROUP_BUGS: Final = (
         new="appended = [tenure.partition.append_records([each]) for each in records][-1]\n"
         "        except KafkaError as",
         tests=(f"{ENDING}all_members_end_by_one_batch",),
-        fixed=reach.GROUPS,
     ),
     Planted(
         bug="a decision of unknown outcome is superseded",
@@ -36,7 +34,6 @@ GROUP_BUGS: Final = (
         old="        return transaction.state in ended\n",
         new="        return transaction.state in ended[:1]\n",
         tests=(f"{ENDING}a_repeat_says_who_has_moved_on",),
-        fixed=reach.GROUPS,
     ),
     Planted(
         bug="another decision is taken for a repeat",
