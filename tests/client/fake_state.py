@@ -253,7 +253,9 @@ class FakeState:
     def end_txn(self, body: EndTxnRequest, code: ErrorCode) -> EndTxnResponse:
         if code != ErrorCode.NONE:
             return EndTxnResponse(error_code=code)
-        producer = self._ids[body.transactional_id]
+        producer = self._ids.get(body.transactional_id)
+        if producer is None:
+            return EndTxnResponse(error_code=ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         asked = (body.producer_id, body.producer_epoch, body.committed)
         if asked != producer.last_end:
             if self.transaction_version >= 2 and asked[:2] == (producer.last_end or ())[:2]:
