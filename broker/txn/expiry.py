@@ -37,10 +37,10 @@ async def abort_timed_out(ledger: Ledger, steps: Steps) -> None:
     async with trio.open_nursery() as nursery:
         while True:
             for entry in await ledger.timeouts.wait():
-                nursery.start_soon(_time_out, entry, steps)
+                nursery.start_soon(_time_out, ledger, entry, steps)
 
 
-async def _time_out(entry: Entry, steps: Steps) -> None:
+async def _time_out(ledger: Ledger, entry: Entry, steps: Steps) -> None:
     # Asked again after each wait: the transaction may have been committed while the log was
     # refusing, and the id may have begun its next transaction, with a deadline of its own.
     def event() -> Event | None:
@@ -48,6 +48,8 @@ async def _time_out(entry: Entry, steps: Steps) -> None:
 
     with entry.tenure.bound():
         await retry_until_written(lambda: steps.fence(entry, event, BumpCause.TIMEOUT, None))
+        # While the log was refusing, another member of its group may have been heard.
+        ledger.timeouts.watch(entry)
 
 
 async def remove_expired(ledger: Ledger, clock: Clock) -> None:

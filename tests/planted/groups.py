@@ -101,6 +101,15 @@ GROUP_BUGS: Final = (
         tests=(f"{ENDING}members_share_a_clock",),
     ),
     Planted(
+        bug="a member whose abort was refused once never times out",
+        file="broker/txn/expiry.py",
+        old="        ledger.timeouts.watch(entry)\n",
+        new="        pass\n",
+        tests=(
+            f"{ENDING}a_member_that_is_heard_while_another_cannot_be_aborted_delays_its_end_and_no_more",
+        ),
+    ),
+    Planted(
         bug="an idle member of a group is not heard",
         file="client/producing/transactional_session.py",
         old="                await self.requests.add_partitions(self.identity, [anchor])\n",

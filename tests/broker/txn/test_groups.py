@@ -446,6 +446,25 @@ async def test_members_share_a_clock(world: World) -> None:
     assert await states(world) == {State.COMPLETE_ABORT}
 
 
+async def test_a_member_that_is_heard_while_another_cannot_be_aborted_delays_its_end_and_no_more(
+    world: World,
+) -> None:
+    """It stayed open for good: its time-out was waited for no longer."""
+    members = await begun(world)
+    world.log.append_errors.extend([E.KAFKA_STORAGE_ERROR] * 100)
+    await trio.sleep(60.5)
+    still = [m for m in members if state_of(world, m.transactional_id) is State.ONGOING]
+    assert still
+    world.log.append_errors.clear()
+    member = still[-1]
+    name = member.transactional_id
+    await world.add(member.producer, P0, transactional_id=name, version=0)
+    await trio.sleep(30)
+    assert state_of(world, name) is State.ONGOING
+    await trio.sleep(31)
+    assert await states(world) == {State.COMPLETE_ABORT}
+
+
 async def test_another_groups_members_do_not_keep_it_open(world: World) -> None:
     await begun(world)
     other = await begin(world, "{h}.a")
