@@ -61,14 +61,7 @@ GROUP_BUGS: Final = (
         file=GROUPS,
         old="            if self._ledger.group_of(name) != group:\n",
         new="            if False:\n",
-        tests=(f"{ENDING}who_is_no_fit_member_is_named[{{h}}.a",),
-    ),
-    Planted(
-        bug="a new coordinator sends the markers of a group apart",
-        file=LEDGER,
-        old="transaction.decision_id or transactional_id",
-        new="transactional_id",
-        tests=(f"{ENDING}the_next_coordinator_sends_the_markers_of_a_group_together",),
+        tests=(f"{ENDING}who_is_no_fit_member_is_named",),
     ),
     Planted(
         bug="the markers of a group are written with others between",
