@@ -134,7 +134,7 @@ REPLICATION_BUGS: Final = (
         old="            if copy.partition.log.failure is not None:\n",
         new="            if copy.partition is None:\n",
         tests=(f"{DAMAGED}a_damaged_follower_is_fetched_anew",),
-        seed=3,
+        seed=7,
         fixed=reach.BIT_ROT,
     ),
     Planted(
