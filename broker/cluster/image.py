@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Final
 from uuid import UUID
 
+from odradek.broker.config.topic import is_marked_internal
 from odradek.protocol.state_topics import INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 
 NO_LEADER: Final = -1
@@ -56,8 +57,17 @@ class TopicImage:
     """For `__transaction_state`: ids with a tag are kept where the tag hashes to."""
 
     @property
-    def is_internal(self) -> bool:
+    def is_state_topic(self) -> bool:
+        """Return True if the broker keeps its own state in it."""
         return self.name in INTERNAL_TOPICS
+
+    @property
+    def is_internal(self) -> bool:
+        """Return True if clients are told so, which leave it out of lists and patterns.
+
+        The topics of clients that are marked as internal have the rights and bounds of any topic.
+        """
+        return self.is_state_topic or is_marked_internal(self.configs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +82,7 @@ class ClusterImage:
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     names: Mapping[UUID, str] = field(default_factory=dict)
     partition_count: int = 0
-    """The number of partitions of all topics except the internal ones."""
+    """The number of partitions of all topics except the broker's own."""
 
     @property
     def has_transaction_groups(self) -> bool:
@@ -117,5 +127,7 @@ class ClusterImage:
             self,
             topics=MappingProxyType(ordered),
             names=MappingProxyType({topic.topic_id: name for name, topic in ordered.items()}),
-            partition_count=sum(len(t.partitions) for t in ordered.values() if not t.is_internal),
+            partition_count=sum(
+                len(t.partitions) for t in ordered.values() if not t.is_state_topic
+            ),
         )

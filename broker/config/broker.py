@@ -112,7 +112,7 @@ class BrokerConfig:
         20_000,
         low=1,
         ours=True,
-        about=("The most partitions that all topics may have together, but for the internal ones."),
+        about=("The most partitions that all topics may have together, but for the broker's own."),
     )
     auto_create_topics_enable: bool = boolean(
         True, about="Create a topic when a client asks for one that is not there."

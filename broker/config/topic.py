@@ -66,6 +66,8 @@ def _only(default: bool, why: str, about: str) -> TopicSetting:
     return TopicSetting(setting=made)
 
 
+INTERNAL_SETTING: Final = "odradek.internal"
+
 TOPIC_SETTINGS: Final[dict[str, TopicSetting]] = {
     "cleanup.policy": TopicSetting(
         setting=Setting(type=ConfigType.LIST, default="delete", choices=CLEANUP_POLICIES),
@@ -95,6 +97,18 @@ TOPIC_SETTINGS: Final[dict[str, TopicSetting]] = {
     ),
     "min.compaction.lag.ms": _int64(0, "log.cleaner.min.compaction.lag.ms", low=0),
     "min.insync.replicas": _int32(1, "min.insync.replicas", low=1),
+    INTERNAL_SETTING: TopicSetting(
+        setting=Setting(
+            type=ConfigType.BOOLEAN,
+            default=False,
+            ours=True,
+            about=(
+                "Whether clients are told that the topic is internal: a program keeps it for "
+                "itself. It is in no list and matches no pattern, unless a client asks for "
+                "internal topics."
+            ),
+        ),
+    ),
     "preallocate": _only(
         False,
         "segments grow as they are written",
@@ -177,6 +191,11 @@ def has_broker_value(name: str, broker: BrokerConfig) -> bool:
 def min_insync_replicas(configs: Mapping[str, str], broker: BrokerConfig) -> int:
     """Return a new topic's min.insync.replicas. It is kept with the topic (KAFKA-16540)."""
     return int(topic_value("min.insync.replicas", configs, broker))
+
+
+def is_marked_internal(configs: Mapping[str, str]) -> bool:
+    """Return True if a topic was made with `odradek.internal=true`."""
+    return configs.get(INTERNAL_SETTING, "").lower() == "true"
 
 
 def state_topic_configs(topic: str, broker: BrokerConfig) -> dict[str, str]:

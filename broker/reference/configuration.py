@@ -53,9 +53,10 @@ def _topics() -> Iterator[str]:
     )
     for name, topic in TOPIC_SETTINGS.items():
         setting = topic.setting
+        ours = " *(ours)*" if setting.ours else ""
         broker = f"`{topic.broker_name}`" if topic.broker_name else ""
         yield (
-            f"| `{name}` | {broker} | {_default(setting)} | {_values(setting)} | "
+            f"| `{name}`{ours} | {broker} | {_default(setting)} | {_values(setting)} | "
             f"{about_topic(name)} |"
         )
 

@@ -367,12 +367,12 @@ class Consumer:
         """Return the numbers of a topic's partitions. Raises `TimedOut` if it does not exist."""
         return list((await self._cluster.topic(topic)).partitions)
 
-    async def topics(self) -> list[str]:
-        """Return the names of all topics except internal ones."""
+    async def topics(self, *, internal: bool = False) -> list[str]:
+        """Return the names of all topics; internal ones only with `internal`."""
 
         async def attempt() -> list[str]:
             await self._cluster.refresh(None)
             known = self._cluster.metadata.topics.values()
-            return sorted(topic.name for topic in known if not topic.is_internal)
+            return sorted(topic.name for topic in known if internal or not topic.is_internal)
 
         return await self._cluster.retrying("listing the topics", attempt)

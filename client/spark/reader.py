@@ -69,7 +69,7 @@ class PartitionOffsets:
         """
         if self._topics.assigned is not None:
             return [TopicPartition(*assigned) for assigned in self._topics.assigned]
-        there = self._consumer.topics()
+        there = self._consumer.topics(internal=self._topics.pattern is None)
         return [
             TopicPartition(name, partition)
             for name in choose_topics(self._topics, there, allow_missing=allow_missing)

@@ -1,12 +1,13 @@
 """kafka-python: records, reading, groups, topics."""
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient, OffsetAndMetadata, TopicPartition
-from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import (
@@ -61,6 +62,28 @@ def test_every_level_of_acknowledgement_stores_the_records(
         deliver(sender, topic, sent)
 
     assert [record.value for record in read(bootstrap, topic, count=50)] == sent
+
+
+def test_a_pattern_does_not_match_a_topic_that_is_marked_as_internal(
+    odradek_address: str, unique: Callable[[str], str]
+) -> None:
+    prefix = unique("marked")
+    with closing(KafkaAdminClient(bootstrap_servers=odradek_address)) as administrator:
+        administrator.create_topics(
+            [
+                NewTopic(f"{prefix}-own", 1, 1, topic_configs={"odradek.internal": "true"}),
+                NewTopic(f"{prefix}-orders", 1, 1),
+            ]
+        )
+
+    with consumer(odradek_address, unique("group")) as receiver:
+        receiver.subscribe(pattern=f"^{prefix}-.*")
+        poll_until(receiver.assignment, receiver)
+        assert receiver.assignment() == {TopicPartition(f"{prefix}-orders", 0)}
+    with consumer(odradek_address, unique("group")) as receiver:
+        receiver.subscribe([f"{prefix}-own"])
+        poll_until(receiver.assignment, receiver)
+        assert receiver.assignment() == {TopicPartition(f"{prefix}-own", 0)}
 
 
 def test_keys_headers_and_timestamps_come_back_as_they_were(

@@ -17,6 +17,16 @@ WRITING: Final = f"{STORES}/test_guarded_write.py::test_"
 
 METADATA_BUGS: Final = (
     Planted(
+        bug="a topic that a client marks as internal does not count",
+        file="broker/cluster/image.py",
+        old="if not t.is_state_topic",
+        new="if not t.is_internal",
+        tests=(
+            "tests/broker/cluster/test_topics.py::"
+            "test_a_topic_that_is_marked_as_internal_is_one_for_clients_only",
+        ),
+    ),
+    Planted(
         bug="a lost answer is taken for a refusal when the write is repeated",
         file=GUARDED,
         old="return (True, revision) if applied else await _read_outcome(meta, puts)",

@@ -318,6 +318,23 @@ async def test_a_state_topic_is_made_when_needed(world: World) -> None:
     )
 
 
+async def test_a_topic_that_is_marked_as_internal_is_one_for_clients_only(world: World) -> None:
+    config = from_properties({"max.broker.partitions": "3"})
+    topics = await world.topics(config)
+    marked = WantedTopic(name="t", partition_count=1, configs=(("odradek.internal", " TRUE "),))
+    await topics.create_topic(marked)
+    await topics.create_topic(
+        WantedTopic(name="u", partition_count=1, configs=(("odradek.internal", "false"),))
+    )
+    again = await world.topics(config)
+    assert [topic.is_internal for topic in again.image.topics.values()] == [True, False]
+    assert not again.image.topics["t"].is_state_topic
+    assert await refusal(again.create_partitions("t", 3)) is ErrorCode.POLICY_VIOLATION
+    await again.create_partitions("t", 2)
+    await again.delete_topic("t")
+    assert list(again.image.topics) == ["u"]
+
+
 async def test_a_disk_that_cannot_make_the_logs_makes_no_topic(world: World) -> None:
     topics = await world.topics()
     world.logs.failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "full")

@@ -159,6 +159,12 @@ def test_mistakes_are_told_in_a_sentence(
     assert "Traceback" not in result.output
 
 
+def test_a_topic_that_is_marked_as_internal_is_listed_only_if_it_is_asked_for(run: Run) -> None:
+    run.said("topic", "create", "marked-as-own", "--config", "odradek.internal=true")
+    assert "marked-as-own" not in run.said("topic", "list").splitlines()
+    assert "marked-as-own" in run.said("topic", "list", "--internal").splitlines()
+
+
 def test_the_decisions_of_spark_queries_are_listed_with_what_is_internal(run: Run) -> None:
     # Queries of other tests use it on the same broker, so it is made as they make it.
     topic = ("odradek-spark-decisions", "--partitions", str(DECISION_PARTITIONS))

@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from odradek.client import (
+    Admin,
     Consumer,
     OffsetAndMetadata,
     OffsetOutOfRange,
@@ -170,6 +171,16 @@ async def test_offsets_by_time_and_place(bootstrap: str) -> None:
         assert await consumer.end_offsets([place]) == {place: 10}
         assert await consumer.partitions_for(topic) == [0]
         assert topic in await consumer.topics()
+
+
+async def test_the_topics_are_without_internal_ones_unless_they_are_asked_for(
+    odradek_address: str,
+) -> None:
+    topic = name_of("own")
+    async with Admin(odradek_address) as admin, Consumer(odradek_address) as consumer:
+        await admin.create_topic(topic, configs={"odradek.internal": "true"})
+        assert topic not in await consumer.topics()
+        assert topic in await consumer.topics(internal=True)
 
 
 async def test_offsets_are_stored_with_metadata(bootstrap: str) -> None:
