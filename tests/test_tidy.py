@@ -35,7 +35,7 @@ LEVELS = {
         {"cluster"},
         {"producing", "consuming", "administration"},
         {"blocking"},
-        {"cli", "spark"},
+        {"cli", "postgres", "spark"},
         {"__init__"},
     ),
     "broker": (
@@ -117,6 +117,7 @@ OUTSIDE_ALLOWED = (
     *("broker/cli.py", "broker/process.py", "broker/testing.py", "broker/log_lines.py"),
     *("broker/inspect/log_command.py", "broker/inspect/storage_command.py"),
     *("client/config.py", "client/blocking/", "client/cli/", "client/spark/"),
+    "client/postgres/",
 )
 
 # how no docstring begins: its first line is an imperative sentence or a noun phrase, not a riddle
@@ -129,6 +130,10 @@ NAMESAKES = {
     **dict.fromkeys(
         ("Admin", "Consumer", "Delivery", "Producer", "Transaction", "TransactionGroup"),
         "the public client and its counterpart in `client/blocking/` have the same names",
+    ),
+    **dict.fromkeys(
+        ("PostgresProducer", "PostgresTransaction"),
+        "the trio classes and their blocking counterparts have the same names",
     ),
     **dict.fromkeys(
         ("EpochEndOffset", "LeaderIdAndEpoch", "NodeEndpoint"),
