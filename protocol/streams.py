@@ -14,7 +14,8 @@ from typing import Final
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.schema import Buffer
 
-TAGGED_FIELD_MAX_BYTES: Final = 128 * 1024
+TAGGED_FIELD_MAX_BYTES: Final = 16 * 1024 * 1024
+"""The 10,000 members of a transaction group are one field."""
 STRING_MAX_BYTES: Final = 2**15 - 1
 """Kafka's limit, in every version. A length of 16 bits has no larger value, but a varint has, and
 a name of 100 MB would be hashed."""

@@ -8,7 +8,7 @@ A message is read from a `Cursor` over a memoryview, so that record batches stay
 they came in. It is built into `Parts`, so that record batches go to the socket from where they are.
 
 Bounds (a peer's lengths are never trusted): a length is at most the bytes that remain, a count at
-most the items that they can hold, a varint has at most five bytes, a tagged field at most 128 KiB,
+most the items that they can hold, a varint has at most five bytes, a tagged field at most 16 MiB,
 tags ascend. Items of arrays and tagged fields, also inside tagged fields, are taken from the one
 budget of the cursor.
 """

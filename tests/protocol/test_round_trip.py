@@ -204,7 +204,7 @@ def test_a_count_is_bounded_by_the_size_of_an_item() -> None:
     [
         (b"\x02\x05\x00\x05\x00", "tag 5 comes after tag 5"),
         (b"\x02\x05\x00\x04\x00", "tag 4 comes after tag 5"),
-        (b"\x01\x05\x81\x80\x08" + bytes(131_073), "tagged field 5 has 131073 bytes"),
+        (b"\x01\x05\x81\x80\x80\x08" + bytes(2**24 + 1), "tagged field 5 has 16777217 bytes"),
         (b"\xff\xff\xff\xff\x0f", "ends"),
         (b"\x01\x05\x09", "9 bytes are announced"),
         (b"\x80\x80\x80\x80\x80\x00", "more than 5 bytes"),
@@ -217,8 +217,8 @@ def test_tags_that_make_no_sense_are_refused(tags: bytes, why: str) -> None:
 
 
 def test_a_tagged_field_of_exactly_the_limit_is_taken() -> None:
-    size = b"\x80\x80\x08"  # 131,072
-    data = b"\x00\x01\x00" + b"\x01\x05" + size + bytes(131_072)
+    size = b"\x80\x80\x80\x08"  # 2^24
+    data = b"\x00\x01\x00" + b"\x01\x05" + size + bytes(2**24)
     assert parse(METADATA, 12, MetadataRequest, data).topics is None
 
 
