@@ -140,6 +140,19 @@ class PartitionDescription(NamedTuple):
     offline_replicas: tuple[int, ...] = ()
 
 
+class GroupBounds(NamedTuple):
+    """The bounds of a transaction group.
+
+    `partitions` are those of all members, each counted for every member that wrote to it. `bytes`
+    bounds the decision, which has for each member its transactional id, the names of its topics, 4
+    bytes for each partition, and about 200 bytes more.
+    """
+
+    members: int
+    partitions: int
+    bytes: int
+
+
 class TopicDescription(NamedTuple):
     name: str
     topic_id: UUID

@@ -13,7 +13,8 @@ Java clients fail on it (KAFKA-17492), but may list it as finalised.
 Differs from Kafka: the only features of Kafka's are `transaction.version` 2 (KIP-890) and
 `metadata.version`, which names the rules that are followed. It does not mean that a Kafka quorum
 keeps the metadata. `transaction.groups` 1 is Odradek's. It is finalised while every broker has it,
-and unless the state topic was made before there were groups.
+and unless the state topic was made before there were groups. Tagged fields, which other clients
+skip, then have the bounds of a group, so that a client knows them before it writes.
 """
 
 import re
@@ -22,6 +23,7 @@ from typing import Any, Final
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.config.broker import BrokerConfig
+from odradek.broker.txn.groups import BATCH_MAX_BYTES, MEMBERS_MAX, PARTITIONS_MAX
 from odradek.protocol.api import Api
 from odradek.protocol.apis import APIS, APIS_WITH_2PC
 from odradek.protocol.apis.versions import (
@@ -57,7 +59,9 @@ FINALIZED: Final = (
 
 
 GROUPS_FINALIZED: Final = FinalizedFeatureKey(
-    name=TRANSACTION_GROUPS, min_version_level=1, max_version_level=1
+    name=TRANSACTION_GROUPS,
+    min_version_level=1,
+    max_version_level=1,
 )
 
 
@@ -69,18 +73,17 @@ async def api_versions(context: RequestContext, request: ApiVersionsRequest) -> 
     if context.api_version >= 3 and not _is_software(request):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=())
     lowest = 0 if context.api_version >= 4 else 1
+    has_groups = context.core.cluster.image.has_transaction_groups
     return ApiVersionsResponse(
         error_code=ErrorCode.NONE,
         api_keys=listed(_served(context)),
         supported_features=tuple(f for f in SUPPORTED if f.min_version >= lowest),
         finalized_features_epoch=FEATURES_EPOCH,
-        finalized_features=_finalized(context),
+        finalized_features=(*FINALIZED, GROUPS_FINALIZED) if has_groups else FINALIZED,
+        group_members_max=MEMBERS_MAX if has_groups else 0,
+        group_partitions_max=PARTITIONS_MAX if has_groups else 0,
+        group_decision_max_bytes=BATCH_MAX_BYTES if has_groups else 0,
     )
-
-
-def _finalized(context: RequestContext) -> tuple[FinalizedFeatureKey, ...]:
-    has_groups = context.core.cluster.image.has_transaction_groups
-    return (*FINALIZED, GROUPS_FINALIZED) if has_groups else FINALIZED
 
 
 def _served(context: RequestContext) -> Iterable[Api[Any, Any]]:

@@ -25,5 +25,6 @@ class TransactionGroup(Blocking[AsyncGroup]):
         """Return the transactional id of the member called `member`."""
         return f"{{{self.name}}}.{member}"
 
+    bounds = blocking(AsyncGroup.bounds)
     commit = blocking(AsyncGroup.commit)
     abort = blocking(AsyncGroup.abort)

@@ -24,8 +24,13 @@ from odradek.client.errors import (
     TimedOut,
 )
 from odradek.client.network import Stream
+from odradek.client.types import GroupBounds
 from odradek.protocol.api import Api
-from odradek.protocol.apis.versions import API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse
+from odradek.protocol.apis.versions import (
+    API_VERSIONS,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+)
 from odradek.protocol.connection import ClientProtocol, FrameReader
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.schema import Buffer
@@ -70,6 +75,7 @@ class BrokerConnection:
         self.peer = stream.peer
         self.versions: dict[int, ApiRange] = {}
         self.features: dict[str, int] = {}
+        self.group_bounds: GroupBounds | None = None
         self._stream = stream
         self._protocol = ClientProtocol(client_id)
         self._reader = FrameReader(FRAME_MAX_BYTES)
@@ -236,6 +242,12 @@ class BrokerConnection:
         self.features = {
             feature.name: feature.max_version_level for feature in answer.finalized_features
         }
+        if answer.group_members_max > 0:
+            self.group_bounds = GroupBounds(
+                answer.group_members_max,
+                answer.group_partitions_max,
+                answer.group_decision_max_bytes,
+            )
 
     async def _write(self) -> None:
         try:

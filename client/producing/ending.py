@@ -84,6 +84,10 @@ async def prepare(session: TransactionalSession) -> PreparedTransaction:
     return prepared
 
 
+PARTITION_BYTES: Final = 4
+"""What a partition's number takes in the record of a transaction."""
+
+
 async def detach(session: TransactionalSession) -> DetachedTransaction:
     """Wait until all of the transaction is stored. From then on its group ends it.
 
@@ -101,8 +105,15 @@ async def detach(session: TransactionalSession) -> DetachedTransaction:
     session.check_sending()
     await _all_stored(session, SessionState.OPEN)
     session.advance(SessionEvent.DETACH)
-    is_empty = not session.transaction.is_started
-    return DetachedTransaction(name, *session.identity, is_empty=is_empty)
+    partitions = session.transaction.partitions
+    names = {name, *(partition.topic for partition in partitions)}
+    return DetachedTransaction(
+        name,
+        *session.identity,
+        is_empty=not session.transaction.is_started,
+        partitions=len(partitions),
+        size_bytes=sum(len(each.encode()) for each in names) + PARTITION_BYTES * len(partitions),
+    )
 
 
 async def complete(

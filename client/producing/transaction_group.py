@@ -34,7 +34,7 @@ from typing import Final, Self, Unpack
 from uuid import UUID
 
 from odradek.client.cluster.cluster import COORDINATOR_MOVED, TRANSACTION, Cluster
-from odradek.client.cluster.connection import GROUPS_FEATURE
+from odradek.client.cluster.connection import GROUPS_FEATURE, BrokerConnection
 from odradek.client.config import ClientConfig, ClientOptions
 from odradek.client.errors import (
     FENCED,
@@ -47,6 +47,7 @@ from odradek.client.errors import (
     code_of,
     explain,
 )
+from odradek.client.types import GroupBounds
 from odradek.protocol.apis.txn import END_TXN, EndTxnMember, EndTxnRequest, EndTxnResponse
 from odradek.protocol.errors import RETRIABLE, ErrorCode
 
@@ -65,13 +66,16 @@ MEMBER_ENDED: Final = frozenset(
 class DetachedTransaction:
     """An open transaction that its transaction group ends. It can be pickled, and compared.
 
-    If `is_empty`, nothing was written, and there is nothing to end.
+    If `is_empty`, nothing was written, and there is nothing to end. `partitions` is the number of
+    partitions in it, and `size_bytes` what it adds to the decision at least.
     """
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
     is_empty: bool = False
+    partitions: int = 0
+    size_bytes: int = 0
 
 
 class TransactionGroup:
@@ -113,6 +117,24 @@ class TransactionGroup:
         """Return the transactional id of the member called `member`."""
         return f"{{{self.name}}}.{member}"
 
+    async def bounds(self) -> GroupBounds:
+        """Return how many members and partitions a group may have, and bytes its decision.
+
+        `commit` and `abort` check them before they send. Raises `Refused` if the broker has no
+        transaction groups, `TimedOut`, `Disconnected`.
+        """
+        doing = f"asking for the bounds of the group {self.name!r}"
+
+        async def attempt() -> GroupBounds:
+            connection = await self._coordinator(self.transactional_id(""), doing)
+            bounds = connection.group_bounds
+            if bounds is None:
+                message = f"{doing}: the broker {connection.peer} does not announce them"
+                raise Refused(message, code=ErrorCode.UNSUPPORTED_VERSION)
+            return bounds
+
+        return await self._cluster.retrying(doing, attempt)
+
     async def commit(
         self, members: Iterable[DetachedTransaction], *, decision_id: UUID | None = None
     ) -> None:
@@ -122,7 +144,7 @@ class TransactionGroup:
         then none is, and they should be aborted. Raises `TimedOut` if there was no answer within
         `max_block_ms`: they are committed or not. The same call with the same `decision_id` finds
         out, and does it if it was not done; without one, each call has its own. Raises `Refused`
-        for members that are no group, `Disconnected`.
+        for members that are no group or over its bounds, `Disconnected`.
         """
         await self._end(members, decision_id, committed=True)
 
@@ -163,19 +185,32 @@ class TransactionGroup:
         doing = f"{word} {len(written)} transactions of the group {self.name!r}"
 
         async def attempt() -> None:
-            await self._attempt(request, doing)
+            connection = await self._coordinator(request.transactional_id, doing)
+            if connection.group_bounds is not None:
+                _check_bounds(connection.group_bounds, written)
+            await self._attempt(connection, request, doing)
 
         await self._cluster.retrying(doing, attempt)
 
-    async def _attempt(self, request: EndTxnRequest, doing: str) -> None:
+    async def _coordinator(self, transactional_id: str, doing: str) -> BrokerConnection:
+        """Connect to the coordinator of the group. Raises `Refused` if it has no groups."""
+        try:
+            node_id = await self._cluster.coordinator(TRANSACTION, transactional_id)
+            connection = await self._cluster.connection(node_id, "coordinator")
+        except (Disconnected, TimedOut):
+            self._cluster.forget_coordinator(TRANSACTION, transactional_id)
+            raise
+        has_groups = connection.features.get(GROUPS_FEATURE, 0) >= 1
+        if not has_groups or connection.version_of(END_TXN) < GROUPS_FROM:
+            raise Refused(f"{doing}: {NO_GROUPS}", code=ErrorCode.UNSUPPORTED_VERSION)
+        return connection
+
+    async def _attempt(
+        self, connection: BrokerConnection, request: EndTxnRequest, doing: str
+    ) -> None:
         leader = request.transactional_id
         try:
-            node_id = await self._cluster.coordinator(TRANSACTION, leader)
-            connection = await self._cluster.connection(node_id, "coordinator")
-            version = connection.version_of(END_TXN)
-            if connection.features.get(GROUPS_FEATURE, 0) < 1 or version < GROUPS_FROM:
-                raise Refused(f"{doing}: {NO_GROUPS}", code=ErrorCode.UNSUPPORTED_VERSION)
-            answer = await connection.request(END_TXN, version, request)
+            answer = await connection.request(END_TXN, connection.version_of(END_TXN), request)
         except (Disconnected, TimedOut):
             self._cluster.forget_coordinator(TRANSACTION, leader)
             raise
@@ -189,6 +224,18 @@ class TransactionGroup:
 
 GROUPS_FROM: Final = 5
 """The first version of EndTxn with members."""
+
+
+def _check_bounds(bounds: GroupBounds, members: Sequence[DetachedTransaction]) -> None:
+    """Raise `Refused` if the members are certainly over a bound."""
+    for count, limit, unit in (
+        (len(members), bounds.members, "members"),
+        (sum(each.partitions for each in members), bounds.partitions, "partitions"),
+        (sum(each.size_bytes for each in members), bounds.bytes, "bytes"),
+    ):
+        if count > limit:
+            message = f"the group has {count} {unit}, and the broker takes at most {limit}"
+            raise Refused(message, code=ErrorCode.INVALID_REQUEST)
 
 
 def _error_for(code: ErrorCode, doing: str, answer: EndTxnResponse) -> OdradekError:

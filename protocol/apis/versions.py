@@ -8,6 +8,10 @@ ApiVersions (key 18), versions 0-4, flexible from 3.
 - 3: the name and version of the client's software in the request, features in the response.
 - 4: a supported feature may start at level 0. A response of version 3 leaves out such a feature,
   because older Java clients refuse a 0 (KAFKA-17011, KAFKA-17492).
+
+The tagged fields from 10,000 on are Odradek's: the bounds of a transaction group. They are fields
+of the response and not of the feature, because kafka-python reads no tagged fields inside a tagged
+field.
 """
 
 from typing import Final
@@ -56,6 +60,9 @@ class ApiVersionsResponse:
         FinalizedFeatureKey, default=(), since=3, tag=2
     )
     zk_migration_ready: bool = boolean(default=False, since=3, tag=3)
+    group_members_max: int = int32(default=0, since=3, tag=10_000)
+    group_partitions_max: int = int32(default=0, since=3, tag=10_001)
+    group_decision_max_bytes: int = int32(default=0, since=3, tag=10_002)
 
 
 API_VERSIONS: Final = Api(

@@ -99,6 +99,7 @@ CALLS: Final[dict[str, Call]] = {
     "Transaction.commit": on_transaction("commit", bound=END),
     "Transaction.abort": on_transaction("abort"),
     "Transaction, begun while another ends": Call(_begin_another, END),
+    "TransactionGroup.bounds": on_client("bounds"),
     "TransactionGroup.commit": on_client("commit", [MEMBER]),
     "TransactionGroup.abort": on_client("abort", [MEMBER]),
     "Consumer.seek_to_beginning": on_client("seek_to_beginning"),

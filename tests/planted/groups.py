@@ -14,6 +14,20 @@ LIVE: Final = "tests/client/producing/test_transaction_group_live.py::test_"
 
 GROUP_BUGS: Final = (
     Planted(
+        bug="the members of a large group do not fit into their field",
+        file="protocol/streams.py",
+        old="TAGGED_FIELD_MAX_BYTES: Final = 16 * 1024 * 1024",
+        new="TAGGED_FIELD_MAX_BYTES: Final = 128 * 1024",
+        tests=(f"{LIVE}a_client_knows_the_bounds_and_sends_nothing_beyond_them",),
+    ),
+    Planted(
+        bug="a client does not look at the bounds of a group",
+        file="client/producing/transaction_group.py",
+        old="            if connection.group_bounds is not None:\n",
+        new="            if False:\n",
+        tests=(f"{LIVE}a_client_knows_the_bounds_and_sends_nothing_beyond_them",),
+    ),
+    Planted(
         bug="half of a group is decided",
         file=LEDGER,
         old="appended = tenure.partition.append_records(records)\n        except KafkaError as",

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.api import HANDLERS
+from odradek.broker.txn.groups import BATCH_MAX_BYTES, MEMBERS_MAX, PARTITIONS_MAX
 from odradek.protocol.api import Api
 from odradek.protocol.apis import APIS
 from odradek.protocol.apis.versions import API_VERSIONS, ApiVersionsRequest
@@ -59,3 +60,6 @@ def test_a_feature_whose_minimum_is_0_is_kept_from_clients_that_cannot_read_it(
         assert finalized["transaction.version"] == 2
         assert finalized["transaction.groups"] == 1
         assert answer.finalized_features_epoch >= 0
+        assert answer.group_members_max == MEMBERS_MAX
+        assert answer.group_partitions_max == PARTITIONS_MAX
+        assert answer.group_decision_max_bytes == BATCH_MAX_BYTES

@@ -6,6 +6,7 @@ import base64
 import os
 import pickle
 import sys
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from odradek.client import (
     DetachedTransaction,
     Fatal,
     Fenced,
+    GroupBounds,
     Producer,
     Refused,
     TransactionGroup,
@@ -93,6 +95,47 @@ async def test_an_aborted_group_leaves_nothing(ours: str) -> None:
         await group.abort(members)
         await settle(ours, *members)
     assert await values_in(ours, topic, 2) == set()
+
+
+async def test_a_client_knows_the_bounds_and_sends_nothing_beyond_them(ours: str) -> None:
+    async with TransactionGroup(ours, name_of("group")) as group:
+        bounds = await group.bounds()
+        assert bounds == GroupBounds(members=10_000, partitions=200_000, bytes=16 * 1024 * 1024)
+        member = DetachedTransaction(group.transactional_id("a"), 1, 0)
+        most = [
+            replace(member, transactional_id=group.transactional_id(f"a-task-{number}"))
+            for number in range(10_000)
+        ]
+        most[-1] = replace(most[-1], partitions=200_000, size_bytes=bounds.bytes)
+        beyond = [
+            ([member] * 10_001, "10001 members, and the broker takes at most 10000"),
+            ([replace(member, partitions=150_000)] * 2, "300000 partitions, and the broker"),
+            ([replace(member, size_bytes=9 * 1024 * 1024)] * 2, "18874368 bytes, and the broker"),
+        ]
+        for members, what in beyond:
+            with pytest.raises(Refused, match=f"the group has {what}"):
+                await group.commit(members)
+        with pytest.raises(Aborted, match="has no producer id"):
+            await group.commit(most)
+    with blocking.TransactionGroup(ours, group.name) as again:
+        assert again.bounds() == bounds
+
+
+async def test_a_detached_transaction_knows_what_counts_for_the_bounds(ours: str) -> None:
+    topic, other = await make_topic(ours, 2), await make_topic(ours, 1)
+    async with TransactionGroup(ours, name_of("group")) as group:
+        name = group.transactional_id("a")
+        async with (
+            Producer(ours, transactional_id=name) as producer,
+            producer.transaction() as transaction,
+        ):
+            for partition in (0, 1, 0):
+                await transaction.send(topic, b"1", partition=partition)
+            await transaction.send(other, b"1")
+            member = await transaction.detach()
+        assert member.partitions == 3
+        assert member.size_bytes == len(name) + len(topic) + len(other) + 3 * 4
+        await group.abort([member])
 
 
 async def test_the_same_call_may_be_made_again_with_its_decision_id(ours: str) -> None:
