@@ -56,9 +56,9 @@ class PostgresProducer:
 
         `database` is a connection string of libpq, or a function that returns a new
         `psycopg.Connection`: to the database of the connections that have the transactions.
-        `table` is made there if it is missing; `"schema.name"` names its schema. `reached` is for
-        tests, and is called with each `Step`. Raises ValueError for a wrong option; the options are
-        those of `odradek.client.Producer`. `transactional_id` is needed.
+        `table` is made there if it is missing, and written as in SQL: `"schema.name"`. `reached` is
+        for tests, and is called with each `Step`. Raises ValueError for a wrong option; the options
+        are those of `odradek.client.Producer`. `transactional_id` is needed.
         """
         options = both_phases(options)
         config = ProducerConfig(**options)

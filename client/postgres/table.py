@@ -23,6 +23,7 @@ CREATING: Final = 5_939_011
 FIND: Final = """
     SELECT nspname, relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
     WHERE pg_class.oid = to_regclass(%s)"""
+PARSE: Final = "SELECT parse_ident(%s)"
 CREATE: Final = """
     CREATE TABLE IF NOT EXISTS {} (
         transactional_id text PRIMARY KEY, instance bigint NOT NULL, prepared text)"""
@@ -115,7 +116,8 @@ class StateTable:
         return int(instance)
 
     def _create(self, cursor: psycopg.Cursor[tuple[Any, ...]]) -> None:
-        name = sql.Identifier(*self._name.split("."))
+        (parts,) = cursor.execute(PARSE, [self._name]).fetchone() or ((),)
+        name = sql.Identifier(*parts)
         with cursor.connection.transaction():
             # Two CREATE TABLE IF NOT EXISTS at a time may fail.
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [CREATING])

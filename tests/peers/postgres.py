@@ -72,18 +72,16 @@ class RunningPostgres:
     def _hand_over(self) -> None:
         """Give the directory to another user, and the programs if that user cannot reach them."""
         assert self._user is not None
-        reachable = subprocess.run(
-            [str(self._programs / "postgres"), "--version"],
-            user=self._user,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd="/",
-            check=False,
-        )
-        if reachable.returncode != 0:
-            copy = self.directory / "install"
-            shutil.copytree(self._programs.parent, copy, symlinks=True)
-            self._programs = copy / "bin"
+        try:
+            subprocess.run(
+                [str(self._programs / "initdb"), "--version"],
+                user=self._user,
+                stdout=subprocess.DEVNULL,
+                cwd="/",
+                check=True,
+            )
+        except (PermissionError, subprocess.CalledProcessError):
+            self._programs = copied(self._programs, self.directory / "install")
         entry = pwd.getpwnam(self._user)
         os.chown(self.directory, entry.pw_uid, entry.pw_gid)
 
@@ -155,6 +153,19 @@ class RunningPostgres:
         with psycopg.connect(self.conninfo, autocommit=True) as connection:
             cursor = connection.execute(query.encode(), values or None)
             return cursor.fetchall() if cursor.description else []
+
+
+def copied(programs: Path, target: Path) -> Path:
+    """Copy an installation. Return the folder of its programs.
+
+    The programs of a wheel find its libraries two folders above the installation.
+    """
+    home, package = programs.parent, programs.parents[1].name
+    shutil.copytree(home, target / package / home.name, symlinks=True)
+    libraries = programs.parents[2] / f"{package}.libs"
+    if libraries.exists():
+        shutil.copytree(libraries, target / libraries.name)
+    return target / package / home.name / programs.name
 
 
 def members_of(session: int) -> list[int]:

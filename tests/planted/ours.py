@@ -13,8 +13,11 @@ PRESENCE: Final = "broker/txn/presence.py"
 STEPS: Final = "broker/txn/steps.py"
 BATCHES: Final = "broker/storage/compaction/batches.py"
 ENDING: Final = "client/producing/ending.py"
+ONE_COMMIT: Final = "client/postgres/commit.py"
+STATE_TABLE: Final = "client/postgres/table.py"
 CLEANER: Final = "broker/storage/compaction/cleaner.py"
 
+POSTGRES: Final = "tests/client/postgres/test_"
 CLIENT: Final = "tests/client/producing/test_two_phases_live.py::test_"
 COMPACTION: Final = "tests/broker/storage/test_compaction.py::test_"
 FINISHING: Final = "tests/broker/txn/test_finish.py::test_"
@@ -213,6 +216,64 @@ OUR_BUGS: Final = (
         new="is_known = True",
         tests=(
             "tests/client/producing/test_producer.py::test_batches_behind_a_lost_one_keep_their_order",
+        ),
+    ),
+    Planted(
+        bug="a new instance does not raise its number in PostgreSQL",
+        file=STATE_TABLE,
+        old="known.instance + 1",
+        new="known.instance",
+        tests=(
+            f"{POSTGRES}one_commit.py::"
+            "test_an_instance_that_was_prepared_cannot_commit_after_a_newer_one_has_begun",
+        ),
+    ),
+    Planted(
+        bug="the row is read without a lock while a COMMIT may be under way",
+        file=STATE_TABLE,
+        old=" WHERE transactional_id = %s FOR UPDATE",
+        new=" WHERE transactional_id = %s",
+        tests=(f"{POSTGRES}troubles.py::test_a_commit_that_arrives_late_is_waited_for",),
+    ),
+    Planted(
+        bug="a COMMIT that a crash of PostgreSQL may forget decides about the records",
+        file=STATE_TABLE,
+        old="        if row[0]:\n",
+        new="        if False:\n",
+        tests=(f"{POSTGRES}connections.py::test_a_commit_that_a_crash_may_forget_is_refused",),
+    ),
+    Planted(
+        bug="an instance number that a crash of PostgreSQL may forget is taken for raised",
+        file=STATE_TABLE,
+        old="WHEN 'off' THEN set_config('synchronous_commit', 'on', false) END",
+        new="WHEN 'off' THEN NULL END",
+        tests=(
+            f"{POSTGRES}connections.py::"
+            "test_a_database_without_synchronous_commit_keeps_its_instance_numbers",
+        ),
+    ),
+    Planted(
+        bug="a COMMIT whose answer was lost counts as not sent",
+        file=ONE_COMMIT,
+        old="        self._is_asked = True\n",
+        new="",
+        tests=(f"{POSTGRES}troubles.py::test_a_commit_whose_answer_is_lost_is_found_in_the_table",),
+    ),
+    Planted(
+        bug="the identity of an earlier commit counts for a COMMIT that never arrived",
+        file=ONE_COMMIT,
+        old="return await trio.to_thread.run_sync(ask) == prepared",
+        new="return await trio.to_thread.run_sync(ask) is not None",
+        tests=(f"{POSTGRES}troubles.py::test_a_commit_that_never_arrived_is_found_missing",),
+    ),
+    Planted(
+        bug="what was committed at a broker that has lost its data commits what it has now",
+        file="client/postgres/blocking.py",
+        old="            self._table.clear(instance)\n",
+        new="",
+        tests=(
+            f"{POSTGRES}troubles.py::"
+            "test_a_broker_that_was_emptied_gives_no_identity_that_was_committed",
         ),
     ),
 )

@@ -1,7 +1,11 @@
 """A real PostgreSQL and a real broker with two-phase commit, and what a test writes to both."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -12,6 +16,7 @@ from odradek.broker.testing import RunningBroker, run_broker
 from odradek.client.postgres import PostgresProducer
 from odradek.client.postgres.blocking import PostgresProducer as BlockingPostgresProducer
 from tests.client.live import name_of, read_all
+from tests.client.postgres import die_inside
 from tests.peers.postgres import RunningPostgres, run_postgres
 
 SETTINGS = {"transaction.two.phase.commit.enable": "true", "num.partitions": "1"}
@@ -71,6 +76,20 @@ class Both:
         assert self.rows() == list(values)
         assert self.records() == list(values)
         return True
+
+
+def killed_at(both: Both, value: str, step: str) -> int:
+    """Run a process that dies at a step of its commit. Return its exit status."""
+    ended = subprocess.run(
+        [
+            *(sys.executable, str(Path(die_inside.__file__)), both.broker.address),
+            *(both.postgres.conninfo, both.name, value, step),
+        ],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        timeout=120,
+        check=False,
+    )
+    return ended.returncode
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,5 @@
 """One commit with PostgreSQL: whatever happens, the rows and the records are the same."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import psycopg
 import pytest
 import trio
@@ -13,24 +8,9 @@ from odradek.client import Completion, Fenced, Refused
 from odradek.client.postgres import PostgresProducer, Step
 from odradek.client.postgres.blocking import PostgresProducer as BlockingPostgresProducer
 from tests.client.live import name_of
-from tests.client.postgres import die_inside
-from tests.client.postgres.conftest import Both
+from tests.client.postgres.conftest import Both, killed_at
 
 FIRST = "one"
-
-
-def killed_at(both: Both, value: str, step: str) -> int:
-    """Run a process that dies at a step of its commit. Return its exit status."""
-    ended = subprocess.run(
-        [
-            *(sys.executable, str(Path(die_inside.__file__)), both.broker.address),
-            *(both.postgres.conninfo, both.name, value, step),
-        ],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        timeout=120,
-        check=False,
-    )
-    return ended.returncode
 
 
 def test_rows_and_records_are_committed_together(both: Both) -> None:
