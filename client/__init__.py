@@ -30,10 +30,11 @@ from odradek.client.errors import (
     TimedOut,
 )
 from odradek.client.producing.delivery import Delivery
+from odradek.client.producing.detached import DetachedTransaction
 from odradek.client.producing.prepared import Completion, PreparedTransaction
 from odradek.client.producing.producer import Producer
 from odradek.client.producing.transaction import Transaction
-from odradek.client.producing.transaction_group import DetachedTransaction, TransactionGroup
+from odradek.client.producing.transaction_group import TransactionGroup
 from odradek.client.types import (
     BrokerDescription,
     ClusterDescription,

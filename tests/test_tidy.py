@@ -64,7 +64,12 @@ PURE = {
     "protocol": ("",),
     "client": (
         *("errors", "types", "cluster/metadata", "administration/descriptions"),
-        *("producing/prepared", "producing/state", "producing/transaction_errors"),
+        *(
+            "producing/detached",
+            "producing/prepared",
+            "producing/state",
+            "producing/transaction_errors",
+        ),
         *("cli/txn_events", "cli/txn_picture", "cli/words"),
         *("spark/batch_decoder", "spark/batch_encoder", "spark/columns", "spark/messages"),
         *("spark/offsets", "spark/partitioner", "spark/varints"),

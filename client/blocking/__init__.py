@@ -36,8 +36,8 @@ from odradek.client.errors import (
     Retriable,
     TimedOut,
 )
+from odradek.client.producing.detached import DetachedTransaction
 from odradek.client.producing.prepared import Completion, PreparedTransaction
-from odradek.client.producing.transaction_group import DetachedTransaction
 from odradek.client.types import (
     BrokerDescription,
     ClusterDescription,

@@ -7,10 +7,10 @@ from typing import Protocol, Self, Unpack
 from odradek.client.blocking.delivery import Delivery, Queued
 from odradek.client.blocking.hosted import Hosted
 from odradek.client.errors import Aborted, OdradekError, Refused
+from odradek.client.producing.detached import DetachedTransaction
 from odradek.client.producing.prepared import PreparedTransaction
 from odradek.client.producing.producer import Producer as AsyncProducer
 from odradek.client.producing.transaction import Transaction as AsyncTransaction
-from odradek.client.producing.transaction_group import DetachedTransaction
 from odradek.client.types import GroupMetadata, OffsetAndMetadata, RecordOptions, TopicPartition
 
 

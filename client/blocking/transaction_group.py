@@ -28,3 +28,4 @@ class TransactionGroup(Blocking[AsyncGroup]):
     bounds = blocking(AsyncGroup.bounds)
     commit = blocking(AsyncGroup.commit)
     abort = blocking(AsyncGroup.abort)
+    is_served = blocking(AsyncGroup.is_served)

@@ -21,11 +21,12 @@ from odradek.client.errors import (
     Refused,
     TimedOut,
 )
+from odradek.client.producing.detached import DetachedTransaction
 from odradek.client.producing.prepared import Completion, PreparedTransaction
 from odradek.client.producing.requests import Refusal
 from odradek.client.producing.state import SessionEvent, SessionState
 from odradek.client.producing.transaction_errors import end_unknown
-from odradek.client.producing.transaction_group import NO_GROUPS, DetachedTransaction
+from odradek.client.producing.transaction_group import NO_GROUPS
 from odradek.client.producing.transactional_session import TransactionalSession
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.state_topics import tag_of

@@ -13,11 +13,11 @@ import trio
 from odradek.client.cluster.offsets import with_metadata
 from odradek.client.errors import Aborted, Fatal, OdradekError, Refused
 from odradek.client.producing.delivery import Delivery
+from odradek.client.producing.detached import DetachedTransaction
 from odradek.client.producing.ending import ABORT_GRACE_S, detach, end, end_previous, prepare
 from odradek.client.producing.open_transaction import OpenTransaction
 from odradek.client.producing.prepared import PreparedTransaction
 from odradek.client.producing.state import SessionState
-from odradek.client.producing.transaction_group import DetachedTransaction
 from odradek.client.producing.transactional_session import TransactionalSession
 from odradek.client.types import GroupMetadata, OffsetAndMetadata, RecordOptions, TopicPartition
 

@@ -28,13 +28,16 @@ Only Odradek has transaction groups.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self, Unpack
 from uuid import UUID
 
 from odradek.client.cluster.cluster import COORDINATOR_MOVED, TRANSACTION, Cluster
-from odradek.client.cluster.connection import GROUPS_FEATURE, BrokerConnection
+from odradek.client.cluster.connection import (
+    GROUPS_FEATURE,
+    TRANSACTION_FEATURE,
+    BrokerConnection,
+)
 from odradek.client.config import ClientConfig, ClientOptions
 from odradek.client.errors import (
     FENCED,
@@ -47,6 +50,7 @@ from odradek.client.errors import (
     code_of,
     explain,
 )
+from odradek.client.producing.detached import DetachedTransaction
 from odradek.client.types import GroupBounds
 from odradek.protocol.apis.txn import END_TXN, EndTxnMember, EndTxnRequest, EndTxnResponse
 from odradek.protocol.errors import RETRIABLE, ErrorCode
@@ -60,22 +64,6 @@ MEMBER_ENDED: Final = frozenset(
     {*FENCED, ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
 )
 """The codes for a member whose transaction is not open any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class DetachedTransaction:
-    """An open transaction that its transaction group ends. It can be pickled, and compared.
-
-    If `is_empty`, nothing was written, and there is nothing to end. `partitions` is the number of
-    partitions in it, and `size_bytes` what it adds to the decision at least.
-    """
-
-    transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    is_empty: bool = False
-    partitions: int = 0
-    size_bytes: int = 0
 
 
 class TransactionGroup:
@@ -153,6 +141,21 @@ class TransactionGroup:
     ) -> None:
         """Abort the transactions of all members. Raises as `commit`."""
         await self._end(members, decision_id, committed=False)
+
+    async def is_served(self) -> bool:
+        """Return True if the brokers have transaction groups. Raises `TimedOut`, `Disconnected`."""
+
+        async def attempt() -> bool:
+            connection = await self._cluster.connection(None)
+            features = connection.features
+            return (
+                features.get(GROUPS_FEATURE, 0) >= 1
+                and features.get(TRANSACTION_FEATURE, 0) >= 2
+                and END_TXN.key in connection.versions
+                and connection.versions[END_TXN.key].max_version >= GROUPS_FROM
+            )
+
+        return await self._cluster.retrying("asking for transaction groups", attempt)
 
     async def _end(
         self, members: Iterable[DetachedTransaction], decision_id: UUID | None, *, committed: bool

@@ -1,8 +1,7 @@
 """The message of a task to the driver when it has finished writing.
 
-The relay's message has the encoded records themselves. It begins with kind and version, so a driver
-recognises messages of other forms, such as one that names a transaction of the task, and refuses
-those that it does not know.
+It has the encoded records themselves, or names the transaction in which the task has written them.
+It has a version, so a driver refuses messages of a form that it does not know.
 """
 
 from collections.abc import Sequence
@@ -11,8 +10,9 @@ from typing import Final
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-MESSAGE_VERSION: Final = 1
-RELAY: Final = "relay"
+from odradek.client.producing.detached import DetachedTransaction
+
+MESSAGE_VERSION: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,47 +26,55 @@ class TopicBatch:
 
 
 @dataclass(kw_only=True)
-class RelayMessage(WriterCommitMessage):
-    """The records of one finished task, in order for each partition.
+class TaskMessage(WriterCommitMessage):
+    """The result of one finished task: records for the driver to write, or an open transaction.
 
     `write_id` is the id of the streaming query, or of the batch write. `batch_id` is the number of
     the micro-batch, or the version of a batch write, or None for a batch write without version.
+    If `is_late`, the task wrote nothing because it found its batch committed.
     """
 
     write_id: str
     batch_id: int | None
-    batches: tuple[TopicBatch, ...]
+    batches: tuple[TopicBatch, ...] = ()
+    transaction: DetachedTransaction | None = None
+    records_written: int = 0
+    """The records in the transaction."""
+    is_late: bool = False
     version: int = MESSAGE_VERSION
-    kind: str = RELAY
 
     @property
     def size_bytes(self) -> int:
         return sum(len(batch.data) for batch in self.batches)
 
+    @property
+    def record_count(self) -> int:
+        return self.records_written + sum(batch.record_count for batch in self.batches)
+
 
 class CommitRefused(RuntimeError):
-    """The messages of the tasks cannot be committed. The message states why and what to do."""
+    """A batch cannot be written or committed. The message states why and what to do."""
 
 
-def checked(messages: Sequence[WriterCommitMessage | None]) -> list[RelayMessage]:
+def checked(messages: Sequence[WriterCommitMessage | None]) -> list[TaskMessage]:
     """Return the messages of all tasks of one write.
 
     Raises `CommitRefused` if a message is missing, has another form, or is of another write.
     """
-    relayed = []
+    found = []
     for number, message in enumerate(messages):
-        if not isinstance(message, RelayMessage):
+        if not isinstance(message, TaskMessage):
             raise CommitRefused(
                 f"Task {number} of {len(messages)} has no result to commit: nothing is written."
             )
-        if (message.version, message.kind) != (MESSAGE_VERSION, RELAY):
+        if message.version != MESSAGE_VERSION:
             raise CommitRefused(
-                f"Task {number} answered with {message.kind} version {message.version}, and this "
-                f"driver knows {RELAY} version {MESSAGE_VERSION}: install the same version of "
-                "odradek on the driver and on every executor."
+                f"Task {number} answered with version {message.version} of the message, and this "
+                f"driver knows version {MESSAGE_VERSION}: install the same version of odradek on "
+                "the driver and on every executor."
             )
-        relayed.append(message)
-    ids = {(message.write_id, message.batch_id) for message in relayed}
+        found.append(message)
+    ids = {(message.write_id, message.batch_id) for message in found}
     if len(ids) != 1:
         raise CommitRefused(f"The tasks belong to different writes: {sorted(map(str, ids))}.")
-    return relayed
+    return found

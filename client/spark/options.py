@@ -9,7 +9,7 @@ import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeVar, cast
+from typing import Any, Final, Literal, TypeVar, cast, get_args
 
 from odradek.client.config import CODECS, KIB, MIB, ClientOptions, ConsumerOptions, ProducerOptions
 from odradek.client.spark.offsets import (
@@ -26,13 +26,24 @@ from odradek.protocol.batch import Codec
 T = TypeVar("T")
 D = TypeVar("D")
 Use = Literal["batch", "stream"]
+Mode = Literal["auto", "group", "relay"]
 
 PREFIX_DEFAULT: Final = "odradek-spark"
+INLINE_MAX_BYTES: Final = MIB
 RELAY_MAX_TASK_BYTES: Final = 32 * MIB
 RELAY_MAX_BYTES: Final = 256 * MIB
 BATCH_MAX_BYTES: Final = 1000 * KIB
 """A little below 1,048,588 bytes, the default of a topic's max.message.bytes."""
 POLL_TIMEOUT_MS: Final = 120_000
+MEMBER_TIMEOUT_MS: Final = 15 * 60 * 1000
+"""The time-out of a task's transaction: the most that brokers allow by default. It runs from the
+latest request of any task of the same query, so only a write that makes a pause as long as this, or
+that was given up, is aborted by it."""
+NO_GROUPS: Final = (
+    "The option exactlyOnce.mode is group, and the broker has no transaction groups: nothing is "
+    "written. Leave the option out, so that the driver writes what tasks return (at most "
+    "relay.max.task.bytes for each), or use Odradek as broker."
+)
 FIRST_CONNECT_MS: Final = 7_000
 """The time that a new read or write looks for a broker. With Spark's part, a wrong host is reported
 within ten seconds. A read or write that has begun waits longer for a broker that restarts."""
@@ -57,6 +68,8 @@ WRITE_NAMES: Final = (
     "transactionalIdPrefix",
     "txnAppId",
     "txnVersion",
+    "exactlyOnce.mode",
+    "inline.max.bytes",
     "relay.max.task.bytes",
     "relay.max.bytes",
 )
@@ -164,6 +177,10 @@ class WriteOptions:
     include_headers: bool = True
     prefix: str = PREFIX_DEFAULT
     application: Application | None = None
+    mode: Mode = "auto"
+    """Whether tasks write in transactions of their own (group), or the driver writes for them
+    (relay); by what the broker has (auto)."""
+    inline_max_bytes: int = INLINE_MAX_BYTES
     task_max_bytes: int = RELAY_MAX_TASK_BYTES
     relay_max_bytes: int = RELAY_MAX_BYTES
     batch_max_bytes: int = BATCH_MAX_BYTES
@@ -216,6 +233,8 @@ def write_options(options: Mapping[str, str], use: Use) -> WriteOptions:
         include_headers=given.get("includeHeaders", _boolean, True),
         prefix=given.get("transactionalIdPrefix", _prefix, PREFIX_DEFAULT),
         application=_application(given, use),
+        mode=given.get("exactlyOnce.mode", _mode, "auto"),
+        inline_max_bytes=given.get("inline.max.bytes", _not_negative, INLINE_MAX_BYTES),
         task_max_bytes=given.get("relay.max.task.bytes", _positive, RELAY_MAX_TASK_BYTES),
         relay_max_bytes=given.get("relay.max.bytes", _positive, RELAY_MAX_BYTES),
         batch_max_bytes=given.get("kafka.max.request.size", _positive, BATCH_MAX_BYTES),
@@ -373,6 +392,13 @@ def _codec(value: str) -> Codec:
     if value not in CODECS:
         raise ValueError(f"is one of {', '.join(CODECS)}")
     return CODECS[value]
+
+
+def _mode(value: str) -> Mode:
+    for mode in get_args(Mode):
+        if value.lower() == mode:
+            return cast(Mode, mode)
+    raise ValueError("is auto, group or relay")
 
 
 def _exactly(*allowed: str) -> Callable[[str], str | None]:

@@ -1,9 +1,7 @@
 """The encoder of a task's rows to record batches, sorted by topic and partition.
 
 Some MiB of rows are collected before they are sorted and encoded, because small pieces over many
-partitions would make small batches. The encoded records of a task stay in memory until Spark has
-sent them to the driver, so their size is limited. The limit is checked here, where the message can
-name the task's options.
+partitions would make small batches.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -30,10 +28,6 @@ COLLECT_BYTES: Final = 8 * MIB
 COLUMNS: Final = ("key", "value", "headers", "topic", "partition")
 
 
-class TaskTooLarge(RuntimeError):
-    """A task has more to write than may be relayed. The message states what to do."""
-
-
 class WrongRow(ValueError):
     """A row cannot be written. The message states what is wrong with it."""
 
@@ -44,31 +38,19 @@ def encode_rows(
     *,
     count_partitions: Callable[[str], int],
     first_partition: int,
-) -> tuple[TopicBatch, ...]:
-    """Encode all rows of `batches` (`pa.RecordBatch`es) as record batches.
+) -> Iterator[TopicBatch]:
+    """Yield all rows of `batches` (`pa.RecordBatch`es) as record batches.
 
     `count_partitions` returns the number of a topic's partitions. Rows without keys begin with
-    partition `first_partition`. Raises `TaskTooLarge`, `WrongRow`.
+    partition `first_partition`. Raises `WrongRow`.
     """
     counts: dict[str, int] = {}
-    encoded: list[TopicBatch] = []
-    size_bytes = 0
     for table in collect(batches):
         rows = Rows(table, options)
         for topic in rows.topics:
             if topic not in counts:
                 counts[topic] = count_partitions(topic)
-        for batch in rows.encode(counts, first_partition):
-            size_bytes += len(batch.data)
-            if size_bytes > options.task_max_bytes:
-                raise TaskTooLarge(
-                    f"This task has more than {options.task_max_bytes} bytes of encoded records "
-                    "(relay.max.task.bytes), which the driver is to write in one transaction: make "
-                    "more and smaller tasks with repartition(), read less at a time with "
-                    "maxOffsetsPerTrigger, or raise the option together with spark.driver.memory."
-                )
-            encoded.append(batch)
-    return tuple(encoded)
+        yield from rows.encode(counts, first_partition)
 
 
 def collect(batches: Iterable[Any]) -> Iterator[Any]:

@@ -1,9 +1,8 @@
-"""The writers: tasks encode their rows, and the driver commits the results.
+"""The writers: tasks write their rows (`task_writer.py`), and the driver commits (`commit.py`).
 
 A task's `write` runs on an executor, perhaps several times, perhaps twice at the same time
-(speculation). It only asks a broker for the number of a topic's partitions, so an attempt that
-fails or is not chosen leaves nothing behind. `commit` runs in another process, on another copy of
-the writer. It gets the results of the chosen attempts, and knows only what they contain.
+(speculation). `commit` runs in another process, on another copy of the writer. It gets the results
+of the chosen attempts, and knows only what they contain.
 """
 
 import uuid
@@ -18,38 +17,19 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from odradek.client.blocking import Producer
-from odradek.client.config import ClientOptions
+from odradek.client.blocking import TransactionGroup
 from odradek.client.spark.columns import check_write_schema
-from odradek.client.spark.messages import CommitRefused, RelayMessage, checked
-from odradek.client.spark.options import FIRST_CONNECT_MS, WriteOptions
-from odradek.client.spark.relay import Relay
-from odradek.client.spark.task_encoder import encode_rows
+from odradek.client.spark.commit import BatchCommit, abort_each
+from odradek.client.spark.members import Attempt, group_name
+from odradek.client.spark.messages import CommitRefused, TaskMessage, checked
+from odradek.client.spark.options import WriteOptions
+from odradek.client.spark.task_writer import TaskWriter
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
+RUN_ID = "spark.jobGroup.id"
 
 Messages = Sequence[WriterCommitMessage | None]
-
-
-def encode_task(
-    batches: Iterator[Any], options: WriteOptions, write_id: str, batch_id: int | None
-) -> RelayMessage:
-    """Encode a task's rows as the message that `commit` gets."""
-    # Rows without keys begin with another partition in every task and micro-batch.
-    first_partition = _task().partitionId() + (batch_id or 0)
-    begins = batch_id is None or batch_id == 0 or options.application is not None
-    client: ClientOptions = {**options.client}
-    if begins:
-        client["first_connect_ms"] = FIRST_CONNECT_MS
-    with Producer(options.bootstrap, **client) as producer:
-        encoded = encode_rows(
-            batches,
-            options,
-            count_partitions=producer.partitions_for,
-            first_partition=first_partition,
-        )
-    return RelayMessage(write_id=write_id, batch_id=batch_id, batches=encoded)
 
 
 def _task() -> TaskContext:
@@ -65,36 +45,65 @@ def _of_task(name: str) -> str:
 
 
 class Committer:
-    """The driver's side of batch and stream writers."""
+    """The common part of batch and stream writers, on both sides."""
 
-    relay: ClassVar[type[Relay]] = Relay
+    task_writer: ClassVar[type[TaskWriter]] = TaskWriter
+    batch_commit: ClassVar[type[BatchCommit]] = BatchCommit
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         check_write_schema(schema, has_topic_option=options.topic is not None)
         self._options = options
 
+    def write_task(
+        self, batches: Iterator[Any], write_id: str, batch_id: int | None, run: str
+    ) -> TaskMessage:
+        """Write a task's rows."""
+        task = _task()
+        attempt = Attempt(
+            write_id=write_id,
+            batch_id=batch_id,
+            run=run,
+            partition=task.partitionId(),
+            attempt=task.taskAttemptId(),
+        )
+        begins = not batch_id or self._options.application is not None
+        return self.task_writer(self._options, attempt, begins=begins).write(batches)
+
     def commit_messages(self, messages: Messages, batch_id: int | None) -> None:
-        """Write the results of all tasks in one transaction, unless they were written before.
+        """Make the results of all tasks visible at once, unless they were committed before.
 
         Raises `CommitRefused` if they are too large or not complete, and the errors of
-        `Relay.commit`.
+        `BatchCommit.commit`.
         """
-        relayed = checked(messages)
-        given = relayed[0]
+        results = checked(messages)
+        given = results[0]
         if given.batch_id != batch_id:
             raise CommitRefused(
                 f"Spark commits batch {batch_id}, and tasks wrote {given.batch_id}."
             )
-        size_bytes = sum(message.size_bytes for message in relayed)
+        size_bytes = sum(message.size_bytes for message in results)
         if size_bytes > self._options.relay_max_bytes:
             raise CommitRefused(
                 f"This batch has {size_bytes} bytes of encoded records and relay.max.bytes is "
                 f"{self._options.relay_max_bytes}: nothing is written. Read less at a time with "
                 "maxOffsetsPerTrigger, write in several parts, or raise the option together with "
-                "spark.driver.memory and spark.driver.maxResultSize."
+                "spark.driver.memory and spark.driver.maxResultSize. A broker with transaction "
+                "groups has no such limit."
             )
-        batches = [batch for message in relayed for batch in message.batches]
-        self.relay(self._options, given.write_id).commit(batch_id, batches)
+        self.batch_commit(self._options, given.write_id).commit(batch_id, results)
+
+    def abort_messages(self, messages: Messages) -> None:
+        """Abort what the tasks of a batch have left open.
+
+        Spark also calls this after a commit that failed behind its decision. The decision stays:
+        the broker refuses to abort a transaction that is decided.
+        """
+        results = [message for message in messages if isinstance(message, TaskMessage)]
+        members = [each.transaction for each in results if each.transaction is not None]
+        if members:
+            name = group_name(self._options.prefix, results[0].write_id)
+            with TransactionGroup(self._options.bootstrap, name, **self._options.client) as group:
+                abort_each(group, members)
 
 
 class BatchWriter(Committer, DataSourceArrowWriter):
@@ -103,17 +112,18 @@ class BatchWriter(Committer, DataSourceArrowWriter):
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         super().__init__(options, schema)
         application = options.application
-        self._write_id = application.application_id if application else uuid.uuid4().hex
+        self._run = uuid.uuid4().hex
+        self._write_id = application.application_id if application else self._run
         self._version = application.version if application else None
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        return encode_task(iterator, self._options, self._write_id, self._version)
+        return self.write_task(iterator, self._write_id, self._version, self._run)
 
     def commit(self, messages: Any) -> None:
         self.commit_messages(messages, self._version)
 
     def abort(self, messages: Any) -> None:
-        """Do nothing: tasks have written nothing, and a decided commit stays."""
+        self.abort_messages(messages)
 
 
 class StreamWriter(Committer, DataSourceStreamArrowWriter):
@@ -121,14 +131,10 @@ class StreamWriter(Committer, DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         batch_id = int(_of_task(BATCH_ID))
-        return encode_task(iterator, self._options, _of_task(QUERY_ID), batch_id)
+        return self.write_task(iterator, _of_task(QUERY_ID), batch_id, _of_task(RUN_ID))
 
     def commit(self, messages: Any, batchId: int) -> None:
         self.commit_messages(messages, batchId)
 
     def abort(self, messages: Any, batchId: int) -> None:
-        """Do nothing.
-
-        Spark also calls this after a commit that failed behind its decision, and the decision must
-        stay.
-        """
+        self.abort_messages(messages)

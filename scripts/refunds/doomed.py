@@ -1,6 +1,6 @@
 """The Spark query of the demo: the same query, through a sink that kills processes at named points.
 
-The sink is the real one; this module only adds steps to its relay. A folder has one file for each
+The sink is the real one; this module only adds steps to its commit. A folder has one file for each
 batch to be struck: file `3` contains `inside jvm`, for example. The file is removed before the
 kill, so that the replay of the batch succeeds.
 
@@ -29,10 +29,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from odradek.client.blocking import Transaction
+from odradek.client.spark.commit import BatchCommit
 from odradek.client.spark.java import use_java
-from odradek.client.spark.messages import TopicBatch
+from odradek.client.spark.messages import TaskMessage
 from odradek.client.spark.options import write_options
-from odradek.client.spark.relay import Relay
 from odradek.client.spark.source import OdradekSource
 from odradek.client.spark.writer import StreamWriter
 from scripts.refunds.query import session, start
@@ -61,23 +61,22 @@ def strike(point: str, batch_id: int) -> None:
             os.kill(int((folder / name).read_text()), signal.SIGKILL)
 
 
-class DoomedRelay(Relay):
-    def commit(self, batch_id: int | None, batches: Sequence[TopicBatch]) -> bool:
+class DoomedCommit(BatchCommit):
+    def commit(self, batch_id: int | None, messages: Sequence[TaskMessage]) -> bool:
         assert batch_id is not None
         (Path(os.environ[STRIKES]) / COMMITTER_PID).write_text(str(os.getpid()))
-        was_new = super().commit(batch_id, batches)
+        was_new = super().commit(batch_id, messages)
         strike("decided", batch_id)
         return was_new
 
-    def decide(
-        self, transaction: Transaction, batch_id: int, batches: Sequence[TopicBatch]
-    ) -> None:
-        super().decide(transaction, batch_id, batches)
+    def point_to(self, transaction: Transaction, batch_id: int | None, offset: int) -> None:
+        super().point_to(transaction, batch_id, offset)
+        assert batch_id is not None
         strike("inside", batch_id)
 
 
 class DoomedWriter(StreamWriter):
-    relay = DoomedRelay
+    batch_commit = DoomedCommit
 
 
 class DoomedSource(OdradekSource):

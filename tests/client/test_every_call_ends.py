@@ -102,6 +102,7 @@ CALLS: Final[dict[str, Call]] = {
     "TransactionGroup.bounds": on_client("bounds"),
     "TransactionGroup.commit": on_client("commit", [MEMBER]),
     "TransactionGroup.abort": on_client("abort", [MEMBER]),
+    "TransactionGroup.is_served": on_client("is_served"),
     "Consumer.seek_to_beginning": on_client("seek_to_beginning"),
     "Consumer.seek_to_end": on_client("seek_to_end"),
     "Consumer.position": on_client("position", PLACE),

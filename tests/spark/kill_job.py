@@ -1,6 +1,7 @@
 """A streaming query in a process of its own, so that its JVM can be killed: see `killing.py`.
 
-Arguments: bootstrap servers, the topic that is read, the topic that is written, the checkpoint.
+Arguments: bootstrap servers, the topic that is read, the topic that is written, the checkpoint, and
+the bytes that a task may return (0: everything is written in transactions of tasks).
 Ends when everything is written; with status 1 if it, or its JVM, was killed or failed.
 """
 
@@ -28,7 +29,12 @@ def small_spark(master: str, warehouse: Path) -> SparkSession:
 
 
 def query_of(
-    spark: SparkSession, bootstrap: str, source: str, target: str, checkpoint: str
+    spark: SparkSession,
+    bootstrap: str,
+    source: str,
+    target: str,
+    checkpoint: str,
+    inline_bytes: str,
 ) -> StreamingQuery:
     """Start to copy what there is, 100 records at a time, through the source that kills."""
     return (
@@ -42,20 +48,21 @@ def query_of(
         .writeStream.format("odradek-killing")
         .option("kafka.bootstrap.servers", bootstrap)
         .option("topic", target)
+        .option("inline.max.bytes", inline_bytes)
         .option("checkpointLocation", checkpoint)
         .trigger(availableNow=True)
         .start()
     )
 
 
-def main(bootstrap: str, source: str, target: str, checkpoint: str) -> None:
+def main(bootstrap: str, source: str, target: str, checkpoint: str, inline_bytes: str) -> None:
     spark = small_spark("local[1]", Path(f"{checkpoint}-warehouse"))
     spark.sparkContext.setLogLevel("OFF")
     gateway = spark.sparkContext._gateway
     assert gateway is not None
     (Path(os.environ[KILL_PLAN]) / "jvm").write_text(str(gateway.proc.pid))
     spark.dataSource.register(KillingSource)
-    query_of(spark, bootstrap, source, target, checkpoint).awaitTermination()
+    query_of(spark, bootstrap, source, target, checkpoint, inline_bytes).awaitTermination()
 
 
 if __name__ == "__main__":

@@ -17,14 +17,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceStreamArrowWriter
 from pyspark.sql.types import StructType
 
-from odradek.client.blocking import Transaction
-from odradek.client.spark.messages import TopicBatch
+from odradek.client.blocking import DetachedTransaction, Transaction, TransactionGroup
+from odradek.client.spark.commit import BatchCommit
+from odradek.client.spark.decisions import Decision
+from odradek.client.spark.messages import TaskMessage, TopicBatch
 from odradek.client.spark.options import write_options
-from odradek.client.spark.relay import Relay
 from odradek.client.spark.source import OdradekSource
+from odradek.client.spark.task_writer import TaskWriter
 from odradek.client.spark.writer import StreamWriter
 
 KILL_PLAN = "ODRADEK_TEST_KILL_PLAN"
@@ -74,27 +76,34 @@ def reached(point: str, batch_id: int) -> None:
             time.sleep(0.05)
 
 
-class KillingRelay(Relay):
-    """Points: acquired, read, written, decided, committed."""
+class KillingCommit(BatchCommit):
+    """Points: acquired, claimed, read, written, pointed, deciding, decided, committed."""
 
     _batch_id = -1
 
-    def commit(self, batch_id: int | None, batches: Sequence[TopicBatch]) -> bool:
+    def commit(self, batch_id: int | None, messages: Sequence[TaskMessage]) -> bool:
         assert batch_id is not None
         self._batch_id = batch_id
         directory = Path(os.environ[KILL_PLAN])
         try:
-            has_written = super().commit(batch_id, batches)
+            is_new = super().commit(batch_id, messages)
         except Exception as error:
             _note(directory, f"{FAILED} {batch_id}: {type(error).__name__}")
             raise
         reached("committed", batch_id)
-        _note(directory, f"{COMMITTED if has_written else SKIPPED} {batch_id}")
-        return has_written
+        _note(directory, f"{COMMITTED if is_new else SKIPPED} {batch_id}")
+        return is_new
 
-    def is_decided(self, batch_id: int) -> bool:
-        reached("acquired", batch_id)
-        is_decided = super().is_decided(batch_id)
+    def claim(
+        self, transaction: Transaction, batch_id: int | None, messages: Sequence[TaskMessage]
+    ) -> int:
+        reached("acquired", self._batch_id)
+        offset = super().claim(transaction, batch_id, messages)
+        reached("claimed", self._batch_id)
+        return offset
+
+    def is_decided(self, batch_id: int, hint: Decision, offset: int) -> bool:
+        is_decided = super().is_decided(batch_id, hint, offset)
         reached("read", batch_id)
         return is_decided
 
@@ -103,22 +112,41 @@ class KillingRelay(Relay):
         transaction.flush()  # so that there is something to abort
         reached("written", self._batch_id)
 
+    def point_to(self, transaction: Transaction, batch_id: int | None, offset: int) -> None:
+        super().point_to(transaction, batch_id, offset)
+        reached("pointed", self._batch_id)
+
     def decide(
-        self, transaction: Transaction, batch_id: int, batches: Sequence[TopicBatch]
+        self,
+        group: TransactionGroup,
+        batch_id: int | None,
+        leader: DetachedTransaction,
+        members: Sequence[DetachedTransaction],
     ) -> None:
-        super().decide(transaction, batch_id, batches)
-        reached("decided", batch_id)
+        reached("deciding", self._batch_id)
+        super().decide(group, batch_id, leader, members)
+        reached("decided", self._batch_id)
+
+
+class KillingTask(TaskWriter):
+    """Points: sent, when an attempt has sent something; task, when it has written its rows."""
+
+    def send(self, transaction: Transaction, batch: TopicBatch) -> None:
+        super().send(transaction, batch)
+        transaction.flush()
+        assert self._attempt.batch_id is not None
+        reached("sent", self._attempt.batch_id)
+
+    def write(self, batches: Iterator[Any]) -> TaskMessage:
+        message = super().write(batches)
+        assert message.batch_id is not None
+        reached("task", message.batch_id)
+        return message
 
 
 class KillingWriter(StreamWriter):
-    """Point: task, when a task has encoded its rows."""
-
-    relay = KillingRelay
-
-    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        message = super().write(iterator)
-        reached("task", message.batch_id)  # type: ignore[attr-defined]
-        return message
+    task_writer = KillingTask
+    batch_commit = KillingCommit
 
 
 class KillingSource(OdradekSource):

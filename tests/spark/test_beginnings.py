@@ -1,12 +1,13 @@
 """What is told when a read or a write begins: a mode that is not there, a host that is wrong."""
 
-from types import SimpleNamespace
-
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from odradek.client.errors import Disconnected
-from odradek.client.spark import reader, writer
+from odradek.client.spark import reader, task_writer
+from odradek.client.spark.commit import BatchCommit
+from odradek.client.spark.members import Attempt
 from odradek.client.spark.options import (
     PREFIX_DEFAULT,
     OptionError,
@@ -15,9 +16,8 @@ from odradek.client.spark.options import (
     write_options,
 )
 from odradek.client.spark.reader import PartitionOffsets, choose_topics
-from odradek.client.spark.relay import Relay
 from odradek.client.spark.source import OdradekSource
-from odradek.client.spark.writer import encode_task
+from odradek.client.spark.task_writer import TaskWriter
 from odradek.client.types import DECISIONS_DEFAULT
 
 NOWHERE = {"kafka.bootstrap.servers": "127.0.0.1:1"}
@@ -45,13 +45,12 @@ def test_a_read_from_a_wrong_host_is_told_soon(monkeypatch: pytest.MonkeyPatch) 
 def test_a_write_to_a_wrong_host_is_told_soon(
     monkeypatch: pytest.MonkeyPatch, batch_id: int | None
 ) -> None:
-    monkeypatch.setattr(writer, "FIRST_CONNECT_MS", 30)
-    monkeypatch.setattr(writer, "_task", lambda: SimpleNamespace(partitionId=lambda: 0))
-    monkeypatch.setattr(
-        writer, "encode_rows", lambda *_, count_partitions, **__: count_partitions("t")
-    )
+    monkeypatch.setattr(task_writer, "FIRST_CONNECT_MS", 30)
+    options = write_options({**NOWHERE, "topic": "t"}, "batch")
+    attempt = Attempt(write_id="w", batch_id=batch_id, run="r", partition=0, attempt=0)
+    rows = iter([pa.record_batch({"value": [b"v"]})])
     with pytest.raises(Disconnected, match="no broker was reached within 30 ms"):
-        encode_task(iter(()), write_options({**NOWHERE, "topic": "t"}, "batch"), "w", batch_id)
+        TaskWriter(options, attempt, begins=True).write(rows)
 
 
 def test_a_pattern_does_not_read_the_decisions_of_the_sink() -> None:
@@ -65,4 +64,4 @@ def test_a_pattern_does_not_read_the_decisions_of_the_sink() -> None:
 def test_the_topic_that_counts_as_internal_is_the_one_that_the_sink_writes() -> None:
     options = write_options({**NOWHERE, "topic": "t"}, "batch")
     assert options.prefix == PREFIX_DEFAULT
-    assert Relay(options, "w").decisions.topic == DECISIONS_DEFAULT
+    assert BatchCommit(options, "w").decisions.place.topic == DECISIONS_DEFAULT

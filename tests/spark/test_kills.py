@@ -14,7 +14,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from odradek.client.blocking import Producer
+from odradek.client.blocking import Admin, Producer
 from odradek.client.types import ConsumerRecord
 from tests.spark.conftest import ROOT, CreateTopic, ReadTopic, spark_environment
 from tests.spark.kill_job import query_of
@@ -31,6 +31,9 @@ JOB_TIMEOUT_S = 200
 BUSY = "Python worker failed to connect back"
 """What Spark says of a process that a busy machine did not start within ten seconds."""
 KEYS = 5
+IN_GROUP = "0"
+"""The option inline.max.bytes with which every task writes in a transaction of its own."""
+RELAYED = "1000000"
 
 
 def send_numbers(producer: Producer, topic: str, count: int) -> None:
@@ -69,6 +72,24 @@ def run_until_done(spark: SparkSession, *where: Any) -> int:
             return failures
 
 
+def open_transactions(bootstrap: str) -> list[str]:
+    """The open transactions of queries here, which have the default prefix."""
+    with Admin(bootstrap) as admin:
+        listed = admin.list_transactions(states=["Ongoing"])
+    return [
+        each.transactional_id
+        for each in listed
+        if each.transactional_id.startswith("{odradek-spark.")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("inline_bytes", "points"),
+    [
+        (IN_GROUP, ("claimed", "deciding", "decided")),
+        (RELAYED, ("written", "pointed", "committed")),
+    ],
+)
 def test_a_commit_whose_process_is_killed_is_made_up_for(
     spark: SparkSession,
     bootstrap: str,
@@ -77,17 +98,20 @@ def test_a_commit_whose_process_is_killed_is_made_up_for(
     producer: Producer,
     plan: Path,
     tmp_path: Path,
+    inline_bytes: str,
+    points: tuple[str, str, str],
 ) -> None:
     source, target = create_topic(partitions=2), create_topic(partitions=3)
     send_numbers(producer, source, 500)
     spark.dataSource.register(KillingSource)
-    plan_kill(plan, "written", 0, "worker")
-    plan_kill(plan, "decided", 1, "worker")
-    plan_kill(plan, "committed", 2, "worker")
+    for batch_id, point in enumerate(points):
+        plan_kill(plan, point, batch_id, "worker")
     plan_kill(plan, "committed", 3, "raise")  # Spark then calls abort() for a decided batch
-    assert run_until_done(spark, bootstrap, source, target, str(tmp_path)) == 4
+    where = (bootstrap, source, target, str(tmp_path), inline_bytes)
+    assert run_until_done(spark, *where) == 4
     assert_each_once_and_in_order(read_topic(target), 500)
     assert len(read_topic(target, "read_uncommitted")) > 500
+    assert open_transactions(bootstrap) == []
     done = outcomes(plan)
     assert [line for line in done if " at " not in line] == [
         "committed 0",
@@ -98,6 +122,7 @@ def test_a_commit_whose_process_is_killed_is_made_up_for(
     ]
 
 
+@pytest.mark.parametrize(("inline_bytes", "point"), [(IN_GROUP, "sent"), (RELAYED, "task")])
 def test_tasks_that_fail_or_are_killed_leave_nothing(
     spark: SparkSession,
     bootstrap: str,
@@ -106,19 +131,25 @@ def test_tasks_that_fail_or_are_killed_leave_nothing(
     producer: Producer,
     plan: Path,
     tmp_path: Path,
+    inline_bytes: str,
+    point: str,
 ) -> None:
     source, target = create_topic(partitions=2), create_topic(partitions=3)
     send_numbers(producer, source, 300)
     spark.dataSource.register(KillingSource)
-    plan_kill(plan, "task", 0, "raise")
-    plan_kill(plan, "task", 1, "worker")
-    assert run_until_done(spark, bootstrap, source, target, str(tmp_path)) == 0
-    assert_each_once_and_in_order(read_topic(target, "read_uncommitted"), 300)
+    plan_kill(plan, point, 0, "raise")
+    plan_kill(plan, point, 1, "worker")
+    plan_kill(plan, "task", 2, "worker")  # with its transaction detached
+    where = (bootstrap, source, target, str(tmp_path), inline_bytes)
+    assert run_until_done(spark, *where) == 0
+    assert_each_once_and_in_order(read_topic(target), 300)
+    assert open_transactions(bootstrap) == []
     assert outcomes(plan) == [
-        "raise at task 0",
+        f"raise at {point} 0",
         "committed 0",
-        "worker at task 1",
+        f"worker at {point} 1",
         "committed 1",
+        "worker at task 2",
         "committed 2",
     ]
 
@@ -136,7 +167,7 @@ def test_a_driver_whose_jvm_is_killed_goes_on_where_it_was(
     plan.mkdir()
     environment = os.environ | spark_environment(plan)
     command = [sys.executable, "-m", "tests.spark.kill_job", bootstrap, source, target]
-    command.append(str(tmp_path / "checkpoint"))
+    command += [str(tmp_path / "checkpoint"), IN_GROUP]
 
     def run() -> int:
         # Into a file: a pipe would stay open for as long as a zombie has it.
@@ -150,11 +181,11 @@ def test_a_driver_whose_jvm_is_killed_goes_on_where_it_was(
                 stderr=said,
             ).returncode
 
-    plan_kill(plan, "written", 0, "both")
+    plan_kill(plan, "claimed", 0, "both")
     assert run() != 0
     plan_kill(plan, "committed", 1, "jvm")
     assert run() != 0
-    plan_kill(plan, "decided", 2, "zombie")
+    plan_kill(plan, "deciding", 2, "zombie")
     try:
         assert run() != 0
         # The zombie sleeps with its transaction open while its successor does all there is to do.
@@ -163,10 +194,11 @@ def test_a_driver_whose_jvm_is_killed_goes_on_where_it_was(
     finally:
         (plan / "released").touch()
     give_up_at = time.monotonic() + JOB_TIMEOUT_S
-    while outcomes(plan)[-1] not in ("failed 2: Fenced", "failed 2: Aborted"):
+    while outcomes(plan)[-1] != "failed 2: CommitRefused":
         assert time.monotonic() < give_up_at, outcomes(plan)
         time.sleep(0.05)  # between two looks
     assert_each_once_and_in_order(read_topic(target), 500)
     assert len(read_topic(target, "read_uncommitted")) > 500
-    assert "both at written 0" in outcomes(plan)
+    assert open_transactions(bootstrap) == []
+    assert "both at claimed 0" in outcomes(plan)
     assert "jvm at committed 1" in outcomes(plan)

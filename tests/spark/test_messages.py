@@ -5,7 +5,13 @@ import pickle
 import pytest
 from pyspark.sql.types import StructType
 
-from odradek.client.spark.messages import CommitRefused, RelayMessage, TopicBatch, checked
+from odradek.client.spark.messages import (
+    MESSAGE_VERSION,
+    CommitRefused,
+    TaskMessage,
+    TopicBatch,
+    checked,
+)
 from odradek.client.spark.options import WriteOptions
 from odradek.client.spark.writer import Committer
 
@@ -13,11 +19,9 @@ BATCH = TopicBatch(topic="t", partition=0, record_count=2, data=b"x" * 100)
 
 
 def message(
-    *, write_id: str = "query", batch_id: int | None = 3, version: int = 1, kind: str = "relay"
-) -> RelayMessage:
-    return RelayMessage(
-        write_id=write_id, batch_id=batch_id, batches=(BATCH,), version=version, kind=kind
-    )
+    *, write_id: str = "query", batch_id: int | None = 3, version: int = MESSAGE_VERSION
+) -> TaskMessage:
+    return TaskMessage(write_id=write_id, batch_id=batch_id, batches=(BATCH,), version=version)
 
 
 def committer(relay_max_bytes: int) -> Committer:
@@ -34,14 +38,13 @@ def test_a_message_travels_as_spark_sends_it() -> None:
     ("messages", "sentence"),
     [
         ([message(), None], "Task 1 of 2 has no result to commit: nothing is written."),
-        ([message(version=2)], "relay version 2, and this driver knows relay version 1: install"),
-        ([message(kind="transaction")], "Task 0 answered with transaction version 1"),
+        ([message(version=9)], "version 9 of the message, and this driver knows version 2: inst"),
         ([message(), message(batch_id=4)], "The tasks belong to different writes"),
         ([message(), message(write_id="other")], "The tasks belong to different writes"),
     ],
 )
 def test_what_is_not_complete_or_not_understood_is_refused(
-    messages: list[RelayMessage | None], sentence: str
+    messages: list[TaskMessage | None], sentence: str
 ) -> None:
     with pytest.raises(CommitRefused, match=sentence):
         checked(messages)

@@ -10,7 +10,7 @@ from odradek.client.config import MIB
 from odradek.client.spark.batch_decoder import decode, records_section
 from odradek.client.spark.messages import TopicBatch
 from odradek.client.spark.options import WriteOptions
-from odradek.client.spark.task_encoder import COLLECT_BYTES, TaskTooLarge, WrongRow, encode_rows
+from odradek.client.spark.task_encoder import COLLECT_BYTES, WrongRow, encode_rows
 from odradek.protocol.batch import read_header
 
 PARTITIONS = {"out": 4, "one": 1, "a": 2, "b": 3}
@@ -23,12 +23,13 @@ def write_options(topic: str | None = "out", **more: Any) -> WriteOptions:
 def encode_all(
     *batches: dict[str, Any], options: WriteOptions | None = None, first_partition: int = 0
 ) -> tuple[TopicBatch, ...]:
-    return encode_rows(
+    encoded = encode_rows(
         [pa.record_batch(columns) for columns in batches],
         options or write_options(),
         count_partitions=PARTITIONS.__getitem__,
         first_partition=first_partition,
     )
+    return tuple(encoded)
 
 
 def rows_of(batches: tuple[TopicBatch, ...]) -> list[tuple[str, int, bytes | None, bytes | None]]:
@@ -142,9 +143,3 @@ def test_a_row_that_cannot_be_written_is_one_sentence(
 ) -> None:
     with pytest.raises(WrongRow, match=sentence):
         encode_all({"value": pa.array(["v"])} | columns, options=write_options(topic=topic))
-
-
-def test_a_task_with_too_much_is_told_what_to_do() -> None:
-    values = pa.array([b"x" * 1000] * 100)
-    with pytest.raises(TaskTooLarge, match=r"more than 50000 bytes .* repartition\(\)"):
-        encode_all({"value": values}, options=write_options(task_max_bytes=50_000))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from odradek.client.blocking import Admin, TopicPartition
-from odradek.client.spark.relay import DECISION_PARTITIONS
+from odradek.client.spark.decisions import DECISION_PARTITIONS
 from tests.client.live import WAIT_MS, Run, name_of
 
 

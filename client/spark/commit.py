@@ -1,0 +1,216 @@
+"""The sink's commit: everything that the tasks of a batch wrote becomes visible at once, once.
+
+Spark runs a batch again whenever it is not sure that it was committed: after a crash anywhere in
+`commit`, and even after a clean stop of the query. The records of the two runs cannot be compared,
+because rows may belong to other tasks in the second run. So what makes a batch visible also writes
+the decision, the number of the batch (`decisions.py`).
+
+There are two modes. In *group* mode a task writes to the brokers itself, in a transaction that no
+other attempt uses, and leaves it open (`task_writer.py`). In *relay* mode its message has the
+encoded records, and the driver writes them. Group mode needs a broker with transaction groups.
+Small outputs are relayed in either mode. A commit has these steps:
+
+1. acquire: InitProducerId of the transactional id `{<prefix>.<query>}.driver`. Any other commit of
+   this query, whether on a driver that was given up or in a process that outlived its driver, is
+   fenced from here on, and an open transaction that it left is aborted.
+2. claim: write the decision, in a transaction of this id.
+3. read: look for earlier decisions before that record. If there is one for this batch, Spark is
+   replaying it, and it is skipped. If there is one for a newer batch, this driver is out of date
+   and must stop. Reading after writing matters: a leader or coordinator that was deposed may still
+   answer a question, but it cannot store a record.
+4. write: the relayed records of all tasks, in the same transaction.
+5. decide: one EndTxn commits this transaction, and as members of its transaction group those of
+   all tasks that Spark has chosen. Without such tasks it is an ordinary commit.
+6. clean: abort what is left of this batch and of earlier ones: attempts that were not chosen, and
+   runs that were given up. They have no part in any decision from here on.
+
+If a task's transaction has ended before step 5 (it timed out, say), nothing of the batch becomes
+visible. The query fails, and runs the batch again when it is started again.
+
+A batch write without an application's id and version cannot be recognised when it runs again. It is
+all or nothing, and leaves no decision that anybody reads.
+"""
+
+import json
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from odradek.client.blocking import Producer, Transaction, TransactionGroup
+from odradek.client.config import ProducerOptions
+from odradek.client.errors import Aborted, OdradekError
+from odradek.client.producing.detached import DetachedTransaction
+from odradek.client.spark.decisions import Decision, Decisions, decision_value
+from odradek.client.spark.members import group_name, open_members, transactional_id
+from odradek.client.spark.messages import CommitRefused, TaskMessage, TopicBatch
+from odradek.client.spark.options import NO_GROUPS, WriteOptions
+from odradek.client.types import OffsetAndMetadata
+
+LOGGER: Final = logging.getLogger("odradek.spark")
+DRIVER: Final = "driver"
+
+
+class StaleDriver(RuntimeError):
+    """A newer batch was committed than this one. The message states what to do."""
+
+
+class BatchCommit:
+    """The commits of one query or batch write.
+
+    Each commit opens its connections. To keep them, a process that Spark may end at any time would
+    need module state, by query, and would have to drop it when a producer is fenced.
+    """
+
+    def __init__(self, options: WriteOptions, write_id: str) -> None:
+        self._options = options
+        self._write_id = write_id
+        self.group_name = group_name(options.prefix, write_id)
+        self.transactional_id = transactional_id(self.group_name, DRIVER)
+        self.decisions = Decisions(
+            options.bootstrap, options.client, prefix=options.prefix, write_id=write_id
+        )
+
+    def commit(self, batch_id: int | None, messages: Sequence[TaskMessage]) -> bool:
+        """Make the results of all tasks visible, unless batch `batch_id` was committed before.
+
+        Return True if they were. Raises `StaleDriver`, `CommitRefused` and the client's errors.
+        After an error either nothing is visible, or the batch is committed, and the next commit of
+        the same batch finds that.
+        """
+        members = [each.transaction for each in messages if each.transaction is not None]
+        with TransactionGroup(
+            self._options.bootstrap, self.group_name, **self._options.client
+        ) as group:
+            has_groups = self._options.mode != "relay" and group.is_served()
+            if not has_groups and (members or self._options.mode == "group"):
+                raise CommitRefused(NO_GROUPS)
+            with self.acquire() as producer:
+                is_new = self._commit_once(producer, group, batch_id, messages, members)
+            if has_groups:
+                self.clean(group, batch_id)
+        return is_new
+
+    def _commit_once(
+        self,
+        producer: Producer,
+        group: TransactionGroup,
+        batch_id: int | None,
+        messages: Sequence[TaskMessage],
+        members: Sequence[DetachedTransaction],
+    ) -> bool:
+        is_recorded = batch_id is not None or bool(members)
+        hint = self.decisions.hint(is_driver=True) if is_recorded else None
+        if hint is not None and hint.offset < 0:
+            self.decisions.ensure_topic()
+        with producer.transaction() as transaction:
+            if hint is not None:
+                offset = self.claim(transaction, batch_id, messages)
+                if batch_id is not None and self.is_decided(batch_id, hint, offset):
+                    transaction.abort()
+                    return False
+            if any(each.is_late for each in messages):
+                raise CommitRefused(
+                    f"A task found batch {batch_id} of {self._write_id} committed, and the "
+                    f"decisions in {self.decisions.place} do not have it: the offset of group "
+                    f"{self.decisions.group_id} was changed by hand. Delete that group and start "
+                    "the query again."
+                )
+            self.write(transaction, [batch for each in messages for batch in each.batches])
+            if hint is not None:
+                self.point_to(transaction, batch_id, offset)
+            leader = transaction.detach() if members else None
+        if leader is not None:
+            self.decide(group, batch_id, leader, members)
+        return True
+
+    def acquire(self) -> Producer:
+        """Fence every other commit of this query, by entering a producer with its id."""
+        options = self._options
+        producer: ProducerOptions = {
+            **options.client,
+            **options.producer,
+            "transactional_id": self.transactional_id,
+        }
+        return Producer(options.bootstrap, **producer)
+
+    def claim(
+        self, transaction: Transaction, batch_id: int | None, messages: Sequence[TaskMessage]
+    ) -> int:
+        """Write the decision's record in the transaction, and return its offset."""
+        records = sum(message.record_count for message in messages)
+        members = sum(message.transaction is not None for message in messages)
+        delivery = transaction.send(
+            self.decisions.place.topic,
+            decision_value(batch_id, records, members),
+            key=self._write_id.encode(),
+            partition=self.decisions.place.partition,
+        )
+        return delivery.result().offset
+
+    def is_decided(self, batch_id: int, hint: Decision, offset: int) -> bool:
+        """Return True if the batch was committed. Raises `StaleDriver` if a newer batch was."""
+        newest = self.decisions.newest(hint, offset).batch_id
+        if newest > batch_id:
+            raise StaleDriver(
+                f"Batch {batch_id} of {self._write_id} is out of date, for batch {newest} has been "
+                "committed: another driver runs this query, or its checkpoint was set back. Stop "
+                "this one, or begin with a new checkpoint."
+            )
+        return newest == batch_id
+
+    def write(self, transaction: Transaction, batches: Iterable[TopicBatch]) -> None:
+        """Send the relayed records in the transaction."""
+        for batch in batches:
+            transaction.send_batch(batch.topic, batch.partition, batch.data)
+
+    def point_to(self, transaction: Transaction, batch_id: int | None, offset: int) -> None:
+        """Store in the transaction where the decision is, as the group's offset."""
+        metadata = json.dumps({"version": 1, "offset": offset})
+        offsets = {self.decisions.place: OffsetAndMetadata(batch_id or 0, metadata)}
+        transaction.send_offsets(offsets, self.decisions.group_id)
+
+    def decide(
+        self,
+        group: TransactionGroup,
+        batch_id: int | None,
+        leader: DetachedTransaction,
+        members: Sequence[DetachedTransaction],
+    ) -> None:
+        """Commit the transactions of the driver and of all chosen tasks together."""
+        try:
+            group.commit([leader, *members])
+        except Aborted as error:
+            abort_each(group, [leader, *members])
+            of_batch = f"Batch {batch_id} of " if batch_id is not None else ""
+            raise CommitRefused(
+                f"{of_batch}{self._write_id} was not committed, and nothing of it is visible: "
+                f"{error}. Start it again. If a task's transaction has timed out, raise "
+                "kafka.transaction.timeout.ms (and the broker's transaction.max.timeout.ms)."
+            ) from error
+
+    def clean(self, group: TransactionGroup, batch_id: int | None) -> None:
+        """Abort the transactions that this batch and earlier ones have left open.
+
+        Nothing is lost if that fails: they time out.
+        """
+        try:
+            abort_each(group, open_members(self._options, self.group_name, up_to=batch_id))
+        except OdradekError as error:
+            LOGGER.warning(
+                "open transactions of %s are left to time out: %s", self._write_id, error
+            )
+
+
+def abort_each(group: TransactionGroup, members: Iterable[DetachedTransaction]) -> int:
+    """Abort some transactions, each by itself, and return how many were.
+
+    One that is decided stays decided: the broker refuses to abort it.
+    """
+    aborted = 0
+    for member in members:
+        try:
+            group.abort([member])
+            aborted += 1
+        except OdradekError as error:
+            LOGGER.debug("%s was not aborted: %s", member.transactional_id, error)
+    return aborted

@@ -1,0 +1,154 @@
+"""The decisions of the sink: the newest batch of each query that was committed.
+
+A decision is a record of the topic `<prefix>-decisions`, with the query's id as key and the batch's
+number in the value. The transaction that writes a batch also writes this record, so one of them is
+visible only if the other is. The topic is compacted: the newest decision of each query stays,
+however long the query pauses. A topic that exists already is used as it is.
+
+The offset of group `<prefix>.<query>` for that partition is a hint. It is the batch's number, and
+its metadata has the place of the record, so that only later records have to be read. Kafka deletes
+offsets of groups without members after 7 days, and a person can reset them. Without it the whole
+partition is read.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from odradek.client.blocking import Admin, Consumer
+from odradek.client.config import ClientOptions, ConsumerOptions
+from odradek.client.errors import Refused
+from odradek.client.producing.partitioner import murmur2
+from odradek.client.types import FetchedBatch, NewTopic, OffsetAndMetadata, TopicPartition
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.record import Record, RecordReader
+
+DECISION_PARTITIONS: Final = 8
+"""The partitions of the topic. It never changes: the partition of a query follows from it."""
+DECISION_CONFIGS: Final = (("cleanup.policy", "compact"),)
+READ_TIMEOUT_S: Final = 120.0
+"""The time limit of reading decisions, longer than an abandoned transaction stays open."""
+POLL_MS: Final = 1_000
+UNDECIDED: Final = -1
+DECODED_AT_ONCE: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The newest committed batch of a query, and the place of its record."""
+
+    batch_id: int
+    offset: int
+
+
+class Decisions:
+    """The decisions of one query or batch write."""
+
+    def __init__(
+        self, bootstrap: str, client: ClientOptions, *, prefix: str, write_id: str
+    ) -> None:
+        self._bootstrap = bootstrap
+        self._client = client
+        self._write_id = write_id
+        self.group_id: Final = f"{prefix}.{write_id}"
+        partition = (murmur2(write_id.encode()) & 0x7FFFFFFF) % DECISION_PARTITIONS
+        self.place: Final = TopicPartition(f"{prefix}-decisions", partition)
+
+    def hint(self, *, is_driver: bool) -> Decision:
+        """Return the newest decision that the group's offset knows of. It may be out of date.
+
+        The query's driver, which has ended every earlier transaction, waits until its offset is
+        stored. A task does not: a driver that was given up may have its transaction still open.
+        """
+        with self._consumer({"group_id": self.group_id}) as consumer:
+            stored = consumer.committed([self.place], require_stable=is_driver)
+        return _stored_decision(stored.get(self.place))
+
+    def newest(self, hint: Decision, before: int) -> Decision:
+        """Return the newest decision at an offset below `before`.
+
+        `before` is the offset of a record that the caller has just written in a transaction of the
+        query's driver. So the partition's leader is the right one, every earlier transaction of the
+        query's drivers has ended, and nothing of theirs can come to stand before it any more.
+        """
+        with self._consumer({"isolation_level": "read_uncommitted"}) as consumer:
+            found = list(self._read(consumer, hint.offset + 1, before))
+        if not found:
+            return hint
+        # Some are of drivers that were given up. Which, the last stable offset will tell.
+        end = found[-1].offset + 1
+        with self._consumer({}) as consumer:
+            committed = list(self._read(consumer, hint.offset + 1, end))
+        return max([hint, *committed], key=lambda decision: decision.batch_id)
+
+    def ensure_topic(self) -> None:
+        """Create the topic of decisions unless it exists."""
+        topic = NewTopic(self.place.topic, partitions=DECISION_PARTITIONS, configs=DECISION_CONFIGS)
+        with Admin(self._bootstrap, **self._client) as admin:
+            try:
+                admin.create_topics([topic])
+            except Refused as refused:
+                if refused.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                    raise
+
+    def _consumer(self, more: ConsumerOptions) -> Consumer:
+        options: ConsumerOptions = {**self._client, **more}
+        return Consumer(self._bootstrap, **options)
+
+    def _read(self, consumer: Consumer, start: int, end: int) -> Iterator[Decision]:
+        """Yield the decisions of this query from offset `start` to `end`, which is not included."""
+        consumer.assign([self.place])
+        position = max(start, consumer.beginning_offsets([self.place])[self.place])
+        consumer.seek(self.place, position)
+        give_up_at = time.monotonic() + READ_TIMEOUT_S
+        while position < end:
+            if time.monotonic() > give_up_at:
+                raise TimeoutError(
+                    f"{self.place} could not be read up to offset {end} within "
+                    f"{READ_TIMEOUT_S:.0f} s: an open transaction of another query is in the way, "
+                    "or the broker is slow. Start the query again."
+                )
+            # Whole batches, because `fetch_batches` also returns when it has passed only a marker.
+            for batch in consumer.fetch_batches(POLL_MS):
+                for record in _records(batch):
+                    if record.key == self._write_id.encode() and record.offset < end:
+                        yield Decision(batch_id=batch_of(record.value), offset=record.offset)
+            position = consumer.position(self.place)
+
+
+def decision_value(batch_id: int | None, records: int, members: int) -> bytes | None:
+    """Return the value of a decision's record.
+
+    A batch write without a version decides once, and nobody asks for it later. So its value is
+    None, and compaction removes it.
+    """
+    if batch_id is None:
+        return None
+    facts = {"version": 1, "batch": batch_id, "records": records, "members": members}
+    return json.dumps(facts).encode()
+
+
+def batch_of(value: bytes | None) -> int:
+    if value is None:
+        return UNDECIDED
+    decided: Any = json.loads(value)
+    return int(decided["batch"])
+
+
+def _records(batch: FetchedBatch) -> Iterator[Record]:
+    """Yield the records of a batch, some at a time: the topic may have batches of any producer."""
+    reader = RecordReader(batch.data)
+    while reader.left:
+        yield from reader.take(DECODED_AT_ONCE)
+
+
+def _stored_decision(stored: OffsetAndMetadata | None) -> Decision:
+    if stored is None or stored.offset < 0:
+        return Decision(batch_id=UNDECIDED, offset=-1)
+    try:
+        offset = int(json.loads(stored.metadata)["offset"])
+    except (ValueError, KeyError, TypeError):
+        offset = -1  # the group's offset was set by hand, so the records decide
+    return Decision(batch_id=stored.offset, offset=offset)

@@ -1,0 +1,73 @@
+"""The transactional ids of the sink in group mode, and the transactions that are open under them.
+
+A query, or a batch write, is a transaction group `<prefix>.<query>`. The id of an attempt of a task
+is `{<prefix>.<query>}.<run>.<batch>.<partition>.<attempt>.<random>`, and nobody uses it again.
+"""
+
+import re
+import uuid
+from dataclasses import dataclass
+from typing import Final
+
+from odradek.client.blocking import Admin, OdradekError
+from odradek.client.config import ClientOptions
+from odradek.client.producing.detached import DetachedTransaction
+from odradek.client.spark.options import WriteOptions
+
+RUN_CHARACTERS: Final = 8
+ONGOING: Final = "Ongoing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """An attempt of a task of a write.
+
+    `write_id` is the id of the streaming query or of the batch write. `batch_id` is the number of
+    the micro-batch, or the version of a batch write, or None for a batch write without version.
+    `run` is the id of the query's run.
+    """
+
+    write_id: str
+    batch_id: int | None
+    run: str
+    partition: int
+    attempt: int
+
+    def new_member(self) -> str:
+        """Return a new name for a member of the group."""
+        run = re.sub("[^0-9a-zA-Z]", "", self.run)[:RUN_CHARACTERS] or "0"
+        random = uuid.uuid4().hex[:RUN_CHARACTERS]
+        return f"{run}.{self.batch_id or 0}.{self.partition}.{self.attempt}.{random}"
+
+
+def group_name(prefix: str, write_id: str) -> str:
+    return f"{prefix}.{write_id}"
+
+
+def transactional_id(group: str, member: str) -> str:
+    return f"{{{group}}}.{member}"
+
+
+def batch_of_member(name: str) -> int | None:
+    """Return the batch of an attempt's transactional id; None for another id, as the driver's."""
+    parts = name.rpartition("}.")[2].split(".")
+    return int(parts[1]) if len(parts) == 5 and parts[1].isdecimal() else None
+
+
+def open_members(options: WriteOptions, group: str, up_to: int | None) -> list[DetachedTransaction]:
+    """Return the open transactions of attempts, of batch `up_to` and before; None is all."""
+    pattern = rf"\{{{re.escape(group)}\}}\..*"
+    client: ClientOptions = options.client
+    with Admin(options.bootstrap, **client) as admin:
+        listed = admin.list_transactions(states=[ONGOING], pattern=pattern)
+        names = []
+        for each in listed:
+            batch = batch_of_member(each.transactional_id)
+            if batch is not None and (up_to is None or batch <= up_to):
+                names.append(each.transactional_id)
+        described = admin.describe_transactions(*names) if names else {}
+    return [
+        DetachedTransaction(name, found.producer_id, found.producer_epoch)
+        for name, found in described.items()
+        if not isinstance(found, OdradekError) and found.state == ONGOING
+    ]

@@ -1,0 +1,215 @@
+"""The commit protocol against a broker, without Spark: who may commit, and what is skipped."""
+
+import time
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from odradek.client.blocking import Aborted, Consumer, Fenced, Producer, Transaction
+from odradek.client.spark import decisions as decisions_module
+from odradek.client.spark.batch_encoder import RecordColumns, encode
+from odradek.client.spark.commit import BatchCommit, StaleDriver
+from odradek.client.spark.decisions import Decision
+from odradek.client.spark.messages import TaskMessage, TopicBatch
+from odradek.client.spark.options import WriteOptions
+from odradek.client.types import OffsetAndMetadata
+from tests.spark.conftest import CreateTopic, ReadTopic
+
+
+def batches_of(topic: str, *values: bytes, partition: int = 0) -> list[TopicBatch]:
+    column = pa.array(list(values), pa.binary())
+    now_ms = int(time.time() * 1000)  # retention would delete records of 1970
+    encoded = encode(RecordColumns(value=column), timestamp_ms=now_ms, batch_max_bytes=1 << 20)
+    return [
+        TopicBatch(
+            topic=topic, partition=partition, record_count=batch.record_count, data=batch.data
+        )
+        for batch in encoded
+    ]
+
+
+def commit(batch_commit: BatchCommit, batch_id: int | None, batches: list[TopicBatch]) -> bool:
+    """Commit the records of one task, which were relayed."""
+    message = TaskMessage(write_id="any", batch_id=batch_id, batches=tuple(batches))
+    return batch_commit.commit(batch_id, [message])
+
+
+@pytest.fixture
+def options(bootstrap: str, unique: Callable[[str], str]) -> WriteOptions:
+    return WriteOptions(bootstrap=bootstrap, prefix=unique("sink"))
+
+
+@pytest.fixture
+def topic(create_topic: CreateTopic) -> str:
+    return create_topic(partitions=2)
+
+
+def test_a_batch_is_written_once_however_often_it_is_committed(
+    options: WriteOptions, topic: str, read_topic: ReadTopic
+) -> None:
+    first = batches_of(topic, b"a", b"b") + batches_of(topic, b"c", partition=1)
+    assert commit(BatchCommit(options, "query"), 0, first)
+    assert not commit(
+        BatchCommit(options, "query"), 0, batches_of(topic, b"another order of the rows")
+    )
+    assert commit(BatchCommit(options, "query"), 1, batches_of(topic, b"d"))
+    assert not commit(BatchCommit(options, "query"), 1, batches_of(topic, b"d"))
+    assert [(record.partition, record.value) for record in read_topic(topic)] == [
+        (0, b"a"),
+        (0, b"b"),
+        (0, b"d"),
+        (1, b"c"),
+    ]
+
+
+def test_queries_do_not_see_each_others_decisions(
+    options: WriteOptions, topic: str, read_topic: ReadTopic
+) -> None:
+    for query in ("one", "two", "three"):
+        assert commit(BatchCommit(options, query), 5, batches_of(topic, query.encode()))
+    assert [record.value for record in read_topic(topic)] == [b"one", b"two", b"three"]
+
+
+def test_an_empty_batch_is_decided_as_well(options: WriteOptions) -> None:
+    assert commit(BatchCommit(options, "query"), 0, [])
+    assert not commit(BatchCommit(options, "query"), 0, [])
+
+
+def test_a_driver_behind_the_decision_must_stop(
+    options: WriteOptions, topic: str, read_topic: ReadTopic
+) -> None:
+    commit(BatchCommit(options, "query"), 7, batches_of(topic, b"seven"))
+    with pytest.raises(StaleDriver, match="Batch 3 of query is out of date, for batch 7 has been"):
+        commit(BatchCommit(options, "query"), 3, batches_of(topic, b"three"))
+    assert [record.value for record in read_topic(topic)] == [b"seven"]
+
+
+def test_without_a_batch_id_every_commit_writes(
+    options: WriteOptions, topic: str, read_topic: ReadTopic
+) -> None:
+    assert commit(BatchCommit(options, "job"), None, batches_of(topic, b"x"))
+    assert commit(BatchCommit(options, "job"), None, batches_of(topic, b"x"))
+    assert [record.value for record in read_topic(topic)] == [b"x", b"x"]
+
+
+class Overtaken(BatchCommit):
+    """While it commits, another driver of the same query does the same batch."""
+
+    def __init__(self, options: WriteOptions, write_id: str, other: list[TopicBatch]) -> None:
+        super().__init__(options, write_id)
+        self._other = other
+
+    def is_decided(self, batch_id: int, hint: Decision, offset: int) -> bool:
+        is_decided = super().is_decided(batch_id, hint, offset)
+        assert commit(BatchCommit(self._options, self._write_id), batch_id, self._other)
+        return is_decided
+
+
+def test_a_zombie_cannot_commit_after_another_driver_took_over(
+    options: WriteOptions, topic: str, read_topic: ReadTopic
+) -> None:
+    commit(BatchCommit(options, "query"), 0, batches_of(topic, b"zero"))
+    overtaken = Overtaken(options, "query", batches_of(topic, b"one"))
+    # Aborted: a partition's refusal came before the coordinator's word that it was fenced.
+    with pytest.raises((Fenced, Aborted), match=r"fence[ds]"):
+        commit(overtaken, 1, batches_of(topic, b"one, from a zombie"))
+    assert [record.value for record in read_topic(topic)] == [b"zero", b"one"]
+    assert not commit(BatchCommit(options, "query"), 1, batches_of(topic, b"one"))
+
+
+class DiesBeforeTheEnd(BatchCommit):
+    """Leaves its transaction open, as a process does that is killed."""
+
+    def point_to(self, transaction: Transaction, batch_id: int | None, offset: int) -> None:
+        super().point_to(transaction, batch_id, offset)
+        transaction.flush()
+        raise KeyboardInterrupt
+
+
+def test_what_was_not_decided_is_written_by_the_next(
+    options: WriteOptions, topic: str, read_topic: ReadTopic
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        commit(DiesBeforeTheEnd(options, "query"), 0, batches_of(topic, b"a"))
+    assert commit(BatchCommit(options, "query"), 0, batches_of(topic, b"a"))
+    assert [record.value for record in read_topic(topic)] == [b"a"]
+    assert [record.value for record in read_topic(topic, "read_uncommitted")] == [b"a", b"a"]
+
+
+def newest_of(batch_commit: BatchCommit) -> int:
+    """The newest batch that is decided, as a commit finds it."""
+    decisions = batch_commit.decisions
+    with Consumer(batch_commit._options.bootstrap, isolation_level="read_uncommitted") as consumer:
+        end = consumer.end_offsets([decisions.place])[decisions.place]
+    return decisions.newest(decisions.hint(is_driver=True), end).batch_id
+
+
+def store_offset(
+    options: WriteOptions, batch_commit: BatchCommit, stored: OffsetAndMetadata
+) -> None:
+    with Consumer(options.bootstrap, group_id=batch_commit.decisions.group_id) as consumer:
+        consumer.commit({batch_commit.decisions.place: stored})
+
+
+@pytest.mark.parametrize("batch_id", [0, 1])
+def test_the_record_decides_where_the_groups_offset_was_set_back(
+    options: WriteOptions, topic: str, read_topic: ReadTopic, batch_id: int
+) -> None:
+    for number in range(3):
+        commit(BatchCommit(options, "query"), number, batches_of(topic, b"%d" % number))
+    again = BatchCommit(options, "query")
+    store_offset(options, again, OffsetAndMetadata(batch_id))
+    assert newest_of(again) == 2
+    assert not commit(again, 2, batches_of(topic, b"again"))
+    assert len(read_topic(topic)) == 3
+
+
+def test_the_record_decides_where_the_groups_offset_is_forgotten(
+    options: WriteOptions, topic: str
+) -> None:
+    class Forgetful(BatchCommit):
+        """Its group has no offset: as after 7 days without a commit."""
+
+        def __init__(self) -> None:
+            super().__init__(options, "query")
+            self.decisions.hint = lambda **_: Decision(batch_id=-1, offset=-1)  # type: ignore[method-assign]
+
+    commit(BatchCommit(options, "query"), 4, batches_of(topic, b"four"))
+    commit(BatchCommit(options, "other"), 9, batches_of(topic, b"nine"))
+    assert newest_of(Forgetful()) == 4
+    assert not commit(Forgetful(), 4, batches_of(topic, b"four"))
+
+
+def test_a_decision_behind_another_querys_open_transaction_is_waited_for(
+    options: WriteOptions, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = BatchCommit(options, "query")
+    place = query.decisions.place
+    commit(query, 0, batches_of(topic, b"zero"))
+    with Producer(options.bootstrap, transactional_id=f"{options.prefix}.other") as producer:
+        with producer.transaction() as transaction:
+            transaction.send(place.topic, b"{}", key=b"other", partition=place.partition)
+            transaction.flush()
+            commit(query, 1, batches_of(topic, b"one"))  # its offset is there: nothing to wait for
+            store_offset(options, query, OffsetAndMetadata(0))
+            with monkeypatch.context() as patch:
+                patch.setattr(decisions_module, "READ_TIMEOUT_S", 0.2)
+                with pytest.raises(TimeoutError, match="an open transaction of another query"):
+                    newest_of(query)
+        assert newest_of(query) == 1
+
+
+def test_an_older_decision_written_by_hand_does_not_count(
+    options: WriteOptions, topic: str, read_topic: ReadTopic
+) -> None:
+    query = BatchCommit(options, "query")
+    for number in range(2):
+        commit(query, number, batches_of(topic, b"%d" % number))
+    place = query.decisions.place
+    with Producer(options.bootstrap) as producer:
+        older = b'{"version": 1, "batch": 0}'
+        producer.send(place.topic, older, key=b"query", partition=place.partition).result()
+    assert newest_of(query) == 1
+    assert not commit(query, 1, batches_of(topic, b"again"))
+    assert len(read_topic(topic)) == 2

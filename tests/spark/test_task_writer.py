@@ -1,0 +1,252 @@
+"""A task's write and its commit against a broker, without Spark: in a transaction of its own."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from odradek.client.blocking import Admin, TransactionGroup
+from odradek.client.spark import task_writer
+from odradek.client.spark.commit import BatchCommit, StaleDriver
+from odradek.client.spark.members import Attempt, batch_of_member, open_members
+from odradek.client.spark.messages import CommitRefused, TaskMessage
+from odradek.client.spark.options import WriteOptions
+from odradek.client.spark.task_writer import TaskTooLarge, TaskWriter
+from tests.spark.conftest import CreateTopic, ReadTopic
+
+
+@pytest.fixture
+def topic(create_topic: CreateTopic) -> str:
+    return create_topic(partitions=3)
+
+
+@pytest.fixture
+def options(bootstrap: str, unique: Callable[[str], str], topic: str) -> WriteOptions:
+    return WriteOptions(
+        bootstrap=bootstrap, topic=topic, prefix=unique("sink"), inline_max_bytes=100
+    )
+
+
+def attempt(
+    partition: int = 0, *, batch_id: int | None = 0, number: int = 0, run: str = "run"
+) -> Attempt:
+    return Attempt(
+        write_id="query", batch_id=batch_id, run=run, partition=partition, attempt=number
+    )
+
+
+def rows(*values: str) -> Iterator[Any]:
+    yield pa.record_batch({"value": [value.encode() for value in values]})
+
+
+def many(word: str, count: int = 50) -> Iterator[Any]:
+    return rows(*(f"{word}-{number}" for number in range(count)))
+
+
+def write(options: WriteOptions, of: Attempt, batches: Iterator[Any]) -> TaskMessage:
+    return TaskWriter(options, of, begins=True).write(batches)
+
+
+def words_in(read_topic: ReadTopic, topic: str) -> dict[str, int]:
+    """How many values there are of each word."""
+    counts: dict[str, int] = {}
+    for record in read_topic(topic):
+        word = (record.value or b"").decode().split("-")[0]
+        counts[word] = counts.get(word, 0) + 1
+    return counts
+
+
+def open_ids(options: WriteOptions, up_to: int | None = None) -> list[str]:
+    return [
+        each.transactional_id for each in open_members(options, f"{options.prefix}.query", up_to)
+    ]
+
+
+def test_a_small_output_travels_in_the_message(
+    options: WriteOptions, topic: str, read_topic: ReadTopic
+) -> None:
+    small = write(options, attempt(), rows("a-1"))
+    assert small.transaction is None
+    assert small.record_count == 1
+    large = write(options, attempt(1), many("b"))
+    assert large.transaction is not None
+    assert large.batches == ()
+    assert large.record_count == 50
+    assert BatchCommit(options, "query").commit(0, [small, large])
+    assert words_in(read_topic, topic) == {"a": 1, "b": 50}
+
+
+def test_tasks_of_a_batch_become_visible_together_and_once(
+    options: WriteOptions, topic: str, read_topic: ReadTopic
+) -> None:
+    tasks = [write(options, attempt(number), many(f"t{number}")) for number in range(4)]
+    with Admin(options.bootstrap) as admin:
+        assert (
+            len(admin.list_transactions(states=["Ongoing"], pattern=rf".*{options.prefix}.*")) == 4
+        )
+    assert BatchCommit(options, "query").commit(0, tasks)
+    assert words_in(read_topic, topic) == {f"t{number}": 50 for number in range(4)}
+    assert open_ids(options) == []
+    # Spark replays the batch: the tasks of the new run learn that it is decided
+    again = write(options, attempt(run="again"), many("again"))
+    assert again.is_late
+    assert not BatchCommit(options, "query").commit(0, [again])
+    assert sum(words_in(read_topic, topic).values()) == 200
+
+
+def test_what_was_not_chosen_is_aborted_after_the_decision(
+    options: WriteOptions, topic: str, read_topic: ReadTopic
+) -> None:
+    write(options, attempt(run="given-up"), many("givenup"))
+    write(options, attempt(number=1), many("loser"))
+    later = write(options, attempt(batch_id=1, run="another"), many("later"))
+    chosen = write(options, attempt(number=2), many("chosen"))
+    assert BatchCommit(options, "query").commit(0, [chosen])
+    assert [batch_of_member(name) for name in open_ids(options)] == [1]
+    assert BatchCommit(options, "query").commit(1, [later])
+    assert words_in(read_topic, topic) == {"chosen": 50, "later": 50}
+    assert len(read_topic(topic, "read_uncommitted")) == 200
+
+
+def test_an_attempt_that_ends_after_the_decision_aborts_itself(
+    options: WriteOptions, topic: str, read_topic: ReadTopic
+) -> None:
+    chosen = write(options, attempt(), many("chosen"))
+
+    class Slow(TaskWriter):
+        def send(self, transaction: Any, batch: Any) -> None:
+            super().send(transaction, batch)
+            if not decided:
+                decided.append(BatchCommit(options, "query").commit(None, [chosen]))
+
+    decided: list[bool] = []
+    late = Slow(options, attempt(number=1, batch_id=None), begins=True).write(many("late"))
+    assert decided == [True]
+    assert late.is_late
+    assert open_ids(options) == []
+    assert words_in(read_topic, topic) == {"chosen": 50}
+
+
+def test_an_attempt_that_fails_aborts_its_transaction(
+    options: WriteOptions, topic: str, read_topic: ReadTopic
+) -> None:
+    def failing() -> Iterator[Any]:
+        yield from many("x", 100_000)
+        yield from many("y", 100_000)
+        raise LookupError("the rows end here")
+
+    with pytest.raises(LookupError, match="the rows end here"):
+        write(options, attempt(), failing())
+    assert open_ids(options) == []
+    assert read_topic(topic) == []
+
+
+def test_a_transaction_that_has_ended_before_the_decision_stops_the_batch(
+    options: WriteOptions, topic: str, read_topic: ReadTopic
+) -> None:
+    first, second = (write(options, attempt(number), many("x")) for number in range(2))
+    assert second.transaction is not None
+    with TransactionGroup(options.bootstrap, f"{options.prefix}.query") as group:
+        group.abort([second.transaction])  # as the time-out does
+    with pytest.raises(CommitRefused, match=r"^Batch 0 of query was not committed, and nothing"):
+        BatchCommit(options, "query").commit(0, [first, second])
+    assert open_ids(options) == []
+    assert read_topic(topic) == []
+    again = write(options, attempt(run="again"), many("again"))
+    assert BatchCommit(options, "query").commit(0, [again])
+    assert words_in(read_topic, topic) == {"again": 50}
+
+
+def test_a_transaction_that_times_out_stops_the_batch(
+    options: WriteOptions, topic: str, read_topic: ReadTopic
+) -> None:
+    short = replace(options, producer={"transaction_timeout_ms": 1_000})
+    message = write(short, attempt(), many("x"))
+    give_up_at = time.monotonic() + 30
+    while open_ids(options):
+        assert time.monotonic() < give_up_at
+        time.sleep(0.1)
+    with pytest.raises(CommitRefused, match="nothing of it is visible"):
+        BatchCommit(options, "query").commit(0, [message])
+    assert read_topic(topic) == []
+
+
+def test_a_driver_that_was_fenced_decides_nothing(
+    options: WriteOptions, topic: str, read_topic: ReadTopic
+) -> None:
+    theirs = write(options, attempt(run="theirs"), many("theirs"))
+    ours = write(options, attempt(run="ours"), many("ours"))
+
+    class Overtaken(BatchCommit):
+        def decide(self, *arguments: Any) -> None:
+            assert BatchCommit(options, "query").commit(0, [ours])
+            super().decide(*arguments)
+
+    with pytest.raises(CommitRefused, match="nothing of it is visible"):
+        Overtaken(options, "query").commit(0, [theirs])
+    assert words_in(read_topic, topic) == {"ours": 50}
+    assert open_ids(options) == []
+    with pytest.raises(StaleDriver):
+        BatchCommit(options, "query").commit(-1, [write(options, attempt(), rows("x"))])
+
+
+def test_a_task_does_not_wait_for_a_driver_that_was_given_up(
+    options: WriteOptions, topic: str, read_topic: ReadTopic
+) -> None:
+    class GivenUp(BatchCommit):
+        def decide(self, *arguments: Any) -> None:
+            messages.append(write(options, attempt(run="new"), many("new")))
+            raise InterruptedError
+
+    messages: list[TaskMessage] = []
+    with pytest.raises(InterruptedError):
+        GivenUp(options, "query").commit(0, [write(options, attempt(), many("old"))])
+    assert BatchCommit(options, "query").commit(0, messages)
+    assert words_in(read_topic, topic) == {"new": 50}
+    assert open_ids(options) == []
+
+
+def test_a_mode_may_be_forced(options: WriteOptions, topic: str, read_topic: ReadTopic) -> None:
+    relayed = write(replace(options, mode="relay"), attempt(), many("relayed"))
+    assert relayed.transaction is None
+    too_small = replace(options, mode="relay", task_max_bytes=500)
+    with pytest.raises(TaskTooLarge, match=r"more than 500 bytes .* repartition\(\)"):
+        write(too_small, attempt(), many("relayed"))
+    assert BatchCommit(replace(options, mode="relay"), "query").commit(0, [relayed])
+    grouped = write(replace(options, mode="group"), attempt(batch_id=1), many("grouped"))
+    assert grouped.transaction is not None
+    assert BatchCommit(replace(options, mode="group"), "query").commit(1, [grouped])
+    assert words_in(read_topic, topic) == {"relayed": 50, "grouped": 50}
+
+
+def test_without_transaction_groups_the_group_mode_is_refused_in_words(
+    options: WriteOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TransactionGroup, "is_served", lambda self: False)
+    assert write(options, attempt(), many("x")).transaction is None
+    forced = replace(options, mode="group")
+    with pytest.raises(CommitRefused, match="the broker has no transaction groups: nothing is"):
+        write(forced, attempt(), many("x"))
+    with pytest.raises(CommitRefused, match="the broker has no transaction groups: nothing is"):
+        BatchCommit(forced, "query").commit(0, [write(forced, attempt(), rows("x"))])
+
+
+def test_the_later_a_task_the_less_it_returns_in_its_message(options: WriteOptions) -> None:
+    options = replace(options, inline_max_bytes=2_000)
+    assert write(options, attempt(31), many("x")).transaction is None
+    assert write(options, attempt(999), many("x")).transaction is not None
+    assert task_writer.WHOLE_INLINE == 32
+
+
+def test_a_record_that_the_broker_refuses_fails_the_task(
+    options: WriteOptions, bootstrap: str, unique: Callable[[str], str]
+) -> None:
+    topic = unique("small")
+    with Admin(bootstrap) as admin:
+        admin.create_topic(topic, configs={"max.message.bytes": "1000"})
+    with pytest.raises(Exception, match="MESSAGE_TOO_LARGE"):
+        write(replace(options, topic=topic), attempt(), rows("x" * 2_000))
+    assert open_ids(options) == []
