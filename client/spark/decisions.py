@@ -28,6 +28,8 @@ from odradek.protocol.record import Record, RecordReader
 DECISION_PARTITIONS: Final = 8
 """The partitions of the topic. It never changes: the partition of a query follows from it."""
 DECISION_CONFIGS: Final = (("cleanup.policy", "compact"),)
+INTERNAL: Final = ("odradek.internal", "true")
+"""A setting of topics that only Odradek has: no pattern matches the topic."""
 READ_TIMEOUT_S: Final = 120.0
 """The time limit of reading decisions, longer than an abandoned transaction stays open."""
 POLL_MS: Final = 1_000
@@ -85,13 +87,21 @@ class Decisions:
 
     def ensure_topic(self) -> None:
         """Create the topic of decisions unless it exists."""
-        topic = NewTopic(self.place.topic, partitions=DECISION_PARTITIONS, configs=DECISION_CONFIGS)
         with Admin(self._bootstrap, **self._client) as admin:
             try:
-                admin.create_topics([topic])
+                self._create(admin, (*DECISION_CONFIGS, INTERNAL))
             except Refused as refused:
-                if refused.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                if refused.code != ErrorCode.INVALID_CONFIG:
                     raise
+                self._create(admin, DECISION_CONFIGS)  # another broker, which does not know it
+
+    def _create(self, admin: Admin, configs: tuple[tuple[str, str], ...]) -> None:
+        topic = NewTopic(self.place.topic, partitions=DECISION_PARTITIONS, configs=configs)
+        try:
+            admin.create_topics([topic])
+        except Refused as refused:
+            if refused.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
 
     def _consumer(self, more: ConsumerOptions) -> Consumer:
         options: ConsumerOptions = {**self._client, **more}

@@ -129,7 +129,7 @@ REFUSED: Final[dict[str, str]] = {
     "kafka.transactional.id": "is not served: the sink makes its own; see transactionalIdPrefix",
     "kafka.linger.ms": _COLLECTED,
     "kafka.batch.size": _COLLECTED,
-    "kafka.buffer.memory": "has no effect: relay.max.task.bytes bounds what a task holds",
+    "kafka.buffer.memory": "has no effect: a task holds at most 32 MiB that is not yet stored",
     "kafka.retries": "has no effect: what fails is retried until kafka.delivery.timeout.ms",
     "kafka.max.poll.records": "has no effect: records are not handed out one by one",
     "path": 'is not served: name topics by the option "topic", or "subscribe" to read',
