@@ -39,7 +39,8 @@ LEVELS = {
         {"__init__"},
     ),
     "broker": (
-        {"collector", "env", "topic_partition", "client_identity", "turns", "repeats", "__init__"},
+        {"collector", "env", "topic_partition", "client_identity", "member_ids", "turns"}
+        | {"repeats", "__init__"},
         {"storage", "config", "coordination", "system", "log_lines", "guarded_write"},
         {"partitions", "txn", "group"},
         {"cluster"},
@@ -75,7 +76,8 @@ PURE = {
         *("spark/offsets", "spark/partitioner", "spark/varints"),
     ),
     "broker": (
-        *("client_identity", "repeats", "topic_partition", "config", "server/failures"),
+        *("client_identity", "member_ids", "repeats", "topic_partition", "config"),
+        *("server/failures",),
         *("cluster/image", "cluster/new_topic", "cluster/two_copies"),
         *("group/expiry", "group/limits", "group/members", "group/offsets", "group/requests"),
         *(

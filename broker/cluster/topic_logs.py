@@ -237,5 +237,16 @@ def log_config(topic: TopicImage, broker: BrokerConfig) -> LogConfig:
             else topic.min_insync_replicas
         ),
         producer_id_expiration_ms=broker.producer_id_expiration_ms,
+        member_producer_expiration_ms=member_producer_expiration_ms(broker),
         flush=FlushPolicy(broker.log_flush),
     )
+
+
+def member_producer_expiration_ms(broker: BrokerConfig) -> int:
+    """Return the time after which a partition forgets a producer of a transaction group.
+
+    Without verification, the state in the partition is all that refuses a late batch.
+    """
+    if not broker.transaction_partition_verification_enable:
+        return broker.producer_id_expiration_ms
+    return min(broker.producer_id_expiration_ms, broker.transaction_group_id_expiration_ms)

@@ -329,7 +329,10 @@ class BrokerConfig:
         HOUR_MS,
         low=1,
         ours=True,
-        about="As transactional.id.expiration.ms, for the members of transaction groups.",
+        about=(
+            "As transactional.id.expiration.ms and producer.id.expiration.ms, for the members of "
+            "transaction groups."
+        ),
     )
     transaction_concurrent_wait_ms: int = int32(
         SECOND_MS,

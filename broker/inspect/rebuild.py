@@ -167,7 +167,7 @@ def plan_rebuild(
     cluster_id = _cluster_id(kept, salvaged, problems)
     if problems:
         raise CannotRebuild(problems)
-    largest = max((partition.max_producer_id for partition in kept), default=-1)
+    largest = max((partition.max_producer_number for partition in kept), default=-1)
     return RebuildPlan(
         cluster_id=cluster_id or new_cluster_id(rng),
         is_cluster_id_new=cluster_id is None,

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from odradek.broker.inspect.found_transactions import states_in
 from odradek.broker.inspect.inspection import FoundBatch, Rest, batches_in
+from odradek.broker.member_ids import number_of
 from odradek.broker.storage.checkpoint import CHECKPOINT, decode_checkpoint
 from odradek.broker.storage.disk import SystemDisk, read_only
 from odradek.broker.storage.files import LOG, SNAPSHOT, file_path, offsets_in
@@ -34,14 +35,14 @@ class Surveyed:
     identity: Identity | None = None
     topic_id: UUID | None = None
     size_bytes: int = 0
-    max_producer_id: int = -1
+    max_producer_number: int = -1
     max_epoch: int = -1
     is_compacted: bool = False
     """True if offsets are missing, as after compaction."""
     problems: list[str] = field(default_factory=list)
 
     def see_producer(self, producer_id: int, coordinator_epoch: int) -> None:
-        self.max_producer_id = max(self.max_producer_id, producer_id)
+        self.max_producer_number = max(self.max_producer_number, number_of(producer_id))
         self.see_epoch(coordinator_epoch)
 
     def see_epoch(self, epoch: int) -> None:

@@ -476,8 +476,10 @@ class Partitions:
         while True:
             await trio.sleep(self._expiration_seconds)
             for partition in self.all():
+                now_ms, config = self._clock.wall_ms(), partition.config
                 expired = partition.log.producers.expire(
-                    self._clock.wall_ms() - partition.config.producer_id_expiration_ms
+                    now_ms - config.producer_id_expiration_ms,
+                    now_ms - config.member_producer_expiration_ms,
                 )
                 if expired:
                     LOGGER.info("%r: forgot %d silent producers", partition, len(expired))

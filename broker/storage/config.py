@@ -44,4 +44,6 @@ class LogConfig:
     max_compaction_lag_ms: int = INT64_MAX
     delete_retention_ms: int = DAY_MS
     producer_id_expiration_ms: int = DAY_MS
+    member_producer_expiration_ms: int = HOUR_MS
+    """For producers that are members of transaction groups."""
     flush: FlushPolicy = FlushPolicy.ACK

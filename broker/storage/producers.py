@@ -22,6 +22,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from odradek.broker.member_ids import is_member
 from odradek.protocol.batch import BatchHeader, add_sequence, is_next_sequence
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -399,15 +400,17 @@ class Producers:
 
     # Expiry
 
-    def expire(self, before_ms: int) -> list[int]:
+    def expire(self, before_ms: int, members_before_ms: int) -> list[int]:
         """Remove producers without an append since `before_ms`, and return their ids.
 
-        Producers with an open transaction stay.
+        For members of transaction groups, `members_before_ms` counts. Producers with an open
+        transaction stay.
         """
         expired = [
             entry.producer_id
             for entry in self.entries.values()
-            if entry.updated_ms < before_ms and not entry.has_open_transaction
+            if entry.updated_ms < (members_before_ms if is_member(entry.producer_id) else before_ms)
+            and not entry.has_open_transaction
         ]
         for producer_id in expired:
             del self.entries[producer_id]

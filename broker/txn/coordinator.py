@@ -414,9 +414,10 @@ class TransactionCoordinator:
         tenure = self._ledger.tenure_of(transactional_id)
         entry = tenure.entries.get(transactional_id)
         if entry is None:
-            producer_id = self._producer_ids.next_nowait()
-            if producer_id is None:
+            number = self._producer_ids.next_nowait()
+            if number is None:
                 return None
+            producer_id = self._ledger.producer_id(transactional_id, number)
             unused = TransactionMetadata(producer_id=producer_id, timeout_ms=timeout_ms)
             entry = self._ledger.new_entry(tenure, transactional_id, unused)
             tenure.entries[transactional_id] = entry

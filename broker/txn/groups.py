@@ -31,6 +31,7 @@ from uuid import UUID
 import trio
 
 from odradek.broker.env import Clock
+from odradek.broker.member_ids import member_id
 from odradek.broker.turns import Turns
 from odradek.broker.txn import explain, state, store
 from odradek.broker.txn.config import TransactionConfig
@@ -206,7 +207,7 @@ class GroupEnds:
             await turns.take()
             needed += self._entry(member).transaction.is_exhausted
         while len(end.producer_ids) < needed:
-            end.producer_ids.append(await self._producer_ids.next())
+            end.producer_ids.append(member_id(await self._producer_ids.next()))
 
     async def _attempt(self, members: Sequence[TransactionMember], end: "_End") -> None:
         """Reserve, append and apply. Raises `_Busy`, `_NoProducerId`, `MemberRefused`, KafkaError.

@@ -17,6 +17,7 @@ from odradek.broker.coordination.deadlines import Deadlines
 from odradek.broker.coordination.state_partition import StatePartitions
 from odradek.broker.coordination.tenure import LOG_ERRORS, Tenures
 from odradek.broker.env import Clock
+from odradek.broker.member_ids import member_id
 from odradek.broker.turns import Turns
 from odradek.broker.txn import loading, store
 from odradek.broker.txn.config import TransactionConfig
@@ -152,6 +153,11 @@ class Ledger:
     def group_of(self, transactional_id: str) -> str | None:
         """Return the transaction group of an id, which its tag names; None if it is in none."""
         return tag_of(transactional_id) if self._is_by_tag() else None
+
+    def producer_id(self, transactional_id: str, number: int) -> int:
+        """Return the producer id that an id gets with a number of the counter."""
+        is_member = self.group_of(transactional_id) is not None
+        return member_id(number) if is_member else number
 
     def check_groups(self) -> None:
         """Raise KafkaError(UNSUPPORTED_VERSION) if ids are not kept by their tags."""

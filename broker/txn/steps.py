@@ -122,10 +122,11 @@ class Steps:
         if state.needs_producer_id(transaction, move):
             # The last epoch is used up (KAFKA-5283). Between the decision and the append there must
             # be no checkpoint: if no id is at hand, the caller decides again.
-            producer_id = self._producer_ids.next_nowait()
-            if producer_id is None:
+            number = self._producer_ids.next_nowait()
+            if number is None:
                 await self._producer_ids.refill()
                 return False
+            producer_id = self._ledger.producer_id(entry.transactional_id, number)
             request = replace(request, producer_id=producer_id)
         following = state.step(transaction, move, request)
         if following.state.is_prepared:

@@ -14,6 +14,40 @@ LIVE: Final = "tests/client/producing/test_transaction_group_live.py::test_"
 
 GROUP_BUGS: Final = (
     Planted(
+        bug="members are forgotten as late as other producers",
+        file="broker/storage/producers.py",
+        old="(members_before_ms if is_member(entry.producer_id) else before_ms)",
+        new="before_ms",
+        tests=(f"{SEQUENCES}members_of_groups_expire_sooner_but_not_while_something_is_open",),
+    ),
+    Planted(
+        bug="a rebuilt broker counts producer ids on from those of members",
+        file="broker/inspect/survey.py",
+        old="number_of(producer_id))",
+        new="producer_id)",
+        tests=(
+            "tests/broker/inspect/test_rebuild.py::"
+            "test_producer_ids_start_above_the_numbers_of_members",
+        ),
+    ),
+    Planted(
+        bug="a member's new producer id does not say that it is a member's",
+        file=LEDGER,
+        old="return member_id(number) if is_member else number",
+        new="return number",
+        tests=(f"{ENDING}producer_ids_of_members_say_so",),
+    ),
+    Planted(
+        bug="members are forgotten soon although nothing verifies their batches",
+        file="broker/cluster/topic_logs.py",
+        old="    if not broker.transaction_partition_verification_enable:\n",
+        new="    if False:\n",
+        tests=(
+            "tests/broker/cluster/test_topic_logs.py::test_members_of_groups_have_their_own_"
+            "expiration_if_batches_are_verified",
+        ),
+    ),
+    Planted(
         bug="the members of a large group do not fit into their field",
         file="protocol/streams.py",
         old="TAGGED_FIELD_MAX_BYTES: Final = 16 * 1024 * 1024",

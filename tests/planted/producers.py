@@ -74,8 +74,8 @@ PRODUCERS_BUGS: Final = (
     Planted(
         bug="KAFKA-9144",
         file=PRODUCERS,
-        old="if entry.updated_ms < before_ms and not entry.has_open_transaction",
-        new="if entry.updated_ms < before_ms",
+        old="            and not entry.has_open_transaction\n",
+        new="",
         tests=(
             f"{SEQUENCES}producers_expire_by_the_time_they_were_last_heard_of_and_not_while_"
             "something_is_open",
@@ -175,7 +175,8 @@ def _sound_is_next_sequence(""",
         file="broker/partitions/partitions.py",
         old="""\
                 expired = partition.log.producers.expire(
-                    self._clock.wall_ms() - partition.config.producer_id_expiration_ms
+                    now_ms - config.producer_id_expiration_ms,
+                    now_ms - config.member_producer_expiration_ms,
                 )
 """,
         new="                expired: list[int] = []\n",

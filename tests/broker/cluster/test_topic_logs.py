@@ -13,7 +13,11 @@ from odradek.broker.cluster.image import BrokerImage, ClusterImage, PartitionIma
 from odradek.broker.cluster.metadata import ClusterMetadata
 from odradek.broker.cluster.new_topic import WantedTopic
 from odradek.broker.cluster.store_embedded import EmbeddedStore
-from odradek.broker.cluster.topic_logs import LocalTopicLogs, log_config
+from odradek.broker.cluster.topic_logs import (
+    LocalTopicLogs,
+    log_config,
+    member_producer_expiration_ms,
+)
 from odradek.broker.cluster.topic_writer import TopicWriter
 from odradek.broker.cluster.topics import ClusterTopics
 from odradek.broker.config.broker import BrokerConfig
@@ -281,6 +285,22 @@ async def test_the_settings_of_a_topic_reach_its_log() -> None:
     assert config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
     assert config.flush is FlushPolicy.OS
     await trio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize(
+    ("properties", "members_ms"),
+    [
+        ({}, 3_600_000),
+        ({"transaction.group.id.expiration.ms": "7000"}, 7_000),
+        ({"producer.id.expiration.ms": "5000"}, 5_000),
+        # The partition's own state is then all that refuses a late batch.
+        ({"transaction.partition.verification.enable": "false"}, 86_400_000),
+    ],
+)
+def test_members_of_groups_have_their_own_expiration_if_batches_are_verified(
+    properties: dict[str, str], members_ms: int
+) -> None:
+    assert member_producer_expiration_ms(from_properties(properties)) == members_ms
 
 
 async def test_directories_that_belong_to_no_topic_are_named_at_the_start(

@@ -25,6 +25,7 @@ from odradek.broker.inspect.rebuild import (
     plan_rebuild,
 )
 from odradek.broker.inspect.survey import EPOCH_MAX, Surveyed, survey_all
+from odradek.broker.member_ids import member_id
 from odradek.broker.storage.identity import IDENTITY, Identity
 from odradek.broker.testing import BrokerDidNotStart, RunningBroker, run_broker
 from odradek.broker.topic_partition import TopicPartition as Where
@@ -370,6 +371,14 @@ def test_numbers_start_above_everything_that_is_found() -> None:
     made = plan_rebuild([first], Salvaged(next_producer_id=500, max_epoch=60), Wishes(), Random(1))
     assert made.next_producer_id == 500 + PRODUCER_ID_GAP
     assert made.leader_epoch == 60 + EPOCH_GAP
+
+
+def test_producer_ids_start_above_the_numbers_of_members() -> None:
+    other = found()
+    other.see_producer(member_id(90), 12)
+    other.see_producer(2**62, 12)  # no broker has made it
+    made = plan_rebuild([other], Salvaged(), Wishes(), Random(1))
+    assert made.next_producer_id == 91 + PRODUCER_ID_GAP
 
 
 def test_a_topic_without_known_settings_keeps_everything() -> None:

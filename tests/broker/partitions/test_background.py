@@ -6,6 +6,7 @@ import pytest
 import trio
 import trio.testing
 
+from odradek.broker.member_ids import member_id
 from odradek.broker.storage.config import FlushPolicy, LogConfig
 from tests.broker.partitions.running import running
 from tests.broker.storage.samples import DIRECTORY, Client, Machine, batch
@@ -62,6 +63,21 @@ async def test_silent_producers_are_forgotten_and_retention_goes_on_in_the_backg
         machine.clock.advance(5000)
         await trio.sleep(601)
         assert partition.log_start_offset == 20
+
+
+async def test_members_of_groups_are_forgotten_sooner_also_after_a_restart(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    config = LogConfig(producer_id_expiration_ms=10_000, member_producer_expiration_ms=1000)
+    machine = Machine(config=config)
+    async with running(machine) as partition:
+        for producer_id in (1, member_id(2)):
+            Client(partition, producer_id=producer_id).send("once")
+    async with running(machine) as partition:
+        assert len(partition.producers()) == 2
+        machine.clock.advance(1001)
+        await trio.sleep(601)
+        assert [each.producer_id for each in partition.producers()] == [1]
 
 
 @pytest.mark.parametrize("config", [LogConfig(retention_ms=5000), LogConfig(retention_bytes=0)])

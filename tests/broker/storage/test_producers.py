@@ -2,6 +2,7 @@
 
 import pytest
 
+from odradek.broker.member_ids import FROM, member_id
 from odradek.broker.storage.producers import (
     WINDOW,
     BatchMetadata,
@@ -332,9 +333,19 @@ def test_producers_expire_by_the_time_they_were_last_heard_of_and_not_while_some
     log.producers.add_batch(header(0)._replace(producer_id=2), 1, timestamp_ms=0, now_ms=50)
     opened = header(0, transactional=True)._replace(producer_id=3)
     log.producers.add_batch(opened, 2, timestamp_ms=0, now_ms=0)
-    assert log.producers.expire(before_ms=50) == [1]
+    assert log.producers.expire(before_ms=50, members_before_ms=50) == [1]
     assert sorted(log.producers.entries) == [2, 3]
     assert log.append(header(4711)) is None  # expired, so it may begin anywhere
+
+
+def test_members_of_groups_expire_sooner_but_not_while_something_is_open() -> None:
+    log = Log()
+    for number, producer_id in enumerate((1, member_id(2), member_id(3), 2 * FROM)):
+        first = header(0, transactional=producer_id == member_id(3))
+        log.producers.add_batch(first._replace(producer_id=producer_id), number, 0, now_ms=50)
+    assert log.producers.expire(before_ms=40, members_before_ms=50) == []
+    assert log.producers.expire(before_ms=50, members_before_ms=60) == [member_id(2)]
+    assert sorted(log.producers.entries) == [1, member_id(3), 2 * FROM]
 
 
 def test_a_marker_is_a_sign_of_life() -> None:
@@ -343,7 +354,7 @@ def test_a_marker_is_a_sign_of_life() -> None:
     log.append(header(0, transactional=True))
     log.end = 100
     log.mark(1)
-    assert log.producers.expire(before_ms=100) == []
+    assert log.producers.expire(before_ms=100, members_before_ms=100) == []
     assert refused(log, header(1, transactional=True)) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 

@@ -4,12 +4,14 @@ import logging
 import random
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
 import trio
 import trio.testing
 
+from odradek.broker.member_ids import is_member, member_id
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.txn import groups
 from odradek.broker.txn.config import TransactionConfig
@@ -267,11 +269,27 @@ async def test_a_repeat_is_recognised_at_the_end_of_the_epochs(fresh: World) -> 
     fresh.markers.hold()
     ended = await end(fresh, members)
     assert ended[0] is not None
-    assert (ended[0].producer_id, ended[0].producer_epoch) != (7, 32_767)
+    # A number of the counter, and the id that it makes for a member.
+    assert ended[0].producer_id >= member_id(1000)
+    assert is_member(ended[0].producer_id)
+    assert ended[0].producer_epoch == 0
     assert await end(fresh, members) == ended
     fresh.markers.release()
     assert await states(fresh, NAMES[:2]) == {State.COMPLETE_COMMIT}
     assert await end(fresh, members) == ended
+    fresh.stop()
+
+
+async def test_producer_ids_of_members_say_so(fresh: World) -> None:
+    at_the_end = replace(AT_THE_END, producer_epoch=32_766)
+    fresh.log.replace_batches([encode_batch([encode(NAMES[0], at_the_end)])])
+    await fresh.start()
+    await fresh.add(producer(7, 32_766), P0, transactional_id=NAMES[0])
+    renewed = await fresh.commit(producer(7, 32_766), transactional_id=NAMES[0])
+    first = await fresh.init(transactional_id=NAMES[1])
+    other = await fresh.init(transactional_id="no-tag")
+    ids = [renewed.producer_id, first.producer_id, other.producer_id]
+    assert ids == [member_id(1000), member_id(1001), 1002]
     fresh.stop()
 
 
@@ -309,7 +327,8 @@ async def test_a_member_that_is_being_written_is_waited_for(
     world.log.release()
     await trio.testing.wait_all_tasks_blocked()
     assert len(ended) == 3
-    assert {m.partition for m in world.markers.written if m.producer_id == 1001} == {P0, P1}
+    second = [each for each in world.markers.written if each.producer_id == member_id(1001)]
+    assert {each.partition for each in second} == {P0, P1}
 
 
 async def test_no_request_gets_between_the_check_and_the_decision(
