@@ -30,6 +30,7 @@ ELSEWHERE: Final = {
     "topic": ("odradek.client.cli.topics", "topic"),
     "produce": ("odradek.client.cli.records", "produce"),
     "consume": ("odradek.client.cli.records", "consume"),
+    "spark": ("odradek.client.cli.spark", "spark"),
     "txn": ("odradek.client.cli.transactions", "txn"),
     "log": ("odradek.broker.inspect.log_command", "log"),
     "storage": ("odradek.broker.inspect.storage_command", "storage"),

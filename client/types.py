@@ -199,10 +199,11 @@ def numbers_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int
     return found
 
 
+SPARK_PREFIX_DEFAULT: Final = "odradek-spark"
 DECISIONS_DEFAULT: Final = "odradek-spark-decisions"
 """The topic in which Spark queries without a transactionalIdPrefix keep their decisions. Listings
-and patterns treat it as internal, but a program may name it. The topics of other prefixes look like
-every other topic."""
+and patterns treat it as internal, but a program may name it. On Odradek all topics of decisions are
+internal; on other brokers, those of other prefixes look like every other topic."""
 
 EARLIEST: Final = -2
 LATEST: Final = -1

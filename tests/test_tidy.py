@@ -35,7 +35,8 @@ LEVELS = {
         {"cluster"},
         {"producing", "consuming", "administration"},
         {"blocking"},
-        {"cli", "postgres", "spark"},
+        {"postgres", "spark"},
+        {"cli"},
         {"__init__"},
     ),
     "broker": (

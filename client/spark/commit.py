@@ -36,12 +36,17 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from odradek.client.blocking import Producer, Transaction, TransactionGroup
+from odradek.client.blocking import Admin, Producer, Transaction, TransactionGroup
 from odradek.client.config import ProducerOptions
 from odradek.client.errors import Aborted, OdradekError
 from odradek.client.producing.detached import DetachedTransaction
 from odradek.client.spark.decisions import Decision, Decisions, decision_value
-from odradek.client.spark.members import group_name, open_members, transactional_id
+from odradek.client.spark.members import (
+    abort_each,
+    group_name,
+    open_members,
+    transactional_id,
+)
 from odradek.client.spark.messages import CommitRefused, TaskMessage, TopicBatch
 from odradek.client.spark.options import NO_GROUPS, WriteOptions
 from odradek.client.types import OffsetAndMetadata
@@ -194,23 +199,10 @@ class BatchCommit:
         Nothing is lost if that fails: they time out.
         """
         try:
-            abort_each(group, open_members(self._options, self.group_name, up_to=batch_id))
+            with Admin(self._options.bootstrap, **self._options.client) as admin:
+                found = open_members(admin, self.group_name, up_to=batch_id)
+            abort_each(group, found)
         except OdradekError as error:
             LOGGER.warning(
                 "open transactions of %s are left to time out: %s", self._write_id, error
             )
-
-
-def abort_each(group: TransactionGroup, members: Iterable[DetachedTransaction]) -> int:
-    """Abort some transactions, each by itself, and return how many were.
-
-    One that is decided stays decided: the broker refuses to abort it.
-    """
-    aborted = 0
-    for member in members:
-        try:
-            group.abort([member])
-            aborted += 1
-        except OdradekError as error:
-            LOGGER.debug("%s was not aborted: %s", member.transactional_id, error)
-    return aborted

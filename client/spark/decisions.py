@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from odradek.client.blocking import Admin, Consumer
 from odradek.client.config import ClientOptions, ConsumerOptions
-from odradek.client.errors import Refused
+from odradek.client.errors import Refused, TimedOut
 from odradek.client.producing.partitioner import murmur2
 from odradek.client.types import FetchedBatch, NewTopic, OffsetAndMetadata, TopicPartition
 from odradek.protocol.errors import ErrorCode
@@ -56,7 +56,7 @@ class Decisions:
         self._write_id = write_id
         self.group_id: Final = f"{prefix}.{write_id}"
         partition = (murmur2(write_id.encode()) & 0x7FFFFFFF) % DECISION_PARTITIONS
-        self.place: Final = TopicPartition(f"{prefix}-decisions", partition)
+        self.place: Final = TopicPartition(decisions_topic(prefix), partition)
 
     def hint(self, *, is_driver: bool) -> Decision:
         """Return the newest decision that the group's offset knows of. It may be out of date.
@@ -126,6 +126,68 @@ class Decisions:
                     if record.key == self._write_id.encode() and record.offset < end:
                         yield Decision(batch_id=batch_of(record.value), offset=record.offset)
             position = consumer.position(self.place)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecidedQuery:
+    """The newest decision of a query, as its record has it.
+
+    `records` is the number of records of the batch, `members` that of the tasks which wrote in
+    transactions of their own, and `decided_ms` when the driver wrote the record.
+    """
+
+    write_id: str
+    batch_id: int
+    records: int
+    members: int
+    decided_ms: int
+    offset: int
+
+
+def decided_queries(consumer: Consumer, prefix: str) -> dict[str, DecidedQuery]:
+    """Return the newest decision of every query and application that has this prefix.
+
+    `consumer` is read_committed. Raises `Refused` if there is no topic of decisions, `TimedOut`.
+    """
+    topic = decisions_topic(prefix)
+    places = [TopicPartition(topic, number) for number in consumer.partitions_for(topic)]
+    ends = consumer.end_offsets(places)
+    consumer.assign(places)
+    consumer.seek_to_beginning()
+    found: dict[str, DecidedQuery] = {}
+    give_up_at = time.monotonic() + READ_TIMEOUT_S
+    while any(consumer.position(place) < ends[place] for place in places):
+        if time.monotonic() > give_up_at:
+            raise TimedOut(f"{topic} could not be read within {READ_TIMEOUT_S:.0f} s")
+        for batch in consumer.fetch_batches(POLL_MS):
+            for record in _records(batch):
+                decided = _decided(record)
+                if decided is None:
+                    continue
+                known = found.get(decided.write_id)
+                if known is None or decided.batch_id >= known.batch_id:
+                    found[decided.write_id] = decided
+    return found
+
+
+def _decided(record: Record) -> DecidedQuery | None:
+    """Return what a record says, or None for one that somebody else has written there."""
+    try:
+        facts: Any = json.loads(record.value or b"")
+        return DecidedQuery(
+            write_id=(record.key or b"").decode(),
+            batch_id=int(facts["batch"]),
+            records=int(facts.get("records", 0)),
+            members=int(facts.get("members", 0)),
+            decided_ms=record.timestamp_ms,
+            offset=record.offset,
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def decisions_topic(prefix: str) -> str:
+    return f"{prefix}-decisions"
 
 
 def decision_value(batch_id: int | None, records: int, members: int) -> bytes | None:

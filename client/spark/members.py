@@ -4,16 +4,17 @@ A query, or a batch write, is a transaction group `<prefix>.<query>`. The id of 
 is `{<prefix>.<query>}.<run>.<batch>.<partition>.<attempt>.<random>`, and nobody uses it again.
 """
 
+import logging
 import re
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from odradek.client.blocking import Admin, OdradekError
-from odradek.client.config import ClientOptions
+from odradek.client.blocking import Admin, OdradekError, TransactionGroup
 from odradek.client.producing.detached import DetachedTransaction
-from odradek.client.spark.options import WriteOptions
 
+LOGGER: Final = logging.getLogger("odradek.spark")
 RUN_CHARACTERS: Final = 8
 ONGOING: Final = "Ongoing"
 
@@ -54,20 +55,32 @@ def batch_of_member(name: str) -> int | None:
     return int(parts[1]) if len(parts) == 5 and parts[1].isdecimal() else None
 
 
-def open_members(options: WriteOptions, group: str, up_to: int | None) -> list[DetachedTransaction]:
+def open_members(admin: Admin, group: str, up_to: int | None) -> list[DetachedTransaction]:
     """Return the open transactions of attempts, of batch `up_to` and before; None is all."""
     pattern = rf"\{{{re.escape(group)}\}}\..*"
-    client: ClientOptions = options.client
-    with Admin(options.bootstrap, **client) as admin:
-        listed = admin.list_transactions(states=[ONGOING], pattern=pattern)
-        names = []
-        for each in listed:
-            batch = batch_of_member(each.transactional_id)
-            if batch is not None and (up_to is None or batch <= up_to):
-                names.append(each.transactional_id)
-        described = admin.describe_transactions(*names) if names else {}
+    names = []
+    for each in admin.list_transactions(states=[ONGOING], pattern=pattern):
+        batch = batch_of_member(each.transactional_id)
+        if batch is not None and (up_to is None or batch <= up_to):
+            names.append(each.transactional_id)
+    described = admin.describe_transactions(*names) if names else {}
     return [
         DetachedTransaction(name, found.producer_id, found.producer_epoch)
         for name, found in described.items()
         if not isinstance(found, OdradekError) and found.state == ONGOING
     ]
+
+
+def abort_each(group: TransactionGroup, members: Iterable[DetachedTransaction]) -> int:
+    """Abort some transactions, each by itself, and return how many were.
+
+    One that is decided stays decided: the broker refuses to abort it.
+    """
+    aborted = 0
+    for member in members:
+        try:
+            group.abort([member])
+            aborted += 1
+        except OdradekError as error:
+            LOGGER.debug("%s was not aborted: %s", member.transactional_id, error)
+    return aborted

@@ -20,7 +20,7 @@ from odradek.client.spark.offsets import (
     parse_assignment,
     parse_offsets,
 )
-from odradek.client.types import EARLIEST, LATEST
+from odradek.client.types import EARLIEST, LATEST, SPARK_PREFIX_DEFAULT
 from odradek.protocol.batch import Codec
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ D = TypeVar("D")
 Use = Literal["batch", "stream"]
 Mode = Literal["auto", "group", "relay"]
 
-PREFIX_DEFAULT: Final = "odradek-spark"
+PREFIX_DEFAULT: Final = SPARK_PREFIX_DEFAULT
 INLINE_MAX_BYTES: Final = MIB
 RELAY_MAX_TASK_BYTES: Final = 32 * MIB
 RELAY_MAX_BYTES: Final = 256 * MIB

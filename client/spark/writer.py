@@ -19,8 +19,8 @@ from pyspark.sql.types import StructType
 
 from odradek.client.blocking import TransactionGroup
 from odradek.client.spark.columns import check_write_schema
-from odradek.client.spark.commit import BatchCommit, abort_each
-from odradek.client.spark.members import Attempt, group_name
+from odradek.client.spark.commit import BatchCommit
+from odradek.client.spark.members import Attempt, abort_each, group_name
 from odradek.client.spark.messages import CommitRefused, TaskMessage, checked
 from odradek.client.spark.options import WriteOptions
 from odradek.client.spark.task_writer import TaskWriter

@@ -11,9 +11,10 @@ from odradek.client.spark import decisions as decisions_module
 from odradek.client.spark.batch_encoder import RecordColumns, encode
 from odradek.client.spark.commit import BatchCommit, StaleDriver
 from odradek.client.spark.decisions import Decision
-from odradek.client.spark.messages import TaskMessage, TopicBatch
+from odradek.client.spark.messages import CommitRefused, TaskMessage, TopicBatch
 from odradek.client.spark.options import WriteOptions
 from odradek.client.types import OffsetAndMetadata
+from tests.peers.kafka import RealKafka
 from tests.spark.conftest import CreateTopic, ReadTopic
 
 
@@ -213,3 +214,11 @@ def test_an_older_decision_written_by_hand_does_not_count(
     assert newest_of(query) == 1
     assert not commit(query, 1, batches_of(topic, b"again"))
     assert len(read_topic(topic)) == 2
+
+
+@pytest.mark.peers
+def test_the_group_mode_is_refused_by_a_real_kafka_in_words(real_kafka: RealKafka) -> None:
+    options = WriteOptions(bootstrap=real_kafka.address, topic="t", mode="group")
+    with pytest.raises(CommitRefused, match="the broker has no transaction groups: nothing is"):
+        commit(BatchCommit(options, "query"), 0, [])
+    # Without the option the driver writes for the tasks: all the tests above do that on Kafka.

@@ -19,6 +19,12 @@ from tests.spark.conftest import CreateTopic, ReadTopic
 
 
 @pytest.fixture
+def bootstrap(odradek_address: str) -> str:
+    """Only Odradek has transaction groups: Kafka is tried in `test_commit.py`."""
+    return odradek_address
+
+
+@pytest.fixture
 def topic(create_topic: CreateTopic) -> str:
     return create_topic(partitions=3)
 
@@ -60,9 +66,9 @@ def words_in(read_topic: ReadTopic, topic: str) -> dict[str, int]:
 
 
 def open_ids(options: WriteOptions, up_to: int | None = None) -> list[str]:
-    return [
-        each.transactional_id for each in open_members(options, f"{options.prefix}.query", up_to)
-    ]
+    with Admin(options.bootstrap) as admin:
+        found = open_members(admin, f"{options.prefix}.query", up_to)
+    return [each.transactional_id for each in found]
 
 
 def test_a_small_output_travels_in_the_message(
