@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 
 from odradek.broker.testing import run_broker
+from tests.peers.postgres import run_postgres
 
 ROOT: Final = Path(__file__).parents[1]
 PAGES: Final = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
@@ -16,6 +17,7 @@ LINK: Final = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)")
 HEADING: Final = re.compile(r"^#+ (.+)$", re.MULTILINE)
 PYTHON: Final = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 ADDRESS: Final = "127.0.0.1:9092"
+TWO_PHASES: Final = {"transaction.two.phase.commit.enable": "true"}
 RUN_SECONDS: Final = 120.0
 
 
@@ -46,3 +48,19 @@ def test_the_samples_of_the_readme_run_in_their_order() -> None:
                 check=True,
                 timeout=RUN_SECONDS,
             )
+
+
+def test_the_sample_of_one_commit_with_postgresql_runs() -> None:
+    (sample,) = [
+        one
+        for one in PYTHON.findall((ROOT / "docs" / "transactions.md").read_text())
+        if "postgres" in one
+    ]
+    with run_broker(config=TWO_PHASES) as broker, run_postgres() as server:
+        server.ask("CREATE TABLE accounts (name text, balance int)")
+        server.ask("INSERT INTO accounts VALUES ('ada', 10), ('bob', 0)")
+        given = sample.replace(ADDRESS, broker.address).replace("dbname=shop", server.conninfo)
+        assert given.count(broker.address) == given.count(server.conninfo) == 1
+        subprocess.run([sys.executable, "-c", given], check=True, timeout=RUN_SECONDS)
+        balances = server.ask("SELECT * FROM accounts ORDER BY name")
+        assert balances == [("ada", 5), ("bob", 5)]

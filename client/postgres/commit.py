@@ -43,6 +43,11 @@ class OneCommit:
         patience_s: float,
         reached: Reached,
     ) -> None:
+        if not isinstance(connection, psycopg.Connection):
+            raise TypeError(
+                f"the transaction needs a psycopg.Connection, and not {connection!r}: psycopg's "
+                f"async connection runs on asyncio only"
+            )
         self._table = table
         self._instance = instance
         self._connection = connection

@@ -55,6 +55,12 @@ def test_a_connection_that_only_reads_aborts_both(both: Both) -> None:
         assert "read-only" in refused(both, connection, psycopg.errors.ReadOnlySqlTransaction)
 
 
+async def test_an_async_connection_is_refused_in_words(both: Both) -> None:
+    async with both.trio_producer() as producer:
+        with pytest.raises(TypeError, match="asyncio only"):
+            producer.transaction(psycopg.AsyncConnection)  # type: ignore[arg-type]
+
+
 def test_a_closed_connection_is_refused(both: Both) -> None:
     with both.connect() as connection:
         connection.close()

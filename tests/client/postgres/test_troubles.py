@@ -231,6 +231,21 @@ def test_ctrl_c_while_it_commits_leaves_both_or_neither(both: Both) -> None:
     assert both.has("one")  # COMMIT cannot be taken back any more
 
 
+def test_ctrl_c_while_trio_commits_leaves_both_or_neither(both: Both) -> None:
+    reached = at(Step.STORED, lambda: os.kill(os.getpid(), signal.SIGINT))
+
+    async def work(connection: psycopg.Connection[object]) -> None:
+        async with both.trio_producer(reached=reached) as producer:
+            async with producer.transaction(connection) as txn:
+                await txn.execute(both.insert, ["one"])
+                await txn.send(both.topic, b"one")
+            await trio.sleep_forever()
+
+    with both.connect() as connection, pytest.raises(KeyboardInterrupt):
+        trio.run(work, connection, restrict_keyboard_interrupt_to_checkpoints=True)
+    assert both.has("one")
+
+
 def test_a_row_that_an_earlier_instance_holds_is_waited_for_with_a_limit(both: Both) -> None:
     with both.producer():
         pass
