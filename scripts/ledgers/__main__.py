@@ -10,12 +10,12 @@ from typing import Final
 
 from odradek.broker.testing import run_broker
 from odradek.client.postgres import Step
-from scripts.ledgers.sides import SETTINGS, Ledger, Program, Unlike, run_to_the_end
+from scripts.ledgers.sides import CLIENTS, SETTINGS, Ledger, Program, Unlike, run_to_the_end
 from tests.peers.postgres import run_postgres
 
 PROGRAM: Final = "the program"
 SERVERS: Final = ("the broker", "PostgreSQL")
-NAMES: Final = ("first", "second")
+NAMES: Final = tuple(CLIENTS)
 MANY: Final = 1_000_000
 AT_ENTRY: Final = (Step.INSTANCE_RAISED, Step.PRODUCER_ENTERED, Step.RECOVERED, Step.CLEARED)
 
@@ -31,12 +31,13 @@ def cases(*, is_quick: bool) -> Iterator[tuple[Step, tuple[str, ...]]]:
 
 def at_a_step(ledger: Ledger, step: Step, killed: tuple[str, ...], seed: str) -> None:
     """Kill some sides when a program is at a step, and let another one go on."""
+    name = Random(seed).choice(NAMES)
     if step in AT_ENTRY:  # there is something to recover
-        before = Program(ledger, NAMES[0], MANY, seed, f"{Step.DECIDED}:1")
+        before = Program(ledger, name, MANY, seed, f"{Step.DECIDED}:1")
         before.is_at.wait()
         before.kill()
         before.ended()
-    program = Program(ledger, NAMES[0], 3, seed, f"{step}:{1 if step in AT_ENTRY else 2}")
+    program = Program(ledger, name, 3, seed, f"{step}:{1 if step in AT_ENTRY else 2}")
     program.is_at.wait()
     if PROGRAM in killed:
         program.kill()
@@ -45,7 +46,7 @@ def at_a_step(ledger: Ledger, step: Step, killed: tuple[str, ...], seed: str) ->
             ledger.kill(side)
     program.go_on()
     program.ended()
-    run_to_the_end(ledger, NAMES[0], 1, f"{seed}, afterwards")
+    run_to_the_end(ledger, name, 1, f"{seed}, afterwards")
     ledger.judge()
 
 

@@ -18,6 +18,8 @@ from tests.client.live import read_all
 from tests.peers.postgres import RunningPostgres
 
 PARTITIONS: Final = 3
+CLIENTS: Final = {"first": "blocking", "second": "trio"}
+"""The names of the programs, and the client that each uses."""
 BALANCE: Final = 1_000
 SETTINGS: Final = {
     "transaction.two.phase.commit.enable": "true",
@@ -98,8 +100,8 @@ class Program:
         """It waits at its step, or has ended."""
         self.process = subprocess.Popen(
             [
-                *(sys.executable, str(Path(worker.__file__)), ledger.broker.address),
-                *(ledger.postgres.conninfo, name, str(count), seed, pause),
+                *(sys.executable, str(Path(worker.__file__)), CLIENTS[name]),
+                *(ledger.broker.address, ledger.postgres.conninfo, name, str(count), seed, pause),
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
