@@ -73,5 +73,5 @@ def _entry(fields: tuple[int, ...], now_ms: int) -> ProducerEntry:
         updated_ms=now_ms,
     )
     if offset != NO_OFFSET:
-        entry.batches.append(BatchMetadata(sequence, offset, delta, timestamp))
+        entry.batches = (BatchMetadata(sequence, offset, delta, timestamp),)
     return entry

@@ -152,7 +152,7 @@ def _sound_is_next_sequence(""",
         file=PRODUCERS,
         old="""\
             entry.epoch = producer_epoch
-            entry.batches.clear()
+            entry.batches = ()
 """,
         new="            entry.epoch = producer_epoch\n",
         tests=(f"{LOGS}a_sequence_used_anew_after_an_abort_is_no_repeat_of_the_aborted_batch",),

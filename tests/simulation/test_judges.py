@@ -57,7 +57,8 @@ def leader(watch: Watch) -> tuple[Machine, Partition]:
 
 def forget_a_sequence(watch: Watch) -> None:
     _, partition = leader(watch)
-    partition.producers()[-1].batches.pop()
+    newest = partition.producers()[-1]
+    newest.batches = newest.batches[:-1]
 
 
 def forget_a_transaction(watch: Watch) -> None:

@@ -18,12 +18,12 @@ NOW_MS = 77
 
 def producers() -> list[ProducerEntry]:
     plain = ProducerEntry(1, epoch=2, last_timestamp_ms=30, updated_ms=40)
-    plain.batches.extend([BatchMetadata(9, 19, 9, 20), BatchMetadata(14, 24, 4, 30)])
+    plain.batches = (BatchMetadata(9, 19, 9, 20), BatchMetadata(14, 24, 4, 30))
     marked = ProducerEntry(
         2**62, epoch=32767, coordinator_epoch=5, last_timestamp_ms=31, updated_ms=41
     )
     opened = ProducerEntry(3, epoch=0, first_offset=17, last_timestamp_ms=32, updated_ms=42)
-    opened.batches.append(BatchMetadata(-1, 17, 0, 32))
+    opened.batches = (BatchMetadata(-1, 17, 0, 32),)
     return [plain, marked, opened]
 
 
@@ -31,7 +31,7 @@ def test_a_snapshot_keeps_the_last_batch_of_each_producer() -> None:
     again = decode_snapshot(encode_snapshot(producers()), NOW_MS)
     assert again is not None
     expected = producers()
-    expected[0].batches.popleft()
+    expected[0].batches = expected[0].batches[1:]
     for entry in expected:
         entry.updated_ms = NOW_MS
         entry.last_marker_offset = -1
@@ -41,7 +41,7 @@ def test_a_snapshot_keeps_the_last_batch_of_each_producer() -> None:
 def test_a_snapshot_has_kafkas_bytes() -> None:
     """The bytes are those of a snapshot that Kafka's own tool has read."""
     entry = ProducerEntry(7, epoch=1, coordinator_epoch=4, first_offset=301, last_timestamp_ms=9)
-    entry.batches.append(BatchMetadata(500, 501, 2, 9))
+    entry.batches = (BatchMetadata(500, 501, 2, 9),)
     assert encode_snapshot([entry])[6:].hex() == (
         "00000001"  # one producer
         "0000000000000007" "0001" "000001f4" "00000000000001f5" "00000002"

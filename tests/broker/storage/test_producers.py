@@ -374,7 +374,7 @@ def test_coordinators_write_without_sequences_but_are_fenced() -> None:
 
 def test_an_entry_survives_packing_with_its_whole_window() -> None:
     entry = ProducerEntry(1, 2, 3, 4, 5, 6, 7)
-    entry.batches.extend(BatchMetadata(n, n + 1, n + 2, n + 3) for n in range(5))
+    entry.batches = tuple(BatchMetadata(n, n + 1, n + 2, n + 3) for n in range(5))
     assert unpack_entry(pack_entry(entry)) == entry
     with pytest.raises(TypeError):
         unpack_entry([1, 2, []])
