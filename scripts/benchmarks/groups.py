@@ -14,6 +14,7 @@ from odradek.protocol.apis.txn import END_TXN, EndTxnMember, EndTxnRequest
 from scripts.benchmarks.figures import OURS, Figure, Floor, below
 from scripts.benchmarks.load import new_topic
 from scripts.benchmarks.many import Where
+from scripts.benchmarks.members import measure_members
 from scripts.benchmarks.raw_producer import RawProducer, ask, find_coordinator
 from scripts.benchmarks.targets import Target
 from tests.broker.raw import RawClient
@@ -55,6 +56,8 @@ def measure(target: Target, quick: bool) -> Iterator[Figure]:
         unit="times",
         floor=below(SLOPE_MAX),
     )
+    if target.new_process is not None:
+        yield from measure_members(quick)
 
 
 def _figure(name: str, value_ms: float, floor: Floor | None) -> Figure:
