@@ -115,7 +115,9 @@ class Program:
     def _listen(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            word, _, what = line.strip().partition(" ")
+            word, _, what = line.rstrip("\n").partition(" ")
+            if not line.endswith("\n"):
+                continue  # the program was killed while it wrote
             if word == "at":
                 self.is_at.set()
             elif word == "recovered":

@@ -31,7 +31,8 @@ KEEP: Final = "INSERT INTO moves VALUES (%s)"
 
 
 def say(word: str, what: str) -> None:
-    print(word, what, flush=True)
+    sys.stdout.write(f"{word} {what}\n")  # print may write it in parts
+    sys.stdout.flush()
 
 
 class Pause:
