@@ -402,9 +402,11 @@ class TransactionCoordinator:
     def _entry(self, transactional_id: str) -> Entry:
         entry = self._ledger.find(transactional_id)
         if entry is None:
+            is_member = self._ledger.group_of(transactional_id) is not None
+            kind = "transaction.group" if is_member else "transactional"
             message = (
                 f"{transactional_id!r} has no producer id: it never had one, or was idle for "
-                f"longer than transactional.id.expiration.ms"
+                f"longer than {kind}.id.expiration.ms"
             )
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, message)
         return entry

@@ -111,4 +111,4 @@ def _log_removed(names: list[str]) -> None:
     if names:
         more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
         named = ", ".join(map(repr, names[:NAMED_MAX]))
-        LOGGER.info("removed after transactional.id.expiration.ms without use: %s%s", named, more)
+        LOGGER.info("transactional ids removed that have expired without use: %s%s", named, more)
