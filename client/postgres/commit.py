@@ -16,6 +16,7 @@ from odradek.client.postgres.errors import CommittedInPostgres, CommitUnknown
 from odradek.client.postgres.table import AnyConnection, Reached, StateTable, Step
 from odradek.client.producing.ending import ABORT_GRACE_S
 from odradek.client.producing.prepared import PreparedTransaction
+from odradek.client.producing.transaction import CANCELLED_GRACE_S
 
 PAUSE_S: Final = 0.2
 """The pause before PostgreSQL is asked again for the outcome of a COMMIT."""
@@ -152,13 +153,14 @@ class OneCommit:
             exc.add_note(f"Rolling back failed as well: {error}")
 
     async def _abort_broker(self, broker: BrokerSide, exc: BaseException) -> None:
-        with trio.move_on_after(ABORT_GRACE_S, shield=True) as scope:
+        grace = CANCELLED_GRACE_S if isinstance(exc, trio.Cancelled) else ABORT_GRACE_S
+        with trio.move_on_after(grace, shield=True) as scope:
             try:
                 await broker.abort()
             except OdradekError as error:
                 exc.add_note(f"Aborting the records failed as well: {error}")
         if scope.cancelled_caught:
             exc.add_note(
-                f"The broker has not confirmed the abort within {ABORT_GRACE_S} s. It is still "
+                f"The broker has not confirmed the abort within {grace} s. It is still "
                 f"being tried, and the next producer with this transactional id aborts as well."
             )
