@@ -1,6 +1,8 @@
 """The Spark side of the benchmark: write rows to a topic, read them back, print seconds as JSON.
 
-python -m scripts.benchmarks.spark_job FORMAT ADDRESS WARM_UP_TOPIC TOPIC ROWS [JAR ...]
+python -m scripts.benchmarks.spark_job FORMAT ADDRESS TOPIC,TOPIC,... ROWS [JAR ...]
+
+The first topic is for warming up, and each measurement has one of the others.
 """
 
 import json
@@ -14,22 +16,18 @@ from pyspark.sql import functions as F
 
 KEY_BYTES: Final = 16
 VALUE_BYTES: Final = 100
-SLICES: Final = 8  # a task's share stays below the relay's limit
+SLICES: Final = 8
 WARM_UP_ROWS: Final = 20_000
 
 
 def main(
-    spark_format: str,
-    address: str,
-    warm_up_topic: str,
-    topic: str,
-    row_count: int,
-    jars: list[str],
+    spark_format: str, address: str, topics: list[str], row_count: int, jars: list[str]
 ) -> None:
     spark = session(jars)
 
-    def write(rows: DataFrame, topic: str) -> None:
+    def write(rows: DataFrame, topic: str, codec: str = "none") -> None:
         writer = rows.write.format(spark_format).mode("append")
+        writer = writer.option("kafka.compression.type", codec)
         writer.option("kafka.bootstrap.servers", address).option("topic", topic).save()
 
     def read(topic: str) -> None:
@@ -38,14 +36,21 @@ def main(
         loaded = reader.options(**options).option("kafka.isolation.level", "read_committed").load()
         loaded.write.format("noop").mode("overwrite").save()
 
-    warm = records(spark, WARM_UP_ROWS)
-    write(warm, warm_up_topic)
-    read(warm_up_topic)
-    rows = records(spark, row_count)
-    seconds = {
-        "write": timed(lambda: write(rows, topic)),
-        "read": timed(lambda: read(topic)),
-    }
+    warm_up, *topics = topics
+    write(records(spark, WARM_UP_ROWS, SLICES), warm_up)
+    read(warm_up)
+    seconds: dict[str, float] = {}
+    rows = records(spark, row_count, SLICES)
+    seconds["write, 8 tasks"] = timed(lambda: write(rows, topics[0]))
+    seconds["write with zstd"] = timed(lambda: write(rows, topics[3], "zstd"))
+    rows.unpersist(blocking=True)
+    fewer = records(spark, row_count, None)
+    seconds["write, as many tasks as cores"] = timed(lambda: write(fewer, topics[1]))
+    fewer.unpersist(blocking=True)
+    headed = records(spark, row_count, SLICES, with_headers=True)
+    seconds["write with headers"] = timed(lambda: write(headed, topics[2]))
+    headed.unpersist(blocking=True)
+    seconds["read"] = timed(lambda: read(topics[0]))
     spark.stop()
     print(json.dumps(seconds))
 
@@ -62,14 +67,20 @@ def session(jars: list[str]) -> SparkSession:
     return builder.getOrCreate()
 
 
-def records(spark: SparkSession, count: int) -> DataFrame:
+def records(
+    spark: SparkSession, count: int, slices: int | None, *, with_headers: bool = False
+) -> DataFrame:
     """Return keys and values, made and kept in memory before the clock starts."""
-    numbers = spark.range(0, count, 1, SLICES)
+    numbers = spark.range(0, count, 1, slices)
     text = F.col("id").cast("string")
-    made = numbers.select(
+    columns = [
         F.lpad(text, KEY_BYTES, "0").cast("binary").alias("key"),
         F.lpad(text, VALUE_BYTES, "x").cast("binary").alias("value"),
-    ).cache()
+    ]
+    if with_headers:
+        header = F.struct(F.lit("number").alias("key"), text.cast("binary").alias("value"))
+        columns.append(F.array(header).alias("headers"))
+    made = numbers.select(*columns).cache()
     made.count()
     return made
 
@@ -82,4 +93,4 @@ def timed(action: Callable[[], None]) -> float:
 
 if __name__ == "__main__":
     given = sys.argv
-    main(given[1], given[2], given[3], given[4], int(given[5]), given[6:])
+    main(given[1], given[2], given[3].split(","), int(given[4]), given[5:])

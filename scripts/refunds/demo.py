@@ -26,7 +26,7 @@ from scripts.refunds.processor import TOPIC_AUDIT, TOPIC_IN, TOPIC_REFUNDS
 from scripts.refunds.verify import Verdict, verify
 
 ALL_FLIGHTS = 336_776
-BATCHES = 9
+BATCHES = 14
 QUICK_BATCHES = 5
 ALL_TOPICS = (TOPIC_IN, TOPIC_REFUNDS, TOPIC_AUDIT, *spark_part.TOPICS)
 

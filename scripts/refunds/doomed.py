@@ -4,22 +4,27 @@ The sink is the real one; this module only adds steps to its commit. A folder ha
 batch to be struck: file `3` contains `inside jvm`, for example. The file is removed before the
 kill, so that the replay of the batch succeeds.
 
-    inside    in commit(), after the records and the decision, before EndTxn
+    sending   in write(), when a task has sent something in its transaction
+    written   after write(), when the task's transaction is detached
+    inside    in commit(), when the decision is written, before it counts
     decided   in commit(), after the response to EndTxn, before Spark receives the result
     between   after Spark has recorded the batch as committed
 
+    task      the Python process of the task
+    executor  the JVM of the task, with all that runs in it
+    broker    the broker, which the demo starts again
     jvm       the driver's JVM alone; a running commit continues as an orphan
     worker    the process that runs commit() alone
-    both
+    both      the driver's JVM and the process that runs commit()
 """
 
 import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 from pyspark.errors import StreamingQueryException
@@ -31,16 +36,25 @@ from pyspark.sql.types import StructType
 from odradek.client.blocking import Transaction
 from odradek.client.spark.commit import BatchCommit
 from odradek.client.spark.java import use_java
-from odradek.client.spark.messages import TaskMessage
+from odradek.client.spark.messages import TaskMessage, TopicBatch
 from odradek.client.spark.options import write_options
 from odradek.client.spark.source import OdradekSource
+from odradek.client.spark.task_writer import TaskWriter
 from odradek.client.spark.writer import StreamWriter
 from scripts.refunds.query import session, start
+from scripts.refunds.standalone import executor_of
 
 STRIKES: Final = "ODRADEK_DEMO_STRIKES"
 JVM_PID: Final = "jvm.pid"
 COMMITTER_PID: Final = "worker.pid"
+BROKER_PID: Final = "broker.pid"
 STRUCK: Final = "struck"
+PID_FILES: Final = {
+    "jvm": (JVM_PID,),
+    "worker": (COMMITTER_PID,),
+    "both": (JVM_PID, COMMITTER_PID),
+    "broker": (BROKER_PID,),
+}
 RESTARTS_MAX: Final = 10
 
 
@@ -48,17 +62,21 @@ def strike(point: str, batch_id: int) -> None:
     """Kill what is planned for this batch at this point, if anything is."""
     folder = Path(os.environ[STRIKES])
     plan = folder / str(batch_id)
-    if not plan.exists():
+    try:
+        planned, victim = plan.read_text().split()
+        if planned != point:
+            return
+        plan.unlink()  # of two tasks that read it, one takes it
+    except FileNotFoundError:
         return
-    planned, victim = plan.read_text().split()
-    if planned != point:
-        return
-    plan.unlink()
     with (folder / STRUCK).open("a") as struck:
         struck.write(f"{batch_id} {point} {victim}\n")
-    for name, victims in ((JVM_PID, ("jvm", "both")), (COMMITTER_PID, ("worker", "both"))):
-        if victim in victims:
-            os.kill(int((folder / name).read_text()), signal.SIGKILL)
+    for name in PID_FILES.get(victim, ()):
+        os.kill(int((folder / name).read_text()), signal.SIGKILL)
+    if victim == "task":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if victim == "executor":
+        os.kill(executor_of(os.getpid()), signal.SIGKILL)
 
 
 class DoomedCommit(BatchCommit):
@@ -75,7 +93,23 @@ class DoomedCommit(BatchCommit):
         strike("inside", batch_id)
 
 
+class DoomedTask(TaskWriter):
+    def send(self, transaction: Transaction, batch: TopicBatch) -> None:
+        super().send(transaction, batch)
+        transaction.flush()
+        assert self._attempt.batch_id is not None
+        strike("sending", self._attempt.batch_id)
+
+    def write(self, batches: Iterator[Any]) -> TaskMessage:
+        message = super().write(batches)
+        assert message.batch_id is not None
+        if message.transaction is not None:
+            strike("written", message.batch_id)
+        return message
+
+
 class DoomedWriter(StreamWriter):
+    task_writer = DoomedTask
     batch_commit = DoomedCommit
 
 
@@ -97,7 +131,7 @@ def jvm_pid(spark: SparkSession) -> int:
 def run(spark: SparkSession, bootstrap: str, checkpoint: str, per_batch: int) -> None:
     """Run the query to its end. If only its worker died, start it again in the same Spark."""
     for _ in range(RESTARTS_MAX):
-        query = start(spark, bootstrap, checkpoint, per_batch=per_batch, sink="doomed")
+        query = start(spark, bootstrap, checkpoint, per_batch=per_batch, sink="doomed", inline=0)
         try:
             watch(query)
             return
@@ -123,9 +157,10 @@ def watch(query: StreamingQuery) -> None:
 @click.option("--bootstrap", required=True)
 @click.option("--checkpoint", required=True)
 @click.option("--per-batch", type=int, required=True)
-def main(bootstrap: str, checkpoint: str, per_batch: int) -> None:
+@click.option("--master", required=True)
+def main(bootstrap: str, checkpoint: str, per_batch: int, master: str) -> None:
     use_java()
-    with session("refunds, doomed") as spark:
+    with session("refunds, doomed", master) as spark:
         (Path(os.environ[STRIKES]) / JVM_PID).write_text(str(jvm_pid(spark)))
         spark.dataSource.register(DoomedSource)
         run(spark, bootstrap, checkpoint, per_batch)

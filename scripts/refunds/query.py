@@ -44,9 +44,18 @@ def refunds_of(departures: DataFrame) -> DataFrame:
 
 
 def start(
-    spark: SparkSession, bootstrap: str, checkpoint: str, *, per_batch: int, sink: str = "odradek"
+    spark: SparkSession,
+    bootstrap: str,
+    checkpoint: str,
+    *,
+    per_batch: int,
+    sink: str = "odradek",
+    inline: int = 1 << 20,
 ) -> StreamingQuery:
-    """Start a query that reads all present flights, `per_batch` at a time, and then ends."""
+    """Start a query that reads all present flights, `per_batch` at a time, and then ends.
+
+    A task that writes more than `inline` bytes has a transaction of its own.
+    """
     departures = (
         spark.readStream.format("odradek")
         .option("kafka.bootstrap.servers", bootstrap)
@@ -59,16 +68,20 @@ def start(
         refunds_of(departures)
         .writeStream.format(sink)
         .option("kafka.bootstrap.servers", bootstrap)
+        .option("inline.max.bytes", inline)
         .option("checkpointLocation", checkpoint)
         .trigger(availableNow=True)
         .start()
     )
 
 
-def session(name: str) -> SparkSession:
+def session(name: str, master: str = "local[2]") -> SparkSession:
     return (
         SparkSession.builder.appName(name)
-        .master("local[2]")
+        .master(master)
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.executor.memory", "600m")
+        .config("spark.speculation", "true")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .getOrCreate()

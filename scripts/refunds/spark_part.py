@@ -1,28 +1,40 @@
-"""The second part of the demo: one Spark query, killed inside commit() and between batches."""
+"""The second part of the demo: one Spark query on a cluster of two workers, all of it killed."""
 
 import os
 import random
 import subprocess
 import sys
+import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from scripts.refunds.doomed import STRIKES, STRUCK
+from scripts.refunds.doomed import BROKER_PID, STRIKES, STRUCK
 from scripts.refunds.processes import RunningBroker
 from scripts.refunds.query import TOPIC_AUDIT, TOPIC_REFUNDS
+from scripts.refunds.standalone import SparkCluster
 
 TOPICS: Final = (TOPIC_REFUNDS, TOPIC_AUDIT)
-TRANSACTIONAL_IDS: Final = "odradek-spark."
-KINDS: Final = ("inside worker", "inside jvm", "between worker", "between jvm", "decided both")
-QUICK_KINDS: Final = KINDS[:3]
+TRANSACTIONAL_IDS: Final = "{odradek-spark."
+QUICK_KINDS: Final = ("sending executor", "inside jvm", "decided worker")
+KINDS: Final = (
+    *QUICK_KINDS,
+    *("sending task", "sending broker", "written executor", "inside worker", "inside broker"),
+    *("between worker", "between jvm", "decided both"),
+)
 POINTS: Final = {
+    "sending": "inside write() of",
+    "written": "between write() and commit() of",
     "inside": "inside commit() of",
     "decided": "between the decision and Spark's note of it, in",
     "between": "after",
 }
 VICTIMS: Final = {
+    "task": "a task",
+    "executor": "an executor",
+    "broker": "the broker",
     "jvm": "the JVM",
     "worker": "the commit worker",
     "both": "the JVM and the commit worker",
@@ -56,11 +68,18 @@ def run(
     folder = place / "strikes"
     planned = plan(seed, folder, batches=-(-flights // per_batch))
     reporter = Reporter(folder / STRUCK, say)
-    for _ in range(len(planned) + SPARE_STARTS):
-        if run_once(broker, folder, place, per_batch, reporter) == 0:
-            break
-    else:
-        raise SystemExit(f"demo: the query does not get through: see {place / 'spark.log'}")
+    environment = {
+        STRIKES: str(folder),
+        "PYSPARK_PYTHON": sys.executable,  # Spark would use the first python3 of the PATH
+        "PYTHONPATH": os.pathsep.join([str(Path.cwd() / ".ns"), str(Path.cwd())]),
+    }
+    say("starting Spark: a master and two workers")
+    with SparkCluster(place, environment) as cluster, restarted(broker, folder):
+        for _ in range(len(planned) + SPARE_STARTS):
+            if run_once(broker, cluster, environment, place, per_batch, reporter) == 0:
+                break
+        else:
+            raise SystemExit(f"demo: the query does not get through: see {place / 'spark.log'}")
     if len(reporter.struck) < len(planned):
         raise SystemExit(f"demo: planned {planned}, struck only {reporter.struck}")
     return counted(reporter.struck)
@@ -88,25 +107,47 @@ class Reporter:
             self._say(f"batch {committed} is committed")
 
 
+@contextmanager
+def restarted(broker: RunningBroker, folder: Path) -> Iterator[None]:
+    """Start the broker again whenever it is killed, in a thread."""
+    is_over = threading.Event()
+
+    def watch() -> None:
+        while not is_over.is_set():
+            (folder / BROKER_PID).write_text(str(broker.process.pid))
+            while broker.process.poll() is None and not is_over.is_set():
+                is_over.wait(0.05)
+            if not is_over.is_set():
+                broker.start()
+
+    thread = threading.Thread(target=watch, name="restarts the broker")
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
 def run_once(
-    broker: RunningBroker, folder: Path, place: Path, per_batch: int, reporter: Reporter
+    broker: RunningBroker,
+    cluster: SparkCluster,
+    environment: dict[str, str],
+    place: Path,
+    per_batch: int,
+    reporter: "Reporter",
 ) -> int:
     with (place / "spark.log").open("ab") as log:
         process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "scripts.refunds.doomed"),
                 *("--bootstrap", broker.address, "--per-batch", str(per_batch)),
-                *("--checkpoint", str(place / "checkpoint")),
+                *("--checkpoint", str(place / "checkpoint"), "--master", cluster.url),
             ],
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
-            env=os.environ
-            | {
-                STRIKES: str(folder),
-                "PYSPARK_PYTHON": sys.executable,  # Spark would use the first python3 of the PATH
-                "PYTHONPATH": str(Path.cwd()),
-            },
+            env=os.environ | environment,
         )
         assert process.stdout is not None
         try:
@@ -124,6 +165,8 @@ def counted(struck: list[str]) -> Counter[str]:
     counts: Counter[str] = Counter()
     for line in struck:
         victim = line.split()[2]
+        for name in ("task", "executor", "broker"):
+            counts[f"kills of {VICTIMS[name]}"] += victim == name
         counts["kills of the JVM"] += victim in ("jvm", "both")
         counts["kills of the commit worker"] += victim in ("worker", "both")
     return counts
