@@ -32,6 +32,5 @@ Differs from Spark's connector:
   Python: use foreachBatch with the options `txnAppId` and `txnVersion`.
 - The reader is read_committed unless `kafka.isolation.level` says otherwise. It takes no part in a
   consumer group. There is no continuous trigger.
-- Options by timestamp, minPartitions, maxRecordsPerPartition and minOffsetsPerTrigger are refused.
 - maxOffsetsPerTrigger counts offsets, as the connector does, so markers and aborted records count.
 """

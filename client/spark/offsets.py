@@ -39,6 +39,10 @@ class OffsetRange:
     end: int
 
     @property
+    def size(self) -> int:
+        return self.end - self.start
+
+    @property
     def topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
 
@@ -119,20 +123,53 @@ def resolve(
     option: str,
 ) -> Offsets:
     """Replace EARLIEST and LATEST by real offsets. Raises `OffsetError` for wrong partitions."""
+    places = {EARLIEST: earliest, LATEST: latest}
+    return {
+        partition: places[offset][partition] if offset < 0 else offset
+        for partition, offset in for_each(wanted, partitions, option=option).items()
+    }
+
+
+def for_each(
+    wanted: int | Offsets, partitions: Iterable[TopicPartition], *, option: str
+) -> Offsets:
+    """Return the number of each partition. Raises `OffsetError` for wrong partitions."""
     known = sorted(partitions)
     if isinstance(wanted, int):
-        wanted = dict.fromkeys(known, wanted)
+        return dict.fromkeys(known, wanted)
     missing, unknown = sorted(set(known) - set(wanted)), sorted(set(wanted) - set(known))
     if missing or unknown:
         problem = (
             f"lacks {_list(missing)}" if missing else f"has {_list(unknown)}, which is not read"
         )
         raise OffsetError(f"{option} must name every partition that is read, and {problem}")
-    places = {EARLIEST: earliest, LATEST: latest}
-    return {
-        partition: places[offset][partition] if offset < 0 else offset
-        for partition, offset in wanted.items()
-    }
+    return wanted
+
+
+def at_times(
+    times_ms: Offsets,
+    found: Mapping[TopicPartition, int | None],
+    *,
+    latest: Offsets,
+    is_latest_else: bool,
+) -> Offsets:
+    """Return the offset at a time for each partition.
+
+    `found` has the offset of the first record at or after the time, or None if there is none. Then
+    the end counts, or `OffsetError` is raised unless `is_latest_else`. A record behind the last
+    stable offset is not there yet.
+    """
+    resolved: Offsets = {}
+    for partition, time_ms in times_ms.items():
+        offset = found.get(partition)
+        if offset is None and not is_latest_else:
+            raise OffsetError(
+                f"{partition} has no record at or after {time_ms} ms since 1970: set "
+                f"startingOffsetsByTimestampStrategy to latest to begin at its end"
+            )
+        end = latest[partition]
+        resolved[partition] = end if offset is None else min(offset, end)
+    return resolved
 
 
 def _list(partitions: Iterable[TopicPartition]) -> str:
@@ -183,6 +220,41 @@ def plan_ranges(start: Offsets, end: Offsets, *, earliest: Offsets) -> Iterator[
             yield OffsetRange(
                 topic=partition.topic, partition=partition.partition, start=begin, end=until
             )
+
+
+def split_ranges(
+    ranges: Iterable[OffsetRange], *, min_ranges: int | None, max_offsets: int | None
+) -> list[OffsetRange]:
+    """Split ranges, so that there are about `min_ranges`, each with at most `max_offsets`.
+
+    A large range is split into more parts than a small one. As in Spark's connector, rounding may
+    make a few ranges more or less than `min_ranges`.
+    """
+    found = list(ranges)
+    if max_offsets is not None:
+        found = [part for whole in found for part in _split(whole, -(-whole.size // max_offsets))]
+    total = sum(each.size for each in found)
+    if min_ranges is not None and 0 < len(found) < min_ranges:
+        parts = [round(min_ranges * whole.size / total) for whole in found]
+        found = [part for whole, n in zip(found, parts, strict=True) for part in _split(whole, n)]
+    return found
+
+
+def _split(whole: OffsetRange, parts: int) -> Iterator[OffsetRange]:
+    """Yield a range in parts of equal size, none of them empty."""
+    parts = max(1, min(parts, whole.size))
+    for number in range(parts):
+        yield OffsetRange(
+            topic=whole.topic,
+            partition=whole.partition,
+            start=whole.start + whole.size * number // parts,
+            end=whole.start + whole.size * (number + 1) // parts,
+        )
+
+
+def count_new(start: Offsets, end: Offsets) -> int:
+    """Return the number of offsets from `start` to `end`. A new partition begins at 0."""
+    return sum(max(0, until - start.get(partition, 0)) for partition, until in end.items())
 
 
 def split_plan(plan: Iterable[OffsetRange | str]) -> tuple[list[OffsetRange], list[str]]:

@@ -2,16 +2,17 @@
 
 They have the names of Spark's Kafka connector, so a job changes only the name of the format. Spark
 passes the names in lower case; messages have the usual spelling. An option of the connector that
-this source does not have is refused and not ignored, because a job may rely on it.
+this source does not have is refused and not ignored, because a job may rely on it. The few that a
+job cannot rely on have no effect (`WITHOUT_EFFECT`).
 """
 
 import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeVar, cast, get_args
+from typing import Any, Final, Literal, TypeVar, cast
 
-from odradek.client.config import CODECS, KIB, MIB, ClientOptions, ConsumerOptions, ProducerOptions
+from odradek.client.config import KIB, MIB, ClientOptions, ConsumerOptions, ProducerOptions
 from odradek.client.spark.offsets import (
     EndingOffsets,
     OffsetError,
@@ -20,13 +21,28 @@ from odradek.client.spark.offsets import (
     parse_assignment,
     parse_offsets,
 )
+from odradek.client.spark.option_values import (
+    Mode,
+    boolean,
+    codec,
+    duration_ms,
+    exactly,
+    isolation,
+    mode,
+    names,
+    not_negative,
+    pattern,
+    positive,
+    prefix,
+    strategy,
+    topic_name,
+)
 from odradek.client.types import EARLIEST, LATEST, SPARK_PREFIX_DEFAULT
 from odradek.protocol.batch import Codec
 
 T = TypeVar("T")
 D = TypeVar("D")
 Use = Literal["batch", "stream"]
-Mode = Literal["auto", "group", "relay"]
 
 PREFIX_DEFAULT: Final = SPARK_PREFIX_DEFAULT
 INLINE_MAX_BYTES: Final = MIB
@@ -44,6 +60,7 @@ NO_GROUPS: Final = (
     "written. Leave the option out, so that the driver writes what tasks return (at most "
     "relay.max.task.bytes for each), or use Odradek as broker."
 )
+MAX_TRIGGER_DELAY_MS: Final = 15 * 60 * 1000
 FIRST_CONNECT_MS: Final = 7_000
 """The time that a new read or write looks for a broker. With Spark's part, a wrong host is reported
 within ten seconds. A read or write that has begun waits longer for a broker that restarts."""
@@ -51,6 +68,14 @@ within ten seconds. A read or write that has begun waits longer for a broker tha
 OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
 """The options that Spark itself adds."""
 
+WITHOUT_EFFECT: Final = (
+    "groupIdPrefix",
+    "kafka.group.id",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+)
+"""Options of the connector's reader that are accepted and have no effect: no consumer group takes
+part, and what fails is retried until `kafka.request.timeout.ms` is over."""
 READ_NAMES: Final = (
     "assign",
     "subscribe",
@@ -59,8 +84,18 @@ READ_NAMES: Final = (
     "endingOffsets",
     "failOnDataLoss",
     "includeHeaders",
+    "startingTimestamp",
+    "endingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "minPartitions",
+    "maxRecordsPerPartition",
     "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
     "kafkaConsumer.pollTimeoutMs",
+    *WITHOUT_EFFECT,
 )
 WRITE_NAMES: Final = (
     "topic",
@@ -98,26 +133,12 @@ WRITE_KAFKA_NAMES: Final = (
     "kafka.transaction.timeout.ms",
 )
 
-_BY_STARTING_OFFSETS: Final = "is not served: say where to begin and end in offsets"
 _SERIALIZERS: Final = "is not served: keys and values are bytes, and the query itself converts them"
 _NO_GROUP: Final = (
     "is not served: the checkpoint keeps the position, and no consumer group takes part"
 )
 _COLLECTED: Final = "has no effect: rows are collected into batches up to kafka.max.request.size"
 REFUSED: Final[dict[str, str]] = {
-    "startingTimestamp": _BY_STARTING_OFFSETS,
-    "startingOffsetsByTimestamp": _BY_STARTING_OFFSETS,
-    "startingOffsetsByTimestampStrategy": _BY_STARTING_OFFSETS,
-    "endingTimestamp": _BY_STARTING_OFFSETS,
-    "endingOffsetsByTimestamp": _BY_STARTING_OFFSETS,
-    "minPartitions": "is not served: every topic partition is read by one task",
-    "maxRecordsPerPartition": "is not served: every topic partition is read by one task",
-    "minOffsetsPerTrigger": "is not served: use a trigger with an interval",
-    "maxTriggerDelay": "is not served: use a trigger with an interval",
-    "fetchOffset.numRetries": "is not served: use kafka.request.timeout.ms",
-    "fetchOffset.retryIntervalMs": "is not served: use kafka.request.timeout.ms",
-    "groupIdPrefix": _NO_GROUP,
-    "kafka.group.id": _NO_GROUP,
     "kafka.enable.auto.commit": _NO_GROUP,
     "kafka.auto.offset.reset": "is not served: use startingOffsets",
     "kafka.key.deserializer": _SERIALIZERS,
@@ -157,7 +178,17 @@ class ReadOptions:
     ending_offsets: EndingOffsets = LATEST
     fail_on_data_loss: bool = True
     include_headers: bool = False
+    starting_times_ms: int | Offsets | None = None
+    """Counts instead of `starting_offsets`: begin at the first record at or after this time."""
+    ending_times_ms: int | Offsets | None = None
+    """Counts instead of `ending_offsets`: end before the first record at or after this time."""
+    is_latest_without_match: bool = False
+    """Begin at the end of a partition that has no record at or after the time."""
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
     max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = MAX_TRIGGER_DELAY_MS
     poll_timeout_ms: int = POLL_TIMEOUT_MS
     consumer: ConsumerOptions = field(default_factory=ConsumerOptions)
 
@@ -201,21 +232,28 @@ def read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
         topics=_topics(given),
         starting_offsets=starting,
         ending_offsets=ending,
-        fail_on_data_loss=given.get("failOnDataLoss", _boolean, True),
-        include_headers=given.get("includeHeaders", _boolean, False),
-        max_offsets_per_trigger=given.get("maxOffsetsPerTrigger", _positive, None),
-        poll_timeout_ms=given.get("kafkaConsumer.pollTimeoutMs", _positive, POLL_TIMEOUT_MS),
+        fail_on_data_loss=given.get("failOnDataLoss", boolean, True),
+        include_headers=given.get("includeHeaders", boolean, False),
+        starting_times_ms=_times(given, "startingTimestamp", "startingOffsetsByTimestamp"),
+        ending_times_ms=_times(given, "endingTimestamp", "endingOffsetsByTimestamp"),
+        is_latest_without_match=given.get("startingOffsetsByTimestampStrategy", strategy, False),
+        min_partitions=given.get("minPartitions", positive, None),
+        max_records_per_partition=given.get("maxRecordsPerPartition", positive, None),
+        min_offsets_per_trigger=_min_offsets(given, use),
+        max_trigger_delay_ms=given.get("maxTriggerDelay", duration_ms, MAX_TRIGGER_DELAY_MS),
+        max_offsets_per_trigger=given.get("maxOffsetsPerTrigger", positive, None),
+        poll_timeout_ms=given.get("kafkaConsumer.pollTimeoutMs", positive, POLL_TIMEOUT_MS),
         consumer=cast(
             ConsumerOptions,
             given.present(
                 client_id=("kafka.client.id", str),
-                request_timeout_ms=("kafka.request.timeout.ms", _positive),
-                isolation_level=("kafka.isolation.level", _isolation),
-                fetch_max_bytes=("kafka.fetch.max.bytes", _positive),
-                partition_fetch_bytes=("kafka.max.partition.fetch.bytes", _positive),
-                fetch_max_wait_ms=("kafka.fetch.max.wait.ms", _positive),
-                fetch_min_bytes=("kafka.fetch.min.bytes", _positive),
-                check_crcs=("kafka.check.crcs", _boolean),
+                request_timeout_ms=("kafka.request.timeout.ms", positive),
+                isolation_level=("kafka.isolation.level", isolation),
+                fetch_max_bytes=("kafka.fetch.max.bytes", positive),
+                partition_fetch_bytes=("kafka.max.partition.fetch.bytes", positive),
+                fetch_max_wait_ms=("kafka.fetch.max.wait.ms", positive),
+                fetch_min_bytes=("kafka.fetch.min.bytes", positive),
+                check_crcs=("kafka.check.crcs", boolean),
             ),
         ),
     )
@@ -226,31 +264,31 @@ def write_options(options: Mapping[str, str], use: Use) -> WriteOptions:
     given = _Given(options, WRITE_NAMES + WRITE_KAFKA_NAMES)
     given.check_security()
     for name, values in (("kafka.acks", ("all", "-1")), ("kafka.enable.idempotence", ("true",))):
-        given.get(name, _exactly(*values), None)
+        given.get(name, exactly(*values), None)
     return WriteOptions(
         bootstrap=given.bootstrap(),
-        topic=given.get("topic", _topic_name, None),
-        include_headers=given.get("includeHeaders", _boolean, True),
-        prefix=given.get("transactionalIdPrefix", _prefix, PREFIX_DEFAULT),
+        topic=given.get("topic", topic_name, None),
+        include_headers=given.get("includeHeaders", boolean, True),
+        prefix=given.get("transactionalIdPrefix", prefix, PREFIX_DEFAULT),
         application=_application(given, use),
-        mode=given.get("exactlyOnce.mode", _mode, "auto"),
-        inline_max_bytes=given.get("inline.max.bytes", _not_negative, INLINE_MAX_BYTES),
-        task_max_bytes=given.get("relay.max.task.bytes", _positive, RELAY_MAX_TASK_BYTES),
-        relay_max_bytes=given.get("relay.max.bytes", _positive, RELAY_MAX_BYTES),
-        batch_max_bytes=given.get("kafka.max.request.size", _positive, BATCH_MAX_BYTES),
-        codec=given.get("kafka.compression.type", _codec, Codec.NONE),
+        mode=given.get("exactlyOnce.mode", mode, "auto"),
+        inline_max_bytes=given.get("inline.max.bytes", not_negative, INLINE_MAX_BYTES),
+        task_max_bytes=given.get("relay.max.task.bytes", positive, RELAY_MAX_TASK_BYTES),
+        relay_max_bytes=given.get("relay.max.bytes", positive, RELAY_MAX_BYTES),
+        batch_max_bytes=given.get("kafka.max.request.size", positive, BATCH_MAX_BYTES),
+        codec=given.get("kafka.compression.type", codec, Codec.NONE),
         client=cast(
             ClientOptions,
             given.present(
                 client_id=("kafka.client.id", str),
-                request_timeout_ms=("kafka.request.timeout.ms", _positive),
+                request_timeout_ms=("kafka.request.timeout.ms", positive),
             ),
         ),
         producer=cast(
             ProducerOptions,
             given.present(
-                delivery_timeout_ms=("kafka.delivery.timeout.ms", _positive),
-                transaction_timeout_ms=("kafka.transaction.timeout.ms", _positive),
+                delivery_timeout_ms=("kafka.delivery.timeout.ms", positive),
+                transaction_timeout_ms=("kafka.transaction.timeout.ms", positive),
             ),
         ),
     )
@@ -301,7 +339,7 @@ class _Given:
         return self.get("kafka.bootstrap.servers", str, "")
 
     def check_security(self) -> None:
-        self.get("kafka.security.protocol", _exactly("PLAINTEXT"), None)
+        self.get("kafka.security.protocol", exactly("PLAINTEXT"), None)
 
 
 def _topics(given: _Given) -> Topics:
@@ -313,15 +351,16 @@ def _topics(given: _Given) -> Topics:
         )
     return Topics(
         assigned=given.get("assign", parse_assignment, None),
-        subscribed=given.get("subscribe", _names, None),
-        pattern=given.get("subscribePattern", _pattern, None),
+        subscribed=given.get("subscribe", names, None),
+        pattern=given.get("subscribePattern", pattern, None),
     )
 
 
 def _offsets(given: _Given, use: Use) -> tuple[StartingOffsets, EndingOffsets]:
     if use == "stream":
-        if "endingOffsets" in given:
-            raise OptionError("The option endingOffsets belongs to batch reads: leave it out.")
+        for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
+            if name in given:
+                raise OptionError(f"The option {name} belongs to batch reads: leave it out.")
         parse = _offsets_of({"earliest": EARLIEST, "latest": LATEST}, (EARLIEST, LATEST))
         return given.get("startingOffsets", parse, LATEST), LATEST
     parse_start = _offsets_of({"earliest": EARLIEST}, (EARLIEST,))
@@ -330,6 +369,32 @@ def _offsets(given: _Given, use: Use) -> tuple[StartingOffsets, EndingOffsets]:
         given.get("startingOffsets", parse_start, EARLIEST),
         given.get("endingOffsets", parse_end, LATEST),
     )
+
+
+def _times(given: _Given, for_all: str, for_each: str) -> int | Offsets | None:
+    """Read times in milliseconds since 1970, of all partitions or of each."""
+    everywhere = given.get(for_all, not_negative, None)
+    if everywhere is not None:
+        return everywhere
+    return given.get(for_each, _times_by_partition, None)
+
+
+def _times_by_partition(value: str) -> Offsets:
+    try:
+        return parse_offsets(value, allowed=())
+    except OffsetError as error:
+        raise ValueError(f"is times in JSON, in milliseconds since 1970 ({error})") from None
+
+
+def _min_offsets(given: _Given, use: Use) -> int | None:
+    least = given.get("minOffsetsPerTrigger", positive, None)
+    most = given.get("maxOffsetsPerTrigger", positive, None)
+    if least is not None and most is not None and least > most:
+        raise OptionError(
+            f"The option minOffsetsPerTrigger is {least} and maxOffsetsPerTrigger {most}: give the "
+            "first a smaller number."
+        )
+    return least if use == "stream" else None
 
 
 def _offsets_of(words: dict[str, int], numbers: tuple[int, ...]) -> Callable[[str], int | Offsets]:
@@ -359,79 +424,6 @@ def _application(given: _Given, use: Use) -> Application | None:
     if len(present) == 1:
         raise OptionError("The options txnAppId and txnVersion go together: give both or none.")
     return Application(
-        application_id=given.get("txnAppId", _prefix, ""),
-        version=given.get("txnVersion", _not_negative, 0),
+        application_id=given.get("txnAppId", prefix, ""),
+        version=given.get("txnVersion", not_negative, 0),
     )
-
-
-def _boolean(value: str) -> bool:
-    if value.lower() not in ("true", "false"):
-        raise ValueError("is true or false")
-    return value.lower() == "true"
-
-
-def _positive(value: str) -> int:
-    if not value.isdecimal() or int(value) == 0:
-        raise ValueError("is a whole number above 0")
-    return int(value)
-
-
-def _not_negative(value: str) -> int:
-    if not value.isdecimal() or int(value) >= 1 << 63:
-        raise ValueError("is a whole number from 0 to 2^63-1")
-    return int(value)
-
-
-def _isolation(value: str) -> str:
-    if value not in ("read_committed", "read_uncommitted"):
-        raise ValueError("is read_committed or read_uncommitted")
-    return value
-
-
-def _codec(value: str) -> Codec:
-    if value not in CODECS:
-        raise ValueError(f"is one of {', '.join(CODECS)}")
-    return CODECS[value]
-
-
-def _mode(value: str) -> Mode:
-    for mode in get_args(Mode):
-        if value.lower() == mode:
-            return cast(Mode, mode)
-    raise ValueError("is auto, group or relay")
-
-
-def _exactly(*allowed: str) -> Callable[[str], str | None]:
-    def parse(value: str) -> str | None:
-        if value.lower() not in [word.lower() for word in allowed]:
-            raise ValueError(f"is {' or '.join(allowed)} here, for nothing else is served")
-        return value
-
-    return parse
-
-
-def _topic_name(value: str) -> str:
-    if not re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", value):
-        raise ValueError("is a name of 1 to 249 of the characters a-z A-Z 0-9 . _ -")
-    return value
-
-
-def _prefix(value: str) -> str:
-    """Read a prefix of the names of a topic, groups and transactional ids."""
-    if not re.fullmatch(r"[a-zA-Z0-9._-]{1,200}", value):
-        raise ValueError("is a name of 1 to 200 of the characters a-z A-Z 0-9 . _ -")
-    return value
-
-
-def _names(value: str) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
-    if not names:
-        raise ValueError("is a topic, or several separated by commas")
-    return names
-
-
-def _pattern(value: str) -> re.Pattern[str]:
-    try:
-        return re.compile(value)
-    except re.error as error:
-        raise ValueError(f"is a regular expression ({error})") from None

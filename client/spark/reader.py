@@ -21,10 +21,13 @@ from odradek.client.spark.columns import arrow_schema, check_read_schema, to_arr
 from odradek.client.spark.offsets import (
     OffsetRange,
     Offsets,
+    at_times,
+    for_each,
     plan_ranges,
     report_losses,
     resolve,
     split_plan,
+    split_ranges,
 )
 from odradek.client.spark.options import FIRST_CONNECT_MS, ReadOptions, Topics
 from odradek.client.types import DECISIONS_DEFAULT, FetchedBatch, TopicPartition
@@ -48,6 +51,7 @@ class PartitionOffsets:
     """The partitions of a read and their offsets, from the broker. It is a context manager."""
 
     def __init__(self, options: ReadOptions) -> None:
+        self._options = options
         self._topics = options.topics
         begun: ConsumerOptions = {**options.consumer, "first_connect_ms": FIRST_CONNECT_MS}
         self._consumer = Consumer(options.bootstrap, **begun)
@@ -83,6 +87,50 @@ class PartitionOffsets:
         """Return the last stable offset of each partition, or the end with read_uncommitted."""
         return self._consumer.end_offsets(list(partitions))
 
+    def known(self, partitions: list[TopicPartition]) -> dict[str, Offsets]:
+        """Return the `earliest` and the `latest` offsets."""
+        return {"earliest": self.earliest(partitions), "latest": self.latest(partitions)}
+
+    def starting(self, partitions: list[TopicPartition], known: dict[str, Offsets]) -> Offsets:
+        """Return where a read begins. Raises `OffsetError`."""
+        options = self._options
+        if options.starting_times_ms is not None:
+            return self._at_times(
+                options.starting_times_ms,
+                partitions,
+                latest=known["latest"],
+                option="startingOffsetsByTimestamp",
+                is_latest_else=options.is_latest_without_match,
+            )
+        return resolve(options.starting_offsets, partitions, option="startingOffsets", **known)
+
+    def ending(self, partitions: list[TopicPartition], known: dict[str, Offsets]) -> Offsets:
+        """Return where a batch read ends. Raises `OffsetError`."""
+        options = self._options
+        if options.ending_times_ms is not None:
+            return self._at_times(
+                options.ending_times_ms,
+                partitions,
+                latest=known["latest"],
+                option="endingOffsetsByTimestamp",
+                is_latest_else=True,
+            )
+        return resolve(options.ending_offsets, partitions, option="endingOffsets", **known)
+
+    def _at_times(
+        self,
+        times_ms: int | Offsets,
+        partitions: list[TopicPartition],
+        *,
+        latest: Offsets,
+        option: str,
+        is_latest_else: bool,
+    ) -> Offsets:
+        wanted = for_each(times_ms, partitions, option=option)
+        places = self._consumer.offsets_for_times(wanted)
+        found = {name: place.offset if place else None for name, place in places.items()}
+        return at_times(wanted, found, latest=latest, is_latest_else=is_latest_else)
+
 
 class TopicMissing(ValueError):
     """A topic to read does not exist. The message names it."""
@@ -113,11 +161,9 @@ class BatchReader(DataSourceReader):
         options = self._options
         with PartitionOffsets(options) as broker:
             partitions = broker.partitions()
-            earliest, latest = broker.earliest(partitions), broker.latest(partitions)
-        known = {"earliest": earliest, "latest": latest}
-        start = resolve(options.starting_offsets, partitions, option="startingOffsets", **known)
-        end = resolve(options.ending_offsets, partitions, option="endingOffsets", **known)
-        return plan_tasks(options, start, end, earliest)
+            known = broker.known(partitions)
+            start, end = broker.starting(partitions, known), broker.ending(partitions, known)
+        return plan_tasks(options, start, end, known["earliest"])
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_partition(self._options, partition)
@@ -130,7 +176,12 @@ def plan_tasks(
     ranges, losses = split_plan(plan_ranges(start, end, earliest=earliest))
     if options.fail_on_data_loss:
         report_losses(losses)
-    return [RangePartition(offsets) for offsets in ranges]
+    split = split_ranges(
+        ranges,
+        min_ranges=options.min_partitions,
+        max_offsets=options.max_records_per_partition,
+    )
+    return [RangePartition(offsets) for offsets in split]
 
 
 def read_partition(options: ReadOptions, partition: InputPartition) -> Iterator[Any]:

@@ -7,6 +7,8 @@ records in between would be lost without an error. So the start of the stream is
 of the first batch (`INITIAL`), and a replay begins there.
 """
 
+import math
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,9 +25,9 @@ from odradek.client.spark.columns import check_read_schema
 from odradek.client.spark.offsets import (
     INITIAL,
     Offsets,
+    count_new,
     from_json,
     limit_rows,
-    resolve,
     to_json,
 )
 from odradek.client.spark.options import ReadOptions
@@ -43,6 +45,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._broker: PartitionOffsets | None = None
         self._initial: Offsets | None = None
         self._target: Offsets | None = None
+        self._newest: Offsets | None = None
+        self._triggered_at = -math.inf
+        """When the latest micro-batch began, by the monotonic clock."""
 
     def _connected(self) -> PartitionOffsets:
         # Not in __init__: this object is pickled, and Spark does not always call stop().
@@ -51,17 +56,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._broker
 
     def initialOffset(self) -> JsonOffsets:
-        """Return the offsets of the option startingOffsets, the same at every call."""
+        """Return where the options let the stream begin, the same at every call."""
         if self._initial is None:
             broker = self._connected()
             partitions = broker.partitions()
-            self._initial = resolve(
-                self._options.starting_offsets,
-                partitions,
-                earliest=broker.earliest(partitions),
-                latest=broker.latest(partitions),
-                option="startingOffsets",
-            )
+            self._initial = broker.starting(partitions, broker.known(partitions))
         initial = to_json(self._initial)
         return initial | {INITIAL: initial}
 
@@ -76,6 +75,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the end of the next micro-batch; `start` if there are no new records."""
         begin = from_json(start)
         end = self._latest() if self._target is None else self._target
+        if self._is_delayed(begin, end):
+            return start
         if isinstance(limit, ReadMaxRows):
             new = sorted(end.keys() - begin.keys())
             end = limit_rows(self._connected().earliest(new) | begin, end, limit.max_rows)
@@ -84,10 +85,30 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         is_first = INITIAL in start and from_json(start[INITIAL]) == begin
         return to_json(end) | ({INITIAL: start[INITIAL]} if is_first else {})
 
+    def _is_delayed(self, begin: Offsets, end: Offsets) -> bool:
+        """Return True if a micro-batch waits for more records (minOffsetsPerTrigger).
+
+        The first one does not wait, nor does a query that reads what there is and ends.
+        """
+        least = self._options.min_offsets_per_trigger
+        if least is None or self._target is not None:
+            return False
+        now = time.monotonic()
+        is_late = now - self._triggered_at >= self._options.max_trigger_delay_ms / 1000
+        if count_new(begin, end) < least and not is_late:
+            return True
+        self._triggered_at = now
+        return False
+
+    def reportLatestOffset(self) -> JsonOffsets | None:
+        """Return the ends of the partitions when the latest micro-batch was planned."""
+        return None if self._newest is None else to_json(self._newest)
+
     def _latest(self) -> Offsets:
         # A deleted topic has no end. The plan of the batch reports the loss.
         broker = self._connected()
-        return broker.latest(broker.partitions(allow_missing=True))
+        self._newest = broker.latest(broker.partitions(allow_missing=True))
+        return self._newest
 
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> list[InputPartition]:
         if start == end:  # only another source of the query has new records

@@ -11,6 +11,8 @@ from odradek.client.spark.offsets import (
     DataLossError,
     OffsetError,
     OffsetRange,
+    at_times,
+    count_new,
     from_json,
     limit_rows,
     parse_offsets,
@@ -18,6 +20,7 @@ from odradek.client.spark.offsets import (
     report_losses,
     resolve,
     split_plan,
+    split_ranges,
     to_json,
 )
 from odradek.client.types import EARLIEST, LATEST, TopicPartition
@@ -128,3 +131,43 @@ def test_what_is_lost_is_said_and_the_rest_is_read(
 
 def test_no_loss_is_no_error() -> None:
     report_losses([])
+
+
+def test_times_become_offsets() -> None:
+    times, latest = {A0: 1000, A1: 1000, B0: 1000}, {A0: 50, A1: 60, B0: 70}
+    found = {A0: 7, A1: 65, B0: None}  # the record of A1 is behind the last stable offset
+    resolved = at_times(times, found, latest=latest, is_latest_else=True)
+    assert resolved == {A0: 7, A1: 60, B0: 70}
+    with pytest.raises(OffsetError, match="b-0 has no record at or after 1000 ms since 1970: set"):
+        at_times(times, found, latest=latest, is_latest_else=False)
+
+
+def test_ranges_are_split_by_their_size() -> None:
+    ranges = [read(0, 100), read(5, 15, A1)]
+    split = split_ranges(ranges, min_ranges=None, max_offsets=40)
+    assert split == [read(0, 33), read(33, 66), read(66, 100), read(5, 15, A1)]
+    split = split_ranges(ranges, min_ranges=11, max_offsets=None)
+    assert [each.size for each in split] == [10] * 11
+    assert split_ranges(ranges, min_ranges=2, max_offsets=None) == ranges
+    assert split_ranges([], min_ranges=2, max_offsets=1) == []
+
+
+@given(
+    st.lists(st.integers(1, 1 << 62), min_size=1, max_size=20),
+    st.integers(1, 100),
+    st.integers(1 << 55, 1 << 62),
+)
+def test_split_ranges_are_the_same_offsets(
+    sizes: list[int], min_ranges: int, max_offsets: int
+) -> None:
+    ranges = [read(7, 7 + size, TopicPartition("t", n)) for n, size in enumerate(sizes)]
+    split = split_ranges(ranges, min_ranges=min_ranges, max_offsets=max_offsets)
+    assert all(0 < each.size <= max_offsets for each in split)
+    for whole in ranges:
+        parts = [each for each in split if each.partition == whole.partition]
+        assert [part.start for part in parts] == [whole.start, *(part.end for part in parts[:-1])]
+        assert parts[-1].end == whole.end
+
+
+def test_new_offsets_are_counted() -> None:
+    assert count_new({A0: 5, A1: 9}, {A0: 8, A1: 7, B0: 4}) == 7

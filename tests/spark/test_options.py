@@ -103,8 +103,15 @@ def test_a_write_takes_the_producers_settings() -> None:
             "startingoffset is not served here: did you mean startingOf",
         ),
         ({"zzz": "1"}, "The option zzz is not served here: leave it out."),
-        ({"startingTimestamp": "1"}, "The option startingTimestamp is not served: say where to"),
-        ({"kafka.group.id": "g"}, "The option kafka.group.id is not served: the checkpoint keeps"),
+        ({"startingTimestamp": "noon"}, "startingTimestamp is a whole number from 0 to"),
+        ({"endingOffsetsByTimestamp": '{"a":{"0":-1}}'}, "is times in JSON, in milliseconds since"),
+        ({"startingOffsetsByTimestampStrategy": "none"}, "Strategy is error or latest, not 'none'"),
+        ({"minPartitions": "0"}, "minPartitions is a whole number above 0"),
+        ({"maxTriggerDelay": "soon"}, "maxTriggerDelay is a number with a unit, as in 15m, 30s"),
+        (
+            {"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"},
+            "minOffsetsPerTrigger is 9 and maxOffsetsPerTrigger 8: give the first a smaller",
+        ),
         ({"kafka.auto.offset.reset": "latest"}, "use startingOffsets."),
         ({"kafka.value.deserializer": "x"}, "keys and values are bytes"),
         ({"path": "x"}, 'name topics by the option "topic"'),
@@ -168,3 +175,36 @@ def test_a_wrong_option_of_a_write_is_one_sentence(options: dict[str, str], sent
 def test_application_versions_are_for_batch_writes() -> None:
     with pytest.raises(OptionError, match="txnAppId belongs to batch writes"):
         write_options(WRITE | {"txnAppId": "a", "txnVersion": "1"}, "stream")
+
+
+def test_times_count_before_offsets_and_one_time_before_many() -> None:
+    by_partition = '{"a":{"0":5,"1":6}}'
+    options = {"startingOffsets": "earliest", "startingOffsetsByTimestamp": by_partition}
+    read = read_options({**READ, **options, "endingOffsetsByTimestamp": by_partition}, "batch")
+    times = {TopicPartition("a", 0): 5, TopicPartition("a", 1): 6}
+    assert (read.starting_times_ms, read.ending_times_ms) == (times, times)
+    assert not read.is_latest_without_match
+    everywhere = {"startingTimestamp": "7", "startingOffsetsByTimestampStrategy": "LATEST"}
+    read = read_options({**READ, **options, **everywhere}, "stream")
+    assert (read.starting_times_ms, read.is_latest_without_match) == (7, True)
+    with pytest.raises(OptionError, match="endingTimestamp belongs to batch reads: leave it out"):
+        read_options({**READ, "endingTimestamp": "7"}, "stream")
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"), [("15m", 900_000), ("2min", 120_000), ("30s", 30_000),
+                     ("500ms", 500), ("500", 500), ("1h", 3_600_000), ("1d", 86_400_000)]
+)  # fmt: skip
+def test_a_time_span_is_read_as_spark_reads_it(text: str, ms: int) -> None:
+    read = read_options({**READ, "maxTriggerDelay": text, "minOffsetsPerTrigger": "3"}, "stream")
+    assert (read.max_trigger_delay_ms, read.min_offsets_per_trigger) == (ms, 3)
+
+
+def test_options_that_name_a_consumer_group_have_no_effect() -> None:
+    given = {
+        "groupIdPrefix": "p",
+        "kafka.group.id": "g",
+        "fetchOffset.numRetries": "3",
+        "fetchOffset.retryIntervalMs": "10",
+    }
+    assert read_options({**READ, **given}, "stream") == read_options(READ, "stream")

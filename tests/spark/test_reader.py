@@ -277,6 +277,39 @@ def test_without_a_limit_a_stream_takes_what_there_is(
     reader.stop()
 
 
+def test_a_stream_waits_for_enough_records(
+    bootstrap: str, create_topic: CreateTopic, producer: Producer
+) -> None:
+    topic = create_topic()
+    reader = stream_reader(
+        bootstrap, subscribe=topic, minOffsetsPerTrigger="3", maxTriggerDelay="1h"
+    )
+    start = reader.initialOffset()
+    send(producer, topic, "a")
+    first = reader.latestOffset(start, ReadAllAvailable())
+    assert first[topic] == {"0": 1}  # the first batch does not wait
+    send(producer, topic, *"bc")
+    assert reader.latestOffset(first, ReadAllAvailable()) == first
+    assert reader.reportLatestOffset() == {topic: {"0": 3}}
+    send(producer, topic, "d")
+    assert reader.latestOffset(first, ReadAllAvailable())[topic] == {"0": 4}
+    reader.stop()
+
+
+def test_a_stream_does_not_wait_for_ever(
+    bootstrap: str, create_topic: CreateTopic, producer: Producer
+) -> None:
+    topic = create_topic()
+    reader = stream_reader(
+        bootstrap, subscribe=topic, minOffsetsPerTrigger="3", maxTriggerDelay="1ms"
+    )
+    start = reader.initialOffset()
+    assert reader.latestOffset(start, ReadAllAvailable()) == start
+    send(producer, topic, "a")
+    assert reader.latestOffset(start, ReadAllAvailable())[topic] == {"0": 1}
+    reader.stop()
+
+
 def test_a_batch_of_another_sources_rows_reads_nothing_again(
     bootstrap: str, create_topic: CreateTopic, producer: Producer
 ) -> None:

@@ -256,3 +256,40 @@ def test_each_batch_may_be_written_by_hand(
     )
     query.awaitTermination()
     assert numbers_in(read_topic, target) == [45, 46, 47, 48, 49]
+
+
+def test_a_read_begins_and_ends_at_times(
+    read: ReadFrame, producer: Producer, create_topic: CreateTopic
+) -> None:
+    topic = create_topic(partitions=2)
+    for number in range(10):
+        for partition in range(2):
+            time_ms = 1_700_000_000_000 + 1000 * number
+            producer.send(topic, b"%d" % number, partition=partition, timestamp_ms=time_ms)
+    producer.flush()
+
+    def numbers(**options: Any) -> list[int]:
+        rows = read(subscribe=topic, **options).selectExpr("int(string(value)) AS n").collect()
+        return sorted(row.n for row in rows)
+
+    from_six = 1_700_000_005_500
+    assert numbers(startingTimestamp=from_six) == [6, 6, 7, 7, 8, 8, 9, 9]
+    assert numbers(endingTimestamp=from_six) == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+    each = f'{{"{topic}": {{"0": {from_six}, "1": {from_six + 3000}}}}}'
+    assert numbers(startingOffsetsByTimestamp=each) == [6, 7, 8, 9, 9]
+    late = from_six + 100_000
+    with pytest.raises(PySparkException, match="has no record at or after"):
+        numbers(startingTimestamp=late)
+    assert numbers(startingTimestamp=late, startingOffsetsByTimestampStrategy="latest") == []
+
+
+def test_a_partition_is_read_by_several_tasks(
+    read: ReadFrame, producer: Producer, create_topic: CreateTopic
+) -> None:
+    topic = create_topic(partitions=2)
+    send_numbers(producer, topic, range(500))
+    for options in ({"minPartitions": 7}, {"maxRecordsPerPartition": 60}):
+        frame = read(subscribe=topic, **options)
+        assert frame.rdd.getNumPartitions() >= 7
+        rows = frame.selectExpr("int(string(value)) AS n").collect()
+        assert sorted(row.n for row in rows) == list(range(500))
