@@ -87,8 +87,13 @@ class BatchCommit:
             self._options.bootstrap, self.group_name, **self._options.client
         ) as group:
             has_groups = self._options.mode != "relay" and group.is_served()
-            if not has_groups and (members or self._options.mode == "group"):
+            if not has_groups and self._options.mode == "group":
                 raise CommitRefused(NO_GROUPS)
+            if not has_groups and members:
+                raise CommitRefused(
+                    f"Tasks of {self._write_id} have written in transactions, and the broker has "
+                    "no transaction groups any more: nothing of them is visible. Start it again."
+                )
             with self.acquire() as producer:
                 is_new = self._commit_once(producer, group, batch_id, messages, members)
             if has_groups:

@@ -96,8 +96,15 @@ class TaskWriter:
     def _has_groups(self) -> bool:
         with TransactionGroup(self._options.bootstrap, self._group, **self._client) as group:
             is_served = group.is_served()
+            members_max = group.bounds().members if is_served else 0
         if not is_served and self._options.mode == "group":
             raise CommitRefused(NO_GROUPS)
+        if is_served and self._attempt.partition + 2 > members_max:  # and the driver is one
+            raise CommitRefused(
+                f"This is task {self._attempt.partition} of a write, and the broker commits at "
+                f"most {members_max - 1} tasks together: make fewer and larger ones with "
+                "coalesce()."
+            )
         return is_served
 
     def _is_decided(self) -> bool:

@@ -247,6 +247,16 @@ def test_the_later_a_task_the_less_it_returns_in_its_message(options: WriteOptio
     assert task_writer.WHOLE_INLINE == 32
 
 
+def test_more_tasks_than_are_committed_together_are_refused_before_they_write(
+    options: WriteOptions, topic: str, read_topic: ReadTopic
+) -> None:
+    with TransactionGroup(options.bootstrap, "any") as group:
+        members_max = group.bounds().members
+    with pytest.raises(CommitRefused, match=rf"at most {members_max - 1} tasks together: make"):
+        write(options, attempt(members_max - 1), many("x"))
+    assert read_topic(topic, "read_uncommitted") == []
+
+
 def test_a_record_that_the_broker_refuses_fails_the_task(
     options: WriteOptions, bootstrap: str, unique: Callable[[str], str]
 ) -> None:
