@@ -74,7 +74,7 @@ PURE = {
         ),
         *("cli/txn_events", "cli/txn_picture", "cli/words"),
         *("spark/batch_decoder", "spark/batch_encoder", "spark/columns", "spark/messages"),
-        *("spark/offsets", "spark/partitioner", "spark/varints"),
+        *("spark/offsets", "spark/partitioner", "spark/progress", "spark/varints"),
     ),
     "broker": (
         *("client_identity", "member_ids", "repeats", "topic_partition", "config"),

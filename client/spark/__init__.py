@@ -12,6 +12,7 @@ batch runs again. `commit.py` describes how; read it first.
     options         the options, and the reasons why one is refused
     columns         the columns that are read and written
     reader          a batch read: partitions, ranges, tasks; stream_reader, a streaming read
+    progress        how far a query is behind, for monitoring
     offsets         the plan of a read, from numbers alone
     batch_decoder   record batches to Arrow
     writer          tasks write, the driver commits; messages, what passes between them

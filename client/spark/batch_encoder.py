@@ -80,19 +80,26 @@ class RecordTooLarge(ValueError):
 
 
 def encode(
-    columns: RecordColumns, *, timestamp_ms: int, batch_max_bytes: int, codec: Codec = Codec.NONE
+    columns: RecordColumns,
+    *,
+    timestamp_ms: int,
+    batch_max_bytes: int,
+    batch_full_bytes: int | None = None,
+    codec: Codec = Codec.NONE,
 ) -> list[EncodedBatch]:
     """Return the records as batches of at most `batch_max_bytes` before compression, in order.
 
+    A batch ends before it has more than `batch_full_bytes`, unless its first record alone has more.
     Every record gets `timestamp_ms`. Raises `RecordTooLarge` for a record larger than a batch.
     """
     upper_bounds = np.cumsum(_record_bounds(columns))
     room = batch_max_bytes - HEADER_BYTES
+    full = room if batch_full_bytes is None else min(room, batch_full_bytes - HEADER_BYTES)
     batches = []
     start, used = 0, 0
     while start < len(columns):
-        end = int(np.searchsorted(upper_bounds, used + room, side="right"))
-        if end == start:
+        end = max(start + 1, int(np.searchsorted(upper_bounds, used + full, side="right")))
+        if int(upper_bounds[end - 1]) - used > room:
             raise RecordTooLarge(
                 f"a record takes {int(upper_bounds[start]) - used + HEADER_BYTES} bytes, "
                 f"and a batch may have {batch_max_bytes}"

@@ -3,7 +3,7 @@
 They have the names of Spark's Kafka connector, so a job changes only the name of the format. Spark
 passes the names in lower case; messages have the usual spelling. An option of the connector that
 this source does not have is refused and not ignored, because a job may rely on it. The few that a
-job cannot rely on have no effect (`WITHOUT_EFFECT`).
+job cannot rely on have no effect (`READ_WITHOUT_EFFECT`, `WRITE_WITHOUT_EFFECT`).
 """
 
 import difflib
@@ -68,14 +68,31 @@ within ten seconds. A read or write that has begun waits longer for a broker tha
 OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
 """The options that Spark itself adds."""
 
-WITHOUT_EFFECT: Final = (
+READ_WITHOUT_EFFECT: Final = (
     "groupIdPrefix",
     "kafka.group.id",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
+    "kafka.max.poll.records",
+    "kafka.max.poll.interval.ms",
+    "kafka.session.timeout.ms",
+    "kafka.heartbeat.interval.ms",
+    "kafka.receive.buffer.bytes",
+    "kafka.send.buffer.bytes",
 )
 """Options of the connector's reader that are accepted and have no effect: no consumer group takes
-part, and what fails is retried until `kafka.request.timeout.ms` is over."""
+part, records are not handed out one by one, and what fails is retried until
+`kafka.request.timeout.ms` is over."""
+WRITE_WITHOUT_EFFECT: Final = (
+    "kafka.linger.ms",
+    "kafka.retries",
+    "kafka.max.in.flight.requests.per.connection",
+    "kafka.receive.buffer.bytes",
+    "kafka.send.buffer.bytes",
+)
+"""Options of the connector's sink that are accepted and have no effect. A task has its rows at
+hand, so it fills batches without waiting; what fails is retried until `kafka.delivery.timeout.ms`
+is over; order holds with any number of requests in flight."""
 READ_NAMES: Final = (
     "assign",
     "subscribe",
@@ -95,7 +112,6 @@ READ_NAMES: Final = (
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
     "kafkaConsumer.pollTimeoutMs",
-    *WITHOUT_EFFECT,
 )
 WRITE_NAMES: Final = (
     "topic",
@@ -112,6 +128,7 @@ COMMON_KAFKA_NAMES: Final = (
     "kafka.bootstrap.servers",
     "kafka.client.id",
     "kafka.request.timeout.ms",
+    "kafka.retry.backoff.ms",
     "kafka.security.protocol",
 )
 READ_KAFKA_NAMES: Final = (
@@ -122,6 +139,8 @@ READ_KAFKA_NAMES: Final = (
     "kafka.fetch.max.wait.ms",
     "kafka.fetch.min.bytes",
     "kafka.check.crcs",
+    "kafka.default.api.timeout.ms",
+    *READ_WITHOUT_EFFECT,
 )
 WRITE_KAFKA_NAMES: Final = (
     *COMMON_KAFKA_NAMES,
@@ -129,15 +148,18 @@ WRITE_KAFKA_NAMES: Final = (
     "kafka.enable.idempotence",
     "kafka.compression.type",
     "kafka.max.request.size",
+    "kafka.batch.size",
+    "kafka.buffer.memory",
     "kafka.delivery.timeout.ms",
+    "kafka.max.block.ms",
     "kafka.transaction.timeout.ms",
+    *WRITE_WITHOUT_EFFECT,
 )
 
 _SERIALIZERS: Final = "is not served: keys and values are bytes, and the query itself converts them"
 _NO_GROUP: Final = (
     "is not served: the checkpoint keeps the position, and no consumer group takes part"
 )
-_COLLECTED: Final = "has no effect: rows are collected into batches up to kafka.max.request.size"
 REFUSED: Final[dict[str, str]] = {
     "kafka.enable.auto.commit": _NO_GROUP,
     "kafka.auto.offset.reset": "is not served: use startingOffsets",
@@ -148,11 +170,6 @@ REFUSED: Final[dict[str, str]] = {
     "kafka.interceptor.classes": "is not served: this source runs no Java classes",
     "kafka.partitioner.class": "is not served: give the row a partition column",
     "kafka.transactional.id": "is not served: the sink makes its own; see transactionalIdPrefix",
-    "kafka.linger.ms": _COLLECTED,
-    "kafka.batch.size": _COLLECTED,
-    "kafka.buffer.memory": "has no effect: a task holds at most 32 MiB that is not yet stored",
-    "kafka.retries": "has no effect: what fails is retried until kafka.delivery.timeout.ms",
-    "kafka.max.poll.records": "has no effect: records are not handed out one by one",
     "path": 'is not served: name topics by the option "topic", or "subscribe" to read',
 }
 
@@ -215,6 +232,8 @@ class WriteOptions:
     task_max_bytes: int = RELAY_MAX_TASK_BYTES
     relay_max_bytes: int = RELAY_MAX_BYTES
     batch_max_bytes: int = BATCH_MAX_BYTES
+    batch_full_bytes: int | None = None
+    """A batch is closed before it has more than this, unless one record alone has more."""
     codec: Codec = Codec.NONE
     client: ClientOptions = field(default_factory=ClientOptions)
     """The options of each client of the sink."""
@@ -248,6 +267,8 @@ def read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
             given.present(
                 client_id=("kafka.client.id", str),
                 request_timeout_ms=("kafka.request.timeout.ms", positive),
+                retry_backoff_ms=("kafka.retry.backoff.ms", positive),
+                max_block_ms=("kafka.default.api.timeout.ms", positive),
                 isolation_level=("kafka.isolation.level", isolation),
                 fetch_max_bytes=("kafka.fetch.max.bytes", positive),
                 partition_fetch_bytes=("kafka.max.partition.fetch.bytes", positive),
@@ -276,17 +297,21 @@ def write_options(options: Mapping[str, str], use: Use) -> WriteOptions:
         task_max_bytes=given.get("relay.max.task.bytes", positive, RELAY_MAX_TASK_BYTES),
         relay_max_bytes=given.get("relay.max.bytes", positive, RELAY_MAX_BYTES),
         batch_max_bytes=given.get("kafka.max.request.size", positive, BATCH_MAX_BYTES),
+        batch_full_bytes=given.get("kafka.batch.size", positive, None),
         codec=given.get("kafka.compression.type", codec, Codec.NONE),
         client=cast(
             ClientOptions,
             given.present(
                 client_id=("kafka.client.id", str),
                 request_timeout_ms=("kafka.request.timeout.ms", positive),
+                retry_backoff_ms=("kafka.retry.backoff.ms", positive),
+                max_block_ms=("kafka.max.block.ms", positive),
             ),
         ),
         producer=cast(
             ProducerOptions,
             given.present(
+                buffer_bytes=("kafka.buffer.memory", positive),
                 delivery_timeout_ms=("kafka.delivery.timeout.ms", positive),
                 transaction_timeout_ms=("kafka.transaction.timeout.ms", positive),
             ),

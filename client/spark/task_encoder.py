@@ -106,6 +106,7 @@ class Rows:
                     records,
                     timestamp_ms=timestamp_ms,
                     batch_max_bytes=self._options.batch_max_bytes,
+                    batch_full_bytes=self._options.batch_full_bytes,
                     codec=self._options.codec,
                 )
             except RecordTooLarge as error:

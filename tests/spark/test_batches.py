@@ -189,6 +189,18 @@ def test_a_record_larger_than_a_batch_is_refused() -> None:
         encode(columns, timestamp_ms=0, batch_max_bytes=1000)
 
 
+def test_a_full_batch_ends_and_a_record_that_is_larger_has_one_of_its_own() -> None:
+    values = [b"a" * 300, b"b" * 300, b"c" * 5000, b"d" * 300, b"e" * 300, b"f" * 300]
+    columns = RecordColumns(value=pa.array(values, pa.binary()))
+    batches = encode(columns, timestamp_ms=0, batch_max_bytes=10_000, batch_full_bytes=800)
+    assert [batch.record_count for batch in batches] == [2, 1, 2, 1]
+    assert [len(batch.data) <= 800 for batch in batches] == [True, False, True, True]
+    whole = encode(columns, timestamp_ms=0, batch_max_bytes=10_000, batch_full_bytes=20_000)
+    assert [batch.record_count for batch in whole] == [6]
+    with pytest.raises(RecordTooLarge, match="a batch may have 4000"):
+        encode(columns, timestamp_ms=0, batch_max_bytes=4000, batch_full_bytes=800)
+
+
 def test_slices_of_columns_are_encoded_as_what_they_are() -> None:
     rows: list[Row] = [(b"k%d" % n, b"v%d" % n, [("h", b"%d" % n)]) for n in range(20)]
     rows[7] = (None, None, None)

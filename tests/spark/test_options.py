@@ -1,9 +1,18 @@
 """Options are the connector's; what is not served is one sentence."""
 
+from pathlib import Path
+from typing import Final
+
 import pytest
 
 from odradek.client.spark.options import (
     BATCH_MAX_BYTES,
+    READ_KAFKA_NAMES,
+    READ_NAMES,
+    READ_WITHOUT_EFFECT,
+    WRITE_KAFKA_NAMES,
+    WRITE_NAMES,
+    WRITE_WITHOUT_EFFECT,
     OptionError,
     read_options,
     write_options,
@@ -11,6 +20,7 @@ from odradek.client.spark.options import (
 from odradek.client.types import EARLIEST, LATEST, TopicPartition
 from odradek.protocol.batch import Codec
 
+PAGE: Final = Path(__file__).parents[2] / "docs" / "coming-from-spark.md"
 READ = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "orders"}
 WRITE = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 
@@ -79,6 +89,10 @@ def test_a_write_takes_the_producers_settings() -> None:
             "kafka.max.request.size": "500000",
             "kafka.transaction.timeout.ms": "10000",
             "kafka.client.id": "nightly-job",
+            "kafka.batch.size": "65536",
+            "kafka.buffer.memory": "67108864",
+            "kafka.max.block.ms": "30000",
+            "kafka.retry.backoff.ms": "50",
             "relay.max.task.bytes": "1000",
             "transactionalIdPrefix": "billing",
             "txnAppId": "nightly",
@@ -88,8 +102,13 @@ def test_a_write_takes_the_producers_settings() -> None:
     )
     assert (parsed.topic, parsed.codec, parsed.batch_max_bytes) == ("out", Codec.ZSTD, 500_000)
     assert (parsed.task_max_bytes, parsed.prefix) == (1000, "billing")
-    assert parsed.client == {"client_id": "nightly-job"}
-    assert parsed.producer == {"transaction_timeout_ms": 10_000}
+    assert parsed.client == {
+        "client_id": "nightly-job",
+        "max_block_ms": 30_000,
+        "retry_backoff_ms": 50,
+    }
+    assert parsed.producer == {"transaction_timeout_ms": 10_000, "buffer_bytes": 67_108_864}
+    assert parsed.batch_full_bytes == 65_536
     assert parsed.application is not None
     assert (parsed.application.application_id, parsed.application.version) == ("nightly", 7)
 
@@ -158,7 +177,7 @@ def test_a_stream_has_no_end() -> None:
     [
         ({"kafka.acks": "1"}, "kafka.acks is all or -1 here"),
         ({"kafka.enable.idempotence": "false"}, "is true here"),
-        ({"kafka.linger.ms": "5"}, "kafka.linger.ms has no effect: rows are collected"),
+        ({"kafka.batch.size": "many"}, "kafka.batch.size is a whole number above 0"),
         ({"kafka.transactional.id": "x"}, "the sink makes its own"),
         ({"kafka.compression.type": "brotli"}, "is one of none, gzip, snappy, lz4, zstd"),
         ({"topic": "a/b"}, "topic is a name of 1 to 249 of the characters"),
@@ -200,11 +219,28 @@ def test_a_time_span_is_read_as_spark_reads_it(text: str, ms: int) -> None:
     assert (read.max_trigger_delay_ms, read.min_offsets_per_trigger) == (ms, 3)
 
 
-def test_options_that_name_a_consumer_group_have_no_effect() -> None:
-    given = {
-        "groupIdPrefix": "p",
-        "kafka.group.id": "g",
-        "fetchOffset.numRetries": "3",
-        "fetchOffset.retryIntervalMs": "10",
-    }
+def test_options_without_effect_change_nothing() -> None:
+    given = dict.fromkeys(READ_WITHOUT_EFFECT, "3")
     assert read_options({**READ, **given}, "stream") == read_options(READ, "stream")
+    given = dict.fromkeys(WRITE_WITHOUT_EFFECT, "3")
+    assert write_options({**WRITE, **given}, "batch") == write_options(WRITE, "batch")
+
+
+@pytest.mark.parametrize(
+    ("section", "names"),
+    [
+        ("## Reading", READ_NAMES + READ_KAFKA_NAMES),
+        ("## Writing", WRITE_NAMES + WRITE_KAFKA_NAMES[1:]),  # the first is where to connect
+    ],
+)
+def test_the_page_for_those_who_come_from_the_connector_has_every_option(
+    section: str, names: tuple[str, ...]
+) -> None:
+    _, _, rest = PAGE.read_text().partition(section)
+    text, _, _ = rest.partition("\n## ")
+    missing = [
+        name
+        for name in names
+        if f"`{name}`" not in text and f"`{name.removeprefix('kafka.')}`" not in text
+    ]
+    assert missing == []

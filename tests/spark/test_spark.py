@@ -12,6 +12,7 @@ from pyspark.sql.functions import max as greatest
 from pyspark.sql.streaming.query import StreamingQuery
 
 from odradek.client.blocking import Admin, Producer
+from odradek.client.spark.progress import offsets_behind_latest
 from tests.spark.conftest import CreateTopic, ReadTopic
 
 pytestmark = [
@@ -191,6 +192,8 @@ def test_a_stream_runs_in_steps_and_goes_on_after_a_restart(
     send_numbers(producer, source, range(500))
     first = run_query(source, target, tmp_path, maxOffsetsPerTrigger=200)
     assert [progress.numInputRows for progress in first.recentProgress] == [200, 200, 100]
+    behind = [offsets_behind_latest(progress)[0] for progress in first.recentProgress]
+    assert [2 * each["avgOffsetsBehindLatest"] for each in behind] == [300, 100, 0]
     assert numbers_in(read_topic, target) == list(range(500))
 
     with Admin(bootstrap) as admin:

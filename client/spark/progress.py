@@ -1,0 +1,46 @@
+"""The distance of a streaming query from the ends of its topics, from the progress of Spark.
+
+Spark's Kafka connector reports three numbers as metrics of its source. A source in Python cannot
+report metrics, so this function computes the same three numbers:
+
+    behind = offsets_behind_latest(query.lastProgress)
+    behind[0]["maxOffsetsBehindLatest"]
+
+It works in a `StreamingQueryListener` too, on `event.progress`.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from odradek.client.spark.offsets import from_json
+
+
+def offsets_behind_latest(progress: Mapping[str, Any] | None) -> list[dict[str, float]]:
+    """Return how many offsets each source of a query is behind the newest ones.
+
+    `progress` is a `StreamingQueryProgress`, or the same as a dictionary. There is one dictionary
+    for each source that is an `odradek` source with a latest offset, in the order of the sources:
+    `minOffsetsBehindLatest`, `maxOffsetsBehindLatest` and `avgOffsetsBehindLatest`, over the
+    partitions that the latest micro-batch has seen. It is empty before the first micro-batch.
+    """
+    sources = [] if progress is None else progress["sources"]
+    found = []
+    for source in sources:
+        latest, end = _offsets(source["latestOffset"]), _offsets(source["endOffset"])
+        behind = [max(0, newest - end[name]) for name, newest in latest.items() if name in end]
+        if behind:
+            found.append(
+                {
+                    "minOffsetsBehindLatest": min(behind),
+                    "maxOffsetsBehindLatest": max(behind),
+                    "avgOffsetsBehindLatest": sum(behind) / len(behind),
+                }
+            )
+    return found
+
+
+def _offsets(reported: Any) -> Any:
+    offsets = json.loads(reported) if isinstance(reported, str) else reported
+    is_ours = isinstance(offsets, dict) and all(isinstance(v, dict) for v in offsets.values())
+    return from_json(offsets) if is_ours else {}
