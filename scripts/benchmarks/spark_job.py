@@ -1,27 +1,43 @@
 """The Spark side of the benchmark: write rows to a topic, read them back, print seconds as JSON.
 
-python -m scripts.benchmarks.spark_job FORMAT ADDRESS TOPIC,TOPIC,... ROWS [JAR ...]
+python -m scripts.benchmarks.spark_job FORMAT ADDRESS TOPIC,TOPIC,... ROWS MANY_ROWS [JAR ...]
 
-The first topic is for warming up, and each measurement has one of the others.
+The first topic is for warming up, and each measurement has one of the others. With the format
+`odradek` it also measures micro-batches: of a query that writes to a topic, and of one whose sink,
+in Python too, writes nothing.
 """
 
 import json
+import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from scripts.benchmarks.spark_nothing import NothingSource
 
 KEY_BYTES: Final = 16
 VALUE_BYTES: Final = 100
 SLICES: Final = 8
 WARM_UP_ROWS: Final = 20_000
+MICRO_BATCH_ROWS: Final = 1_000
+MICRO_BATCHES: Final = 40
+WARM_UP_BATCHES: Final = 5
+MICRO_BATCH_TIMEOUT_S: Final = 300
 
 
 def main(
-    spark_format: str, address: str, topics: list[str], row_count: int, jars: list[str]
+    spark_format: str,
+    address: str,
+    topics: list[str],
+    row_count: int,
+    many: int,
+    jars: list[str],
 ) -> None:
     spark = session(jars)
 
@@ -51,6 +67,9 @@ def main(
     seconds["write with headers"] = timed(lambda: write(headed, topics[2]))
     headed.unpersist(blocking=True)
     seconds["read"] = timed(lambda: read(topics[0]))
+    seconds["write, many"] = timed(lambda: write(made(spark, many, SLICES), topics[4]))
+    if spark_format == "odradek":
+        seconds |= micro_batches(spark, address, topics[5])
     spark.stop()
     print(json.dumps(seconds))
 
@@ -70,8 +89,20 @@ def session(jars: list[str]) -> SparkSession:
 def records(
     spark: SparkSession, count: int, slices: int | None, *, with_headers: bool = False
 ) -> DataFrame:
-    """Return keys and values, made and kept in memory before the clock starts."""
-    numbers = spark.range(0, count, 1, slices)
+    """Return rows that are made and kept in memory before the clock starts."""
+    rows = made(spark, count, slices, with_headers=with_headers).cache()
+    rows.count()
+    return rows
+
+
+def made(
+    spark: SparkSession, count: int, slices: int | None, *, with_headers: bool = False
+) -> DataFrame:
+    """Return keys and values that Spark makes when it writes them."""
+    return keys_and_values(spark.range(0, count, 1, slices), with_headers=with_headers)
+
+
+def keys_and_values(numbers: DataFrame, *, with_headers: bool = False) -> DataFrame:
     text = F.col("id").cast("string")
     columns = [
         F.lpad(text, KEY_BYTES, "0").cast("binary").alias("key"),
@@ -80,9 +111,53 @@ def records(
     if with_headers:
         header = F.struct(F.lit("number").alias("key"), text.cast("binary").alias("value"))
         columns.append(F.array(header).alias("headers"))
-    made = numbers.select(*columns).cache()
-    made.count()
-    return made
+    return numbers.select(*columns)
+
+
+def micro_batches(spark: SparkSession, address: str, topic: str) -> dict[str, float]:
+    """Return the median seconds of a micro-batch that writes to a topic, and of one that does not.
+
+    The two alternate, so that both meet the same load of the machine.
+    """
+    spark.dataSource.register(NothingSource)
+    into_topic: list[float] = []
+    nowhere: list[float] = []
+    for _ in range(2):
+        nowhere += batch_seconds(spark, lambda writer: writer.format("nothing"))
+        into_topic += batch_seconds(
+            spark,
+            lambda writer: (
+                writer.format("odradek")
+                .option("kafka.bootstrap.servers", address)
+                .option("topic", topic)
+            ),
+        )
+    return {
+        "micro-batch": statistics.median(into_topic),
+        "micro-batch of nothing": statistics.median(nowhere),
+    }
+
+
+def batch_seconds(
+    spark: SparkSession, into: Callable[[DataStreamWriter], DataStreamWriter]
+) -> list[float]:
+    """Run a query, and return the seconds of its micro-batches behind the first few."""
+    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", MICRO_BATCH_ROWS)
+    rows = keys_and_values(source.load().withColumnRenamed("value", "id"))
+    wanted = WARM_UP_BATCHES + MICRO_BATCHES
+    with tempfile.TemporaryDirectory(prefix="odradek-bench-") as checkpoint:
+        query = into(rows.writeStream).option("checkpointLocation", checkpoint).start()
+        give_up_at = time.monotonic() + MICRO_BATCH_TIMEOUT_S
+        while query.isActive and len(query.recentProgress) < wanted:
+            if time.monotonic() > give_up_at:
+                raise TimeoutError(f"{len(query.recentProgress)} micro-batches of {wanted}")
+            time.sleep(0.1)
+        error = query.exception()
+        if error is not None:
+            raise error
+        query.stop()
+        progress = query.recentProgress[WARM_UP_BATCHES:wanted]
+    return [each.durationMs["triggerExecution"] / 1000 for each in progress]
 
 
 def timed(action: Callable[[], None]) -> float:
@@ -93,4 +168,4 @@ def timed(action: Callable[[], None]) -> float:
 
 if __name__ == "__main__":
     given = sys.argv
-    main(given[1], given[2], given[3].split(","), int(given[4]), given[5:])
+    main(given[1], given[2], given[3].split(","), int(given[4]), int(given[5]), given[6:])
