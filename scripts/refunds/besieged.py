@@ -1,7 +1,10 @@
 """What the demo kills beside its processors: the broker, or brokers of a cluster."""
 
+import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, Final, Protocol
 
 from odradek.broker.testing import BrokerDidNotStart
@@ -104,3 +107,25 @@ class SparedBrokers:
 
     def strike(self, kind: str, after: int) -> None:
         raise AssertionError(f"no {kind} ({after}) is planned for brokers that are spared")
+
+
+@contextmanager
+def restarted(broker: RunningBroker, pid_file: Path) -> Iterator[None]:
+    """Start the broker again whenever it is killed, in a thread. Its process id is in the file."""
+    is_over = threading.Event()
+
+    def watch() -> None:
+        while not is_over.is_set():
+            pid_file.write_text(str(broker.process.pid))
+            while broker.process.poll() is None and not is_over.is_set():
+                is_over.wait(0.05)
+            if not is_over.is_set():
+                broker.start()
+
+    thread = threading.Thread(target=watch, name="restarts the broker")
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()

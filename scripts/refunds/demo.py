@@ -5,7 +5,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 import click
@@ -16,12 +16,20 @@ from rich.table import Table
 from odradek.client.blocking import Admin, Consumer
 from odradek.client.types import TopicPartition
 from scripts.refunds import spark_part
-from scripts.refunds.besieged import Besieged, BrokersOutside, OneBroker, Say, SparedBrokers
+from scripts.refunds.besieged import (
+    Besieged,
+    BrokersOutside,
+    OneBroker,
+    Say,
+    SparedBrokers,
+    restarted,
+)
 from scripts.refunds.chaos import PARTITIONS, Strike, Supervisor, schedule
+from scripts.refunds.doomed import BROKER_PID
 from scripts.refunds.flights import QUICK_FLIGHTS
 from scripts.refunds.history import transactions_of
 from scripts.refunds.load import load
-from scripts.refunds.processes import RunningBroker, run_broker
+from scripts.refunds.processes import run_broker
 from scripts.refunds.processor import TOPIC_AUDIT, TOPIC_IN, TOPIC_REFUNDS
 from scripts.refunds.verify import Verdict, verify
 
@@ -90,22 +98,27 @@ def run_application(
 
 def run_spark(
     console: Console,
-    broker: RunningBroker,
+    bootstrap: str,
+    restarting: Callable[[Path], AbstractContextManager[None]],
     *,
     seed: int,
     quick: bool,
     flights: int,
     place: Path,
-) -> Counter[str]:
+    kinds: spark_part.Kinds = spark_part.ON_ONE_NODE,
+) -> tuple[Counter[str], list[str]]:
     console.print("the same as a Spark query, under fire")
-    return spark_part.run(
-        broker,
+    counts, torn = spark_part.run(
+        bootstrap,
+        restarting,
         seed=seed,
         flights=flights,
         per_batch=flights // (QUICK_BATCHES if quick else BATCHES) + 1,
         place=place,
         say=lambda text: console.print(f"  [dim]{text}[/]"),
+        kinds=kinds,
     )
+    return counts + transactions_of(bootstrap, spark_part.TRANSACTIONAL_IDS), torn
 
 
 def table_of(rows: list[tuple[str, Verdict, Counter[str], float]]) -> Table:
@@ -142,6 +155,39 @@ def run_in_network(
             quick=quick,
             place=place,
         )
+
+
+def run_spark_on_cluster(
+    console: Console,
+    bootstrap: str,
+    restarting: Callable[[Path], AbstractContextManager[None]],
+    *,
+    seed: int,
+    quick: bool,
+    place: Path,
+) -> None:
+    """Run the Spark query on brokers that are killed by their roles, and exit with its verdict."""
+    limit = QUICK_FLIGHTS if quick else None
+    create_topics(bootstrap, replication_factor=-1)
+    flights = load_departures(console, bootstrap, limit)
+    began = time.monotonic()
+    counts, torn = run_spark(
+        console,
+        bootstrap,
+        restarting,
+        seed=seed,
+        quick=quick,
+        flights=flights,
+        place=place,
+        kinds=spark_part.ON_CLUSTER,
+    )
+    seconds = time.monotonic() - began
+    verdict = verify(bootstrap, *spark_part.TOPICS, limit)
+    console.print(table_of([("Spark on three brokers", verdict, counts, seconds)]))
+    faults = [*verdict.faults, *torn]
+    for fault in faults:
+        console.print(f"[red]{fault}[/]")
+    sys.exit(1 if faults else 0)
 
 
 def run_on_given(console: Console, bootstrap: str, *, seed: int, quick: bool, place: Path) -> None:
@@ -218,10 +264,17 @@ def main(
         if bootstrap is not None:
             run_on_given(console, bootstrap, seed=seed, quick=quick, place=place)
         if cluster:
-            from scripts.refunds.on_cluster import run_inside  # the image has no tests/
+            from scripts.refunds.on_cluster import run_inside, spark_cluster  # no tests/ in images
 
             options = ["--seed", str(seed), *(["--quick"] if quick else [])]
-            sys.exit(run_inside(place, options))
+            status = run_inside(place, options)
+            if status != 0:
+                sys.exit(status)
+            with spark_cluster(place / "spark") as (bootstrap, restarting):
+                run_spark_on_cluster(
+                    console, bootstrap, restarting, seed=seed, quick=quick, place=place / "spark"
+                )
+            return
         broker = stack.enter_context(run_broker(data_dir=place / "data"))
         console.print(f"broker on {broker.address}, seed {seed}, logs in {place}")
         create_topics(broker.address)
@@ -240,10 +293,15 @@ def main(
         application_s = time.monotonic() - began
 
         began = time.monotonic()
-        spark_counts = run_spark(
-            console, broker, seed=seed, quick=quick, flights=flights, place=place
+        spark_counts, torn = run_spark(
+            console,
+            broker.address,
+            lambda folder: restarted(broker, folder / BROKER_PID),
+            seed=seed,
+            quick=quick,
+            flights=flights,
+            place=place,
         )
-        spark_counts += transactions_of(broker.address, spark_part.TRANSACTIONAL_IDS)
         spark_s = time.monotonic() - began
 
         console.print("verifying with pandas, from the source data")
@@ -258,7 +316,7 @@ def main(
         )
     )
     console.print(f"{flights:,} departures, {time.monotonic() - started:.0f} s in all")
-    _exit(console, [*application.faults, *spark.faults], counts)
+    _exit(console, [*application.faults, *spark.faults, *torn], counts)
 
 
 if __name__ == "__main__":

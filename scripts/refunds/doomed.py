@@ -13,6 +13,8 @@ kill, so that the replay of the batch succeeds.
     task      the Python process of the task
     executor  the JVM of the task, with all that runs in it
     broker    the broker, which the demo starts again
+    leader, coordinator   the broker of a cluster that leads a partition of the refunds, or
+              that coordinates the query's transaction group. The demo kills it, and starts it again
     jvm       the driver's JVM alone; a running commit continues as an orphan
     worker    the process that runs commit() alone
     both      the driver's JVM and the process that runs commit()
@@ -36,6 +38,7 @@ from pyspark.sql.types import StructType
 from odradek.client.blocking import Transaction
 from odradek.client.spark.commit import BatchCommit
 from odradek.client.spark.java import use_java
+from odradek.client.spark.members import transactional_id
 from odradek.client.spark.messages import TaskMessage, TopicBatch
 from odradek.client.spark.options import write_options
 from odradek.client.spark.source import OdradekSource
@@ -49,6 +52,10 @@ JVM_PID: Final = "jvm.pid"
 COMMITTER_PID: Final = "worker.pid"
 BROKER_PID: Final = "broker.pid"
 STRUCK: Final = "struck"
+ORDER: Final = "order"
+"""The file that asks the demo to kill a broker. The demo removes it when the broker is dead."""
+ROLES: Final = ("leader", "coordinator")
+ORDER_TIMEOUT_S: Final = 120.0
 PID_FILES: Final = {
     "jvm": (JVM_PID,),
     "worker": (COMMITTER_PID,),
@@ -58,8 +65,11 @@ PID_FILES: Final = {
 RESTARTS_MAX: Final = 10
 
 
-def strike(point: str, batch_id: int) -> None:
-    """Kill what is planned for this batch at this point, if anything is."""
+def strike(point: str, batch_id: int, transactional_id: str = "") -> None:
+    """Kill what is planned for this batch at this point, if anything is.
+
+    `transactional_id` is one of the query's.
+    """
     folder = Path(os.environ[STRIKES])
     plan = folder / str(batch_id)
     try:
@@ -73,10 +83,23 @@ def strike(point: str, batch_id: int) -> None:
         struck.write(f"{batch_id} {point} {victim}\n")
     for name in PID_FILES.get(victim, ()):
         os.kill(int((folder / name).read_text()), signal.SIGKILL)
+    if victim in ROLES:
+        _order(folder, f"{victim} {transactional_id}")
     if victim == "task":
         os.kill(os.getpid(), signal.SIGKILL)
     if victim == "executor":
         os.kill(executor_of(os.getpid()), signal.SIGKILL)
+
+
+def _order(folder: Path, what: str) -> None:
+    """Have the demo kill a broker, and wait until it is dead."""
+    (folder / f"{ORDER}.tmp").write_text(what)
+    (folder / f"{ORDER}.tmp").rename(folder / ORDER)
+    give_up_at = time.monotonic() + ORDER_TIMEOUT_S
+    while (folder / ORDER).exists():
+        if time.monotonic() > give_up_at:
+            raise TimeoutError(f"nobody killed the {what}")
+        time.sleep(0.02)
 
 
 class DoomedCommit(BatchCommit):
@@ -84,13 +107,13 @@ class DoomedCommit(BatchCommit):
         assert batch_id is not None
         (Path(os.environ[STRIKES]) / COMMITTER_PID).write_text(str(os.getpid()))
         was_new = super().commit(batch_id, messages)
-        strike("decided", batch_id)
+        strike("decided", batch_id, self.transactional_id)
         return was_new
 
     def point_to(self, transaction: Transaction, batch_id: int | None, offset: int) -> None:
         super().point_to(transaction, batch_id, offset)
         assert batch_id is not None
-        strike("inside", batch_id)
+        strike("inside", batch_id, self.transactional_id)
 
 
 class DoomedTask(TaskWriter):
@@ -98,13 +121,13 @@ class DoomedTask(TaskWriter):
         super().send(transaction, batch)
         transaction.flush()
         assert self._attempt.batch_id is not None
-        strike("sending", self._attempt.batch_id)
+        strike("sending", self._attempt.batch_id, transactional_id(self._group, "any"))
 
     def write(self, batches: Iterator[Any]) -> TaskMessage:
         message = super().write(batches)
         assert message.batch_id is not None
         if message.transaction is not None:
-            strike("written", message.batch_id)
+            strike("written", message.batch_id, message.transaction.transactional_id)
         return message
 
 

@@ -1,17 +1,23 @@
-"""`scripts/demo --cluster`: the application of the demo inside the network of a cluster.
+"""`scripts/demo --cluster`: the demo on three brokers, which are killed by their roles.
 
-The application and its verdict run in a process in the network (`inside`). Outside, this process
-holds the cluster and kills the broker that has the role that is asked for.
+The application and its verdict run in a process in the network of a cluster (`inside`). Outside,
+this process holds the cluster and kills the broker that has the role that is asked for.
+
+Spark cannot run inside such a network, so its half has a cluster of its own on loopback addresses.
 """
 
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final
 
+from scripts.refunds.doomed import ORDER
+from scripts.refunds.query import TOPIC_REFUNDS
 from tests.cluster.running import TemporaryCluster
 
 TRANSACTIONAL_ID: Final = "refunds-0"
@@ -53,3 +59,45 @@ def _kill(cluster: TemporaryCluster, role: str) -> str:
     cluster.start(name)
     cluster.wait_until_whole()
     return name
+
+
+@contextmanager
+def spark_cluster(
+    place: Path,
+) -> Iterator[tuple[str, Callable[[Path], AbstractContextManager[None]]]]:
+    """Yield the addresses of three brokers, and what kills and restarts them as Spark's half asks.
+
+    The second is a function of the folder in which orders are placed.
+    """
+    with TemporaryCluster(place / "cluster", is_loopback=True) as cluster:
+        (bootstrap,) = cluster.client([cluster.bootstrap])
+        yield bootstrap, lambda folder: carried_out(cluster, folder / ORDER)
+
+
+@contextmanager
+def carried_out(cluster: TemporaryCluster, order: Path) -> Iterator[None]:
+    """Kill the brokers that the file `order` asks for, and start them again, in a thread."""
+    is_over = threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(0.02):
+            if not order.exists():
+                continue
+            role, transactional_id = order.read_text().split()
+            name = (
+                cluster.leader(TOPIC_REFUNDS)
+                if role == "leader"
+                else cluster.coordinator(transactional_id)
+            )
+            cluster.end(name, signal.SIGKILL)
+            order.unlink()
+            cluster.start(name)
+            cluster.wait_until_whole()
+
+    thread = threading.Thread(target=watch, name="kills brokers")
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()

@@ -1,20 +1,24 @@
-"""The second part of the demo: one Spark query on a cluster of two workers, all of it killed."""
+"""The second part of the demo: one Spark query on a cluster of two workers, all of it killed.
+
+The brokers are killed too: the one of one node, or in a cluster the broker with a certain role.
+"""
 
 import os
 import random
 import subprocess
 import sys
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
-from scripts.refunds.doomed import BROKER_PID, STRIKES, STRUCK
-from scripts.refunds.processes import RunningBroker
+from scripts.refunds.besieged import Say
+from scripts.refunds.doomed import STRIKES, STRUCK
 from scripts.refunds.query import TOPIC_AUDIT, TOPIC_REFUNDS
 from scripts.refunds.standalone import SparkCluster
+from scripts.refunds.verify import read_all, wait_until_decided
+from scripts.refunds.witness import Witness
 
 TOPICS: Final = (TOPIC_REFUNDS, TOPIC_AUDIT)
 TRANSACTIONAL_IDS: Final = "{odradek-spark."
@@ -24,6 +28,16 @@ KINDS: Final = (
     *("sending task", "sending broker", "written executor", "inside worker", "inside broker"),
     *("between worker", "between jvm", "decided both"),
 )
+QUICK_CLUSTER_KINDS: Final = ("sending leader", "inside coordinator", "decided worker")
+CLUSTER_KINDS: Final = (
+    *QUICK_CLUSTER_KINDS,
+    *("sending coordinator", "written leader", "inside leader", "decided coordinator"),
+    *("written executor", "inside jvm", "decided both"),
+)
+Kinds = tuple[tuple[str, ...], tuple[str, ...]]
+"""The kinds of strikes, and those of a short run."""
+ON_ONE_NODE: Final[Kinds] = (KINDS, QUICK_KINDS)
+ON_CLUSTER: Final[Kinds] = (CLUSTER_KINDS, QUICK_CLUSTER_KINDS)
 POINTS: Final = {
     "sending": "inside write() of",
     "written": "between write() and commit() of",
@@ -35,6 +49,8 @@ VICTIMS: Final = {
     "task": "a task",
     "executor": "an executor",
     "broker": "the broker",
+    "leader": "the leader of a partition",
+    "coordinator": "the coordinator",
     "jvm": "the JVM",
     "worker": "the commit worker",
     "both": "the JVM and the commit worker",
@@ -43,11 +59,12 @@ SPARE_STARTS: Final = 3
 """A kill from outside may end a query once more than planned."""
 
 
-def plan(seed: int, folder: Path, *, batches: int) -> list[str]:
+def plan(seed: int, folder: Path, *, batches: int, kinds_of: Kinds) -> list[str]:
     """Plan which batches are struck and how. The first and the last batch are spared."""
     folder.mkdir(parents=True, exist_ok=True)
     dice = random.Random(seed)
-    kinds = list(KINDS if batches > len(KINDS) + 1 else QUICK_KINDS)
+    many, few = kinds_of
+    kinds = list(many if batches > len(many) + 1 else few)
     dice.shuffle(kinds)
     struck = sorted(dice.sample(range(1, batches - 1), len(kinds)))
     for batch_id, kind in zip(struck, kinds, strict=True):
@@ -56,17 +73,22 @@ def plan(seed: int, folder: Path, *, batches: int) -> list[str]:
 
 
 def run(
-    broker: RunningBroker,
+    bootstrap: str,
+    restarting: Callable[[Path], AbstractContextManager[None]],
     *,
     seed: int,
     flights: int,
     per_batch: int,
     place: Path,
-    say: Callable[[str], None],
-) -> Counter[str]:
-    """Run the query to its end, after every kill. Return the kills, counted."""
+    say: Say,
+    kinds: Kinds = ON_ONE_NODE,
+) -> tuple[Counter[str], list[str]]:
+    """Run the query to its end, after every kill. Return the kills, counted, and what is wrong.
+
+    `restarting` is given the folder of the strikes, and starts killed brokers again.
+    """
     folder = place / "strikes"
-    planned = plan(seed, folder, batches=-(-flights // per_batch))
+    planned = plan(seed, folder, batches=-(-flights // per_batch), kinds_of=kinds)
     reporter = Reporter(folder / STRUCK, say)
     environment = {
         STRIKES: str(folder),
@@ -74,15 +96,23 @@ def run(
         "PYTHONPATH": os.pathsep.join([str(Path.cwd() / ".ns"), str(Path.cwd())]),
     }
     say("starting Spark: a master and two workers")
-    with SparkCluster(place, environment) as cluster, restarted(broker, folder):
+    with (
+        SparkCluster(place, environment) as cluster,
+        restarting(folder),
+        Witness(bootstrap, TOPIC_AUDIT) as witness,
+    ):
         for _ in range(len(planned) + SPARE_STARTS):
-            if run_once(broker, cluster, environment, place, per_batch, reporter) == 0:
+            if run_once(bootstrap, cluster, environment, place, per_batch, reporter) == 0:
                 break
         else:
             raise SystemExit(f"demo: the query does not get through: see {place / 'spark.log'}")
+        wait_until_decided(bootstrap, TOPIC_AUDIT)
     if len(reporter.struck) < len(planned):
         raise SystemExit(f"demo: planned {planned}, struck only {reporter.struck}")
-    return counted(reporter.struck)
+    counts = counted(reporter.struck)
+    counts["looks of a reader at what is visible"] = witness.looks
+    records = read_all(bootstrap, TOPIC_AUDIT, "read_committed")
+    return counts, witness.torn(records, place / "checkpoint")
 
 
 class Reporter:
@@ -107,30 +137,8 @@ class Reporter:
             self._say(f"batch {committed} is committed")
 
 
-@contextmanager
-def restarted(broker: RunningBroker, folder: Path) -> Iterator[None]:
-    """Start the broker again whenever it is killed, in a thread."""
-    is_over = threading.Event()
-
-    def watch() -> None:
-        while not is_over.is_set():
-            (folder / BROKER_PID).write_text(str(broker.process.pid))
-            while broker.process.poll() is None and not is_over.is_set():
-                is_over.wait(0.05)
-            if not is_over.is_set():
-                broker.start()
-
-    thread = threading.Thread(target=watch, name="restarts the broker")
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join()
-
-
 def run_once(
-    broker: RunningBroker,
+    bootstrap: str,
     cluster: SparkCluster,
     environment: dict[str, str],
     place: Path,
@@ -141,7 +149,7 @@ def run_once(
         process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "scripts.refunds.doomed"),
-                *("--bootstrap", broker.address, "--per-batch", str(per_batch)),
+                *("--bootstrap", bootstrap, "--per-batch", str(per_batch)),
                 *("--checkpoint", str(place / "checkpoint"), "--master", cluster.url),
             ],
             stdout=subprocess.PIPE,
@@ -165,7 +173,7 @@ def counted(struck: list[str]) -> Counter[str]:
     counts: Counter[str] = Counter()
     for line in struck:
         victim = line.split()[2]
-        for name in ("task", "executor", "broker"):
+        for name in ("task", "executor", "broker", "leader", "coordinator"):
             counts[f"kills of {VICTIMS[name]}"] += victim == name
         counts["kills of the JVM"] += victim in ("jvm", "both")
         counts["kills of the commit worker"] += victim in ("worker", "both")

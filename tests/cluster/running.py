@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC
+from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC, tag_of
 from tests.cluster.compose import Service, services
 from tests.cluster.loopback import CONTROL, LoopbackNetwork, LoopbackStarter
 from tests.cluster.network import Network, NoNamespaces, Process, Starter
@@ -160,7 +160,7 @@ class Cluster:
     def coordinator(self, transactional_id: str) -> str:
         """Return the broker that leads the state partition of a transactional id."""
         hashed = 0
-        for character in transactional_id:  # as String.hashCode of Java
+        for character in tag_of(transactional_id) or transactional_id:  # as Java's hashCode
             hashed = (31 * hashed + ord(character)) & 0xFFFFFFFF
         return self.leader(TRANSACTION_STATE_TOPIC, (hashed & 0x7FFFFFFF) % STATE_PARTITIONS)
 
