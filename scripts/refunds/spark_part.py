@@ -28,11 +28,11 @@ KINDS: Final = (
     *("sending task", "sending broker", "written executor", "inside worker", "inside broker"),
     *("between worker", "between jvm", "decided both"),
 )
-QUICK_CLUSTER_KINDS: Final = ("sending leader", "inside coordinator", "decided worker")
+QUICK_CLUSTER_KINDS: Final = ("sending executor", "written leader", "inside coordinator")
 CLUSTER_KINDS: Final = (
     *QUICK_CLUSTER_KINDS,
-    *("sending coordinator", "written leader", "inside leader", "decided coordinator"),
-    *("written executor", "inside jvm", "decided both"),
+    *("sending leader", "sending coordinator", "inside leader", "decided coordinator"),
+    *("decided worker", "inside jvm", "decided both"),
 )
 Kinds = tuple[tuple[str, ...], tuple[str, ...]]
 """The kinds of strikes, and those of a short run."""
