@@ -18,6 +18,7 @@ batch runs again. `commit.py` describes how; read it first.
     writer          tasks write, the driver commits; messages, what passes between them
     task_writer     a task's write, in a transaction of its own; members, the ids of these
     task_encoder    a task's rows to record batches; partitioner, the partition of a row
+    refused_rows    the place of a row that the broker has refused
     batch_encoder   Arrow to record batches; varints, their numbers
     commit          the commit: everything becomes visible at once, once
     decisions       which batches were committed

@@ -76,7 +76,11 @@ class EncodedBatch:
 
 
 class RecordTooLarge(ValueError):
-    """A record does not fit into a batch. The message has its size."""
+    """A record does not fit into a batch. The message has its size, and `index` its place."""
+
+    def __init__(self, message: str, index: int) -> None:
+        super().__init__(message)
+        self.index = index
 
 
 def encode(
@@ -102,7 +106,8 @@ def encode(
         if int(upper_bounds[end - 1]) - used > room:
             raise RecordTooLarge(
                 f"a record takes {int(upper_bounds[start]) - used + HEADER_BYTES} bytes, "
-                f"and a batch may have {batch_max_bytes}"
+                f"and a batch may have {batch_max_bytes}",
+                start,
             )
         batches.append(encode_batch(columns.slice(start, end - start), timestamp_ms, codec))
         start, used = end, int(upper_bounds[end - 1])

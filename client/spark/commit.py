@@ -33,12 +33,12 @@ all or nothing, and leaves no decision that anybody reads.
 
 import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from odradek.client.blocking import Admin, Producer, Transaction, TransactionGroup
 from odradek.client.config import ProducerOptions
-from odradek.client.errors import Aborted, OdradekError
+from odradek.client.errors import Aborted, Fenced, OdradekError
 from odradek.client.producing.detached import DetachedTransaction
 from odradek.client.spark.decisions import Decision, Decisions, decision_value
 from odradek.client.spark.members import (
@@ -47,12 +47,15 @@ from odradek.client.spark.members import (
     open_members,
     transactional_id,
 )
-from odradek.client.spark.messages import CommitRefused, TaskMessage, TopicBatch
+from odradek.client.spark.messages import CommitRefused, TaskMessage
 from odradek.client.spark.options import NO_GROUPS, WriteOptions
+from odradek.client.spark.refused_rows import Sent
 from odradek.client.types import OffsetAndMetadata
+from odradek.protocol.errors import ErrorCode
 
 LOGGER: Final = logging.getLogger("odradek.spark")
 DRIVER: Final = "driver"
+FENCING: Final = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
 
 
 class StaleDriver(RuntimeError):
@@ -94,8 +97,17 @@ class BatchCommit:
                     f"Tasks of {self._write_id} have written in transactions, and the broker has "
                     "no transaction groups any more: nothing of them is visible. Start it again."
                 )
-            with self.acquire() as producer:
-                is_new = self._commit_once(producer, group, batch_id, messages, members)
+            try:
+                with self.acquire() as producer:
+                    is_new = self._commit_once(producer, group, batch_id, messages, members)
+            except (Fenced, Aborted) as error:
+                if isinstance(error, Aborted) and error.code not in FENCING:
+                    raise
+                raise CommitRefused(
+                    f"{self._of_batch(batch_id)} is not committed by this driver, for another one "
+                    f"has taken over: {error}. If two queries use one checkpoint, or two jobs one "
+                    "txnAppId, stop one of them."
+                ) from error
             if has_groups:
                 self.clean(group, batch_id)
         return is_new
@@ -125,7 +137,7 @@ class BatchCommit:
                     f"{self.decisions.group_id} was changed by hand. Delete that group and start "
                     "the query again."
                 )
-            self.write(transaction, [batch for each in messages for batch in each.batches])
+            self.write(transaction, messages)
             if hint is not None:
                 self.point_to(transaction, batch_id, offset)
             leader = transaction.detach() if members else None
@@ -168,10 +180,20 @@ class BatchCommit:
             )
         return newest == batch_id
 
-    def write(self, transaction: Transaction, batches: Iterable[TopicBatch]) -> None:
-        """Send the relayed records in the transaction."""
-        for batch in batches:
-            transaction.send_batch(batch.topic, batch.partition, batch.data)
+    def write(self, transaction: Transaction, messages: Sequence[TaskMessage]) -> None:
+        """Write the relayed records in the transaction. Raises `WrongRow` if one is refused."""
+        sent = Sent()
+        try:
+            for task, message in enumerate(messages):
+                for batch in message.batches:
+                    delivery = transaction.send_batch(batch.topic, batch.partition, batch.data)
+                    sent.add(delivery, task, batch)
+            transaction.flush()
+        except OdradekError as error:
+            wrong = sent.explain()
+            if wrong is not None:
+                raise wrong from error
+            raise
 
     def point_to(self, transaction: Transaction, batch_id: int | None, offset: int) -> None:
         """Store in the transaction where the decision is, as the group's offset."""
@@ -191,12 +213,18 @@ class BatchCommit:
             group.commit([leader, *members])
         except Aborted as error:
             abort_each(group, [leader, *members])
-            of_batch = f"Batch {batch_id} of " if batch_id is not None else ""
+            remedy = (
+                "If a task's transaction has timed out, raise kafka.transaction.timeout.ms (and "
+                "the broker's transaction.max.timeout.ms). If two queries use one checkpoint, or "
+                "two jobs one txnAppId, stop one of them."
+            )
             raise CommitRefused(
-                f"{of_batch}{self._write_id} was not committed, and nothing of it is visible: "
-                f"{error}. Start it again. If a task's transaction has timed out, raise "
-                "kafka.transaction.timeout.ms (and the broker's transaction.max.timeout.ms)."
+                f"{self._of_batch(batch_id)} was not committed, and nothing of it is visible: "
+                f"{error}. Start it again. {remedy}"
             ) from error
+
+    def _of_batch(self, batch_id: int | None) -> str:
+        return self._write_id if batch_id is None else f"Batch {batch_id} of {self._write_id}"
 
     def clean(self, group: TransactionGroup, batch_id: int | None) -> None:
         """Abort the transactions that this batch and earlier ones have left open.

@@ -21,6 +21,7 @@ from odradek.client.blocking import Admin, Consumer
 from odradek.client.config import ClientOptions, ConsumerOptions
 from odradek.client.errors import Refused, TimedOut
 from odradek.client.producing.partitioner import murmur2
+from odradek.client.spark.messages import CommitRefused
 from odradek.client.types import FetchedBatch, NewTopic, OffsetAndMetadata, TopicPartition
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.record import Record, RecordReader
@@ -124,8 +125,18 @@ class Decisions:
             for batch in consumer.fetch_batches(POLL_MS):
                 for record in _records(batch):
                     if record.key == self._write_id.encode() and record.offset < end:
-                        yield Decision(batch_id=batch_of(record.value), offset=record.offset)
+                        yield self._decision(record)
             position = consumer.position(self.place)
+
+    def _decision(self, record: Record) -> Decision:
+        try:
+            return Decision(batch_id=batch_of(record.value), offset=record.offset)
+        except (ValueError, KeyError, TypeError):
+            raise CommitRefused(
+                f"The record at offset {record.offset} of {self.place} has the key of "
+                f"{self._write_id} and is no decision of this sink, so nothing is committed: "
+                "delete it, or write with another transactionalIdPrefix."
+            ) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

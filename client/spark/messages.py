@@ -5,8 +5,8 @@ It has a version, so a driver refuses messages of a form that it does not know.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from pyspark.sql.datasource import WriterCommitMessage
 
@@ -23,6 +23,8 @@ class TopicBatch:
     partition: int
     record_count: int
     data: bytes
+    rows: Any = field(default=None, compare=False)
+    """The numbers of the rows in the task, as an array. They do not travel in messages."""
 
 
 @dataclass(kw_only=True)

@@ -22,14 +22,11 @@ from odradek.client.spark.batch_encoder import (
 from odradek.client.spark.messages import TopicBatch
 from odradek.client.spark.options import WriteOptions
 from odradek.client.spark.partitioner import murmur2_positive, sticky_partitions
+from odradek.client.spark.refused_rows import WrongRow, place_of
 from odradek.client.spark.varints import Int64s
 
 COLLECT_BYTES: Final = 8 * MIB
 COLUMNS: Final = ("key", "value", "headers", "topic", "partition")
-
-
-class WrongRow(ValueError):
-    """A row cannot be written. The message states what is wrong with it."""
 
 
 def encode_rows(
@@ -38,15 +35,18 @@ def encode_rows(
     *,
     count_partitions: Callable[[str], int],
     first_partition: int,
+    task: int = 0,
 ) -> Iterator[TopicBatch]:
     """Yield all rows of `batches` (`pa.RecordBatch`es) as record batches.
 
     `count_partitions` returns the number of a topic's partitions. Rows without keys begin with
-    partition `first_partition`. Raises `WrongRow`.
+    partition `first_partition`. Raises `WrongRow`, with the place of the row in task `task`.
     """
     counts: dict[str, int] = {}
+    first_row = 0
     for table in collect(batches):
-        rows = Rows(table, options)
+        rows = Rows(table, options, first_row, task)
+        first_row += table.num_rows
         for topic in rows.topics:
             if topic not in counts:
                 counts[topic] = count_partitions(topic)
@@ -72,8 +72,11 @@ def collect(batches: Iterable[Any]) -> Iterator[Any]:
 class Rows:
     """Some rows of a task, which it sorts by partition."""
 
-    def __init__(self, table: Any, options: WriteOptions) -> None:
+    def __init__(self, table: Any, options: WriteOptions, first_row: int, task: int) -> None:
+        """Read the rows of a table. The first one is row `first_row` of the task."""
         self._options = options
+        self._first_row = first_row
+        self._task = task
         self._count = table.num_rows
         columns = {name: table.column(name).chunk(0) for name in table.column_names}
         headers = columns.get("headers") if options.include_headers else None
@@ -90,7 +93,10 @@ class Rows:
         if self._options.topic is not None:
             return np.zeros(self._count, dtype=np.int64), [self._options.topic]
         if column is None or column.null_count:
-            raise WrongRow("A row has no topic: set the option topic, or fill the column topic.")
+            row = 0 if column is None else int(pc.index(column.is_null(), True).as_py())
+            raise WrongRow(
+                f"{self._place(row)} has no topic: set the option topic, or fill the column topic."
+            )
         encoded = pc.dictionary_encode(column)
         indices: Int64s = encoded.indices.to_numpy().astype(np.int64)
         return indices, encoded.dictionary.to_pylist()
@@ -100,7 +106,7 @@ class Rows:
         counts = np.array([partition_counts[topic] for topic in self.topics], dtype=np.int64)
         partitions = self._route(counts[self._topic_of_row], first)
         timestamp_ms = system_wall_ms()
-        for topic, partition, records in self._split(partitions):
+        for topic, partition, records, rows in self._split(partitions):
             try:
                 batches = encode(
                     records,
@@ -111,16 +117,21 @@ class Rows:
                 )
             except RecordTooLarge as error:
                 raise WrongRow(
-                    f"For topic {topic}, {error}: make it smaller, or raise kafka.max.request.size "
-                    "and the topic's max.message.bytes."
+                    f"{self._place(int(rows[error.index]))} is too large for topic {topic}, "
+                    f"{error}: make it smaller, or raise kafka.max.request.size and the topic's "
+                    "max.message.bytes."
                 ) from None
+            start = 0
             for batch in batches:
+                end = start + batch.record_count
                 yield TopicBatch(
                     topic=topic,
                     partition=partition,
                     record_count=batch.record_count,
                     data=batch.data,
+                    rows=self._first_row + rows[start:end],
                 )
+                start = end
 
     def _route(self, partition_counts: Int64s, first: int) -> Int64s:
         """Return the partition of each row: from its column, its key, or a sticky run."""
@@ -137,17 +148,25 @@ class Rows:
             if len(wrong):
                 row = int(wrong[0])
                 raise WrongRow(
-                    f"A row goes to partition {given[row]} of topic "
+                    f"{self._place(row)} goes to partition {given[row]} of topic "
                     f"{self.topics[self._topic_of_row[row]]}, which has {partition_counts[row]}: "
                     "correct the column partition, or leave it null to go by the key."
                 )
             routed = np.where(is_given, given, routed)
         return routed
 
-    def _split(self, partitions: Int64s) -> Iterator[tuple[str, int, RecordColumns]]:
-        """Yield the records of each topic and partition."""
+    def _place(self, row: int) -> str:
+        """Return the words for a row of these, to begin a sentence with."""
+        keys = self._records.key
+        key = None if keys is None else keys[row].as_py()
+        place = place_of(self._first_row + row, self._task, key)
+        return place[0].upper() + place[1:]
+
+    def _split(self, partitions: Int64s) -> Iterator[tuple[str, int, RecordColumns, Int64s]]:
+        """Yield the records of each topic and partition, and the numbers of their rows here."""
         groups = (self._topic_of_row << 32) | partitions
         records = self._records
+        order = np.arange(self._count)
         if groups.min() != groups.max():
             order = np.argsort(groups, kind="stable")
             groups, records = groups[order], records.take(order)
@@ -155,7 +174,8 @@ class Rows:
         for start, end in zip(starts, [*starts[1:], self._count], strict=True):
             group = int(groups[start])
             topic = self.topics[group >> 32]
-            yield topic, group & 0xFFFFFFFF, records.slice(int(start), int(end - start))
+            of_group = records.slice(int(start), int(end - start))
+            yield topic, group & 0xFFFFFFFF, of_group, order[start:end]
 
 
 def _as_binary(column: Any) -> Any:

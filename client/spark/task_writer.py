@@ -11,10 +11,11 @@ a later commit cleans up, or when its time is over.
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import chain
 from typing import Any, Final
 
-from odradek.client.blocking import Producer, Transaction, TransactionGroup
+from odradek.client.blocking import OdradekError, Producer, Transaction, TransactionGroup
 from odradek.client.config import ClientOptions, ProducerOptions
 from odradek.client.spark.decisions import Decisions
 from odradek.client.spark.members import Attempt, group_name, transactional_id
@@ -25,6 +26,7 @@ from odradek.client.spark.options import (
     NO_GROUPS,
     WriteOptions,
 )
+from odradek.client.spark.refused_rows import Sent
 from odradek.client.spark.task_encoder import encode_rows
 
 WHOLE_INLINE: Final = 32
@@ -46,6 +48,7 @@ class TaskWriter:
         self._client: ClientOptions = {**options.client}
         if begins:
             self._client["first_connect_ms"] = FIRST_CONNECT_MS
+        self._sent = Sent()
         self._group = group_name(options.prefix, attempt.write_id)
         self._decisions = Decisions(
             options.bootstrap, options.client, prefix=options.prefix, write_id=attempt.write_id
@@ -71,6 +74,7 @@ class TaskWriter:
                 count_partitions=producer.partitions_for,
                 # Rows without keys begin with another partition in every task and micro-batch.
                 first_partition=attempt.partition + (attempt.batch_id or 0),
+                task=attempt.partition,
             )
             for batch in encoded:
                 kept.append(batch)
@@ -91,7 +95,7 @@ class TaskWriter:
                         "at a time with maxOffsetsPerTrigger, or raise the option together with "
                         "spark.driver.memory. A broker with transaction groups has no such limit."
                     )
-        return self._message(batches=tuple(kept))
+        return self._message(batches=tuple(replace(batch, rows=None) for batch in kept))
 
     def _has_groups(self) -> bool:
         with TransactionGroup(self._options.bootstrap, self._group, **self._client) as group:
@@ -124,10 +128,16 @@ class TaskWriter:
             Producer(options.bootstrap, **producer) as member,
             member.transaction() as transaction,
         ):
-            for batch in batches:
-                self.send(transaction, batch)
-                records += batch.record_count
-            transaction.flush()
+            try:
+                for batch in batches:
+                    self.send(transaction, batch)
+                    records += batch.record_count
+                transaction.flush()
+            except OdradekError as error:
+                wrong = self._sent.explain()
+                if wrong is not None:
+                    raise wrong from error
+                raise
             if self._is_decided():
                 # Another attempt was chosen, and the batch is committed: nobody ends this one.
                 transaction.abort()
@@ -136,7 +146,8 @@ class TaskWriter:
 
     def send(self, transaction: Transaction, batch: TopicBatch) -> None:
         """Send a batch in the attempt's transaction."""
-        transaction.send_batch(batch.topic, batch.partition, batch.data)
+        delivery = transaction.send_batch(batch.topic, batch.partition, batch.data)
+        self._sent.add(delivery, self._attempt.partition, batch)
 
     def _message(self, **more: Any) -> TaskMessage:
         return TaskMessage(write_id=self._attempt.write_id, batch_id=self._attempt.batch_id, **more)

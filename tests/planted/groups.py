@@ -12,7 +12,34 @@ TOGETHER: Final = "tests/broker/api/test_markers_together.py::test_"
 SEQUENCES: Final = "tests/broker/storage/test_producers.py::test_"
 LIVE: Final = "tests/client/producing/test_transaction_group_live.py::test_"
 
+SPARK_COMMIT: Final = "client/spark/commit.py"
+
 GROUP_BUGS: Final = (
+    Planted(
+        bug="the sink's decision is made without its driver",
+        file=SPARK_COMMIT,
+        old="group.commit([leader, *members])",
+        new="group.commit(list(members))",
+        tests=(
+            "tests/spark/test_last_epochs.py::"
+            "test_a_zombie_decides_nothing_across_the_drivers_change_of_producer_id",
+            "tests/spark/test_task_writer.py::test_a_driver_that_was_fenced_decides_nothing",
+        ),
+    ),
+    Planted(
+        bug="the sink does not look for newer decisions than its own batch's",
+        file=SPARK_COMMIT,
+        old="        if newest > batch_id:\n",
+        new="        if False:\n",
+        tests=("tests/spark/test_commit.py::test_a_driver_behind_the_decision_must_stop",),
+    ),
+    Planted(
+        bug="a refused row is named by its place in the batch, not in the task",
+        file="client/spark/task_encoder.py",
+        old="rows=self._first_row + rows[start:end],",
+        new="rows=rows[start:end],",
+        tests=("tests/spark/test_rows.py::test_rows_are_numbered_over_all_parts_of_a_task",),
+    ),
     Planted(
         bug="members are forgotten as late as other producers",
         file="broker/storage/producers.py",

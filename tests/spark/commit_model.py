@@ -1,20 +1,33 @@
-"""A model of a sink whose tasks write in transactions of their own, and whose driver commits them.
+"""A model of the sink's commit in group mode, as `client/spark/commit.py` has it.
 
-A batch is written by tasks. Each attempt of a task has a transaction that no other attempt uses.
-Spark tells the driver which attempt of each task has won. The driver commits:
+Tasks. Each attempt of a task has a transaction that no other attempt uses. It reads the hint: if
+its batch is decided it writes nothing and says so. Else it opens the transaction, writes, reads the
+hint again, and then aborts the transaction or detaches it. It may be slow: it opens or ends after
+the decision just as well. A hint may be out of date.
 
-1. *acquire*: it starts a producer with the driver's transactional id, which fences every earlier
-   driver and aborts what that left open under this id.
-2. *read*: it reads the decision. A batch that is decided is not decided again.
-3. *write*: it writes the decision in a transaction of the driver's id.
+A driver. Spark gives it one message of each task. It does these steps:
+
+1. *acquire*: it starts a producer with the driver's transactional id. That fences every earlier
+   driver, and aborts what that left open under this id. If the last transaction of the id was
+   decided, this waits for its markers, so a decision is readable from here on.
+2. *claim*: it writes the decision's record, in a transaction of this id. The relayed records of
+   tasks are in the same transaction.
+3. *read*: it reads the decisions before that record. If there is one for this batch, the batch is
+   skipped. If there is one for a newer batch, the driver stops: it is stale.
 4. *decide*: one request ends this transaction, as the leader of a transaction group, and those of
-   all winners.
-5. *clean*: it aborts every open transaction of the batch that is not in the decision.
+   all chosen attempts. Its answer may be lost. It is repeated with the same decision id.
+5. *clean*: it aborts what is open of this batch and of earlier ones.
+6. *abort*: Spark calls it instead of 5 after an error. It ends the transactions in the messages.
 
-Spark runs a batch again in another run when the first one has failed, and also when it only seems
-to have: a driver that was given up may still be alive, and go on at any time. Any process may stop
-for ever between any two steps. A time-out may abort any open transaction at any time. An answer may
-be lost, so that the request is sent again.
+The broker may fail over between any two steps. A deposed leader or coordinator answers a read with
+anything that was true once; it stores nothing. An append of the decision may be uncertain: its
+client gets no answer, and nothing of the group moves until the next coordinator has read the log,
+where the decision is or is not.
+
+Every process may stop for ever between any two steps: it just has no further step. Spark runs a
+batch again in another run, whether the first one died or only seems to have. It begins a batch when
+one run has noted the batch before as committed. A time-out may abort any open transaction at any
+time.
 
 `explore` goes through all states that are reachable, and returns the first violation. `Protocol`
 has the variants that leave out one part of it: each must be found to violate an invariant, or the
@@ -25,6 +38,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import product
 from typing import Final, NamedTuple
 
 
@@ -38,92 +52,139 @@ class Protocol:
     """The driver's transaction, which fences other drivers, is in the group."""
     reads_decision: bool = True
     """A batch that is decided is not decided again."""
+    claims_first: bool = True
+    """The decisions are read after the claim was stored, so no deposed leader can answer."""
+    stops_when_stale: bool = True
+    """A driver that finds a newer batch decided stops."""
+    cleans_last: bool = True
+    """What is left open is aborted after the decision, and not before."""
+    abort_is_checked: bool = True
+    """The broker refuses to abort a transaction that is decided."""
+    waits_for_log: bool = True
+    """After an uncertain append nothing of the group moves until the log was read."""
 
 
-class End(IntEnum):
-    OPEN = 0
-    COMMITTED = 1
-    ABORTED = 2
+class Attempt(IntEnum):
+    """The state of an attempt of a task, and of its transaction."""
+
+    BEGINS = 0
+    OPEN = 1
+    READY = 2
+    """Detached. The driver has, or may get, its message."""
+    LATE = 3
+    """It found its batch decided, and says so in its message. Nothing is open."""
+    COMMITTED = 4
+    ABORTED = 5
+    CLEANED = 6
+    """Aborted by a driver's step 5, which may have been another run's."""
+
+
+IS_OPEN: Final = (Attempt.OPEN, Attempt.READY)
 
 
 class Step(IntEnum):
-    """The next step of a driver's commit."""
+    """The next step of a driver."""
 
     ACQUIRE = 0
-    READ = 1
-    WRITE = 2
+    CLAIM = 1
+    READ = 2
     DECIDE = 3
     AGAIN = 4
-    """The answer was lost: the same request once more."""
+    """There was no answer: the same request once more."""
     CLEAN = 5
     RETURN = 6
-    DONE = 7
-    FAILED = 8
+    ABORT = 7
+    END = 8
 
 
 class Driver(NamedTuple):
-    """One run's commit: its next step, its epoch, and what it has still to do."""
+    """The commit of one batch in one run: its next step, and the attempts that Spark has chosen."""
 
     step: Step = Step.ACQUIRE
-    epoch: int = 0
-    winners: tuple[int, ...] = ()
+    chosen: tuple[int, ...] = ()
     rest: tuple[int, ...] = ()
+    """Of the chosen ones, those that are still to be ended."""
+
+
+NOBODY: Final = -1
+
+
+class Decision(NamedTuple):
+    batch: int
+    driver: int
+    members: tuple[int, ...]
 
 
 class World(NamedTuple):
-    transactions: tuple[End, ...]
+    attempts: tuple[Attempt, ...]
     drivers: tuple[Driver, ...]
-    epoch: int = 0
-    """The epoch of the driver's transactional id."""
-    is_writing: bool = False
-    """Its transaction is open, with a decision in it."""
-    decided: tuple[int, ...] = ()
-    """The decision that readers see: the transactions of a run's winners."""
-    is_done: bool = False
-    """Spark has noted the batch as committed."""
+    in_charge: int = NOBODY
+    """The driver that acquired last. Every other one is fenced."""
+    is_claimed: bool = False
+    """Its transaction is open, with the decision's record in it."""
+    decisions: tuple[Decision, ...] = ()
+    """The decisions that the log has, in their order."""
+    uncertain: Decision | None = None
+    """A decision that may be in the log or not: the next coordinator will know."""
+    done: int = 0
+    """The number of batches that Spark has noted as committed."""
 
 
-class Batch:
-    """A batch of `tasks` tasks in `runs` runs; the first task of each run has two attempts."""
+class Job:
+    """A query of `batches` batches of `tasks` tasks, in `runs` runs.
 
-    def __init__(self, tasks: int, runs: int) -> None:
+    `twice` names the runs in which the first task of each batch has a second attempt.
+    """
+
+    def __init__(
+        self, tasks: int, runs: int, *, batches: int = 1, twice: tuple[int, ...] = (0,)
+    ) -> None:
         self.tasks: Final = range(tasks)
-        self.runs: Final = range(runs)
-        self.attempts: Final = [
-            (run, task, attempt)
-            for run in self.runs
+        self.batches: Final = batches
+        self.places: Final = [
+            (batch, run, task)
+            for batch in range(batches)
+            for run in range(runs)
             for task in self.tasks
-            for attempt in range(2 if task == 0 else 1)
+            for _ in range(2 if task == 0 and run in twice else 1)
         ]
-
-    def task_of(self, transaction: int) -> int:
-        return self.attempts[transaction][1]
-
-    def winners_of(self, run: int) -> list[tuple[int, ...]]:
-        """Return what Spark may tell the driver of a run: one attempt of each task."""
-        ours = [number for number, attempt in enumerate(self.attempts) if attempt[0] == run]
-        first = [number for number in ours if self.task_of(number) == 0]
-        others = tuple(number for number in ours if self.task_of(number) != 0)
-        return [(number, *others) for number in first]
+        """The batch, run and task of each attempt."""
+        self.commits: Final = [(batch, run) for batch in range(batches) for run in range(runs)]
+        """The batch and run of each driver."""
 
     def begin(self) -> World:
         return World(
-            transactions=(End.OPEN,) * len(self.attempts),
-            drivers=(Driver(),) * len(self.runs),
+            attempts=(Attempt.BEGINS,) * len(self.places),
+            drivers=(Driver(),) * len(self.commits),
+        )
+
+    def choices(self, world: World, number: int) -> Iterator[tuple[int, ...]]:
+        """Yield what Spark may give to a driver: an attempt of each task that has a message."""
+        commit = self.commits[number]
+        with_message = (Attempt.READY, Attempt.LATE)
+        yield from product(
+            *(
+                [
+                    attempt
+                    for attempt, place in enumerate(self.places)
+                    if place == (*commit, task) and world.attempts[attempt] in with_message
+                ]
+                for task in self.tasks
+            )
         )
 
 
-def explore(batch: Batch, protocol: Protocol, states_max: int = 2_000_000) -> tuple[int, str]:
+def explore(job: Job, protocol: Protocol, states_max: int = 3_000_000) -> tuple[int, str]:
     """Return the number of states, and the first violation with its trace; "" if there is none."""
-    first = batch.begin()
+    first = job.begin()
     came_from: dict[World, tuple[World, str] | None] = {first: None}
     waiting = deque([first])
     while waiting:
         world = waiting.popleft()
-        wrong = violation(batch, world)
+        wrong = violation(job, world)
         if wrong:
             return len(came_from), f"{wrong}: {trace(came_from, world)}"
-        for following, what in steps(batch, protocol, world):
+        for following, what in steps(job, protocol, world):
             if following not in came_from:
                 came_from[following] = world, what
                 waiting.append(following)
@@ -139,102 +200,231 @@ def trace(came_from: dict[World, tuple[World, str] | None], world: World) -> str
     return " > ".join(reversed(words))
 
 
-def violation(batch: Batch, world: World) -> str:
-    committed = [n for n, end in enumerate(world.transactions) if end is End.COMMITTED]
-    tasks = [batch.task_of(number) for number in committed]
-    if len(tasks) != len(set(tasks)):
+def violation(job: Job, world: World) -> str:
+    decided = [decision.batch for decision in world.decisions]
+    if len(set(decided)) != len(decided):
         return "twice"
-    if committed and len(tasks) != len(batch.tasks):
-        return "half"
-    if world.decided and tuple(committed) != tuple(sorted(world.decided)):
+    if decided != sorted(decided):
+        return "an older batch after a newer one"
+    for batch in range(job.batches):
+        found = [
+            (number, place[2])
+            for number, place in enumerate(job.places)
+            if place[0] == batch and world.attempts[number] is Attempt.COMMITTED
+        ]
+        tasks = [task for _, task in found]
+        if len(tasks) != len(set(tasks)):
+            return "twice"
+        if found and len(tasks) != len(job.tasks):
+            return "half"
+        if batch not in decided:
+            if found:
+                return "not decided"
+            if batch < world.done:
+                return "lost"
+    members = sorted(member for decision in world.decisions for member in decision.members)
+    if members != [n for n, state in enumerate(world.attempts) if state is Attempt.COMMITTED]:
         return "not what was decided"
-    if world.is_done and not committed:
-        return "lost"
+    for number, state in enumerate(world.attempts):
+        if state is Attempt.CLEANED and job.places[number][0] not in decided:
+            return "cleaned although it may be needed"
     return ""
 
 
-def steps(batch: Batch, protocol: Protocol, world: World) -> Iterator[tuple[World, str]]:
+def steps(job: Job, protocol: Protocol, world: World) -> Iterator[tuple[World, str]]:
     """Yield every state that may follow, and what has happened."""
-    for number, end in enumerate(world.transactions):
-        if end is End.OPEN:
-            yield _ended(world, (number,), End.ABORTED), f"time-out of {batch.attempts[number]}"
-    for run in batch.runs:
-        for following in _commit(batch, protocol, world, run):
-            yield following, f"{world.drivers[run].step.name.lower()} {run}"
+    if world.uncertain is not None:
+        for following in _read_log(world, world.uncertain):
+            yield following, "the next coordinator reads the log"
+    moves = world.uncertain is None or not protocol.waits_for_log
+    for number, (batch, _, _) in enumerate(job.places):
+        if moves and world.attempts[number] in IS_OPEN:
+            yield _ended(world, (number,), Attempt.ABORTED), f"time-out of attempt {number}"
+        if batch <= world.done:
+            for state in _attempt(job, world, number, moves=moves):
+                yield _in_state(world, number, state), f"attempt {number}: {state.name.lower()}"
+    for number, (batch, _) in enumerate(job.commits):
+        if moves and batch <= world.done:
+            what = f"{world.drivers[number].step.name.lower()} of driver {number}"
+            for following in _commit(job, protocol, world, number):
+                yield following, what
 
 
-def _commit(batch: Batch, protocol: Protocol, world: World, run: int) -> Iterator[World]:
-    """Yield what the next step of a run's commit may lead to."""
-    driver = world.drivers[run]
+def _attempt(job: Job, world: World, number: int, *, moves: bool) -> Iterator[Attempt]:
+    """Yield the states that an attempt of a task may come to by itself."""
+    state = world.attempts[number]
+    batch = job.places[number][0]
+    is_decided = any(decision.batch >= batch for decision in world.decisions)
+    if state is Attempt.BEGINS:
+        if is_decided:
+            yield Attempt.LATE
+        if moves:  # a hint that is out of date does not have the decision
+            yield Attempt.OPEN
+    elif state is Attempt.OPEN and moves:
+        if is_decided:
+            yield Attempt.LATE
+        yield Attempt.READY
+
+
+def _commit(job: Job, protocol: Protocol, world: World, number: int) -> Iterator[World]:
+    """Yield what the next step of a driver may lead to."""
+    driver = world.drivers[number]
+    is_leader = world.in_charge == number
+    failed = _set(world, number, driver._replace(step=Step.ABORT))
     if driver.step is Step.ACQUIRE:
-        for winners in batch.winners_of(run):
-            began = Driver(Step.READ, world.epoch + 1, winners, winners)
+        for chosen in job.choices(world, number):
+            first = Step.CLAIM if protocol.claims_first else Step.READ
+            began = _set(world, number, Driver(first, chosen, chosen))
             # What the driver before has left open under this id is aborted.
-            yield _set(world, run, began)._replace(epoch=world.epoch + 1, is_writing=False)
+            yield began._replace(in_charge=number, is_claimed=False)
+    elif driver.step is Step.CLAIM:
+        following = Step.READ if protocol.claims_first else Step.DECIDE
+        claimed = _set(world, number, driver._replace(step=following))
+        yield claimed._replace(is_claimed=True) if is_leader else failed
     elif driver.step is Step.READ:
-        is_decided = bool(world.decided) and protocol.reads_decision
-        yield _set(world, run, driver._replace(step=Step.CLEAN if is_decided else Step.WRITE))
-    elif driver.step is Step.WRITE:
-        if driver.epoch != world.epoch:
-            yield _set(world, run, driver._replace(step=Step.FAILED))
-        else:
-            written = _set(world, run, driver._replace(step=Step.DECIDE))
-            yield written._replace(is_writing=True)
+        for known in _answers(protocol, world):
+            yield _set(world, number, _after_reading(job, protocol, world, number, known))
     elif driver.step in (Step.DECIDE, Step.AGAIN):
-        yield from _decide(protocol, world, run)
+        yield failed  # it gives up, or is told that it is fenced by a coordinator that is deposed
+        yield from _decide(job, protocol, world, number)
     elif driver.step is Step.CLEAN:
-        rest = _losers(batch, world, world.decided)
-        yield _set(_ended(world, rest, End.ABORTED), run, driver._replace(step=Step.RETURN))
+        yield _cleaned(job, world, number, Step.RETURN)
     elif driver.step is Step.RETURN:
-        yield _set(world, run, driver._replace(step=Step.DONE))._replace(is_done=True)
+        ended = _set(world, number, Driver(Step.END))
+        yield ended._replace(done=max(world.done, job.commits[number][0] + 1))
+    elif driver.step is Step.ABORT:
+        may_end = IS_OPEN if protocol.abort_is_checked else (*IS_OPEN, Attempt.COMMITTED)
+        aborted = _ended(world, driver.chosen, Attempt.ABORTED, of=may_end)
+        yield _set(aborted, number, Driver(Step.END))
 
 
-def _decide(protocol: Protocol, world: World, run: int) -> Iterator[World]:
-    driver = world.drivers[run]
-    failed = _set(world, run, driver._replace(step=Step.FAILED))
-    if driver.step is Step.AGAIN and world.decided == driver.winners:  # known by its decision id
-        yield _set(world, run, driver._replace(step=Step.CLEAN))
+def _answers(protocol: Protocol, world: World) -> Iterator[tuple[Decision, ...]]:
+    """Yield the decisions that a reader may be told.
+
+    The leader that has just stored the claim knows all. Another one knows those up to some time.
+    """
+    if not protocol.reads_decision:
+        yield ()
+    elif protocol.claims_first:
+        yield world.decisions
+    else:
+        for count in range(len(world.decisions) + 1):
+            yield world.decisions[:count]
+
+
+def _after_reading(
+    job: Job, protocol: Protocol, world: World, number: int, known: tuple[Decision, ...]
+) -> Driver:
+    """Return how a driver goes on that knows these decisions."""
+    driver = world.drivers[number]
+    batch = job.commits[number][0]
+    newest = max((decision.batch for decision in known), default=NOBODY)
+    if newest > batch and protocol.stops_when_stale:
+        return driver._replace(step=Step.ABORT)
+    if newest == batch:
+        return driver._replace(step=Step.CLEAN)
+    if any(world.attempts[chosen] is Attempt.LATE for chosen in driver.chosen):
+        return driver._replace(
+            step=Step.ABORT
+        )  # refused: a task found a decision that is not there
+    return driver._replace(step=Step.DECIDE if protocol.claims_first else Step.CLAIM)
+
+
+def _decide(job: Job, protocol: Protocol, world: World, number: int) -> Iterator[World]:
+    driver = world.drivers[number]
+    batch = job.commits[number][0]
+    answered = _set(world, number, driver._replace(step=Step.CLEAN))
+    unanswered = _set(world, number, driver._replace(step=Step.AGAIN))
+    failed = _set(world, number, driver._replace(step=Step.ABORT))
+    leads = world.in_charge == number and world.is_claimed
+    if driver.step is Step.AGAIN and (
+        world.in_charge == number and Decision(batch, number, driver.chosen) in world.decisions
+    ):
+        yield answered  # known by its decision id
         return
-    leads = driver.epoch == world.epoch and world.is_writing
+    yield unanswered  # the request was lost
     if protocol.has_leader and not leads:
         yield failed
         return
+    if not protocol.cleans_last:
+        world = _cleaned(job, world, number, driver.step)
     if not protocol.is_one_decision:
-        number, *rest = driver.rest
-        if world.transactions[number] is not End.OPEN:
-            yield failed
-            return
-        after = driver._replace(rest=tuple(rest), step=Step.DECIDE if rest else Step.CLEAN)
-        ended = _set(_ended(world, (number,), End.COMMITTED), run, after)
-        yield ended if rest else ended._replace(decided=driver.winners, is_writing=False)
+        yield from _decide_one_by_one(world, number, batch)
         return
-    if any(world.transactions[number] is not End.OPEN for number in driver.winners):
+    if any(world.attempts[member] not in IS_OPEN for member in driver.chosen):
         yield failed
         return
-    decided = _ended(world, driver.winners, End.COMMITTED)._replace(
-        decided=driver.winners, is_writing=False
+    decision = Decision(batch, number, driver.chosen)
+    decided = _decided(world, decision)
+    yield _set(decided, number, driver._replace(step=Step.CLEAN))
+    yield _set(decided, number, driver._replace(step=Step.AGAIN))  # the answer was lost
+    if world.uncertain is None:
+        # The coordinator is deposed while it appends.
+        yield _set(world, number, driver._replace(step=Step.AGAIN))._replace(uncertain=decision)
+
+
+def _decide_one_by_one(world: World, number: int, batch: int) -> Iterator[World]:
+    driver = world.drivers[number]
+    member, *rest = driver.rest
+    if world.attempts[member] not in IS_OPEN:
+        yield _set(world, number, driver._replace(step=Step.ABORT))
+        return
+    ended = _ended(world, (member,), Attempt.COMMITTED)
+    if rest:
+        yield _set(ended, number, driver._replace(rest=tuple(rest), step=Step.DECIDE))
+    else:
+        decided = _decided(ended, Decision(batch, number, driver.chosen))
+        yield _set(decided, number, driver._replace(step=Step.CLEAN))
+
+
+def _read_log(world: World, uncertain: Decision) -> Iterator[World]:
+    """Yield what the next coordinator may find: without the uncertain decision, and with it.
+
+    A member that has ended meanwhile has a newer record, which counts.
+    """
+    known = world._replace(uncertain=None)
+    yield known
+    yield _decided(known, uncertain)
+
+
+def _decided(world: World, decision: Decision) -> World:
+    """Return the world after the append of a decision."""
+    ended = _ended(world, decision.members, Attempt.COMMITTED)
+    return ended._replace(decisions=(*world.decisions, decision), is_claimed=False)
+
+
+def _cleaned(job: Job, world: World, number: int, step: Step) -> World:
+    """Return the world after a driver has cleaned up; the broker refuses what is decided."""
+    batch = job.commits[number][0]
+    driver = world.drivers[number]
+    old = tuple(
+        attempt
+        for attempt, place in enumerate(job.places)
+        if place[0] <= batch and attempt not in driver.chosen
     )
-    yield _set(decided, run, driver._replace(step=Step.CLEAN))
-    yield _set(decided, run, driver._replace(step=Step.AGAIN))  # the answer was lost
-    if driver.step is Step.DECIDE:
-        yield _set(world, run, driver._replace(step=Step.AGAIN))  # the request was lost
+    cleaned = _ended(world, old, Attempt.CLEANED)
+    return _set(cleaned, number, driver._replace(step=step))
 
 
-def _losers(batch: Batch, world: World, kept: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(
-        number
-        for number, end in enumerate(world.transactions)
-        if end is End.OPEN and number not in kept
+def _ended(
+    world: World,
+    numbers: tuple[int, ...],
+    end: Attempt,
+    of: tuple[Attempt, ...] = IS_OPEN,
+) -> World:
+    """Return the world after those of some transactions that are open have ended."""
+    attempts = tuple(
+        end if number in numbers and before in of else before
+        for number, before in enumerate(world.attempts)
     )
+    return world._replace(attempts=attempts)
 
 
-def _ended(world: World, numbers: tuple[int, ...], end: End) -> World:
-    transactions = tuple(
-        end if number in numbers else before for number, before in enumerate(world.transactions)
-    )
-    return world._replace(transactions=transactions)
+def _in_state(world: World, number: int, state: Attempt) -> World:
+    attempts = (*world.attempts[:number], state, *world.attempts[number + 1 :])
+    return world._replace(attempts=attempts)
 
 
-def _set(world: World, run: int, driver: Driver) -> World:
-    drivers = (*world.drivers[:run], driver, *world.drivers[run + 1 :])
+def _set(world: World, number: int, driver: Driver) -> World:
+    drivers = (*world.drivers[:number], driver, *world.drivers[number + 1 :])
     return world._replace(drivers=drivers)

@@ -13,7 +13,7 @@ directory that the environment variable `KILL_PLAN` names. What the file says is
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,8 +107,8 @@ class KillingCommit(BatchCommit):
         reached("read", batch_id)
         return is_decided
 
-    def write(self, transaction: Transaction, batches: Iterable[TopicBatch]) -> None:
-        super().write(transaction, batches)
+    def write(self, transaction: Transaction, messages: Sequence[TaskMessage]) -> None:
+        super().write(transaction, messages)
         transaction.flush()  # so that there is something to abort
         reached("written", self._batch_id)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from odradek.client.blocking import Aborted, Consumer, Fenced, Producer, Transaction
+from odradek.client.blocking import Consumer, Producer, Transaction
 from odradek.client.spark import decisions as decisions_module
 from odradek.client.spark.batch_encoder import RecordColumns, encode
 from odradek.client.spark.commit import BatchCommit, StaleDriver
@@ -112,8 +112,8 @@ def test_a_zombie_cannot_commit_after_another_driver_took_over(
 ) -> None:
     commit(BatchCommit(options, "query"), 0, batches_of(topic, b"zero"))
     overtaken = Overtaken(options, "query", batches_of(topic, b"one"))
-    # Aborted: a partition's refusal came before the coordinator's word that it was fenced.
-    with pytest.raises((Fenced, Aborted), match=r"fence[ds]"):
+    # In a query that is the sentence for a checkpoint which two queries use.
+    with pytest.raises(CommitRefused, match=r"If two queries use one checkpoint, .* stop one of"):
         commit(overtaken, 1, batches_of(topic, b"one, from a zombie"))
     assert [record.value for record in read_topic(topic)] == [b"zero", b"one"]
     assert not commit(BatchCommit(options, "query"), 1, batches_of(topic, b"one"))
@@ -214,6 +214,20 @@ def test_an_older_decision_written_by_hand_does_not_count(
     assert newest_of(query) == 1
     assert not commit(query, 1, batches_of(topic, b"again"))
     assert len(read_topic(topic)) == 2
+
+
+@pytest.mark.parametrize("value", [b"not json", b"[]", b'{"batch": "x"}', b"{}"])
+def test_a_record_that_is_no_decision_stops_the_query_with_a_sentence(
+    options: WriteOptions, topic: str, read_topic: ReadTopic, value: bytes
+) -> None:
+    query = BatchCommit(options, "query")
+    commit(query, 0, batches_of(topic, b"zero"))
+    place = query.decisions.place
+    with Producer(options.bootstrap) as producer:
+        producer.send(place.topic, value, key=b"query", partition=place.partition).result()
+    with pytest.raises(CommitRefused, match=r"has the key of query and is no decision .* delete"):
+        commit(query, 1, batches_of(topic, b"one"))
+    assert [record.value for record in read_topic(topic)] == [b"zero"]
 
 
 @pytest.mark.peers

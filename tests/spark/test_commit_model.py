@@ -1,17 +1,25 @@
-"""The commit of a batch by a transaction group, in every order of events that there is."""
+"""The sink's commit by a transaction group, in every order of events that there is."""
 
 import pytest
 
-from tests.spark.commit_model import Batch, Protocol, explore
+from tests.spark.commit_model import Job, Protocol, explore
 
 
-@pytest.mark.parametrize(("tasks", "runs"), [(1, 2), (2, 2), (3, 2)])
+@pytest.mark.parametrize(
+    ("job", "at_least"),
+    [
+        (Job(2, 2, twice=(0, 1)), 50_000),
+        (Job(1, 2, batches=2, twice=()), 50_000),
+        (Job(0, 2, batches=2), 1_000),
+    ],
+    ids=["two tasks with zombies", "two batches", "relayed records only"],
+)
 def test_a_batch_is_committed_once_and_as_a_whole_whatever_dies_and_times_out(
-    tasks: int, runs: int
+    job: Job, at_least: int
 ) -> None:
-    states, wrong = explore(Batch(tasks, runs), Protocol())
+    states, wrong = explore(job, Protocol())
     assert wrong == ""
-    assert states > 1_000
+    assert states > at_least
 
 
 @pytest.mark.parametrize(
@@ -20,11 +28,28 @@ def test_a_batch_is_committed_once_and_as_a_whole_whatever_dies_and_times_out(
         (Protocol(is_one_decision=False), "half"),
         (Protocol(has_leader=False), "twice"),
         (Protocol(reads_decision=False), "twice"),
+        (Protocol(claims_first=False), "twice"),
+        (Protocol(cleans_last=False), "cleaned although it may be needed"),
+        (Protocol(abort_is_checked=False), "not what was decided"),
+        (Protocol(waits_for_log=False), "half"),
     ],
-    ids=["no one decision", "no leader", "no reading"],
+    ids=[
+        "no one decision",
+        "no leader",
+        "no reading",
+        "reading before claiming",
+        "cleaning before deciding",
+        "an abort that aborts blindly",
+        "a time-out after an uncertain append",
+    ],
 )
 def test_without_one_of_its_parts_the_model_finds_what_goes_wrong(
     variant: Protocol, violation: str
 ) -> None:
-    _, wrong = explore(Batch(2, 2), variant)
+    _, wrong = explore(Job(2, 2, twice=()), variant)
     assert wrong.startswith(violation), wrong
+
+
+def test_a_driver_that_goes_on_behind_a_newer_batch_writes_its_own_again() -> None:
+    _, wrong = explore(Job(1, 2, batches=2, twice=()), Protocol(stops_when_stale=False))
+    assert wrong.startswith("twice"), wrong

@@ -181,6 +181,8 @@ def test_a_stream_has_no_end() -> None:
         ({"kafka.transactional.id": "x"}, "the sink makes its own"),
         ({"kafka.compression.type": "brotli"}, "is one of none, gzip, snappy, lz4, zstd"),
         ({"topic": "a/b"}, "topic is a name of 1 to 249 of the characters"),
+        ({"transactionalIdPrefix": "a{b}"}, "transactionalIdPrefix is a name of 1 to 200 of the"),
+        ({"txnAppId": "{a}", "txnVersion": "1"}, "txnAppId is a name of 1 to 200 of the char"),
         ({"txnAppId": "a"}, "txnAppId and txnVersion go together"),
         ({"txnAppId": "a", "txnVersion": "-1"}, r"txnVersion is a whole number from 0 to 2\^63-1"),
         ({"relay.max.bites": "1"}, "did you mean relay.max.bytes"),

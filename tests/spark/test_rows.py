@@ -10,7 +10,8 @@ from odradek.client.config import MIB
 from odradek.client.spark.batch_decoder import decode, records_section
 from odradek.client.spark.messages import TopicBatch
 from odradek.client.spark.options import WriteOptions
-from odradek.client.spark.task_encoder import COLLECT_BYTES, WrongRow, encode_rows
+from odradek.client.spark.refused_rows import WrongRow
+from odradek.client.spark.task_encoder import COLLECT_BYTES, encode_rows
 from odradek.protocol.batch import read_header
 
 PARTITIONS = {"out": 4, "one": 1, "a": 2, "b": 3}
@@ -21,13 +22,17 @@ def write_options(topic: str | None = "out", **more: Any) -> WriteOptions:
 
 
 def encode_all(
-    *batches: dict[str, Any], options: WriteOptions | None = None, first_partition: int = 0
+    *batches: dict[str, Any],
+    options: WriteOptions | None = None,
+    first_partition: int = 0,
+    task: int = 0,
 ) -> tuple[TopicBatch, ...]:
     encoded = encode_rows(
         [pa.record_batch(columns) for columns in batches],
         options or write_options(),
         count_partitions=PARTITIONS.__getitem__,
         first_partition=first_partition,
+        task=task,
     )
     return tuple(encoded)
 
@@ -114,6 +119,19 @@ def test_rows_of_several_arrow_batches_share_record_batches() -> None:
     assert [batch.record_count for batch in encode_all(large, large, options=options)] == [12, 12]
 
 
+def test_rows_are_numbered_over_all_parts_of_a_task() -> None:
+    count = 3 * COLLECT_BYTES // 1_000
+    parts = [
+        {"key": pa.array([b"%d" % row for row in rows]), "value": pa.array([b"v" * 1_000] * 5_000)}
+        for rows in (range(start, start + 5_000) for start in range(0, count, 5_000))
+    ]
+    batches = encode_all(*parts)
+    keys = [row[2] for row in rows_of(batches)]
+    numbers = [int(number) for batch in batches for number in batch.rows]
+    assert keys == [b"%d" % number for number in numbers]
+    assert sorted(numbers) == list(range(5_000 * len(parts)))
+
+
 def test_batches_keep_within_their_size() -> None:
     values = pa.array([b"x" * 100] * 5000)
     batches = encode_all({"value": values}, options=write_options(batch_max_bytes=10_000))
@@ -124,17 +142,21 @@ def test_batches_keep_within_their_size() -> None:
 @pytest.mark.parametrize(
     ("columns", "topic", "sentence"),
     [
-        ({"topic": pa.array([None], pa.string())}, None, "A row has no topic: set the option"),
+        (
+            {"topic": pa.array([None], pa.string())},
+            None,
+            "Row 0 of task 7 .key 'k'. has no topic: set the option",
+        ),
         (
             {"partition": pa.array([4], pa.int32())},
             "out",
-            "goes to partition 4 of topic out, which",
+            r"Row 0 of task 7 \(key 'k'\) goes to partition 4 of topic out, which",
         ),
         ({"partition": pa.array([-1], pa.int32())}, "out", "goes to partition -1 of topic out"),
         (
             {"value": pa.array([b"x" * MIB])},
             "out",
-            "For topic out, a record takes .* make it small",
+            r"Row 0 of task 7 \(key 'k'\) is too large for topic out, a record takes .* make it sm",
         ),
     ],
 )
@@ -142,4 +164,8 @@ def test_a_row_that_cannot_be_written_is_one_sentence(
     columns: dict[str, Any], topic: str | None, sentence: str
 ) -> None:
     with pytest.raises(WrongRow, match=sentence):
-        encode_all({"value": pa.array(["v"])} | columns, options=write_options(topic=topic))
+        encode_all(
+            {"value": pa.array(["v"]), "key": pa.array(["k"])} | columns,
+            options=write_options(topic=topic),
+            task=7,
+        )

@@ -118,6 +118,25 @@ def test_what_is_written_is_read_again(
     assert {len(partitions) for partitions in per_key.values()} == {1}
 
 
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_headers_are_read_again_whatever_the_codec(
+    spark: SparkSession, read: ReadFrame, write: WriteFrame, create_topic: CreateTopic, codec: str
+) -> None:
+    topic = create_topic(partitions=2)
+    rows = spark.range(500).selectExpr(
+        "IF(id % 3 = 0, NULL, cast(string(id) AS binary)) AS key",
+        "cast(repeat(string(id), 20) AS binary) AS value",
+        "IF(id % 5 = 0, NULL, transform(sequence(1, cast(id % 4 AS int) + 1), n -> named_struct("
+        "'key', concat('h', n), 'value', IF(n = 2, NULL, cast(string(id) AS binary))))) AS headers",
+    )
+    write(rows, topic=topic, **{"kafka.compression.type": codec})
+    back = read(subscribe=topic, includeHeaders="true").select("key", "value", "headers")
+    shown = {str(row.value): row for row in back.collect()}
+    assert len(shown) == 500
+    for row in rows.collect():
+        assert shown[str(row.value)] == row
+
+
 def test_rows_choose_their_topics_in_one_transaction(
     spark: SparkSession, write: WriteFrame, create_topic: CreateTopic, read_topic: ReadTopic
 ) -> None:

@@ -14,6 +14,7 @@ from odradek.client.spark.commit import BatchCommit, StaleDriver
 from odradek.client.spark.members import Attempt, batch_of_member, open_members
 from odradek.client.spark.messages import CommitRefused, TaskMessage
 from odradek.client.spark.options import WriteOptions
+from odradek.client.spark.refused_rows import WrongRow
 from odradek.client.spark.task_writer import TaskTooLarge, TaskWriter
 from tests.spark.conftest import CreateTopic, ReadTopic
 
@@ -257,12 +258,80 @@ def test_more_tasks_than_are_committed_together_are_refused_before_they_write(
     assert read_topic(topic, "read_uncommitted") == []
 
 
-def test_a_record_that_the_broker_refuses_fails_the_task(
-    options: WriteOptions, bootstrap: str, unique: Callable[[str], str]
+@pytest.mark.parametrize(
+    ("inline_max_bytes", "row"), [(100, "row 11 of task 3"), (1 << 20, "a row of task 0")]
+)
+def test_a_row_over_max_message_bytes_is_named(
+    options: WriteOptions,
+    bootstrap: str,
+    unique: Callable[[str], str],
+    read_topic: ReadTopic,
+    inline_max_bytes: int,
+    row: str,
 ) -> None:
     topic = unique("small")
     with Admin(bootstrap) as admin:
         admin.create_topic(topic, configs={"max.message.bytes": "1000"})
-    with pytest.raises(Exception, match="MESSAGE_TOO_LARGE"):
-        write(replace(options, topic=topic), attempt(), rows("x" * 2_000))
+    options = replace(options, topic=topic, inline_max_bytes=inline_max_bytes)
+    batches = [
+        pa.record_batch({"key": ["k"] * 10, "value": ["v"] * 10}),
+        pa.record_batch({"key": ["a", "b"], "value": ["v", "v" * 2_000]}),
+    ]
+    sentence = rf"^Of 12 rows in a batch for topic {topic}, the largest is {row} \(key 'b'\), with"
+    with pytest.raises(WrongRow, match=sentence):
+        BatchCommit(options, "query").commit(0, [write(options, attempt(3), iter(batches))])
+    assert open_ids(options) == []
+    assert read_topic(topic) == []
+
+
+@pytest.mark.parametrize(
+    ("inline_max_bytes", "row"), [(0, "row 1 of task 3"), (1 << 20, "a row of task 0")]
+)
+def test_a_row_without_a_key_is_named_where_the_topic_is_compacted(
+    options: WriteOptions,
+    bootstrap: str,
+    unique: Callable[[str], str],
+    read_topic: ReadTopic,
+    inline_max_bytes: int,
+    row: str,
+) -> None:
+    topic = unique("compact")
+    with Admin(bootstrap) as admin:
+        admin.create_topic(topic, configs={"cleanup.policy": "compact"})
+    options = replace(options, topic=topic, inline_max_bytes=inline_max_bytes)
+
+    def commit(*rows: tuple[str | None, str | None]) -> None:
+        keys, values = zip(*rows, strict=True)
+        columns = {"key": pa.array(keys, pa.string()), "value": pa.array(values, pa.string())}
+        message = write(options, attempt(3), iter([pa.record_batch(columns)]))
+        BatchCommit(options, "query").commit(0, [message])
+
+    with pytest.raises(WrongRow, match=f"^Topic {topic} is compacted, and {row} has no key: fill"):
+        commit(("a", "1"), (None, "2"))
+    assert open_ids(options) == []
+    assert read_topic(topic) == []
+    commit(("a", "1"), ("b", None))  # a null value is a tombstone
+    assert [(record.key, record.value) for record in read_topic(topic)] == [
+        (b"a", b"1"),
+        (b"b", None),
+    ]
+
+
+def test_a_refused_row_early_in_a_long_task_ends_it_soon(
+    options: WriteOptions, bootstrap: str, unique: Callable[[str], str]
+) -> None:
+    """The first batches are stored or refused while the task still writes."""
+    topic = unique("small")
+    with Admin(bootstrap) as admin:
+        admin.create_topic(topic, configs={"max.message.bytes": "1000"})
+
+    def long() -> Iterator[Any]:
+        for number in range(100):
+            read.append(number)
+            yield pa.record_batch({"value": [b"v" * 500_000] * 2})
+
+    read: list[int] = []
+    with pytest.raises(WrongRow, match=r"the largest is row [0-9]+ of task 0, with 500000 bytes"):
+        write(replace(options, topic=topic), attempt(), long())
+    assert len(read) < 100
     assert open_ids(options) == []
