@@ -133,9 +133,11 @@ def _claimed(
 
 
 def _sticky_data(data: bytes | None) -> StickyUserData:
-    for version in (1, 0):
+    data = data or b""
+    # Java 2.3 and later, before that, and kafka-python 3, which puts a version in front.
+    for version, form in ((1, data), (0, data), (1, data[2:])):
         try:
-            return decode_plain(StickyUserData, version, data or b"")
+            return decode_plain(StickyUserData, version, form)
         except ProtocolError:
             continue
     return StickyUserData(previous_assignment=())
