@@ -58,7 +58,7 @@ class ConsumerProtocolAssignment:
 
 @message
 class StickyUserData:
-    """What Java's StickyAssignor and librdkafka's assignors keep in a subscription's user data.
+    """User data of Java's StickyAssignor, and of librdkafka's sticky assignors.
 
     It has no version. Version 0 ends before the generation.
     """
@@ -69,7 +69,7 @@ class StickyUserData:
 
 @message
 class CooperativeStickyUserData:
-    """What Java's CooperativeStickyAssignor has there. Its owned partitions are fields."""
+    """User data of Java's CooperativeStickyAssignor. Its owned partitions are fields."""
 
     generation: int = int32()
 

@@ -31,7 +31,8 @@ LEVELS = {
     ),
     "client": (
         {"errors", "journal", "network"},
-        {"types", "config"},
+        {"types"},
+        {"config"},
         {"cluster"},
         {"grouping"},
         {"producing", "consuming", "administration"},

@@ -24,7 +24,7 @@ from odradek.client.consuming.places import Places
 from odradek.client.consuming.reader import Reader
 from odradek.client.errors import Refused
 from odradek.client.grouping.commits import Commits
-from odradek.client.grouping.membership import Callbacks, Membership, OnPartitions
+from odradek.client.grouping.membership import Callbacks, GroupMembership, OnPartitions
 from odradek.client.grouping.topics import SubscribedTopics
 from odradek.client.types import (
     SHOWN_MAX,
@@ -66,8 +66,8 @@ class Consumer(Places):
           member of it.
         - `group_instance_id` (None): makes it a static member, which keeps its partitions while it
           is restarted within `session_timeout_ms`. Each running member needs its own.
-        - `partition_assignors` (("cooperative-sticky",)): how the group may divide partitions, the
-          preferred way first: "cooperative-sticky", "sticky", "range", "roundrobin". All members
+        - `partition_assignors`: how the group may divide partitions, the preferred way first:
+          "cooperative-sticky" (the default, alone), "sticky", "range", "roundrobin". All members
           must have one in common.
         - `session_timeout_ms` (45_000): without a heartbeat for so long, a member has died, and its
           partitions go to others.
@@ -76,8 +76,9 @@ class Consumer(Places):
         - `max_poll_interval_ms` (300_000): a program that does not poll for so long leaves its
           group. It is also the time that a rebalance waits for a member.
         - `enable_auto_commit` (False): store the positions by itself: at a poll, every
-          `auto_commit_interval_ms` (5_000), before partitions go to another member, and on leaving
+          `auto_commit_interval_ms`, before partitions go to another member, and on leaving
           the block without an exception. The records of a poll count as processed at the next one.
+        - `auto_commit_interval_ms` (5_000): see `enable_auto_commit`.
         - `isolation_level` ("read_committed"): or "read_uncommitted", which also returns records of
           open and aborted transactions.
         - `auto_offset_reset` ("earliest"): where to start without a stored offset, and where to
@@ -102,7 +103,7 @@ class Consumer(Places):
         self._cluster = Cluster(bootstrap, config)
         self._fetcher = Fetcher(self._cluster, config)
         self._reader = Reader(self._fetcher, config)
-        self._membership: Membership | None = None
+        self._membership: GroupMembership | None = None
         self._progress: Callable[[], object] = lambda: self._reader.progress
         self._commits: Commits | None = None
         if config.group_id is not None:
@@ -183,7 +184,7 @@ class Consumer(Places):
         self._group()
         assert self._commits is not None
         self._cluster.tasks.check_open()
-        self._membership = Membership(
+        self._membership = GroupMembership(
             self._cluster,
             self._config,
             wanted,
@@ -359,7 +360,7 @@ class Consumer(Places):
         return self._membership is not None and self._membership.waits_for_poll
 
     def _store_if_due(self, unread: Mapping[TopicPartition, int]) -> None:
-        """Do an automatic commit if its time has come; see `Membership.store_if_due`."""
+        """Do an automatic commit if its time has come; see `GroupMembership.store_if_due`."""
         if self._membership is not None:
             self._membership.store_if_due(unread)
 

@@ -1,4 +1,4 @@
-"""Membership of consumer groups: who reads which partition, and how that changes.
+"""GroupMembership of consumer groups: who reads which partition, and how that changes.
 
 `state.py` is the table of a member's states, `assignors.py` and `sticky.py` divide partitions; all
 three are pure. `member.py` is the shell around the table: it joins, sends heartbeats and leaves.
@@ -6,6 +6,6 @@ three are pure. `member.py` is the shell around the table: it joins, sends heart
 partitions go, and changes what the consumer reads. `commits.py` stores offsets as a member.
 
 The member of `member.py` speaks the classic protocol (JoinGroup, SyncGroup, Heartbeat, LeaveGroup).
-`membership.py` uses it only through `GroupMember` of `state.py`, so that another protocol (KIP-848)
+`membership.py` uses it only through `GroupMember`, so that another protocol (KIP-848)
 takes its place.
 """

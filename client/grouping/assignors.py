@@ -12,8 +12,8 @@ from odradek.client.types import TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
-    """What an assignor knows of a member of the group."""
+class Subscriber:
+    """A member of the group, as an assignor sees it."""
 
     member_id: str
     topics: frozenset[str]
@@ -27,13 +27,13 @@ class Member:
 Assignment = dict[str, list[TopicPartition]]
 """The partitions of each member id. Every member of the group is in it."""
 
-Assignor = Callable[[Mapping[str, int], Sequence[Member]], Assignment]
+Assignor = Callable[[Mapping[str, int], Sequence[Subscriber]], Assignment]
 """A function from the number of each topic's partitions, and the members, to an assignment.
 
 A topic that does not exist is left out of the numbers."""
 
 
-def in_order(members: Sequence[Member]) -> list[Member]:
+def in_order(members: Sequence[Subscriber]) -> list[Subscriber]:
     """Return the members as Java sorts them: static ones first, by instance id; others by id."""
     return sorted(
         members,
@@ -45,7 +45,7 @@ def in_order(members: Sequence[Member]) -> list[Member]:
     )
 
 
-def assign_ranges(partition_counts: Mapping[str, int], members: Sequence[Member]) -> Assignment:
+def assign_ranges(partition_counts: Mapping[str, int], members: Sequence[Subscriber]) -> Assignment:
     """Give each member a range of the partitions of each topic. The first ones get one more."""
     assignment: Assignment = {member.member_id: [] for member in members}
     for topic in sorted(partition_counts):
@@ -63,7 +63,9 @@ def assign_ranges(partition_counts: Mapping[str, int], members: Sequence[Member]
     return assignment
 
 
-def assign_in_turn(partition_counts: Mapping[str, int], members: Sequence[Member]) -> Assignment:
+def assign_in_turn(
+    partition_counts: Mapping[str, int], members: Sequence[Subscriber]
+) -> Assignment:
     """Give the partitions of all topics to the members in turn."""
     assignment: Assignment = {member.member_id: [] for member in members}
     circle = in_order(members)

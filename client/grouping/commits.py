@@ -13,7 +13,8 @@ import trio
 from odradek.client.cluster.cluster import Cluster
 from odradek.client.cluster.offsets import commit_offsets_once, storing
 from odradek.client.errors import OdradekError, Rebalanced, Refused, Retriable
-from odradek.client.grouping.state import GroupMember, MemberState
+from odradek.client.grouping.group_member import GroupMember
+from odradek.client.grouping.state import MemberState
 from odradek.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from odradek.protocol.errors import ErrorCode
 

@@ -12,7 +12,7 @@ import trio
 
 
 class Liveness:
-    """When the program has polled last."""
+    """The clock of a program's signs of life."""
 
     def __init__(self, max_poll_interval_ms: int) -> None:
         self.progress: Callable[[], object] = int
@@ -23,7 +23,7 @@ class Liveness:
 
     def begin(self) -> None:
         """Start to count: the program has just subscribed."""
-        self._seen_at = trio.current_time()
+        self._seen, self._seen_at = self.progress(), trio.current_time()
 
     @contextmanager
     def polling(self) -> Iterator[None]:
@@ -33,7 +33,7 @@ class Liveness:
             yield
         finally:
             self._polls -= 1
-            self._seen_at = trio.current_time()
+            self._seen, self._seen_at = self.progress(), trio.current_time()
 
     def is_late(self) -> bool:
         """Return True if there was no sign of life for too long."""

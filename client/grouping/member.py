@@ -21,7 +21,7 @@ from odradek.client.grouping.liveness import Liveness
 from odradek.client.grouping.state import BEATING, MemberEvent, MemberState, state_after
 from odradek.client.grouping.subscriptions import (
     ASSIGNORS,
-    Claim,
+    JoinClaim,
     assign,
     assigned,
     is_cooperative,
@@ -92,6 +92,9 @@ class ClassicMember:
         """How often it was expelled since it had an assignment."""
         self._scopes: dict[trio.CancelScope, None] = {}
         self._answered_at = float("-inf")
+        self._patience_ms = max(
+            config.request_timeout_ms, config.max_poll_interval_ms + JOIN_SLACK_MS
+        )
         self._is_waiting_for_others = False
 
     def __repr__(self) -> str:
@@ -109,7 +112,10 @@ class ClassicMember:
     @property
     def answered_at(self) -> float:
         """The time of the coordinator's latest answer; now, while it waits for other members."""
-        return trio.current_time() if self._is_waiting_for_others else self._answered_at
+        if not self._is_waiting_for_others:
+            return self._answered_at
+        # A coordinator that never answers must not look as if it waited for members for ever.
+        return min(trio.current_time(), self._answered_at + self._patience_ms / 1000)
 
     def assignment(self) -> tuple[TopicPartition, ...]:
         return self._assignment
@@ -127,6 +133,8 @@ class ClassicMember:
 
     def join(self, owned: tuple[TopicPartition, ...]) -> None:
         is_first = not self._scopes
+        if is_first:
+            self._answered_at = trio.current_time()
         self._enter(MemberEvent.JOIN)
         self._spawn(partial(self._join, owned))
         if is_first:
@@ -196,13 +204,13 @@ class ClassicMember:
         self._joined_topics = self._topics.now(self._cluster.metadata)
         joined = await self._ask_to_join(owned)
         code = code_of(joined.error_code)
+        self._answered_at = trio.current_time()
         if code == ErrorCode.MEMBER_ID_REQUIRED and not self._member_id:
             self._member_id = joined.member_id
             return
         if not self._is_good(code, doing):
             return
         self._member_id, self._generation = joined.member_id, joined.generation_id
-        self._answered_at = trio.current_time()
         self._enter(MemberEvent.JOINED)
         is_leader = joined.leader == joined.member_id
         self._divided, self._counts = None, {}
@@ -211,7 +219,7 @@ class ClassicMember:
     async def _ask_to_join(self, owned: tuple[TopicPartition, ...]) -> JoinGroupResponse:
         config = self._config
         has_generation = self._generation != NO_GENERATION
-        claim = Claim(
+        claim = JoinClaim(
             topics=self._joined_topics,
             owned=owned,
             previous=self._previous,
@@ -227,11 +235,15 @@ class ClassicMember:
             protocol_type=CONSUMER_PROTOCOL_TYPE,
             protocols=protocols_of(config.partition_assignors, claim),
         )
-        patience_ms = max(config.request_timeout_ms, config.max_poll_interval_ms + JOIN_SLACK_MS)
         self._is_waiting_for_others = True
         try:
             return await self._cluster.ask_coordinator(
-                GROUP, self._group_id, JOIN_GROUP, request, purpose=PURPOSE, timeout_ms=patience_ms
+                GROUP,
+                self._group_id,
+                JOIN_GROUP,
+                request,
+                purpose=PURPOSE,
+                timeout_ms=self._patience_ms,
             )
         finally:
             self._is_waiting_for_others = False
@@ -262,11 +274,15 @@ class ClassicMember:
             protocol_name=joined.protocol_name,
             assignments=assignments,
         )
-        patience_ms = self._config.max_poll_interval_ms + JOIN_SLACK_MS
         self._is_waiting_for_others = True
         try:
             synced = await self._cluster.ask_coordinator(
-                GROUP, self._group_id, SYNC_GROUP, request, purpose=PURPOSE, timeout_ms=patience_ms
+                GROUP,
+                self._group_id,
+                SYNC_GROUP,
+                request,
+                purpose=PURPOSE,
+                timeout_ms=self._patience_ms,
             )
         finally:
             self._is_waiting_for_others = False

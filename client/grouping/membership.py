@@ -17,13 +17,14 @@ from odradek.client.cluster.cluster import Cluster
 from odradek.client.config import ConsumerConfig
 from odradek.client.errors import OdradekError, Rebalanced, Refused
 from odradek.client.grouping.commits import Commits
+from odradek.client.grouping.group_member import GroupMember
 from odradek.client.grouping.liveness import Liveness
 from odradek.client.grouping.member import ClassicMember
-from odradek.client.grouping.state import WAITS_FOR_POLL, GroupMember, MemberState
+from odradek.client.grouping.state import WAITS_FOR_POLL, MemberState
 from odradek.client.grouping.topics import SubscribedTopics
 from odradek.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 
-STORE_BEFORE_MS: Final = 5_000
+STORE_BEFORE_S: Final = 5.0
 """The time that storing offsets may take before partitions go."""
 
 OnPartitions = Callable[[list[TopicPartition]], Awaitable[None] | None]
@@ -39,7 +40,7 @@ class Callbacks:
     on_lost: OnPartitions | None = None
 
 
-class Membership:
+class GroupMembership:
     """One subscription of a consumer, from `subscribe` until `unsubscribe`."""
 
     def __init__(
@@ -164,9 +165,10 @@ class Membership:
             return
         try:
             if self._config.enable_auto_commit:
-                await self._store_last(partitions, STORE_BEFORE_MS)
+                await self._store_last(partitions)
             await self._call(self._callbacks.on_revoked, list(partitions))
         finally:
+            await self._commits.settle(STORE_BEFORE_S)  # what the program stores in the background
             self._forget(partitions)
 
     async def _lose(self) -> None:
@@ -226,11 +228,11 @@ class Membership:
             name: OffsetAndMetadata(positions[name]) for name in partitions if name in positions
         }
 
-    async def _store_last(self, partitions: Iterable[TopicPartition], limit_ms: float) -> None:
+    async def _store_last(self, partitions: Iterable[TopicPartition]) -> None:
         """Store where reading has come to. An error is logged: the partitions go all the same."""
         places = {**self._commits.waiting(), **self._places(partitions, {})}
         try:
-            await self._commits.now(places, timeout_ms=limit_ms)
+            await self._commits.now(places, timeout_ms=STORE_BEFORE_S * 1000)
         except OdradekError as error:
             self._cluster.journal.not_stored(self._config.group_id or "", error)
 
@@ -248,6 +250,7 @@ class Membership:
             elif is_clean:
                 await self._give_up(self._owned)
         finally:
+            await self._commits.settle(limit_s)
             self._forget(self._owned)
             with trio.move_on_after(limit_s, shield=True):
                 await self.member.leave(reason)

@@ -22,10 +22,7 @@ Heartbeats are sent in `BEATING`. In JOINING the coordinator expects none.
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Final, Protocol
-
-from odradek.client.errors import OdradekError
-from odradek.client.types import GroupMetadata, TopicPartition
+from typing import Final
 
 
 class MemberState(Enum):
@@ -97,46 +94,3 @@ def state_after(state: MemberState, event: MemberEvent) -> MemberState:
     following = TABLE[event].get(state)
     assert following is not None, (state, event)
     return following
-
-
-class GroupMember(Protocol):
-    """A member of a group, whatever protocol it speaks to the coordinator."""
-
-    state: MemberState
-    error: OdradekError | None
-    """The reason of FAILED."""
-
-    @property
-    def is_cooperative(self) -> bool:
-        """True if the program keeps its partitions while the member joins."""
-        ...
-
-    @property
-    def metadata(self) -> GroupMetadata:
-        """The member and its generation, as offsets are stored with them."""
-        ...
-
-    @property
-    def answered_at(self) -> float:
-        """The time of the coordinator's latest answer; now, while it may take its time."""
-        ...
-
-    def assignment(self) -> tuple[TopicPartition, ...]:
-        """The assignment that ARRIVED announces."""
-        ...
-
-    def join(self, owned: tuple[TopicPartition, ...]) -> None:
-        """Begin to join, with the partitions that the program keeps meanwhile."""
-        ...
-
-    def taken(self) -> None:
-        """Note that the program has its assignment."""
-        ...
-
-    def rebalance(self) -> None:
-        """Note that the members have to join again."""
-        ...
-
-    async def leave(self, reason: str) -> None:
-        """Leave the group, so that its partitions need not wait for the session's end."""
-        ...

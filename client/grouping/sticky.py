@@ -12,14 +12,14 @@ until the owner has confirmed that: the owner joins again, and the next assignme
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from odradek.client.grouping.assignors import Assignment, Member, every_partition, in_order
+from odradek.client.grouping.assignors import Assignment, Subscriber, every_partition, in_order
 from odradek.client.types import TopicPartition
 
 _CONTESTED: Final = ""
 """Stands for the owner of a partition that two members claim for the same generation."""
 
 
-def assign_sticky(partition_counts: Mapping[str, int], members: Sequence[Member]) -> Assignment:
+def assign_sticky(partition_counts: Mapping[str, int], members: Sequence[Subscriber]) -> Assignment:
     """Divide the partitions evenly, and leave each where it is if that is even."""
     circle = in_order(members)
     owners = _owners(partition_counts, circle)
@@ -31,7 +31,7 @@ def assign_sticky(partition_counts: Mapping[str, int], members: Sequence[Member]
 
 
 def assign_cooperatively(
-    partition_counts: Mapping[str, int], members: Sequence[Member]
+    partition_counts: Mapping[str, int], members: Sequence[Subscriber]
 ) -> Assignment:
     """Divide as `assign_sticky` does, but give nobody a partition that another one still has."""
     claimed: dict[TopicPartition, set[str]] = {}
@@ -47,7 +47,7 @@ def assign_cooperatively(
 
 
 def _owners(
-    partition_counts: Mapping[str, int], members: Sequence[Member]
+    partition_counts: Mapping[str, int], members: Sequence[Subscriber]
 ) -> dict[TopicPartition, str]:
     """Return who has each partition: of two claims, that of the later generation."""
     owners: dict[TopicPartition, str] = {}
@@ -68,7 +68,7 @@ def _owners(
 
 def _assign_alike(
     partition_counts: Mapping[str, int],
-    members: Sequence[Member],
+    members: Sequence[Subscriber],
     owners: Mapping[TopicPartition, str],
 ) -> Assignment:
     """Divide partitions that every member may get: all get the same number, or one more."""
@@ -102,7 +102,7 @@ def _assign_alike(
 
 def _assign_unlike(
     partition_counts: Mapping[str, int],
-    members: Sequence[Member],
+    members: Sequence[Subscriber],
     owners: Mapping[TopicPartition, str],
 ) -> Assignment:
     """Divide where members want different topics, and move partitions while that evens it out."""

@@ -1,4 +1,4 @@
-"""What members tell each other: subscriptions and assignments, as the assignors see them. Pure."""
+"""The bytes that members exchange, read for the assignors and written for other clients. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Final
 from odradek.client.grouping.assignors import (
     Assignment,
     Assignor,
-    Member,
+    Subscriber,
     assign_in_turn,
     assign_ranges,
 )
@@ -43,8 +43,8 @@ COOPERATIVE: Final[frozenset[AssignorName]] = frozenset({"cooperative-sticky"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """What a member brings with it when it joins."""
+class JoinClaim:
+    """The topics that a member wants, and the partitions that it has, as it joins."""
 
     topics: tuple[str, ...]
     owned: tuple[TopicPartition, ...] = ()
@@ -64,7 +64,7 @@ def is_cooperative(names: Iterable[AssignorName]) -> bool:
 
 
 def protocols_of(
-    names: Iterable[AssignorName], claim: Claim
+    names: Iterable[AssignorName], claim: JoinClaim
 ) -> tuple[JoinGroupRequestProtocol, ...]:
     """Return the protocols of a JoinGroup request: for each assignor, what it reads."""
     return tuple(
@@ -83,7 +83,7 @@ def protocols_of(
     )
 
 
-def _user_data(name: AssignorName, claim: Claim) -> bytes | None:
+def _user_data(name: AssignorName, claim: JoinClaim) -> bytes | None:
     if name == "sticky" and claim.generation >= 0:
         previous = _grouped(claim.previous)
         return encode_plain(
@@ -94,7 +94,7 @@ def _user_data(name: AssignorName, claim: Claim) -> bytes | None:
     return None
 
 
-def member_of(name: str, joined: JoinGroupResponseMember) -> Member:
+def member_of(name: str, joined: JoinGroupResponseMember) -> Subscriber:
     """Return what the assignor `name` sees of a member.
 
     A member whose metadata cannot be read wants no topics: it must not stop the others.
@@ -104,7 +104,7 @@ def member_of(name: str, joined: JoinGroupResponseMember) -> Member:
     except ProtocolError:
         subscription = ConsumerProtocolSubscription(topics=())
     owned, generation = _claimed(name, subscription)
-    return Member(
+    return Subscriber(
         member_id=joined.member_id,
         topics=frozenset(subscription.topics),
         group_instance_id=joined.group_instance_id,
@@ -143,13 +143,13 @@ def _sticky_data(data: bytes | None) -> StickyUserData:
     return StickyUserData(previous_assignment=())
 
 
-def topics_of(members: Iterable[Member]) -> list[str]:
+def topics_of(members: Iterable[Subscriber]) -> list[str]:
     """Return the topics that any member wants."""
     return sorted({topic for member in members for topic in member.topics})
 
 
 def assign(
-    name: AssignorName, partition_counts: Mapping[str, int], members: Sequence[Member]
+    name: AssignorName, partition_counts: Mapping[str, int], members: Sequence[Subscriber]
 ) -> tuple[SyncGroupRequestAssignment, ...]:
     """Return the assignments of a SyncGroup request, as the leader sends it."""
     assignment: Assignment = ASSIGNORS[name](partition_counts, members)

@@ -16,7 +16,7 @@ from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
-from odradek.client.grouping.assignors import Assignment, Member, every_partition
+from odradek.client.grouping.assignors import Assignment, Subscriber, every_partition
 from odradek.client.grouping.sticky import assign_cooperatively, assign_sticky
 from odradek.client.grouping.subscriptions import ASSIGNORS
 from odradek.client.types import TopicPartition
@@ -25,9 +25,9 @@ TOPICS = ("a", "b", "c")
 COUNTS = st.dictionaries(st.sampled_from(TOPICS), st.integers(1, 9), min_size=1)
 
 
-def members_of(topics: Sequence[Sequence[str]]) -> list[Member]:
+def members_of(topics: Sequence[Sequence[str]]) -> list[Subscriber]:
     return [
-        Member(member_id=f"m{number}", topics=frozenset(wanted))
+        Subscriber(member_id=f"m{number}", topics=frozenset(wanted))
         for number, wanted in enumerate(topics)
     ]
 
@@ -51,7 +51,7 @@ class Cluster:
         return set(self.counts)
 
 
-def theirs(assignor: Any, counts: Mapping[str, int], members: Sequence[Member]) -> Assignment:
+def theirs(assignor: Any, counts: Mapping[str, int], members: Sequence[Subscriber]) -> Assignment:
     joined = [
         SimpleNamespace(
             member_id=member.member_id,
@@ -76,7 +76,7 @@ def sorted_by_member(assignment: Assignment) -> Assignment:
 
 
 @given(COUNTS, MEMBERS)
-def test_range_is_kafka_pythons(counts: dict[str, int], members: list[Member]) -> None:
+def test_range_is_kafka_pythons(counts: dict[str, int], members: list[Subscriber]) -> None:
     ours = ASSIGNORS["range"](counts, members)
     assert sorted_by_member(ours) == sorted_by_member(
         theirs(RangePartitionAssignor, counts, members)
@@ -84,7 +84,7 @@ def test_range_is_kafka_pythons(counts: dict[str, int], members: list[Member]) -
 
 
 @given(COUNTS, ALIKE)
-def test_roundrobin_is_kafka_pythons(counts: dict[str, int], members: list[Member]) -> None:
+def test_roundrobin_is_kafka_pythons(counts: dict[str, int], members: list[Subscriber]) -> None:
     ours = ASSIGNORS["roundrobin"](counts, members)
     of_theirs = theirs(RoundRobinPartitionAssignor, counts, members)
     assert sorted_by_member(ours) == sorted_by_member(of_theirs)
@@ -92,13 +92,13 @@ def test_roundrobin_is_kafka_pythons(counts: dict[str, int], members: list[Membe
 
 @given(COUNTS, MEMBERS)
 def test_roundrobin_is_aiokafkas_where_members_want_different_topics(
-    counts: dict[str, int], members: list[Member]
+    counts: dict[str, int], members: list[Subscriber]
 ) -> None:
     """kafka-python 3.0.12 raises KeyError there."""
     metadata = {
         member.member_id: SimpleNamespace(subscription=sorted(member.topics)) for member in members
     }
-    found = AiokafkasRoundRobin.assign(Cluster(counts), metadata)  # type: ignore[arg-type]
+    found = AiokafkasRoundRobin.assign(Cluster(counts), metadata)
     theirs_by_member = {
         member_id: [
             TopicPartition(topic, number)
@@ -113,9 +113,9 @@ def test_roundrobin_is_aiokafkas_where_members_want_different_topics(
 
 def test_static_members_come_first_in_the_order_of_their_names() -> None:
     members = [
-        Member(member_id="a", topics=frozenset("t")),
-        Member(member_id="c", topics=frozenset("t"), group_instance_id="1"),
-        Member(member_id="b", topics=frozenset("t"), group_instance_id="2"),
+        Subscriber(member_id="a", topics=frozenset("t")),
+        Subscriber(member_id="c", topics=frozenset("t"), group_instance_id="1"),
+        Subscriber(member_id="b", topics=frozenset("t"), group_instance_id="2"),
     ]
     assert ASSIGNORS["range"]({"t": 3}, members) == {
         "c": [TopicPartition("t", 0)],
@@ -124,7 +124,7 @@ def test_static_members_come_first_in_the_order_of_their_names() -> None:
     }
 
 
-def check_complete(counts: dict[str, int], members: list[Member], found: Assignment) -> None:
+def check_complete(counts: dict[str, int], members: list[Subscriber], found: Assignment) -> None:
     """Every partition that a member wants has one owner, who wants it."""
     wanted = {
         partition
@@ -138,7 +138,7 @@ def check_complete(counts: dict[str, int], members: list[Member], found: Assignm
         assert {partition.topic for partition in found[member.member_id]} <= member.topics
 
 
-def check_even(members: list[Member], found: Assignment) -> None:
+def check_even(members: list[Subscriber], found: Assignment) -> None:
     """No partition can move to a member that has at least two fewer."""
     for owner in members:
         for other in members:
@@ -149,13 +149,13 @@ def check_even(members: list[Member], found: Assignment) -> None:
 @pytest.mark.parametrize("name", ASSIGNORS)
 @given(counts=COUNTS, members=MEMBERS)
 def test_every_partition_has_one_owner(
-    name: Any, counts: dict[str, int], members: list[Member]
+    name: Any, counts: dict[str, int], members: list[Subscriber]
 ) -> None:
     check_complete(counts, members, ASSIGNORS[name](counts, members))
 
 
 @given(COUNTS, MEMBERS)
-def test_sticky_is_even(counts: dict[str, int], members: list[Member]) -> None:
+def test_sticky_is_even(counts: dict[str, int], members: list[Subscriber]) -> None:
     found = assign_sticky(counts, members)
     check_even(members, found)
     sizes = sorted(len(partitions) for partitions in found.values())
@@ -163,7 +163,9 @@ def test_sticky_is_even(counts: dict[str, int], members: list[Member]) -> None:
     assert sum(size * size for size in sizes) <= sum(len(p) ** 2 for p in of_theirs.values())
 
 
-def remembering(members: list[Member], found: Assignment, generation: int = 1) -> list[Member]:
+def remembering(
+    members: list[Subscriber], found: Assignment, generation: int = 1
+) -> list[Subscriber]:
     return [
         replace(member, owned=tuple(found.get(member.member_id, ())), generation=generation)
         for member in members
@@ -172,7 +174,7 @@ def remembering(members: list[Member], found: Assignment, generation: int = 1) -
 
 @given(COUNTS, MEMBERS)
 def test_sticky_changes_nothing_when_nothing_has_changed(
-    counts: dict[str, int], members: list[Member]
+    counts: dict[str, int], members: list[Subscriber]
 ) -> None:
     found = assign_sticky(counts, members)
     again = assign_sticky(counts, remembering(members, found))
@@ -181,10 +183,10 @@ def test_sticky_changes_nothing_when_nothing_has_changed(
 
 @given(COUNTS, ALIKE)
 def test_sticky_moves_no_more_than_a_new_member_gets(
-    counts: dict[str, int], members: list[Member]
+    counts: dict[str, int], members: list[Subscriber]
 ) -> None:
     found = assign_sticky(counts, members)
-    newcomer = Member(member_id="new", topics=frozenset(TOPICS))
+    newcomer = Subscriber(member_id="new", topics=frozenset(TOPICS))
     everybody = [*remembering(members, found), newcomer]
     after = assign_sticky(counts, everybody)
     check_complete(counts, everybody, after)
@@ -195,7 +197,7 @@ def test_sticky_moves_no_more_than_a_new_member_gets(
 
 @given(COUNTS, MEMBERS)
 def test_sticky_leaves_everything_where_it_is_when_a_member_goes(
-    counts: dict[str, int], members: list[Member]
+    counts: dict[str, int], members: list[Subscriber]
 ) -> None:
     found = assign_sticky(counts, members)
     rest = remembering(members[1:], found)
@@ -210,8 +212,8 @@ def test_sticky_leaves_everything_where_it_is_when_a_member_goes(
 def test_of_two_claims_the_later_generation_wins_and_equal_ones_lose() -> None:
     both = frozenset("t")
     place = TopicPartition("t", 0)
-    old = Member(member_id="a", topics=both, owned=(place,), generation=1)
-    new = Member(member_id="b", topics=both, owned=(place,), generation=2)
+    old = Subscriber(member_id="a", topics=both, owned=(place,), generation=1)
+    new = Subscriber(member_id="b", topics=both, owned=(place,), generation=2)
     assert assign_sticky({"t": 1}, [old, new]) == {"a": [], "b": [place]}
     tie = replace(new, generation=1)
     assert assign_sticky({"t": 1}, [old, tie]) == {"a": [place], "b": []}
@@ -220,11 +222,12 @@ def test_of_two_claims_the_later_generation_wins_and_equal_ones_lose() -> None:
 
 @given(COUNTS, ALIKE, st.integers(1, 3))
 def test_a_cooperative_rebalance_takes_first_and_gives_afterwards(
-    counts: dict[str, int], members: list[Member], newcomers: int
+    counts: dict[str, int], members: list[Subscriber], newcomers: int
 ) -> None:
     before = assign_cooperatively(counts, members)
     others = [
-        Member(member_id=f"new{number}", topics=frozenset(TOPICS)) for number in range(newcomers)
+        Subscriber(member_id=f"new{number}", topics=frozenset(TOPICS))
+        for number in range(newcomers)
     ]
     everybody = [*remembering(members, before), *others]
     first = assign_cooperatively(counts, everybody)

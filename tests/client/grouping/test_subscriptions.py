@@ -5,7 +5,7 @@ from kafka.coordinator.assignors.sticky.user_data import StickyAssignorUserData
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription as TheirSubscription
 
 from odradek.client.grouping.subscriptions import (
-    Claim,
+    JoinClaim,
     assigned,
     encoded,
     is_cooperative,
@@ -22,7 +22,7 @@ from odradek.protocol.consumer_protocol import (
 )
 
 OWNED = (TopicPartition("a", 0), TopicPartition("a", 2))
-CLAIM = Claim(topics=("b", "a"), owned=OWNED, previous=OWNED, generation=7)
+CLAIM = JoinClaim(topics=("b", "a"), owned=OWNED, previous=OWNED, generation=7)
 
 
 def of_sticky(previous: list[tuple[str, list[int]]], generation: int) -> bytes:
@@ -52,7 +52,7 @@ def test_the_user_data_is_javas() -> None:
 
 
 def test_a_member_without_an_assignment_so_far_has_no_user_data_of_sticky() -> None:
-    (protocol,) = protocols_of(["sticky"], Claim(topics=("a",)))
+    (protocol,) = protocols_of(["sticky"], JoinClaim(topics=("a",)))
     assert decode_subscription(protocol.metadata).user_data is None
 
 
