@@ -34,4 +34,5 @@ def main(address: str, topic: str, way: str, session_ms: int = HOUR_MS) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4], *map(int, sys.argv[4:]))
+    given = sys.argv[1:]
+    main(given[0], given[1], given[2], *map(int, given[3:]))

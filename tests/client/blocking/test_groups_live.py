@@ -5,18 +5,18 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from odradek.broker.testing import run_broker
 from odradek.client.blocking import Admin, Consumer, Producer, TopicPartition
-from odradek.client.config import ConsumerOptions
 from tests.client import stay_and_end
 from tests.client.live import WAIT_MS, name_of
 from tests.client.stay_and_end import HOUR_MS, SESSION_MS, WAYS
 from tests.stories.looking import eventually
 
-QUICK: ConsumerOptions = {"heartbeat_interval_ms": 100}
+QUICK: dict[str, Any] = {"heartbeat_interval_ms": 100}
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_callbacks_run_in_the_thread_that_polls_and_may_use_the_consumer(
         assert told == [("assigned", 4)]
     assert told == [("assigned", 4), ("revoked", 4)]
     with Consumer(address, group_id=topic) as consumer:
-        stored = consumer.committed([(topic, number) for number in range(4)])
+        stored = consumer.committed([TopicPartition(topic, number) for number in range(4)])
         assert max(place.offset for place in stored.values()) > 5
 
 
@@ -94,7 +94,7 @@ def test_an_iteration_shares_its_partitions_and_every_record_is_read_once(
     is_half, may_go_on = threading.Event(), threading.Event()
 
     def iterate(waits: bool) -> None:
-        options: ConsumerOptions = {**QUICK, "enable_auto_commit": True, "max_block_ms": WAIT_MS}
+        options: dict[str, Any] = {**QUICK, "enable_auto_commit": True, "max_block_ms": WAIT_MS}
         with Consumer(address, group_id=topic, **options) as consumer:
             consumer.subscribe(topic)
             for record in consumer:

@@ -1,6 +1,7 @@
 """A copy of a topic that is exact while members come, hang, are expelled and are killed."""
 
 from collections.abc import Callable
+from typing import Any
 
 import trio
 
@@ -12,7 +13,7 @@ from tests.client.producing.test_producer_live import make_topic
 COUNT = 600
 PARTITIONS = 4
 POLL_INTERVAL_MS = 2_000
-OPTIONS: ConsumerOptions = {
+OPTIONS: dict[str, Any] = {
     "heartbeat_interval_ms": 100,
     "max_poll_interval_ms": POLL_INTERVAL_MS,
     "session_timeout_ms": 6_000,
