@@ -204,13 +204,13 @@ class ClassicMember:
         self._joined_topics = self._topics.now(self._cluster.metadata)
         joined = await self._ask_to_join(owned)
         code = code_of(joined.error_code)
-        self._answered_at = trio.current_time()
         if code == ErrorCode.MEMBER_ID_REQUIRED and not self._member_id:
             self._member_id = joined.member_id
             return
         if not self._is_good(code, doing):
             return
         self._member_id, self._generation = joined.member_id, joined.generation_id
+        self._answered_at = trio.current_time()  # refusals do not count
         self._enter(MemberEvent.JOINED)
         is_leader = joined.leader == joined.member_id
         self._divided, self._counts = None, {}
