@@ -46,11 +46,15 @@ class Consumer(Blocking[AsyncConsumer]):
         traceback: TracebackType | None,
     ) -> None:
         try:
-            if self._hosted.opened is not None and not self._hosted.is_closed:
+            if self._hosted.is_open:
                 # Here, because the callbacks run in the thread of the call that leaves the group.
                 if exc is None:
                     self._give_back_run()
                 self._hosted.loop.call(self._async._leave, exc)
+        except Exception as error:
+            if exc is None:
+                raise
+            exc.add_note(f"Leaving the group failed as well: {error}")
         finally:
             super().__exit__(exc_type, exc, traceback)
 

@@ -1,5 +1,6 @@
 """Members of a group in plain threads, and in processes that end in every way."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -125,6 +126,25 @@ def test_an_iteration_shares_its_partitions_and_every_record_is_read_once(
     assert not first.is_alive()
     assert sorted(set(seen)) == list(range(4_000))
     assert len(seen) == 4_000
+
+
+def test_a_child_process_closes_its_parents_member_without_a_trace(
+    address: str, topic: str
+) -> None:
+    """It must not leave the group for its parent."""
+    with Consumer(address, group_id=topic) as consumer:
+        consumer.subscribe(topic)
+        eventually(lambda: (consumer.poll(50), len(consumer.assignment()))[1], 4)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                consumer.close()
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        consumer.commit()  # which needs the membership
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -127,9 +127,7 @@ def test_the_sticky_assignors_are_as_even_as_javas_and_keep_as_much(name: Assign
 
 @pytest.mark.parametrize("generation", [-1, 7])
 def test_a_subscription_is_written_byte_for_byte_as_java_writes_it(generation: int) -> None:
-    owned = (TopicPartition("a", 0), TopicPartition("a", 2), TopicPartition("b", 1))
-    if generation < 0:
-        owned = ()
+    owned = () if generation < 0 else (TopicPartition("a", 0), TopicPartition("b", 1))
     claim = JoinClaim(topics=("b", "a"), owned=owned, previous=owned, generation=generation)
     lines = [f"subscription {name} a,b {generation} {written(owned)}" for name in ASSIGNOR_NAMES]
     javas = dict(zip(ASSIGNOR_NAMES, asked_of_java(lines), strict=True))
