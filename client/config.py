@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, Protocol, TypedDict
 import trio
 
 from odradek.client.network import Connect, connect_tcp
+from odradek.client.types import ASSIGNOR_NAMES, AssignorName
 from odradek.protocol.batch import Codec
 
 Isolation = Literal["read_committed", "read_uncommitted"]
@@ -173,6 +174,13 @@ class ConsumerConfig(ClientConfig):
     """The options of a consumer."""
 
     group_id: str | None = None
+    group_instance_id: str | None = None
+    partition_assignors: Sequence[AssignorName] = ("cooperative-sticky",)
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    max_poll_interval_ms: int = 300_000
+    enable_auto_commit: bool = False
+    auto_commit_interval_ms: int = 5_000
     isolation_level: Isolation = "read_committed"
     auto_offset_reset: OffsetReset = "earliest"
     fetch_max_bytes: int = 16 * MIB
@@ -196,6 +204,21 @@ class ConsumerConfig(ClientConfig):
             max_poll_records=self.max_poll_records,
             prefetch_bytes=self.prefetch_bytes,
         )
+        _at_least(
+            1,
+            session_timeout_ms=self.session_timeout_ms,
+            heartbeat_interval_ms=self.heartbeat_interval_ms,
+            max_poll_interval_ms=self.max_poll_interval_ms,
+            auto_commit_interval_ms=self.auto_commit_interval_ms,
+        )
+        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+            raise ValueError("heartbeat_interval_ms must be less than session_timeout_ms")
+        if isinstance(self.partition_assignors, str) or not self.partition_assignors:
+            raise ValueError("partition_assignors is a sequence of at least one name")
+        for name in self.partition_assignors:
+            _one_of(ASSIGNOR_NAMES, partition_assignors=name)
+        if self.group_id is None and (self.enable_auto_commit or self.group_instance_id):
+            raise ValueError("enable_auto_commit and group_instance_id need a group_id")
         if self.fetch_max_wait_ms >= self.request_timeout_ms:
             raise ValueError("fetch_max_wait_ms must be less than request_timeout_ms")
 
@@ -231,6 +254,13 @@ class ProducerOptions(ClientOptions, total=False):
 
 class ConsumerOptions(ClientOptions, total=False):
     group_id: str | None
+    group_instance_id: str | None
+    partition_assignors: Sequence[AssignorName]
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    max_poll_interval_ms: int
+    enable_auto_commit: bool
+    auto_commit_interval_ms: int
     isolation_level: Isolation
     auto_offset_reset: OffsetReset
     fetch_max_bytes: int

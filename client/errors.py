@@ -50,6 +50,14 @@ class OffsetOutOfRange(Refused):
     """The partition does not have the requested offset."""
 
 
+class Rebalanced(Refused):
+    """The group has given the partitions to other members, or may have. Poll, which joins again.
+
+    Nothing was stored. The records since the last stored offset are read again, by this member or
+    by another one.
+    """
+
+
 class Aborted(OdradekError):
     """The transaction cannot be committed. Leave its block (that aborts it); do its work again."""
 
@@ -141,6 +149,15 @@ _ADVICE: Final[dict[ErrorCode, str]] = {
         "another member of the group uses this group.instance.id; give each its own"
     ),
     ErrorCode.UNKNOWN_MEMBER_ID: "join the group again, and process its records again",
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: (
+        "the members of the group have no assignor in common; give this one one of theirs "
+        "(partition_assignors)"
+    ),
+    ErrorCode.INVALID_SESSION_TIMEOUT: (
+        "set session_timeout_ms between the broker's group.min.session.timeout.ms and "
+        "group.max.session.timeout.ms"
+    ),
+    ErrorCode.GROUP_MAX_SIZE_REACHED: "stop a member, or raise the broker's group.max.size",
     ErrorCode.ILLEGAL_GENERATION: "the group has rebalanced: process its records again",
     ErrorCode.OFFSET_METADATA_TOO_LARGE: (
         "store less metadata with the offset, or raise offset.metadata.max.bytes"

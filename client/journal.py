@@ -8,6 +8,10 @@ Everything is logged under one name, `odradek.client`, by the standard library's
     topic awaited   WARNING  the same, because a topic does not exist
     offset reset    WARNING  a consumer continues at another offset than its position
     record lost     WARNING  a producer was left without flush
+    poll late       WARNING  a program did not poll for max_poll_interval_ms and left its group
+    not left        WARNING  a group was left and its coordinator does not know it
+    not stored      WARNING  offsets were to be stored in the background, and were not
+    has members     WARNING  offsets of a group with members were stored without a membership
 
 When a broker is down, the same event happens many times a second. So each kind of line is logged
 once for each place, and again after `QUIET_S` with the number of omitted lines. A broker chooses
@@ -64,6 +68,40 @@ class Journal:
 
     def offset_reset(self, partition: str, text: str) -> None:
         self._warn("reset", partition, text)
+
+    def poll_is_late(self, group_id: str, limit_ms: int) -> None:
+        self._warn(
+            "poll late",
+            group_id,
+            f"the program did not poll for {limit_ms} ms: it has left the group {group_id!r}, and "
+            f"its partitions go to other members; poll more often, take fewer records at a time "
+            f"(max_poll_records), or raise max_poll_interval_ms",
+        )
+
+    def not_left(self, group_id: str, why: object) -> None:
+        self._warn(
+            "not left",
+            group_id,
+            f"leaving the group {group_id!r} is not confirmed ({why}); its partitions go to other "
+            f"members when the session is over",
+        )
+
+    def not_stored(self, group_id: str, why: object) -> None:
+        self._warn(
+            "not stored",
+            group_id,
+            f"offsets of the group {group_id!r} were not stored ({why}); records behind the stored "
+            f"ones are read again",
+        )
+
+    def group_has_members(self, group_id: str) -> None:
+        self._warn(
+            "has members",
+            group_id,
+            f"send_offsets was called with the name of the group {group_id!r} alone, and the group "
+            f"has members: the broker cannot see whether this program still owns the partitions, "
+            f"and another one may process the same records; pass consumer.group_metadata()",
+        )
 
     def _warn(self, kind: str, place: str, text: str) -> None:
         now = trio.current_time()

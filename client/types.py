@@ -5,7 +5,7 @@ takes longer than decoding a record.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple, TypedDict, TypeVar
+from typing import Final, Literal, NamedTuple, TypedDict, TypeVar
 from uuid import UUID
 
 from odradek.client.errors import OdradekError
@@ -15,6 +15,15 @@ T = TypeVar("T")
 
 Header = tuple[str, bytes | None]
 """A record's header: its name and its value."""
+
+AssignorName = Literal["range", "roundrobin", "sticky", "cooperative-sticky"]
+"""The ways to divide partitions among the members of a group."""
+ASSIGNOR_NAMES: Final[tuple[AssignorName, ...]] = (
+    "range",
+    "roundrobin",
+    "sticky",
+    "cooperative-sticky",
+)
 
 
 SHOWN_MAX: Final = 8

@@ -4,11 +4,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from odradek.broker.testing import run_broker
+from odradek.client.blocking import Consumer, Producer, TopicPartition
 from tests.peers.postgres import run_postgres
 
 ROOT: Final = Path(__file__).parents[1]
@@ -48,6 +49,22 @@ def test_the_samples_of_the_readme_run_in_their_order() -> None:
                 check=True,
                 timeout=RUN_SECONDS,
             )
+
+
+def test_the_samples_of_consumer_groups_run() -> None:
+    _, exactly_once = PYTHON.findall((ROOT / "docs" / "groups.md").read_text())
+    with run_broker() as broker:
+        with Producer(broker.address) as producer:
+            producer.send("greetings", b"good evening", partition=0)
+            numbers = range(producer.partitions_for("greetings"))
+        sample: dict[str, Any] = {}
+        exec(exactly_once.replace(ADDRESS, broker.address), sample)
+        with Consumer(broker.address, group_id="shouters") as onlooker:
+            places = [TopicPartition("greetings", number) for number in numbers]
+            sample["shout"]("0", lambda: sum(p.offset for p in onlooker.committed(places).values()))
+        with Consumer(broker.address) as reader:
+            reader.assign([("shouts", number) for number in reader.partitions_for("shouts")])
+            assert [record.value for record in reader.poll(60_000)] == [b"GOOD EVENING"]
 
 
 def test_the_sample_of_one_commit_with_postgresql_runs() -> None:

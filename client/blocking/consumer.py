@@ -1,15 +1,25 @@
-"""Consuming without an event loop. Lists of records cross to the program's thread, not records."""
+"""Consuming without an event loop. Lists of records cross to the program's thread, not records.
 
+The callbacks of `subscribe` run in the program's thread, inside its call: they may use this
+consumer and others, and what they raise leaves the call.
+"""
+
+import inspect
+import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from types import TracebackType
 from typing import TypeVar, Unpack
 
 from odradek.client.blocking.hosted import Blocking, Hosted, blocking
 from odradek.client.config import ConsumerConfig, ConsumerOptions, parse_bootstrap
 from odradek.client.consuming.consumer import Consumer as AsyncConsumer
+from odradek.client.errors import Refused
+from odradek.client.grouping.membership import OnPartitions
 from odradek.client.types import (
     ConsumerRecord,
     FetchedBatch,
+    GroupMetadata,
     OffsetAndMetadata,
     TopicPartition,
 )
@@ -29,9 +39,92 @@ class Consumer(Blocking[AsyncConsumer]):
 
     __init__.__doc__ = AsyncConsumer.__init__.__doc__
 
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if self._hosted.is_open:
+                # Here, because the callbacks run in the thread of the call that leaves the group.
+                if exc is None:
+                    self._give_back_run()
+                self._hosted.loop.call(self._async._leave, exc)
+        except Exception as error:
+            if exc is None:
+                raise
+            exc.add_note(f"Leaving the group failed as well: {error}")
+        finally:
+            super().__exit__(exc_type, exc, traceback)
+
+    def close(self) -> None:
+        """Leave the group as a block without an exception does, and close the connections."""
+        self.__exit__(None, None, None)
+
     def _do(self, function: Callable[[], T]) -> T:
         """Call a plain function in the loop's thread."""
         return self._hosted.loop.call_nowait(function)
+
+    # The group
+
+    def subscribe(
+        self,
+        topics: str | Iterable[str] | re.Pattern[str],
+        *,
+        on_assigned: OnPartitions | None = None,
+        on_revoked: OnPartitions | None = None,
+        on_lost: OnPartitions | None = None,
+    ) -> None:
+        """Join the group at the next poll; see `odradek.client.Consumer.subscribe`.
+
+        The callbacks are plain functions, and run in the thread that polls.
+        """
+        names = topics if isinstance(topics, (str, re.Pattern)) else list(topics)
+        self._async._progress = lambda: self._run_index
+        self._do(
+            lambda: self._async.subscribe(
+                names,
+                on_assigned=self._here(on_assigned),
+                on_revoked=self._here(on_revoked),
+                on_lost=self._here(on_lost),
+            )
+        )
+
+    def _here(self, callback: OnPartitions | None) -> OnPartitions | None:
+        """Return the callback as the async consumer awaits it."""
+        if callback is None:
+            return None
+        if inspect.iscoroutinefunction(callback):
+            raise Refused("a callback of the blocking consumer is a plain function")
+        loop = self._hosted.loop
+
+        async def call(partitions: list[TopicPartition]) -> None:
+            await loop.in_caller(lambda: callback(partitions))
+
+        return call
+
+    def unsubscribe(self) -> None:
+        """Leave the group now, and read nothing more; see `odradek.client.Consumer`."""
+        self._give_back_run()
+        self._hosted.loop.call(self._async.unsubscribe)
+
+    def group_metadata(self) -> GroupMetadata:
+        """Return what identifies the group and the member, for `Transaction.send_offsets`.
+
+        See `odradek.client.Consumer`. Raises `Refused`.
+        """
+        return self._do(self._async.group_metadata)
+
+    def _serve(self) -> None:
+        """Do what the group needs of the program between two records, or prepare it for a poll."""
+        if self._run_index >= len(self._run):
+            return  # the next poll does it
+        if self._do(lambda: self._async._needs_poll):
+            self._give_back_run()
+        else:
+            waiting = self._first_waiting()
+            self._do(lambda: self._async._store_if_due(waiting))
 
     # What is read
 
@@ -59,6 +152,11 @@ class Consumer(Blocking[AsyncConsumer]):
         self._give_back_run()
         self._do(lambda: self._async.seek(partition, offset))
 
+    def seek_to_committed(self, *partitions: TopicPartition) -> None:
+        """Continue at the stored offsets of these partitions, or of all, as after a restart."""
+        self._give_back_run()
+        self._do(lambda: self._async.seek_to_committed(*partitions))
+
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Seek to the first offset of these partitions, or of all. Raises `TimedOut`, `Refused`."""
         self._give_back_run()
@@ -83,6 +181,15 @@ class Consumer(Blocking[AsyncConsumer]):
     def positions(self) -> dict[TopicPartition, int]:
         """Return the positions of all assigned partitions, if they are known."""
         return {**self._do(self._async.positions), **self._first_waiting()}
+
+    def lags(self) -> dict[TopicPartition, int]:
+        """Return how many offsets the positions are behind the ends; see `Consumer.lags`."""
+        waiting = self._first_waiting()
+        positions, lags = self._do(lambda: (self._async.positions(), self._async.lags()))
+        return {
+            name: lag + positions[name] - waiting.get(name, positions[name])
+            for name, lag in lags.items()
+        }
 
     def _first_waiting(self) -> dict[TopicPartition, int]:
         """Return the first offset of each partition that the iteration has not yielded yet."""
@@ -109,6 +216,8 @@ class Consumer(Blocking[AsyncConsumer]):
 
         At most `max_records`; errors as in `odradek.client.Consumer`.
         """
+        if self._async._has_duty:
+            self._serve()
         if self._run_index >= len(self._run):
             self._hosted.loop.call(self._keep, partial(self._async.poll, timeout_ms, max_records))
         end = len(self._run) if max_records is None else self._run_index + max_records
@@ -136,8 +245,12 @@ class Consumer(Blocking[AsyncConsumer]):
 
         Raises `TimedOut` if no broker has answered for `max_block_ms`.
         """
+        consumer = self._async
         while True:
             while self._run_index < len(self._run):
+                if consumer._has_duty:
+                    self._serve()
+                    continue
                 self._run_index += 1
                 yield self._run[self._run_index - 1]
             self._hosted.loop.call(self._keep, self._async.wait_for_records)
@@ -149,7 +262,8 @@ class Consumer(Blocking[AsyncConsumer]):
     ) -> None:
         """Store the group's offsets; without `offsets`, the positions of all partitions.
 
-        Raises `Refused` without a group_id, `TimedOut`.
+        Raises `Rebalanced` if the consumer has subscribed and the partitions are not its any more,
+        `Refused` without a group_id, `TimedOut`.
         """
         self._hosted.loop.call(self._commit, offsets, self._first_waiting())
 
@@ -158,13 +272,24 @@ class Consumer(Blocking[AsyncConsumer]):
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None,
         waiting: Mapping[TopicPartition, int],
     ) -> None:
-        if offsets is None and waiting:
-            positions = self._async.positions()
-            offsets = {
-                **positions,
-                **{name: waiting[name] for name in positions if name in waiting},
-            }
-        await self._async.commit(offsets)
+        await self._async.commit(self._read_so_far(offsets, waiting))
+
+    def commit_soon(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None
+    ) -> None:
+        """Store offsets as `commit` does, in the background; see `odradek.client.Consumer`."""
+        waiting = self._first_waiting()
+        self._do(lambda: self._async.commit_soon(self._read_so_far(offsets, waiting)))
+
+    def _read_so_far(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None,
+        waiting: Mapping[TopicPartition, int],
+    ) -> Mapping[TopicPartition, OffsetAndMetadata | int] | None:
+        if offsets is not None or not waiting:
+            return offsets
+        positions = self._async.positions()
+        return {name: waiting.get(name, position) for name, position in positions.items()}
 
     committed = blocking(AsyncConsumer.committed)
     offsets_for_times = blocking(AsyncConsumer.offsets_for_times)

@@ -98,6 +98,12 @@ class Hosted(Generic[Resource]):
         """The async object if it was ever entered, also after it was left; else None."""
         return self._stay.resource if self._stay is not None else None
 
+    @property
+    def is_open(self) -> bool:
+        """True if the object is entered and not left, and this process has entered it."""
+        loop = self._loop
+        return not self.is_closed and loop is not None and loop.process_id == os.getpid()
+
     def enter(self) -> None:
         """Enter the object unless it is entered.
 

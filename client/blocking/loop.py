@@ -18,6 +18,7 @@ import logging
 import os
 import threading
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Final, NoReturn, TypeVar, TypeVarTuple
 
@@ -34,6 +35,13 @@ INTERRUPTED_GRACE_S: Final = 2.0
 """The time that an interrupted call has to clean up, for example to abort a transaction."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Errand:
+    """A function that a call's task wants to be run in the thread of its caller."""
+
+    run: Callable[[], None]
+
+
 class Loop:
     """A thread that runs a trio loop."""
 
@@ -44,6 +52,8 @@ class Loop:
         """The functions that are called if the process ends while their objects are open."""
         self._lock = threading.Lock()
         self._waiting: dict[SimpleQueue[Any], None] = {}
+        self._callers: dict[trio.lowlevel.Task, SimpleQueue[Any]] = {}
+        """The queue in which the caller of each task waits for its answer."""
         self._why_ended: str | None = None
         self._token: trio.lowlevel.TrioToken | None = None
         self._clock: trio.abc.Clock | None = None
@@ -111,6 +121,8 @@ class Loop:
 
         async def run() -> None:
             failure: BaseException = Closed("the call was interrupted")
+            this_task = trio.lowlevel.current_task()
+            self._callers[this_task] = answer
             try:
                 with scope:
                     value = await task(*args)
@@ -120,6 +132,8 @@ class Loop:
                 raise
             except BaseException as error:
                 failure = error
+            finally:
+                del self._callers[this_task]
             answer.put(lambda: _raise(failure))
 
         with self._lock:
@@ -127,11 +141,13 @@ class Loop:
             self._waiting[answer] = None
         try:
             self.run_soon(self._start, run)
-            result = answer.get()
+            while isinstance(result := answer.get(), _Errand):
+                result.run()
         except BaseException:
             with contextlib.suppress(Empty, Closed):  # late: the task goes on ending by itself
                 self.run_soon(scope.cancel)
-                answer.get(timeout=INTERRUPTED_GRACE_S)
+                while isinstance(answer.get(timeout=INTERRUPTED_GRACE_S), _Errand):
+                    pass  # its task is cancelled
             raise
         finally:
             self._waiting.pop(answer, None)
@@ -141,6 +157,28 @@ class Loop:
         """Raise `RuntimeError` in the loop's own thread, which cannot wait for itself."""
         if threading.current_thread() is self._thread:
             raise RuntimeError("a blocking call cannot be made from a delivery's callback")
+
+    async def in_caller(self, function: Callable[[], T]) -> T:
+        """Run a function in the program's thread that waits for this task's call.
+
+        Callbacks of a program run there: they may use blocking clients, and Ctrl-C reaches them.
+        """
+        answer = self._callers[trio.lowlevel.current_task()]
+        done = trio.Event()
+        outcome: list[Callable[[], T]] = []
+
+        def run() -> None:
+            try:
+                value = function()
+                outcome.append(lambda: value)
+            except BaseException as error:
+                failure = error
+                outcome.append(lambda: _raise(failure))
+            self.run_soon(done.set)
+
+        answer.put(_Errand(run))
+        await done.wait()
+        return outcome[0]()
 
     def call_nowait(self, function: Callable[[*Args], T], *args: *Args) -> T:
         """Run a plain function in the loop and wait for its result."""

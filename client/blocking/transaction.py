@@ -110,7 +110,8 @@ class Transaction:
     ) -> None:
         """Store a group's offsets with the transaction: by partition, the next offset to read.
 
-        Raises `Aborted`, `Fatal`, `TimedOut`.
+        A consumer that has subscribed gives its `group_metadata()`; see
+        `odradek.client.Transaction.send_offsets`. Raises `Aborted`, `Fatal`, `TimedOut`.
         """
         self._producer._hosted.loop.call(self._send_offsets, offsets, group)
 

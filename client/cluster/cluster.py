@@ -356,6 +356,12 @@ class Cluster:
                     self.metadata.nodes.setdefault(node.node_id, node)
                     self._coordinators[(kind, found.key)] = node.node_id
 
+    def drop_coordinator(self, kind: CoordinatorKind, key: str, purpose: str) -> None:
+        """Close a connection to a coordinator, whose answer is not needed any more."""
+        node_id = self._coordinators.get((kind, key))
+        if node_id is not None:
+            self.connections.drop(node_id, purpose)
+
     def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
         self._coordinators.pop((kind, key), None)
 
@@ -367,11 +373,15 @@ class Cluster:
         request: Request,
         *,
         at_most: int | None = None,
+        purpose: str = "coordinator",
+        timeout_ms: int | None = None,
     ) -> Response:
         """Send a request to a coordinator. If that fails, the next call looks for it again."""
         node_id = await self.coordinator(kind, key)
         try:
-            return await self.ask(node_id, api, request, at_most=at_most, purpose="coordinator")
+            return await self.ask(
+                node_id, api, request, at_most=at_most, purpose=purpose, timeout_ms=timeout_ms
+            )
         except Retriable:
             self.forget_coordinator(kind, key)
             raise

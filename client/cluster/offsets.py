@@ -4,6 +4,7 @@ Consumers and admins share them. Each is retried until its time is over.
 """
 
 from collections.abc import Container, Iterable, Mapping
+from functools import partial
 from typing import Final
 
 import trio
@@ -154,7 +155,24 @@ async def commit_offsets(
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
 ) -> None:
     """Store a group's offsets. Raises `Refused`, `TimedOut`."""
-    doing = f"storing offsets of the group {group.group_id!r}"
+    if offsets:
+        await cluster.retrying(
+            storing(group.group_id), partial(commit_offsets_once, cluster, group, offsets)
+        )
+
+
+def storing(group_id: str) -> str:
+    """Return the words for a commit in messages."""
+    return f"storing offsets of the group {group_id!r}"
+
+
+async def commit_offsets_once(
+    cluster: Cluster,
+    group: GroupMetadata,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+) -> None:
+    """Store a group's offsets by one request. Raises `Retriable`, `Refused`."""
+    doing = storing(group.group_id)
     request = OffsetCommitRequest(
         group_id=group.group_id,
         generation_id_or_member_epoch=group.generation_id,
@@ -176,20 +194,15 @@ async def commit_offsets(
             for topic, partitions in by_topic(offsets).items()
         ),
     )
-
-    async def attempt() -> None:
-        answer = await cluster.ask_coordinator(
-            GROUP, group.group_id, OFFSET_COMMIT, request, at_most=WITH_NAMES
-        )
-        stored = set()
-        for topic_answer in answer.topics:
-            for result in topic_answer.partitions:
-                _check_group(cluster, group.group_id, result.error_code, doing)
-                stored.add(TopicPartition(topic_answer.name, result.partition_index))
-        _check_complete(offsets, stored, doing)
-
-    if offsets:
-        await cluster.retrying(doing, attempt)
+    answer = await cluster.ask_coordinator(
+        GROUP, group.group_id, OFFSET_COMMIT, request, at_most=WITH_NAMES
+    )
+    stored = set()
+    for topic_answer in answer.topics:
+        for result in topic_answer.partitions:
+            _check_group(cluster, group.group_id, result.error_code, doing)
+            stored.add(TopicPartition(topic_answer.name, result.partition_index))
+    _check_complete(offsets, stored, doing)
 
 
 def _check_group(cluster: Cluster, group_id: str, number: int, doing: str) -> None:

@@ -1,50 +1,59 @@
-"""The consumer: it returns the records of assigned partitions, in order.
+"""The consumer: it returns the records of its partitions, in order.
 
-It does not join a group: the program assigns the partitions (`assign`). With a `group_id` it starts
-at the stored offsets of that group, and can store offsets. A transactional program stores offsets
-with `Transaction.send_offsets` instead.
+With `subscribe` it becomes a member of its group, and the group decides which partitions it reads.
+With `assign` the program decides that, and the group only keeps its offsets. A transactional
+program stores offsets with `Transaction.send_offsets`.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from types import TracebackType
-from typing import Self, TypeVar, Unpack
+from typing import Final, Self, TypeVar, Unpack
 
 import trio
 
-from odradek.client.cluster.bounded import bounded
 from odradek.client.cluster.cluster import Cluster
 from odradek.client.cluster.offsets import (
-    commit_offsets,
     fetch_committed,
-    list_offsets,
     with_metadata,
 )
 from odradek.client.config import ConsumerConfig, ConsumerOptions
 from odradek.client.consuming.fetcher import AssignedPartition, Fetcher
+from odradek.client.consuming.places import Places
 from odradek.client.consuming.reader import Reader
 from odradek.client.errors import Refused
+from odradek.client.grouping.commits import Commits
+from odradek.client.grouping.membership import Callbacks, GroupMembership, OnPartitions
+from odradek.client.grouping.topics import SubscribedTopics
 from odradek.client.types import (
-    EARLIEST,
-    LATEST,
     SHOWN_MAX,
     ConsumerRecord,
     FetchedBatch,
     GroupMetadata,
     OffsetAndMetadata,
-    OffsetAndTimestamp,
     TopicPartition,
 )
 
 T = TypeVar("T")
 
+LEAVE_S: Final = 5.0
+"""The longest time of LeaveGroup when a block is left, or `unsubscribe` is called."""
+LEAVE_AFTER_ERROR_S: Final = 1.0
+"""The same, and for the commits under way, when a block is left by an exception."""
 
-class Consumer:
+
+class Consumer(Places):
     """A consumer of committed records (with `isolation_level="read_uncommitted"`, of all records).
 
-    async with Consumer("127.0.0.1:9092") as consumer:
-        consumer.assign([("flights", 0)])
+    async with Consumer("127.0.0.1:9092", group_id="readers") as consumer:
+        consumer.subscribe("flights")
         async for record in consumer:
             ...
+
+    Consumers that subscribe with the same `group_id` share the partitions. With `assign`, the
+    program itself sees to it that a partition has one owner: two owners of one partition process
+    its records twice, and no error shows it.
     """
 
     def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ConsumerOptions]) -> None:
@@ -53,8 +62,23 @@ class Consumer:
         `bootstrap` is `"host:port"`, several of them separated by commas, or a sequence of them.
         Raises ValueError for a wrong option. The options and their defaults, times in milliseconds:
 
-        - `group_id` (None): the group whose stored offsets are used. The consumer does not become a
-          member of the group.
+        - `group_id` (None): the group whose offsets are used. `subscribe` makes the consumer a
+          member of it.
+        - `group_instance_id` (None): makes it a static member, which keeps its partitions while it
+          is restarted within `session_timeout_ms`. Each running member needs its own.
+        - `partition_assignors`: how the group may divide partitions, the preferred way first:
+          "cooperative-sticky" (the default, alone), "sticky", "range", "roundrobin". All members
+          must have one in common.
+        - `session_timeout_ms` (45_000): without a heartbeat for so long, a member has died, and its
+          partitions go to others.
+        - `heartbeat_interval_ms` (3_000): the pause between heartbeats, which a task sends while
+          the program processes records. A program that blocks trio's loop blocks them, too.
+        - `max_poll_interval_ms` (300_000): a program that does not poll for so long leaves its
+          group. It is also the time that a rebalance waits for a member.
+        - `enable_auto_commit` (False): store the positions by itself: at a poll, every
+          `auto_commit_interval_ms`, before partitions go to another member, and on leaving
+          the block without an exception. The records of a poll count as processed at the next one.
+        - `auto_commit_interval_ms` (5_000): see `enable_auto_commit`.
         - `isolation_level` ("read_committed"): or "read_uncommitted", which also returns records of
           open and aborted transactions.
         - `auto_offset_reset` ("earliest"): where to start without a stored offset, and where to
@@ -79,6 +103,15 @@ class Consumer:
         self._cluster = Cluster(bootstrap, config)
         self._fetcher = Fetcher(self._cluster, config)
         self._reader = Reader(self._fetcher, config)
+        self._membership: GroupMembership | None = None
+        self._progress: Callable[[], object] = lambda: self._reader.progress
+        self._commits: Commits | None = None
+        if config.group_id is not None:
+            self._commits = Commits(
+                self._cluster,
+                config.group_id,
+                lambda: None if self._membership is None else self._membership.member,
+            )
 
     def __repr__(self) -> str:
         assigned = list(self._assigned.values())
@@ -87,10 +120,6 @@ class Consumer:
         )
         more = f" and {len(assigned) - SHOWN_MAX} more" if len(assigned) > SHOWN_MAX else ""
         return f"<Consumer of {places or 'nothing'}{more}, {self._config.isolation_level}>"
-
-    @property
-    def _assigned(self) -> dict[TopicPartition, AssignedPartition]:
-        return self._fetcher.assigned
 
     async def __aenter__(self) -> Self:
         await self._cluster.__aenter__()
@@ -102,98 +131,117 @@ class Consumer:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self._cluster.__aexit__(None, None, None)
+        try:
+            await self._leave(exc)
+        finally:
+            await self._cluster.__aexit__(None, None, None)
+
+    async def _leave(self, exc: BaseException | None) -> None:
+        """Leave the group, and end the commits in the background."""
+        membership, limit_s = self._membership, LEAVE_AFTER_ERROR_S
+        try:
+            if membership is not None:
+                if exc is None:
+                    limit_s, reason = LEAVE_S, "the consumer was closed"
+                else:
+                    reason = f"the consumer was left by {type(exc).__name__}"
+                await membership.leave(limit_s, is_clean=exc is None, reason=reason)
+        finally:
+            self._membership = None
+            if self._commits is not None:
+                await self._commits.settle(limit_s)
+
+    # The group
+
+    def subscribe(
+        self,
+        topics: str | Iterable[str] | re.Pattern[str],
+        *,
+        on_assigned: OnPartitions | None = None,
+        on_revoked: OnPartitions | None = None,
+        on_lost: OnPartitions | None = None,
+    ) -> None:
+        """Join the group, which divides the partitions of these topics among its members.
+
+        `topics` is a name, several names, or a compiled pattern that matches whole names. The next
+        poll joins; partitions come and go at polls. The callbacks get lists of partitions, and may
+        be async functions:
+
+        - `on_assigned` after partitions have come. It may `seek`.
+        - `on_revoked` before partitions go. It may still `commit`, or end a transaction. It must
+          end within `max_poll_interval_ms`.
+        - `on_lost` (by default `on_revoked`) after partitions have gone without notice, because
+          the member was taken for dead. What they have left to store is refused.
+
+        An exception of a callback leaves the poll. Raises `Refused` without a group_id, if
+        partitions are assigned by `assign`, or in a callback.
+        """
+        if self._membership is None and self._assigned:
+            raise Refused("partitions are assigned by assign: assign([]) first")
+        wanted = SubscribedTopics(topics)
+        if self._membership is not None:
+            raise Refused("it has subscribed: unsubscribe first")
+        self._group()
+        assert self._commits is not None
+        self._cluster.tasks.check_open()
+        self._membership = GroupMembership(
+            self._cluster,
+            self._config,
+            wanted,
+            Callbacks(on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost),
+            commits=self._commits,
+            assign=self._read,
+            positions=self.positions,
+            wake=self._fetcher.wake_readers,
+        )
+        self._membership.liveness.progress = self._progress
+
+    async def unsubscribe(self) -> None:
+        """Leave the group now, and read nothing more.
+
+        As in a rebalance, positions are stored with `enable_auto_commit`, and `on_revoked` is
+        called. A static member leaves when its session is over. Does nothing without a
+        subscription. Raises the exceptions of `on_revoked`.
+        """
+        if self._membership is not None:
+            self._membership.check_not_calling()
+        await self._leave(None)
+        await trio.lowlevel.checkpoint()
+
+    def group_metadata(self) -> GroupMetadata:
+        """Return what identifies the group, and the member if the consumer has subscribed.
+
+        For `Transaction.send_offsets`: then the broker refuses the offsets of a member whose
+        partitions may have gone to others, and the transaction aborts (KIP-447). Call it before
+        the records are processed. Raises `Refused` without a group_id, or before the first poll
+        has joined.
+        """
+        if self._membership is not None:
+            return self._membership.metadata
+        return GroupMetadata(self._group())
 
     # What is read
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Read these partitions and no others. A partition that was assigned keeps its position."""
-        self._reader.drop_run()
+        """Read these partitions and no others. A partition that was assigned keeps its position.
+
+        The program sees to it that no other one reads them for the same purpose: nothing else
+        does. Raises `Refused` after `subscribe`.
+        """
+        if self._membership is not None:
+            raise Refused("the group assigns the partitions: unsubscribe first")
+        self._read(TopicPartition(*partition) for partition in partitions)
+
+    def _read(self, partitions: Iterable[TopicPartition]) -> None:
         before = self._assigned
         self._fetcher.assigned = {}
-        for topic, partition in partitions:
-            name = TopicPartition(topic, partition)
+        for name in partitions:
             self._fetcher.assigned[name] = before.get(name) or AssignedPartition(
                 name, self._config.partition_fetch_bytes
             )
+        self._reader.keep_assigned(self._assigned)
         self._reader.assigned()
         self._fetcher.take_back()
-
-    def assignment(self) -> list[TopicPartition]:
-        """Return the assigned partitions."""
-        return list(self._assigned)
-
-    def pause(self, *partitions: TopicPartition) -> None:
-        """Return no records of these partitions (none given: of all) until they are resumed."""
-        for partition in self._some(partitions):
-            partition.is_paused = True
-            if partition.fetched:
-                partition.fetched[0].suspend()
-        self._reader.drop_run(only_paused=True)
-
-    def resume(self, *partitions: TopicPartition) -> None:
-        """Return records of these partitions (none given: of all) again."""
-        paused = [partition for partition in self._some(partitions) if partition.is_paused]
-        for partition in paused:
-            partition.is_paused = False
-        if paused:
-            self._fetcher.take_back()
-
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Set the offset at which reading a partition continues. Raises `Refused`."""
-        if offset < 0:
-            raise Refused(f"an offset is at least 0, and {offset} was given; see seek_to_beginning")
-        assigned = self._get(partition)
-        self._reader.drop_run()
-        if assigned.position != offset or assigned.error is not None:
-            assigned.move(offset)
-            self._fetcher.take_back()
-
-    async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Seek to the first offset of these partitions, or of all. Raises `TimedOut`, `Refused`."""
-        await self._seek_to(EARLIEST, partitions)
-
-    async def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Seek to the end of these partitions, or of all.
-
-        With read_committed the end is the last stable offset. Raises `TimedOut`, `Refused`.
-        """
-        await self._seek_to(LATEST, partitions)
-
-    async def _seek_to(self, place: int, partitions: Iterable[TopicPartition]) -> None:
-        wanted = self._some(partitions)
-        found = await self._list_offsets({partition.name: place for partition in wanted})
-        for partition in wanted:
-            self.seek(partition.name, found[partition.name].offset)
-
-    @bounded("looking for where to begin")
-    async def position(self, partition: TopicPartition) -> int:
-        """Return the offset that is read next. Raises `OffsetOutOfRange`, `TimedOut`, `Refused`."""
-        assigned = self._get(partition)
-        if assigned.position is None:
-            await self._fetcher.resolve([assigned])
-        else:
-            await trio.lowlevel.checkpoint()
-        assert assigned.position is not None, assigned.name
-        return assigned.position
-
-    def positions(self) -> dict[TopicPartition, int]:
-        """Return the positions of all assigned partitions, if they are known."""
-        return {
-            partition.name: partition.position
-            for partition in self._assigned.values()
-            if partition.position is not None
-        }
-
-    def _get(self, partition: tuple[str, int]) -> AssignedPartition:
-        name = TopicPartition(*partition)
-        if name not in self._assigned:
-            raise Refused(f"{name} is not assigned: assign it first")
-        return self._assigned[name]
-
-    def _some(self, partitions: Iterable[tuple[str, int]]) -> list[AssignedPartition]:
-        named = [self._get(partition) for partition in partitions]
-        return named or list(self._assigned.values())
 
     # Reading
 
@@ -205,11 +253,14 @@ class Consumer:
     ) -> list[ConsumerRecord]:
         """Return records as soon as there are some, or [] after `timeout_ms`.
 
-        At most `max_records` (default `max_poll_records`), in order within each partition. Raises
-        `OffsetOutOfRange`, `Refused` for a damaged batch or a partition that does not exist.
+        At most `max_records` (default `max_poll_records`), in order within each partition. A member
+        of a group joins, and rebalances, in its polls; the callbacks of `subscribe`, and storing
+        offsets before partitions go, are not cut off by `timeout_ms`. Raises
+        `OffsetOutOfRange`, `Refused` for a damaged batch, a partition that does not exist, or a
+        member that the group does not take.
         """
         count = self._config.max_poll_records if max_records is None else max_records
-        if self._reader.has_run:
+        if self._reader.has_run and not self._has_duty:
             return self._reader.rest_of_run(count)
         return await self._wait_for(timeout_ms, lambda: self._reader.take(count), lambda _: False)
 
@@ -236,6 +287,9 @@ class Consumer:
 
     @trio.lowlevel.enable_ki_protection
     async def __anext__(self) -> ConsumerRecord:
+        if self._membership is not None and self._membership.has_duty:
+            with self._membership.polling():
+                await self._membership.serve()
         record = self._reader.next_of_run()
         while record is None:
             await self.wait_for_records(self._reader.take_run)
@@ -254,9 +308,11 @@ class Consumer:
         since = trio.current_time()
         self._cluster.last_trouble = None
         while True:
-            if not self._reader.unpaused():  # the program has paused all partitions
+            if self._assigned and not self._reader.unpaused():  # the program has paused all
                 since = trio.current_time()
             answered_at = max(since, self._fetcher.answered_at)
+            if self._membership is not None:
+                answered_at = max(answered_at, self._membership.member.answered_at)
             left_ms = limit_ms - (trio.current_time() - answered_at) * 1000
             if left_ms <= 0:
                 reason = self._cluster.last_trouble
@@ -276,28 +332,59 @@ class Consumer:
     ) -> list[T]:
         """Return what `take` returns, as soon as that is not empty; [] after `timeout_ms`."""
         self._cluster.tasks.check_open()
-        if not self._assigned:
-            raise Refused("no partition is assigned: call assign first")
-        self._fetcher.start()
-        # Other tasks must run even if there is always something to read.
-        await trio.lowlevel.checkpoint()
-        with trio.move_on_after(float("inf") if timeout_ms is None else timeout_ms / 1000):
+        if self._membership is None and not self._assigned:
+            raise Refused("no partition is assigned: call subscribe or assign first")
+        limit_s = float("inf") if timeout_ms is None else timeout_ms / 1000
+        deadline = trio.current_time() + limit_s
+        membership = self._membership
+        with nullcontext() if membership is None else membership.polling():
             while True:
-                self._cluster.tasks.check_open()  # another task may have closed it meanwhile
-                self._fetcher.expect()
-                moved = self._reader.skip_read()
-                await self._reader.open_large()
-                taken = take()
-                if taken or returns_empty(moved):
-                    self._fetcher.start()
-                    return taken
-                self._reader.raise_error()
-                self._fetcher.start()  # skipped batches have left room for another fetch
-                if any(partition.fetched for partition in self._reader.unpaused()):
-                    await trio.lowlevel.checkpoint()  # many batches in a row are not visible
-                else:
-                    await self._fetcher.arrived()
-        return []
+                if membership is not None:  # without the time limit: callbacks are not cut off
+                    await membership.serve()
+                self._fetcher.start()
+                # Other tasks must run even if there is always something to read.
+                await trio.lowlevel.checkpoint()
+                with trio.move_on_at(deadline) as scope:
+                    taken = await self._take_or_duty(take, returns_empty)
+                    if taken is not None:
+                        return taken
+                if scope.cancelled_caught:
+                    return []
+
+    @property
+    def _has_duty(self) -> bool:
+        return self._membership is not None and self._membership.has_duty
+
+    @property
+    def _needs_poll(self) -> bool:
+        return self._membership is not None and self._membership.waits_for_poll
+
+    def _store_if_due(self, unread: Mapping[TopicPartition, int]) -> None:
+        """Do an automatic commit if its time has come; see `GroupMembership.store_if_due`."""
+        if self._membership is not None:
+            self._membership.store_if_due(unread)
+
+    async def _take_or_duty(
+        self, take: Callable[[], list[T]], returns_empty: Callable[[bool], bool]
+    ) -> list[T] | None:
+        """Return what `take` returns, when that is not empty; None if the group needs a poll."""
+        while True:
+            self._cluster.tasks.check_open()  # another task may have closed it meanwhile
+            self._fetcher.expect()
+            if self._has_duty:
+                return None
+            moved = self._reader.skip_read()
+            await self._reader.open_large()
+            taken = take()
+            if taken or returns_empty(moved):
+                self._fetcher.start()
+                return taken
+            self._reader.raise_error()
+            self._fetcher.start()  # skipped batches have left room for another fetch
+            if any(partition.fetched for partition in self._reader.unpaused()):
+                await trio.lowlevel.checkpoint()  # many batches in a row are not visible
+            else:
+                await self._fetcher.arrived()
 
     # Offsets
 
@@ -306,11 +393,33 @@ class Consumer:
     ) -> None:
         """Store the group's offsets; without `offsets`, the positions of all partitions.
 
-        Raises `Refused` without a group_id, `TimedOut`.
+        Raises `Rebalanced` if the consumer has subscribed and the partitions are not its any more,
+        `Refused` without a group_id, `TimedOut`.
         """
-        group = GroupMetadata(self._group())
-        wanted = self.positions() if offsets is None else offsets
-        await commit_offsets(self._cluster, group, with_metadata(wanted))
+        await self._storing().now(self._to_store(offsets))
+
+    def commit_soon(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None
+    ) -> None:
+        """Store offsets as `commit` does, in the background. An error is logged.
+
+        Leaving the block waits for it. Raises `Rebalanced`, `Refused` as `commit` does.
+        """
+        self._cluster.tasks.check_open()
+        self._storing().soon(self._to_store(offsets))
+
+    def _storing(self) -> Commits:
+        self._group()
+        assert self._commits is not None
+        return self._commits
+
+    def _to_store(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        wanted = with_metadata(self.positions() if offsets is None else offsets)
+        if self._membership is not None:
+            self._membership.check_owned(wanted)
+        return wanted
 
     async def committed(
         self, partitions: Iterable[TopicPartition], *, require_stable: bool | None = None
@@ -326,53 +435,3 @@ class Consumer:
         return await fetch_committed(
             self._cluster, self._group(), wanted, require_stable=require_stable
         )
-
-    def _group(self) -> str:
-        if self._config.group_id is None:
-            raise Refused("stored offsets belong to a group: give the consumer a group_id")
-        return self._config.group_id
-
-    async def offsets_for_times(
-        self, timestamps_ms: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the offset of the first record at or after a time, by partition; None without one.
-
-        Times are milliseconds since 1970.
-        """
-        found = await self._list_offsets(timestamps_ms)
-        return {name: place if place.offset >= 0 else None for name, place in found.items()}
-
-    async def beginning_offsets(
-        self, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, int]:
-        """Return the first offset that each partition still has."""
-        found = await self._list_offsets({partition: EARLIEST for partition in partitions})
-        return {name: place.offset for name, place in found.items()}
-
-    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the offset behind the last readable record of each partition.
-
-        With read_committed this is the last stable offset.
-        """
-        found = await self._list_offsets({partition: LATEST for partition in partitions})
-        return {name: place.offset for name, place in found.items()}
-
-    async def _list_offsets(
-        self, spec: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, OffsetAndTimestamp]:
-        named = {TopicPartition(*partition): place for partition, place in spec.items()}
-        return await list_offsets(self._cluster, named, self._config.isolation_level)
-
-    async def partitions_for(self, topic: str) -> list[int]:
-        """Return the numbers of a topic's partitions. Raises `TimedOut` if it does not exist."""
-        return list((await self._cluster.topic(topic)).partitions)
-
-    async def topics(self, *, internal: bool = False) -> list[str]:
-        """Return the names of all topics; internal ones only with `internal`."""
-
-        async def attempt() -> list[str]:
-            await self._cluster.refresh(None)
-            known = self._cluster.metadata.topics.values()
-            return sorted(topic.name for topic in known if internal or not topic.is_internal)
-
-        return await self._cluster.retrying("listing the topics", attempt)

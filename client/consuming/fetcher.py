@@ -135,6 +135,10 @@ class Fetcher:
         """Wait until records arrived, a position moved, or there is an error to raise."""
         await self._arrived.wait()
 
+    def wake_readers(self) -> None:
+        """Let `arrived` return, for an event of another kind."""
+        self._arrived.set()
+
     def expect(self) -> None:
         """Make the next `arrived` wait for something new."""
         if self._arrived.is_set():

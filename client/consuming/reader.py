@@ -7,7 +7,7 @@ or a new assignment drops the rest of the run, which is then fetched again.
 from odradek.client.config import ConsumerConfig
 from odradek.client.consuming.fetcher import AssignedPartition, Fetcher
 from odradek.client.errors import OdradekError
-from odradek.client.types import ConsumerRecord, FetchedBatch
+from odradek.client.types import ConsumerRecord, FetchedBatch, TopicPartition
 
 
 class Reader:
@@ -28,6 +28,17 @@ class Reader:
     def assigned(self) -> None:
         """Take over the fetcher's new assignment."""
         self._turns = list(self._fetcher.assigned.values())
+
+    @property
+    def progress(self) -> int:
+        """A number that changes with every record that the iteration yields."""
+        return self._run_index
+
+    def keep_assigned(self, assigned: dict[TopicPartition, AssignedPartition]) -> None:
+        """Drop the rest of the run unless its partition stays assigned."""
+        run_of = self._run_of
+        if run_of is None or assigned.get(run_of.name) is not run_of:
+            self.drop_run()
 
     @property
     def has_run(self) -> bool:

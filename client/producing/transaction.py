@@ -138,8 +138,12 @@ class Transaction:
     ) -> None:
         """Store a group's offsets with the transaction: by partition, the next offset to read.
 
-        The offsets become visible if the transaction commits. Raises `Aborted` if the group has
-        begun another generation, `Fatal`, `TimedOut`.
+        The offsets become visible if the transaction commits. A consumer that has subscribed gives
+        its `group_metadata()`: then the offsets are refused, and the transaction aborts, if its
+        partitions may have gone to another member. With the name of a group alone nothing is
+        compared: the program sees to it that each partition has one owner. A warning is logged if
+        the group has members then. Raises `Aborted` if the group has begun another generation,
+        `Fatal`, `TimedOut`.
         """
         self.check_open()
         if not offsets:

@@ -24,6 +24,7 @@ from odradek.client.cluster.cluster import Cluster
 from odradek.client.config import ProducerConfig
 from odradek.client.errors import FENCED, Aborted, Fatal, Fenced, OdradekError, Refused, Retriable
 from odradek.client.producing.accumulator import Accumulator
+from odradek.client.producing.bare_groups import BareGroups
 from odradek.client.producing.batches import NO_PRODUCER, ProducerBatch
 from odradek.client.producing.open_transaction import OpenTransaction
 from odradek.client.producing.requests import Refusal, TransactionRequests
@@ -65,6 +66,7 @@ class TransactionalSession(ProducerSession):
         """The broker never aborts its transactions because of their age."""
         self._keeps_prepared = config.keep_prepared
         self._coordinator_lock = trio.Lock()
+        self._bare_groups = BareGroups(cluster)
 
     @property
     def transaction_version(self) -> int:
@@ -326,3 +328,4 @@ class TransactionalSession(ProducerSession):
                 await self.requests.add_group(identity, group.group_id)
         transaction.groups[group.group_id] = None
         await self.requests.commit_offsets(identity, offsets, group)
+        self._bare_groups.note(group)

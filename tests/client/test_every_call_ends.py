@@ -27,6 +27,7 @@ from odradek.client import (
     Transaction,
     TransactionGroup,
 )
+from odradek.client.consuming.consumer import LEAVE_S
 from odradek.protocol.record import Record, encode_batch
 from tests.client.fake_broker import ADDRESS
 from tests.client.hostile_broker import HostileBroker, Trouble
@@ -36,6 +37,8 @@ BLOCK: Final = 60.0
 DELIVERY: Final = 120.0
 """delivery_timeout_ms."""
 POLL: Final = 0.5
+JOIN: Final = 305.0
+"""max_poll_interval_ms, and 5 s: the time that a coordinator may wait for other members."""
 END: Final = DELIVERY + 2 * BLOCK
 SLACK: Final = 0.5
 CLOSED_BOUND: Final = 1.0
@@ -117,6 +120,10 @@ CALLS: Final[dict[str, Call]] = {
     "Consumer.end_offsets": on_client("end_offsets", [PLACE]),
     "Consumer.partitions_for": on_client("partitions_for", "u"),
     "Consumer.topics": on_client("topics"),
+    "Consumer.unsubscribe": on_client("unsubscribe"),
+    "Consumer, subscribed: poll": on_client("poll", 500, bound=POLL),
+    "Consumer, subscribed: __anext__": on_client("__anext__", bound=JOIN + BLOCK),
+    "Consumer, subscribed: unsubscribe": on_client("unsubscribe", bound=POLL + LEAVE_S),
     "Admin.create_topic": on_client("create_topic", "u"),
     "Admin.create_topics": on_client("create_topics", [NewTopic("u")]),
     "Admin.delete_topics": on_client("delete_topics", "u"),
@@ -186,7 +193,10 @@ async def entered(name: str, broker: HostileBroker) -> AsyncIterator[Subject]:
     elif name.startswith("Consumer"):
         options: dict[str, Any] = {"connect": broker.connect, "group_id": "g"}
         async with Consumer(ADDRESS, **options) as consumer:
-            consumer.assign([PLACE])
+            if "subscribed" in name:
+                consumer.subscribe("t")
+            else:
+                consumer.assign([PLACE])
             yield Subject(consumer)
     elif name.startswith("Producer"):
         async with Producer(ADDRESS, connect=broker.connect) as producer:

@@ -11,6 +11,7 @@ from tests.planted.completion import COMPLETION_BUGS
 from tests.planted.coordinator import COORDINATOR_BUGS
 from tests.planted.groups import GROUP_BUGS
 from tests.planted.log import LOG_BUGS
+from tests.planted.members import MEMBER_BUGS
 from tests.planted.metadata import METADATA_BUGS
 from tests.planted.ours import OUR_BUGS
 from tests.planted.producers import PRODUCERS_BUGS
@@ -27,6 +28,7 @@ BUGS: Final = (
     *REPLICA_BUGS,
     *REPLICATION_BUGS,
     *CLUSTER_BUGS,
+    *MEMBER_BUGS,
     *OUR_BUGS,
 )
 

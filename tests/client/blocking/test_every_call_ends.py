@@ -36,6 +36,7 @@ def _next_record(subject: Subject) -> Any:
 OTHERS: Final[dict[str, Call]] = {
     "Producer, a delivery": Call(_result),
     "Consumer.__anext__": Call(_next_record),
+    "Consumer, subscribed: __anext__": Call(_next_record),
 }
 NOT_HERE: Final = {
     "Transaction, begun while another ends",
@@ -64,7 +65,10 @@ def entered(name: str, connect: Any) -> Iterator[Subject]:
             yield Subject(admin)
     elif name.startswith("Consumer"):
         with Consumer(ADDRESS, connect=connect, group_id="g") as consumer:
-            consumer.assign([PLACE])
+            if "subscribed" in name:
+                consumer.subscribe("t")
+            else:
+                consumer.assign([PLACE])
             yield Subject(consumer)
     elif name.startswith("Producer"):
         with Producer(ADDRESS, connect=connect) as producer:

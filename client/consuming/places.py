@@ -1,0 +1,185 @@
+"""The positions of a consumer: where it reads its partitions, and where they begin and end."""
+
+from collections.abc import Iterable, Mapping
+
+import trio
+
+from odradek.client.cluster.bounded import bounded
+from odradek.client.cluster.cluster import Cluster
+from odradek.client.cluster.offsets import list_offsets
+from odradek.client.config import ConsumerConfig
+from odradek.client.consuming.fetcher import AssignedPartition, Fetcher
+from odradek.client.consuming.reader import Reader
+from odradek.client.errors import Refused
+from odradek.client.types import (
+    EARLIEST,
+    LATEST,
+    OffsetAndTimestamp,
+    TopicPartition,
+)
+
+
+class Places:
+    """The part of a consumer that is about places in partitions; `Consumer` adds the rest."""
+
+    _config: ConsumerConfig
+    _cluster: Cluster
+    _fetcher: Fetcher
+    _reader: Reader
+
+    @property
+    def _assigned(self) -> dict[TopicPartition, AssignedPartition]:
+        return self._fetcher.assigned
+
+    def assignment(self) -> list[TopicPartition]:
+        """Return the assigned partitions."""
+        return list(self._assigned)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Return no records of these partitions (none given: of all) until they are resumed."""
+        for partition in self._some(partitions):
+            partition.is_paused = True
+            if partition.fetched:
+                partition.fetched[0].suspend()
+        self._reader.drop_run(only_paused=True)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Return records of these partitions (none given: of all) again."""
+        paused = [partition for partition in self._some(partitions) if partition.is_paused]
+        for partition in paused:
+            partition.is_paused = False
+        if paused:
+            self._fetcher.take_back()
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Set the offset at which reading a partition continues. Raises `Refused`."""
+        if offset < 0:
+            raise Refused(f"an offset is at least 0, and {offset} was given; see seek_to_beginning")
+        assigned = self._get(partition)
+        self._reader.drop_run()
+        if assigned.position != offset or assigned.error is not None:
+            assigned.move(offset)
+            self._fetcher.take_back()
+
+    async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Seek to the first offset of these partitions, or of all. Raises `TimedOut`, `Refused`."""
+        await self._seek_to(EARLIEST, partitions)
+
+    async def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Seek to the end of these partitions, or of all.
+
+        With read_committed the end is the last stable offset. Raises `TimedOut`, `Refused`.
+        """
+        await self._seek_to(LATEST, partitions)
+
+    def seek_to_committed(self, *partitions: TopicPartition) -> None:
+        """Continue at the stored offsets of these partitions, or of all, as after a restart.
+
+        After an aborted transaction this reads again what it has read.
+        """
+        self._group()
+        self._reader.drop_run()
+        for partition in self._some(partitions):
+            partition.move(None)
+        self._fetcher.take_back()
+
+    async def _seek_to(self, place: int, partitions: Iterable[TopicPartition]) -> None:
+        wanted = self._some(partitions)
+        found = await self._list_offsets({partition.name: place for partition in wanted})
+        for partition in wanted:
+            self.seek(partition.name, found[partition.name].offset)
+
+    @bounded("looking for where to begin")
+    async def position(self, partition: TopicPartition) -> int:
+        """Return the offset that is read next. Raises `OffsetOutOfRange`, `TimedOut`, `Refused`."""
+        assigned = self._get(partition)
+        if assigned.position is None:
+            await self._fetcher.resolve([assigned])
+        else:
+            await trio.lowlevel.checkpoint()
+        assert assigned.position is not None, assigned.name
+        return assigned.position
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """Return the positions of all assigned partitions, if they are known."""
+        return {
+            partition.name: partition.position
+            for partition in self._assigned.values()
+            if partition.position is not None
+        }
+
+    def lags(self) -> dict[TopicPartition, int]:
+        """Return how many offsets the positions are behind the ends, as far as both are known.
+
+        The end is that of the latest fetch. With read_committed it is the last stable offset. It
+        counts offsets, of which compaction and transactions leave some without a record.
+        """
+        is_committed = self._config.isolation_level == "read_committed"
+        found: dict[TopicPartition, int] = {}
+        for name, partition in self._assigned.items():
+            end = partition.last_stable_offset if is_committed else partition.high_watermark
+            if partition.position is not None and end >= 0:
+                found[name] = max(end - partition.position, 0)
+        return found
+
+    def _get(self, partition: tuple[str, int]) -> AssignedPartition:
+        name = TopicPartition(*partition)
+        if name not in self._assigned:
+            raise Refused(f"{name} is not assigned")
+        return self._assigned[name]
+
+    def _some(self, partitions: Iterable[tuple[str, int]]) -> list[AssignedPartition]:
+        named = [self._get(partition) for partition in partitions]
+        return named or list(self._assigned.values())
+
+    # Where partitions begin and end
+
+    async def offsets_for_times(
+        self, timestamps_ms: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Return the offset of the first record at or after a time, by partition; None without one.
+
+        Times are milliseconds since 1970.
+        """
+        found = await self._list_offsets(timestamps_ms)
+        return {name: place if place.offset >= 0 else None for name, place in found.items()}
+
+    async def beginning_offsets(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """Return the first offset that each partition still has."""
+        found = await self._list_offsets({partition: EARLIEST for partition in partitions})
+        return {name: place.offset for name, place in found.items()}
+
+    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the offset behind the last readable record of each partition.
+
+        With read_committed this is the last stable offset.
+        """
+        found = await self._list_offsets({partition: LATEST for partition in partitions})
+        return {name: place.offset for name, place in found.items()}
+
+    async def _list_offsets(
+        self, spec: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        named = {TopicPartition(*partition): place for partition, place in spec.items()}
+        return await list_offsets(self._cluster, named, self._config.isolation_level)
+
+    async def partitions_for(self, topic: str) -> list[int]:
+        """Return the numbers of a topic's partitions. Raises `TimedOut` if it does not exist."""
+        return list((await self._cluster.topic(topic)).partitions)
+
+    async def topics(self, *, internal: bool = False) -> list[str]:
+        """Return the names of all topics; internal ones only with `internal`."""
+
+        async def attempt() -> list[str]:
+            await self._cluster.refresh(None)
+            known = self._cluster.metadata.topics.values()
+            return sorted(topic.name for topic in known if internal or not topic.is_internal)
+
+        return await self._cluster.retrying("listing the topics", attempt)
+
+    def _group(self) -> str:
+        if self._config.group_id is None:
+            raise Refused("stored offsets belong to a group: give the consumer a group_id")
+        return self._config.group_id

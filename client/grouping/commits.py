@@ -1,0 +1,111 @@
+"""Storing a consumer's offsets: now, in the background, and as a member of its group.
+
+Commits are sent one after the other, so that no older offset overtakes a newer one. What is given
+to `soon` while another commit is under way is stored together, the newest offset of each partition.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Final
+
+import trio
+
+from odradek.client.cluster.cluster import Cluster
+from odradek.client.cluster.offsets import commit_offsets_once, storing
+from odradek.client.errors import OdradekError, Rebalanced, Refused, Retriable
+from odradek.client.grouping.group_member import GroupMember
+from odradek.client.grouping.state import MemberState
+from odradek.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
+from odradek.protocol.errors import ErrorCode
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+
+NO_MEMBER: Final = frozenset(
+    {
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.FENCED_INSTANCE_ID,
+    }
+)
+JOINS: Final = frozenset({MemberState.JOINING, MemberState.SYNCING})
+
+
+class Commits:
+    """The commits of one consumer."""
+
+    def __init__(
+        self, cluster: Cluster, group_id: str, member: Callable[[], GroupMember | None]
+    ) -> None:
+        self._cluster = cluster
+        self._group_id = group_id
+        self._member = member
+        self._turn = trio.Lock()
+        self._waiting: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._storing: trio.Event | None = None
+        """Set when the task that stores in the background has ended; None without one."""
+
+    async def now(self, offsets: Offsets, *, timeout_ms: float | None = None) -> None:
+        """Store offsets. Raises `Rebalanced`, `Refused`, `TimedOut`."""
+        self.forget(offsets)  # what waits for the same partitions is older
+        if not offsets:
+            await trio.lowlevel.checkpoint()
+            return
+        doing = storing(self._group_id)
+        limit_ms = self._cluster.config.max_block_ms if timeout_ms is None else timeout_ms
+        until = trio.current_time() + limit_ms / 1000
+        with trio.move_on_at(until) as scope:
+            await self._turn.acquire()
+        if scope.cancelled_caught:
+            raise self._cluster.out_of_time(doing, limit_ms, self._cluster.last_trouble)
+        try:
+            attempt = partial(self._store, offsets)
+            await self._cluster.retrying(doing, attempt, timeout_ms=limit_ms, until=until)
+        finally:
+            self._turn.release()
+
+    async def settle(self, limit_s: float) -> None:
+        """Wait until nothing waits in the background any more. An error is logged."""
+        with trio.move_on_after(limit_s, shield=True):
+            while self._storing is not None:
+                await self._storing.wait()
+
+    def soon(self, offsets: Offsets) -> None:
+        """Store offsets in the background. An error is logged."""
+        self._waiting.update(offsets)
+        if self._waiting and self._storing is None:
+            self._storing = trio.Event()
+            self._cluster.tasks.spawn(self._store_waiting, self._storing)
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Store nothing of these partitions that still waits."""
+        for partition in partitions:
+            self._waiting.pop(partition, None)
+
+    def waiting(self) -> Offsets:
+        """Return the offsets that wait in the background."""
+        return dict(self._waiting)
+
+    async def _store_waiting(self, is_over: trio.Event) -> None:
+        try:
+            while self._waiting:
+                try:
+                    await self.now(self.waiting())
+                except OdradekError as error:
+                    self._cluster.journal.not_stored(self._group_id, error)
+        finally:
+            self._storing = None
+            is_over.set()
+
+    async def _store(self, offsets: Offsets) -> None:
+        member = self._member()
+        group = GroupMetadata(self._group_id) if member is None else member.metadata
+        try:
+            await commit_offsets_once(self._cluster, group, offsets)
+        except Refused as error:
+            if member is None or error.code not in (*NO_MEMBER, ErrorCode.REBALANCE_IN_PROGRESS):
+                raise
+            # With the cooperative protocol the program stores while the generation changes.
+            is_changing = member.state in JOINS or member.metadata != group
+            if error.code == ErrorCode.REBALANCE_IN_PROGRESS or is_changing:
+                raise Retriable(str(error), code=error.code) from error
+            raise Rebalanced(str(error), code=error.code) from error
