@@ -35,6 +35,7 @@ LEVELS = {
         {"cluster"},
         {"producing", "consuming", "administration"},
         {"blocking"},
+        {"aio"},
         {"postgres", "spark"},
         {"cli"},
         {"__init__"},
@@ -124,7 +125,7 @@ OUTSIDE_ALLOWED = (
     *("broker/system.py", "broker/storage/disk.py"),
     *("broker/cli.py", "broker/process.py", "broker/testing.py", "broker/log_lines.py"),
     *("broker/inspect/log_command.py", "broker/inspect/storage_command.py"),
-    *("client/config.py", "client/blocking/", "client/cli/", "client/spark/"),
+    *("client/config.py", "client/blocking/", "client/aio/", "client/cli/", "client/spark/"),
     "client/postgres/",
 )
 
@@ -137,7 +138,7 @@ RIDDLE = re.compile(
 NAMESAKES = {
     **dict.fromkeys(
         ("Admin", "Consumer", "Delivery", "Producer", "Transaction", "TransactionGroup"),
-        "the public client and its counterpart in `client/blocking/` have the same names",
+        "the public client and its counterparts in `client/blocking/` and `client/aio/`",
     ),
     **dict.fromkeys(
         ("PostgresProducer", "PostgresTransaction"),
