@@ -61,6 +61,18 @@ class Outbox:
         self.event_loop: Final = event_loop
         self._posted: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._is_scheduled = False
+        self.is_turn_watched = False
+        """A function will be called at the end of this turn of the event loop."""
+
+    def at_turns_end(self, function: Callable[[], object]) -> None:
+        """Call a function once at the end of this turn of the event loop, in its own thread."""
+        if not self.is_turn_watched:
+            self.is_turn_watched = True
+            self.event_loop.call_soon(self._end_turn, function)
+
+    def _end_turn(self, function: Callable[[], object]) -> None:
+        self.is_turn_watched = False
+        function()
 
     def post(self, function: Callable[[*Args], object], *args: *Args) -> bool:
         """Call a function soon in the event loop's thread. Return False if the loop is closed."""

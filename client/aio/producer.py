@@ -1,9 +1,13 @@
 """Producing with asyncio.
 
 As with the blocking producer, records wait in a queue for trio's thread, which takes many of them
-at once: `send` costs a list append, and not two changes of threads. The queue counts its bytes.
-When it has `QUEUED_BYTES_MAX` since the last time that it was seen empty, `send` waits until it is
-empty, and it becomes empty when the producer's buffer has room. That is the backpressure.
+at once: `send` costs a list append, and not two changes of threads. Trio's thread is woken at the
+end of a turn of the event loop, for all records that were sent and all deliveries that were awaited
+in it: records of many tasks share a batch.
+
+The bytes in the queue are counted. When it has `QUEUED_BYTES_MAX` since the last time that it was
+seen empty, `send` waits until it is empty, and it becomes empty when the producer's buffer has
+room. That is the backpressure.
 """
 
 import asyncio
@@ -13,12 +17,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Final, Unpack
 
-from odradek.client.aio.crossing import Caller
+from odradek.client.aio.crossing import Caller, Outbox
 from odradek.client.aio.delivery import Delivery, Waiter
 from odradek.client.aio.hosted import Aio, Reason, aio
 from odradek.client.aio.transaction import Transaction
 from odradek.client.blocking.delivery import Queued
-from odradek.client.blocking.loop import Loop
 from odradek.client.blocking.producer import QUEUED_MAX
 from odradek.client.blocking.producer import Producer as BlockingProducer
 from odradek.client.config import KIB, MIB, ProducerConfig, ProducerOptions
@@ -52,7 +55,6 @@ class Producer(Aio[TrioProducer]):
         """The bytes of records that were queued since the queue was last seen empty."""
         self._turn_bytes = 0
         self._awaited: deque[Delivery] = deque()
-        self._is_asking = False
 
     __init__.__doc__ = TrioProducer.__init__.__doc__
 
@@ -120,7 +122,7 @@ class Producer(Aio[TrioProducer]):
         behind = self._behind
         try:
             outbox = self._caller.outbox()
-            self._check_ready()
+            self._check_ready(outbox)
             transaction = behind._transaction
             if self._turn_bytes >= TURN_BYTES:
                 self._turn_bytes = 0
@@ -131,7 +133,7 @@ class Producer(Aio[TrioProducer]):
                     self._unconfirmed_bytes = 0
             if behind._transaction is not transaction:
                 raise Refused("the transaction has ended while a record of it waited to be taken")
-            self._check_ready()
+            self._check_ready(outbox)
         except BaseException as error:
             if on_delivery is not None:
                 call_back(on_delivery, None, known_error(error))
@@ -140,7 +142,7 @@ class Producer(Aio[TrioProducer]):
         size_bytes = RECORD_OVERHEAD_BYTES + _size(value) + _size(key)
         self._unconfirmed_bytes += size_bytes
         self._turn_bytes += size_bytes
-        behind._put(
+        behind._queue.append(
             Queued(
                 topic,
                 _fixed(value),
@@ -153,15 +155,32 @@ class Producer(Aio[TrioProducer]):
                 behind._current_time(),
             )
         )
+        outbox.at_turns_end(self._wake)
+        if behind._is_drained:
+            behind._drain()
         return delivery
+
+    def _wake(self) -> None:
+        """Let trio's thread take what was queued and awaited in a turn of the event loop."""
+        with contextlib.suppress(Closed):  # calls and waits raise it
+            self._hosted.entered.run_soon(self._take)
+
+    def _take(self) -> None:
+        """Hand the records over, and wait for deliveries. It is called in trio's thread."""
+        behind = self._behind
+        if not behind._is_awake:
+            behind._hand_over()
+        while self._awaited:
+            delivery = self._awaited.popleft()
+            delivery._when_done(delivery._wake_all)
 
     @property
     def _is_full(self) -> bool:
         return len(self._behind._queue) > QUEUED_MAX
 
-    def _check_ready(self) -> None:
+    def _check_ready(self, outbox: Outbox) -> None:
         behind = self._behind
-        if behind._is_transactional or not behind._is_awake or behind._is_drained:
+        if behind._is_transactional or behind._is_drained or not outbox.is_turn_watched:
             _ = self._hosted.entered
             behind._check_ready()
 
@@ -216,18 +235,18 @@ class Producer(Aio[TrioProducer]):
         _ = self._hosted.entered
         return self._hosted.resource
 
-    # Deliveries that are awaited
-
     async def _told(self, delivery: Delivery) -> None:
         """Wait until trio's thread has told that the delivery is done."""
         loop = self._hosted.entered
-        waiter = Waiter(self._caller.outbox())
+        outbox = self._caller.outbox()
+        waiter = Waiter(outbox)
         loop.expect(waiter)
         try:
             is_first = not delivery._waiters
             delivery._waiters[waiter] = None
             if is_first:
-                self._ask(loop, delivery)
+                self._awaited.append(delivery)
+                outbox.at_turns_end(self._wake)
             # If it was done since the caller has looked, nothing wakes this waiter any more.
             if not delivery.is_done:
                 await waiter.future
@@ -242,19 +261,6 @@ class Producer(Aio[TrioProducer]):
         delivery._waiters.pop(waiter, None)
         if not delivery.is_done:
             loop.check_running()
-
-    def _ask(self, loop: Loop, delivery: Delivery) -> None:
-        self._awaited.append(delivery)
-        if not self._is_asking:
-            self._is_asking = True
-            loop.run_soon(self._take_awaited)
-
-    def _take_awaited(self) -> None:
-        """Wait for deliveries on behalf of asyncio tasks. It is called in trio's thread."""
-        self._is_asking = False
-        while self._awaited:
-            delivery = self._awaited.popleft()
-            delivery._when_done(delivery._wake_all)
 
 
 def _size(given: object) -> int:

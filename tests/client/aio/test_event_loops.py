@@ -159,7 +159,7 @@ def test_records_that_a_cancelled_task_did_not_get_are_not_skipped(
             assert await consumer.position(place) == 2
             await consumer.commit()
             assert (await consumer.committed([place]))[place].offset == 2
-            records = []
+            records: list[aio.ConsumerRecord] = []
             while len(records) < 3:
                 records += await consumer.poll(WAIT_MS)
             assert [record.offset for record in records] == [2, 3, 4]
