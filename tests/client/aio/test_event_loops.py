@@ -88,8 +88,12 @@ def test_send_waits_while_the_buffer_is_full_and_a_timeout_ends_the_wait(
                 await producer.send("t", b"first", partition=0)
                 await producer.flush()
                 loop.call_nowait(broker.turn, Trouble.SILENT)
-                async with asyncio.timeout(0.5):
-                    await asyncio.gather(*(send(producer) for _ in range(10)))
+                async with asyncio.timeout(None) as limit:
+                    sending = asyncio.gather(*(send(producer) for _ in range(10)))
+                    while len(taken) <= BUFFER_BYTES / RECORD_BYTES:  # noqa: ASYNC110 - no event
+                        await asyncio.sleep(0.01)
+                    limit.reschedule(asyncio.get_running_loop().time() + 0.1)
+                    await sending
 
     asyncio.run(use())
     loop.run_soon(loop._nursery.cancel_scope.cancel)
