@@ -2,7 +2,8 @@
 
 `Producer` (with `producer.transaction()`), `Consumer`, `Admin` and `TransactionGroup` are async
 context managers.
-`odradek.client.blocking` has the same names for programs without an event loop.
+`odradek.client.aio` has the same names for asyncio, `odradek.client.blocking` for programs without
+an event loop.
 """
 
 from odradek.client.administration.admin import Admin

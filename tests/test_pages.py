@@ -40,7 +40,7 @@ def test_the_samples_of_the_readme_run_in_their_order() -> None:
     samples = [
         one for one in PYTHON.findall((ROOT / "README.md").read_text()) if "pyspark" not in one
     ]
-    assert len(samples) == 4
+    assert len(samples) == 5
     with run_broker() as broker:
         for sample in samples:
             assert ADDRESS in sample

@@ -37,6 +37,7 @@ LEVELS = {
         {"grouping"},
         {"producing", "consuming", "administration"},
         {"blocking"},
+        {"aio"},
         {"postgres", "spark"},
         {"cli"},
         {"__init__"},
@@ -128,7 +129,7 @@ OUTSIDE_ALLOWED = (
     *("broker/system.py", "broker/storage/disk.py"),
     *("broker/cli.py", "broker/process.py", "broker/testing.py", "broker/log_lines.py"),
     *("broker/inspect/log_command.py", "broker/inspect/storage_command.py"),
-    *("client/config.py", "client/blocking/", "client/cli/", "client/spark/"),
+    *("client/config.py", "client/blocking/", "client/aio/", "client/cli/", "client/spark/"),
     "client/postgres/",
 )
 
@@ -141,7 +142,7 @@ RIDDLE = re.compile(
 NAMESAKES = {
     **dict.fromkeys(
         ("Admin", "Consumer", "Delivery", "Producer", "Transaction", "TransactionGroup"),
-        "the public client and its counterpart in `client/blocking/` have the same names",
+        "the public client and its counterparts in `client/blocking/` and `client/aio/`",
     ),
     **dict.fromkeys(
         ("PostgresProducer", "PostgresTransaction"),

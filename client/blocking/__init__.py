@@ -6,6 +6,8 @@
 
 All clients of a process run in one daemon thread (`loop.py`). A client may be used from several
 threads, one call at a time. It cannot be used after a fork: make a new one in the child process.
+Inside a running event loop (of asyncio or trio) it works too, but each call blocks
+that event loop until it returns: import `odradek.client.aio` or `odradek.client` there.
 """
 
 from odradek.client.administration.descriptions import (

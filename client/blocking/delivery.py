@@ -1,6 +1,6 @@
-"""A record in the queue of a blocking producer, and its delivery."""
+"""A record in the queue of a blocking or asyncio producer, and its delivery."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from odradek.client.errors import OdradekError
@@ -17,17 +17,17 @@ class HandsOver(Protocol):
     def _wait_delivered(self, delivery: "Delivery", timeout_ms: float | None) -> None: ...
 
 
-class Delivery:
-    """The delivery of one record. `result()` waits for its outcome."""
+class QueuedDelivery:
+    """The delivery of a record that waits for the loop, and then of the loop's producer."""
 
-    __slots__ = ("_inner", "_is_read", "_producer", "error")
+    __slots__ = ("_inner", "_is_read", "_wake", "error")
 
-    def __init__(self, producer: HandsOver) -> None:
+    def __init__(self) -> None:
         self.error: OdradekError | None = None
         """Why the record was lost before it was in a batch."""
-        self._producer = producer
         self._inner: AsyncDelivery | None = None
         self._is_read = False
+        self._wake: Callable[[], object] | None = None
 
     def __repr__(self) -> str:
         return f"<Delivery, {'done' if self.is_done else 'under way'}>"
@@ -42,6 +42,54 @@ class Delivery:
         """1, or 0 if a program has read `error` or waits for it."""
         return 0 if self._is_read else 1
 
+    def result_nowait(self) -> RecordMetadata:
+        """Return where the record was stored, or raise its error. It must be done."""
+        if self.error is not None:
+            self._is_read = True
+            raise self.error.copy()
+        assert self._inner is not None, "the record has not been acknowledged yet"
+        return self._inner.result_nowait()
+
+    # In the loop's thread
+
+    def _taken(self, inner: AsyncDelivery) -> None:
+        """Note that the producer has the record."""
+        self._inner = inner
+        if self._wake is not None and self._is_read:
+            inner.when_done(self._wake)
+
+    def _lost(self, error: OdradekError) -> None:
+        """Note that the record is not sent."""
+        self.error = error
+        if self._wake is not None:
+            self._wake()
+
+    def _when_done(self, wake: Callable[[], object]) -> None:
+        """Call `wake` once it is done, on behalf of a program that then reads the result."""
+        self._is_read = True
+        if self._inner is not None:
+            self._inner.when_done(wake)
+        elif self.error is not None:
+            wake()
+        else:
+            self._wake = wake
+
+    def _unread(self) -> None:
+        """Note that the program has stopped waiting, and has not read the error."""
+        self._is_read = False
+        if self._inner is not None:
+            self._inner.not_read()
+
+
+class Delivery(QueuedDelivery):
+    """The delivery of one record. `result()` waits for its outcome."""
+
+    __slots__ = ("_producer",)
+
+    def __init__(self, producer: HandsOver) -> None:
+        super().__init__()
+        self._producer = producer
+
     def result(self, timeout_ms: float | None = None) -> RecordMetadata:
         """Return where the record was stored. Raises its error, or `TimedOut` after `timeout_ms`.
 
@@ -50,11 +98,7 @@ class Delivery:
         """
         if not self.is_done:
             self._producer._wait_delivered(self, timeout_ms)
-        if self.error is not None:
-            self._is_read = True
-            raise self.error.copy()
-        assert self._inner is not None
-        return self._inner.result_nowait()
+        return self.result_nowait()
 
     async def _wait(self) -> None:
         """Wait in the loop until it is done. A program that waits to the end reads the error."""
@@ -78,7 +122,7 @@ class Queued(NamedTuple):
     partition: int | None
     timestamp_ms: int | None
     on_delivery: OnDelivery | None
-    delivery: Delivery
+    delivery: QueuedDelivery
     queued_at: float
 
     def lost(self, error: BaseException) -> None:
@@ -86,6 +130,6 @@ class Queued(NamedTuple):
         known = known_error(error)
         if self.on_delivery is not None:
             self.delivery._is_read = True
-        self.delivery.error = known
+        self.delivery._lost(known)
         if self.on_delivery is not None:
             call_back(self.on_delivery, None, known)

@@ -1,4 +1,4 @@
-"""The async object behind a blocking one: entered, used and left in the loop's thread."""
+"""The trio object behind a blocking or asyncio one: entered, used and left in the loop's thread."""
 
 import os
 import threading
@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
 import trio
 
@@ -16,6 +16,8 @@ from odradek.client.errors import Closed
 T = TypeVar("T")
 P = ParamSpec("P")
 Resource = TypeVar("Resource", bound=AbstractAsyncContextManager[Any])
+
+MADE_BEFORE_FORK: Final = "it was made before a fork: make a new one in the child process"
 
 
 class _Stay(Generic[Resource]):
@@ -60,7 +62,13 @@ class _Stay(Generic[Resource]):
         """Leave the object, and end the task. Raises the error of leaving."""
         self._reason = reason
         self._leave.set()
-        await self._left.wait()
+        try:
+            await self._left.wait()
+        except trio.Cancelled:  # the caller does not wait for the rest: leave without it
+            self._scope.cancel()
+            with trio.CancelScope(shield=True):
+                await self._left.wait()
+            raise
         if self._error is not None:
             raise self._error
 
@@ -84,6 +92,18 @@ class Hosted(Generic[Resource]):
     def loop(self) -> Loop:
         self.enter()
         assert self._loop is not None
+        return self._loop
+
+    @property
+    def entered(self) -> Loop:
+        """The loop of an object that is entered, or was. Raises `Closed` before, and after a fork.
+
+        An asyncio program must not wait for entering here: it would block its event loop.
+        """
+        if self._loop is None:
+            raise Closed("it is not open: use it inside its `async with` block, or make a new one")
+        if self._loop.process_id != os.getpid():
+            raise Closed(MADE_BEFORE_FORK)
         return self._loop
 
     @property
@@ -118,15 +138,15 @@ class Hosted(Generic[Resource]):
             with self._entering:  # several threads may use it first at the same time
                 if self._loop is None:
                     loop = the_loop()
-                    self._stay = loop.call(self._begin, loop)
-                    self._loop = loop
+                    loop.call(self.begin, loop)
         elif self._loop.process_id != os.getpid():
-            raise Closed("it was made before a fork: make a new one in the child process")
+            raise Closed(MADE_BEFORE_FORK)
 
-    async def _begin(self, loop: Loop) -> _Stay[Resource]:
+    async def begin(self, loop: Loop) -> None:
+        """Enter the object. Call it in the loop's thread."""
         stay = _Stay(self._make())
         await stay.begin(loop)
-        return stay
+        self._stay, self._loop = stay, loop
 
     def close(
         self,
@@ -142,15 +162,24 @@ class Hosted(Generic[Resource]):
             return
         if self._loop is not None:
             self._loop.check_caller()  # a callback must not close it; raise before anything changes
-        self.is_closed = True
-        if self._loop is None or self._stay is None or self._loop.process_id != os.getpid():
+        end = self.closing()
+        if end is None or self._loop is None:
             return
         try:
-            self._loop.call(self._stay.end, (exc_type, exc, traceback))
+            self._loop.call(end, (exc_type, exc, traceback))
         except Exception as error:
             if exc is None:
                 raise
             exc.add_note(f"Closing the client failed as well: {error}")
+
+    def closing(self) -> Callable[[tuple[Any, Any, Any]], Awaitable[None]] | None:
+        """Set it closed. Return the function that leaves it, in the loop's thread; None without."""
+        is_open = not self.is_closed and self._stay is not None
+        self.is_closed = True
+        if not is_open or self._loop is None or self._loop.process_id != os.getpid():
+            return None
+        assert self._stay is not None
+        return self._stay.end
 
 
 class Blocking(Generic[Resource]):

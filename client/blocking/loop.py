@@ -1,4 +1,4 @@
-"""One daemon thread that runs trio, for all blocking objects of a process.
+"""One daemon thread that runs trio, for all blocking and asyncio objects of a process.
 
 The thread starts when the first object is used. After a fork the child process starts its own: it
 has none of its parent's threads, and must not use its parent's connections (Spark's daemon forks
@@ -6,10 +6,10 @@ its workers). A call from a program's thread becomes a task in the loop. Ctrl-C 
 waiting caller, and then the task is cancelled too.
 
 All clients of a process share the loop, so no client may end it. There are three ways in, and an
-exception leaves the loop through none of them: `call` raises it in the caller, `start_soon` and
-`run_soon` log it. (trio ends the whole loop if a system task or a function given to `run_sync_soon`
-raises.) If the loop ends all the same, every waiting call raises `Closed` at once, and the next
-client starts a new loop.
+exception leaves the loop through none of them: `call` raises it in the caller (as `begin` does for
+asyncio), `start_soon` and `run_soon` log it. (trio ends the whole loop if a system task or a
+function given to `run_sync_soon` raises.) If the loop ends all the same, every waiting call raises
+`Closed` at once, and the next client starts a new loop.
 """
 
 import atexit
@@ -51,9 +51,9 @@ class Loop:
         self.at_exit: dict[object, Callable[[], None]] = {}
         """The functions that are called if the process ends while their objects are open."""
         self._lock = threading.Lock()
-        self._waiting: dict[SimpleQueue[Any], None] = {}
-        self._callers: dict[trio.lowlevel.Task, SimpleQueue[Any]] = {}
-        """The queue in which the caller of each task waits for its answer."""
+        self._waiting: dict[Callable[[Callable[[], Any]], object], None] = {}
+        self._callers: dict[trio.lowlevel.Task, Callable[[Any], object]] = {}
+        """The function that takes the answer of each call's task."""
         self._why_ended: str | None = None
         self._token: trio.lowlevel.TrioToken | None = None
         self._clock: trio.abc.Clock | None = None
@@ -95,7 +95,7 @@ class Loop:
             self._why_ended = why
             waiting, self._waiting = self._waiting, {}
         for answer in waiting:
-            answer.put(self.check_running)
+            answer(self.check_running)
 
     def check_running(self) -> None:
         """Raise `Closed` if the loop has ended, with the reason."""
@@ -116,8 +116,33 @@ class Loop:
         Raises every exception of the task, also SystemExit, and `Closed` if the loop ends before.
         """
         self.check_caller()
-        answer: SimpleQueue[Callable[[], T]] = SimpleQueue()
+        answers: SimpleQueue[Callable[[], T] | _Errand] = SimpleQueue()
         scope = trio.CancelScope()
+        try:
+            self.begin(scope, answers.put, task, *args)
+            while isinstance(result := answers.get(), _Errand):
+                result.run()
+        except BaseException:
+            with contextlib.suppress(Empty, Closed):  # late: the task goes on ending by itself
+                self.run_soon(scope.cancel)
+                while isinstance(answers.get(timeout=INTERRUPTED_GRACE_S), _Errand):
+                    pass  # its task is cancelled
+            raise
+        return result()
+
+    def begin(
+        self,
+        scope: trio.CancelScope,
+        answer: Callable[[Callable[[], T]], object],
+        task: Callable[[*Args], Awaitable[T]],
+        *args: *Args,
+    ) -> None:
+        """Start `await task(*args)` in the loop, inside `scope`. Every thread may call it.
+
+        `answer` is called once, in the loop's thread, with a function that returns the result or
+        raises what `call` raises. Cancel the scope in the loop's thread. Raises `Closed` if the
+        loop has ended.
+        """
 
         async def run() -> None:
             failure: BaseException = Closed("the call was interrupted")
@@ -126,7 +151,8 @@ class Loop:
             try:
                 with scope:
                     value = await task(*args)
-                    answer.put(lambda: value)
+                    self.forget(answer)
+                    answer(lambda: value)
                     return
             except trio.Cancelled:  # the loop is ending: fail the waiting call
                 raise
@@ -134,24 +160,25 @@ class Loop:
                 failure = error
             finally:
                 del self._callers[this_task]
-            answer.put(lambda: _raise(failure))
+            self.forget(answer)
+            answer(lambda: _raise(failure))
 
+        self.expect(answer)
+        try:
+            self.run_soon(self._start, run)
+        except BaseException:
+            self.forget(answer)
+            raise
+
+    def expect(self, answer: Callable[[Callable[[], Any]], object]) -> None:
+        """Call `answer` if the loop ends, with a function that raises `Closed`. Raises `Closed`."""
         with self._lock:
             self.check_running()
             self._waiting[answer] = None
-        try:
-            self.run_soon(self._start, run)
-            while isinstance(result := answer.get(), _Errand):
-                result.run()
-        except BaseException:
-            with contextlib.suppress(Empty, Closed):  # late: the task goes on ending by itself
-                self.run_soon(scope.cancel)
-                while isinstance(answer.get(timeout=INTERRUPTED_GRACE_S), _Errand):
-                    pass  # its task is cancelled
-            raise
-        finally:
-            self._waiting.pop(answer, None)
-        return result()
+
+    def forget(self, answer: Callable[[Callable[[], Any]], object]) -> None:
+        """Undo `expect`."""
+        self._waiting.pop(answer, None)
 
     def check_caller(self) -> None:
         """Raise `RuntimeError` in the loop's own thread, which cannot wait for itself."""
@@ -176,7 +203,7 @@ class Loop:
                 outcome.append(lambda: _raise(failure))
             self.run_soon(done.set)
 
-        answer.put(_Errand(run))
+        answer(_Errand(run))
         await done.wait()
         return outcome[0]()
 

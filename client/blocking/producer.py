@@ -14,7 +14,7 @@ from typing import Final, Unpack
 
 import trio
 
-from odradek.client.blocking.delivery import Delivery, Queued
+from odradek.client.blocking.delivery import Delivery, Queued, QueuedDelivery
 from odradek.client.blocking.hosted import Blocking, Hosted, blocking
 from odradek.client.blocking.loop import Loop
 from odradek.client.blocking.transaction import Transaction
@@ -164,7 +164,7 @@ class Producer(Blocking[AsyncProducer]):
                     call_back(on_delivery, None, known_error(error))
                 raise
         delivery = Delivery(self)
-        self._queue.append(
+        self._put(
             Queued(
                 topic,
                 value,
@@ -177,11 +177,15 @@ class Producer(Blocking[AsyncProducer]):
                 self._current_time(),
             )
         )
+        return delivery
+
+    def _put(self, queued: Queued) -> None:
+        """Queue a record for the loop."""
+        self._queue.append(queued)
         if not self._is_awake:
             self._wake()
         if self._is_drained:
             self._drain()
-        return delivery
 
     def _check_ready(self) -> None:
         """Raise an error if a record may not be queued now."""
@@ -210,15 +214,19 @@ class Producer(Blocking[AsyncProducer]):
         self, topic: str, partition: int, batch: bytes | bytearray | memoryview
     ) -> Delivery:
         """Send one record batch that is encoded already; see `odradek.client.Producer`."""
-        return self._hosted.loop.call(self._send_batch, topic, partition, batch)
+        delivery = Delivery(self)
+        self._hosted.loop.call(self._send_batch, delivery, topic, partition, batch)
+        return delivery
 
     async def _send_batch(
-        self, topic: str, partition: int, batch: bytes | bytearray | memoryview
-    ) -> Delivery:
+        self,
+        delivery: QueuedDelivery,
+        topic: str,
+        partition: int,
+        batch: bytes | bytearray | memoryview,
+    ) -> None:
         await self._handed_over()
-        delivery = Delivery(self)
-        delivery._inner = await self._async.send_batch(topic, partition, batch)
-        return delivery
+        delivery._taken(await self._async.send_batch(topic, partition, batch))
 
     def flush(self, timeout_ms: float | None = None) -> None:
         """Wait until everything sent so far is stored.
@@ -302,7 +310,7 @@ class Producer(Blocking[AsyncProducer]):
             if inner is None:
                 return False
             queue.popleft()
-            delivery._inner = inner
+            delivery._taken(inner)
         return not queue
 
     def _refuse(self, queued: Queued, error: BaseException) -> None:

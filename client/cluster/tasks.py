@@ -1,11 +1,16 @@
 """The background tasks of a client: they run from its opening until its close."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 import trio
 
 from odradek.client.errors import Closed
+
+WITHOUT_TRIO: Final = (
+    "odradek.client needs trio.run: in an asyncio program import odradek.client.aio instead, in a "
+    "program without an event loop odradek.client.blocking"
+)
 
 
 class BackgroundTasks:
@@ -18,6 +23,8 @@ class BackgroundTasks:
         self._running: dict[trio.CancelScope, None] = {}
 
     async def open(self) -> None:
+        if not trio.lowlevel.in_trio_task():
+            raise RuntimeError(WITHOUT_TRIO)
         assert self._nursery is None, "a cluster is entered once"
         self._manager = trio.open_nursery()
         self._nursery = await self._manager.__aenter__()

@@ -29,6 +29,7 @@ to the wrong topics (CVE-2026-35554).
 """
 
 from collections import deque
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import trio
@@ -56,6 +57,7 @@ class ProducerBatch:
         "_callbacks",
         "_done",
         "_read",
+        "_wakes",
         "base_offset",
         "base_sequence",
         "builder",
@@ -98,6 +100,7 @@ class ProducerBatch:
         """The batch was given to the producer as a whole, and has one delivery."""
         self._done: trio.Event | None = None
         self._callbacks: list[tuple[int, int, OnDelivery]] | None = None
+        self._wakes: list[Callable[[], object]] | None = None
         self._read: set[int] = set()
         """Indexes of the records whose outcome a program has read, or waits for."""
 
@@ -126,6 +129,15 @@ class ProducerBatch:
                 self._done = trio.Event()
             await self._done.wait()
 
+    def when_done(self, wake: Callable[[], object]) -> None:
+        """Call `wake`, which must not raise, once the batch is done."""
+        if self.is_done:
+            wake()
+        elif self._wakes is None:
+            self._wakes = [wake]
+        else:
+            self._wakes.append(wake)
+
     def metadata(self, index: int, timestamp_ms: int) -> RecordMetadata:
         offset = self.base_offset + index if self.base_offset >= 0 else -1
         if self.log_append_time_ms >= 0:
@@ -141,6 +153,7 @@ class ProducerBatch:
         self.builder = self.encoded = None  # the bytes are not needed any more
         if self._done is not None:
             self._done.set()
+        wakes, self._wakes = self._wakes, None
         callbacks, self._callbacks = self._callbacks, None
         escaped: BaseException | None = None
         for index, timestamp_ms, on_delivery in callbacks or ():
@@ -150,6 +163,8 @@ class ProducerBatch:
                 call_back(on_delivery, metadata, error)
             except BaseException as interrupt:  # Ctrl-C: call the other callbacks first
                 escaped = escaped or interrupt
+        for wake in wakes or ():  # behind the callbacks, as tasks that wait run behind them
+            wake()
         if escaped is not None:
             raise escaped
 

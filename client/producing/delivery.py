@@ -1,6 +1,6 @@
 """The delivery of one record, which a program may await."""
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 from odradek.client.producing.batches import ProducerBatch
@@ -41,6 +41,15 @@ class Delivery:
         except BaseException:  # a program that stops waiting has not read the error
             batch.mark_unread(self._index)
             raise
+
+    def when_done(self, wake: Callable[[], object]) -> None:
+        """Call `wake` once it is done, on behalf of a program that then reads the result."""
+        self._batch.mark_read(self._index)
+        self._batch.when_done(wake)
+
+    def not_read(self) -> None:
+        """Note that the program of `when_done` does not read the result after all."""
+        self._batch.mark_unread(self._index)
 
     @property
     def is_done(self) -> bool:

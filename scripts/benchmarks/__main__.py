@@ -13,6 +13,7 @@ from rich.console import Console
 
 from scripts.benchmarks import (
     clients,
+    concurrent,
     crowd,
     failover,
     groups,
@@ -52,6 +53,7 @@ FAMILIES: Final[dict[str, Measure]] = {
     throughput.FAMILY: throughput.measure,
     small.FAMILY: small.measure,
     clients.FAMILY: clients.measure,
+    concurrent.FAMILY: concurrent.measure,
     spark.FAMILY: spark.measure,
 }
 CLUSTER_FAMILIES: Final[dict[str, Callable[[ClusterTarget, bool], Iterator[Figure]]]] = {

@@ -11,7 +11,7 @@ from aiokafka import TopicPartition as AioPlace
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as PythonPlace
 
-from odradek.client import Consumer, Producer, TopicPartition, blocking
+from odradek.client import Consumer, Producer, TopicPartition, aio, blocking
 from scripts.benchmarks.figures import Figure
 from scripts.benchmarks.load import PARTITIONS, TIMEOUT_SECONDS, new_topic
 from scripts.benchmarks.targets import Target
@@ -92,6 +92,36 @@ def _consume_blocking(address: str, topic: str, value: bytes, count: int) -> flo
         while read < count:
             read += len(receiver.poll(timeout_ms=1_000))
         return time.perf_counter() - started
+
+
+def _produce_aio(address: str, topic: str, value: bytes, count: int) -> float:
+    async def run() -> float:
+        settings: Any = {"linger_ms": LINGER_MS, "batch_bytes": BATCH_BYTES}
+        async with aio.Producer(address, **settings) as sender:
+            await sender.partitions_for(topic)
+            started = time.perf_counter()
+            for _ in range(count):
+                await sender.send(topic, value)
+            await sender.flush()
+            return time.perf_counter() - started
+
+    return _asyncio(run)
+
+
+def _consume_aio(address: str, topic: str, value: bytes, count: int) -> float:
+    async def run() -> float:
+        async with aio.Consumer(address) as receiver:
+            places = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+            started = time.perf_counter()
+            receiver.assign(places)
+            for place in places:
+                receiver.seek(place, 0)
+            read = 0
+            while read < count:
+                read += len(await receiver.poll(timeout_ms=1_000))
+            return time.perf_counter() - started
+
+    return _asyncio(run)
 
 
 def _produce_aiokafka(address: str, topic: str, value: bytes, count: int) -> float:
@@ -182,6 +212,7 @@ def _asyncio(run: Callable[[], Awaitable[float]]) -> float:
 CLIENTS: Final[dict[str, tuple[Measure, Measure]]] = {
     "our client": (_produce_ours, _consume_ours),
     "our client, blocking": (_produce_blocking, _consume_blocking),
+    "our client, asyncio": (_produce_aio, _consume_aio),
     "aiokafka": (_produce_aiokafka, _consume_aiokafka),
     "kafka-python": (_produce_kafka_python, _consume_kafka_python),
 }

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from odradek import client
-from odradek.client import blocking
+from odradek.client import aio, blocking
 from odradek.client.config import ClientConfig, ConsumerConfig, ProducerConfig
 
 CONFIGS: Final = {"Admin": ClientConfig, "Consumer": ConsumerConfig, "Producer": ProducerConfig}
@@ -17,7 +17,7 @@ OPTION: Final = re.compile(r"^ *- `(\w+)` \((.+?)\):", re.MULTILINE)
 
 
 def public_classes() -> Iterator[type]:
-    for module in (client, blocking):
+    for module in (client, aio, blocking):
         for name in module.__all__:
             found = getattr(module, name)
             if inspect.isclass(found):
@@ -48,7 +48,7 @@ def test_methods_are_found() -> None:
     assert {"send", "partitions_for"} <= {name for name, _ in own_functions(blocking.Producer)}
 
 
-@pytest.mark.parametrize("module", [client, blocking], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [client, aio, blocking], ids=lambda module: module.__name__)
 @pytest.mark.parametrize("name", CONFIGS)
 def test_help_shows_every_option_and_its_default(module: object, name: str) -> None:
     text = inspect.getdoc(getattr(module, name).__init__) or ""

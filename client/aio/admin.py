@@ -1,0 +1,46 @@
+"""Administration for asyncio programs."""
+
+from collections.abc import Sequence
+from typing import Unpack
+
+from odradek.client.administration.admin import Admin as TrioAdmin
+from odradek.client.aio.crossing import Caller
+from odradek.client.aio.hosted import Aio, aio
+from odradek.client.blocking.hosted import Hosted
+from odradek.client.config import ClientConfig, ClientOptions, parse_bootstrap
+
+
+class Admin(Aio[TrioAdmin]):
+    """`odradek.client.Admin` for asyncio programs."""
+
+    def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ClientOptions]) -> None:
+        ClientConfig(**options)  # raises here for a wrong option, not on entering
+        parse_bootstrap(bootstrap)
+        self._caller = Caller()
+        self._hosted = Hosted(lambda: TrioAdmin(bootstrap, **options))
+
+    __init__.__doc__ = TrioAdmin.__init__.__doc__
+
+    create_topic = aio(TrioAdmin.create_topic)
+    create_topics = aio(TrioAdmin.create_topics)
+    delete_topics = aio(TrioAdmin.delete_topics)
+    create_partitions = aio(TrioAdmin.create_partitions)
+    list_topics = aio(TrioAdmin.list_topics)
+    describe_topics = aio(TrioAdmin.describe_topics)
+    elect_leader = aio(TrioAdmin.elect_leader)
+    log_ends = aio(TrioAdmin.log_ends)
+    list_offsets = aio(TrioAdmin.list_offsets)
+    committed = aio(TrioAdmin.committed)
+    describe_topic_configs = aio(TrioAdmin.describe_topic_configs)
+    describe_broker_configs = aio(TrioAdmin.describe_broker_configs)
+    describe_cluster = aio(TrioAdmin.describe_cluster)
+
+    list_transactions = aio(TrioAdmin.list_transactions)
+    describe_transactions = aio(TrioAdmin.describe_transactions)
+    describe_transaction = aio(TrioAdmin.describe_transaction)
+    describe_producers = aio(TrioAdmin.describe_producers)
+    abort_transaction = aio(TrioAdmin.abort_transaction)
+    fence_producers = aio(TrioAdmin.fence_producers)
+    force_terminate_transaction = aio(TrioAdmin.force_terminate_transaction)
+    who_pins = aio(TrioAdmin.who_pins)
+    find_hanging = aio(TrioAdmin.find_hanging)
