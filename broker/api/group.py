@@ -22,6 +22,7 @@ size and number of groups are bounded (`broker/group/limits.py`).
 import math
 from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import suppress
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 from odradek.broker.api.context import RequestContext, text_bytes
@@ -310,13 +311,14 @@ async def list_groups(context: RequestContext, request: ListGroupsRequest) -> Li
     turns = Turns()
     states = frozenset(await turns.map(str.lower, request.states_filter))
     types = frozenset(await turns.map(str.lower, request.types_filter))
-    found = [_listed(group) for group in groups] if not types or CLASSIC in types else []
-    if not types or CONSUMER in types:
-        found += map(_listed_consumer, context.core.groups.consumers.list_groups())
-    await context.expect(len(found))
+    classic = groups if not types or CLASSIC in types else []
+    consumers = context.core.groups.consumers.list_groups()
+    if types and CONSUMER not in types:
+        consumers = []
+    await context.expect(len(classic) + len(consumers))
     listed = []
     names_bytes = 0
-    for group in found:
+    for group in chain(map(_listed, classic), map(_listed_consumer, consumers)):
         await turns.take()
         if not states or group.group_state.lower() in states:
             listed.append(group)

@@ -7,7 +7,7 @@ removed, its offsets stay. One with members is refused, as by Kafka with
 
 import base64
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -170,11 +170,13 @@ class ConsumerGroups:
         await tenure.durable(live.written)
         return group, state, assignor_of(group, self._config.group_consumer_assignors)
 
-    def list_groups(self) -> Iterator[tuple[str, ConsumerState]]:
-        """Yield the id and the state of every group."""
-        for tenure in self._tenures:
-            for group_id, live in tenure.consumers.items():
-                yield group_id, live.state
+    def list_groups(self) -> list[tuple[str, ConsumerState]]:
+        """Return the id and the state of every group."""
+        return [
+            (group_id, live.state)
+            for tenure in self._tenures
+            for group_id, live in tenure.consumers.items()
+        ]
 
     def make_way(self, tenure: GroupTenure, joining: Joining) -> None:
         """Remove an empty group, for a member of the classic protocol that joins.

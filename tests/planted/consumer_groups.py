@@ -61,6 +61,6 @@ CONSUMER_GROUP_BUGS: Final = (
         old="            appended = self.partition.append_records(records)\n        except",
         new="            for record in records:\n"
         "                appended = self.partition.append_records([record])\n        except",
-        tests=(MODEL,),
+        tests=(f"{BESIDE}all_records_of_a_change_are_one_batch",),
     ),
 )
