@@ -12,7 +12,7 @@ A member that must revoke keeps its epoch. Its answer has only what it keeps. It
 its heartbeat lists the partitions that it owns, and none of those is among them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from uuid import UUID
 
@@ -147,6 +147,26 @@ def is_part_of(owned: Partitions | None, assigned: Epochs) -> bool:
     if owned is None:
         return False
     return all(indexes <= assigned.get(topic_id, {}).keys() for topic_id, indexes in owned.items())
+
+
+def without_conflicts(members: Iterable[ConsumerMember]) -> dict[str, ConsumerMember]:
+    """Return members that were read, of which no two own the same partition.
+
+    Where a damaged record was left out of the log, two may. The later one then owns nothing, and is
+    fenced by its next heartbeat: it gives up all that it has, and joins again.
+    """
+    taken: set[tuple[UUID, int]] = set()
+    found = {}
+    for member in members:
+        places = _places(member)
+        if taken.isdisjoint(places):
+            taken.update(places)
+            found[member.member_id] = member
+        else:
+            found[member.member_id] = replace(
+                member, progress=MemberProgress.UNKNOWN, assigned=NO_EPOCHS, revoking=NO_EPOCHS
+            )
+    return found
 
 
 class Owners:

@@ -21,6 +21,7 @@ from odradek.broker.group.consumer.members import (
     Partitions,
     ResolvedPattern,
 )
+from odradek.broker.group.consumer.reconcile import without_conflicts
 from odradek.protocol.state_topics import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -256,7 +257,7 @@ class GroupBeingRead:
             metadata_hash=self.metadata_hash,
             assignment_epoch=self.assignment_epoch,
             assigned_ms=self.assigned_ms,
-            members=dict(self.members),
+            members=without_conflicts(self.members.values()),
             targets={key: each for key, each in self.targets.items() if key in self.members},
             patterns=dict(self.patterns),
             has_topic_record=self.has_topic_record,

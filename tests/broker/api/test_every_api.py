@@ -56,9 +56,11 @@ def test_a_feature_whose_minimum_is_0_is_kept_from_clients_that_cannot_read_it(
     assert [f.name for f in old.supported_features] == ["metadata.version", "transaction.groups"]
     supported = {f.name: (f.min_version, f.max_version) for f in new.supported_features}
     assert supported["transaction.version"] == (0, 2)
+    assert supported["group.version"] == (0, 1)
     for answer in (old, new):
         finalized = {f.name: f.max_version_level for f in answer.finalized_features}
         assert finalized["transaction.version"] == 2
+        assert finalized["group.version"] == 1
         assert finalized["transaction.groups"] == 1
         assert answer.finalized_features_epoch >= 0
         assert answer.group_members_max == MEMBERS_MAX

@@ -11,6 +11,14 @@ from odradek.broker.group.consumer.state import ConsumerState
 from odradek.broker.group.requests import Claim, Committing, OffsetToStore
 from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.record import Record
+from odradek.protocol.state_topics import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    CurrentTopicPartitions,
+    encode_key,
+    encode_value,
+)
 from tests.broker.group.consuming import (
     Consumer,
     id_of,
@@ -319,11 +327,32 @@ async def test_a_heartbeat_that_was_not_answered_has_happened_or_not(
     assert (first.has(), second.has()) == ([0, 1], [2, 3])
 
 
+async def test_members_that_own_the_same_by_a_damaged_record_come_to_share(world: World) -> None:
+    first, second = member(world, "a"), member(world, "b")
+    await settle(first, second)
+    stolen = ConsumerGroupCurrentMemberAssignmentValue(
+        member_epoch=second.epoch,
+        previous_member_epoch=second.epoch,
+        state=0,
+        assigned_partitions=(CurrentTopicPartitions(topic_id=id_of("t"), partitions=(0, 2)),),
+        partitions_pending_revocation=(),
+    )
+    key = ConsumerGroupCurrentMemberAssignmentKey(group_id=GROUP, member_id="b")
+    world.log.append_records([Record(key=encode_key(key), value=encode_value(stolen))])
+    await world.crash(keep=1)
+    assert await refusal_of(second) is ErrorCode.FENCED_MEMBER_EPOCH
+    second.owned, second.epoch = {}, 0
+    await settle(first, second)
+    assert (first.has(), second.has()) == ([0, 1], [2, 3])
+
+
 async def test_all_records_of_a_change_are_one_batch(world: World) -> None:
     first, second = member(world, "a"), member(world, "b")
-    for count, step in enumerate((first.beat, second.beat, first.beat, first.leave), 1):
-        await step()
+    for count, each in enumerate((first, second, first), 1):
+        await each.beat()
         assert world.log.append_count == count
+    await first.leave()
+    assert world.log.append_count == 4
     assert len(world.log.records) > 10
 
 

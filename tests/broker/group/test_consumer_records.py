@@ -12,6 +12,7 @@ from odradek.broker.group.consumer.members import (
     MemberProgress,
     ResolvedPattern,
 )
+from odradek.broker.group.consumer.reconcile import without_conflicts
 from odradek.broker.group.consumer.records import (
     ConsumerEntry,
     GroupBeingRead,
@@ -76,7 +77,7 @@ def groups(draw: st.DrawFn) -> ConsumerGroup:
         metadata_hash=draw(st.integers(-(2**63), 2**63 - 1)),
         assignment_epoch=draw(st.integers(0, 9)),
         assigned_ms=1,
-        members={name: draw(members(name)) for name in names},
+        members=without_conflicts(draw(members(name)) for name in names),
         targets={name: draw(targets) for name in names},
         patterns=draw(st.dictionaries(st.sampled_from(["t.*", "u"]), patterns)),
     )
