@@ -99,6 +99,7 @@ def local_coordinators(
             clock=env.clock,
             rng=env.rng,
             config=_group_config(config, image),
+            shapes=lambda: metadata.image,
         ),
     )
 
@@ -134,6 +135,11 @@ def _group_config(config: BrokerConfig, image: ClusterImage) -> GroupConfig:
         group_min_session_timeout_ms=config.group_min_session_timeout_ms,
         group_max_session_timeout_ms=config.group_max_session_timeout_ms,
         group_max_size=config.group_max_size,
+        group_consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,
+        group_consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+        group_consumer_max_size=config.group_consumer_max_size,
+        group_consumer_assignors=tuple(config.group_consumer_assignors.split(",")),
+        group_consumer_assignment_interval_ms=config.group_consumer_assignment_interval_ms,
         offset_metadata_max_bytes=config.offset_metadata_max_bytes,
         offsets_retention_ms=config.offsets_retention_minutes * MINUTE_MS,
         offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,

@@ -3,14 +3,14 @@
 `__transaction_state` and `__consumer_offsets` have Kafka's record formats, so that Kafka's tools
 can read the data directory. Key and value are each an int16 version followed by a message. The
 key's version is the kind of the record; the value's version is its format. A key of another kind
-(consumer, share and streams groups use 3 and more) is read as `UnknownKey`, because a log that
-Kafka wrote may have it. Partitions are chosen as in Kafka, by Java's hash of the string.
+(share and streams groups use 9 and more, but 16) is read as `UnknownKey`, because a log that Kafka
+wrote may have it. Partitions are chosen as in Kafka, by Java's hash of the string.
 
 Odradek's own fields have tags from `OWN_TAGS_FROM` on. Kafka skips tags that it does not know.
 """
 
-import struct
 from collections.abc import Mapping
+from struct import Struct
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
@@ -27,6 +27,7 @@ from odradek.protocol.schema import (
     int64,
     message,
     string,
+    struct,
     uuid,
 )
 
@@ -37,7 +38,7 @@ INTERNAL_TOPICS: Final = frozenset({TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TO
 OWN_TAGS_FROM: Final = 10_000
 """The first tag of Odradek's own fields, far above those that Kafka defines."""
 
-VERSION: Final = struct.Struct(">h")
+VERSION: Final = Struct(">h")
 """The version in front of every key and every value."""
 
 Value = TypeVar("Value")
@@ -121,6 +122,145 @@ class GroupMetadataValue:
     members: tuple[MemberMetadata, ...] = array(MemberMetadata)
 
 
+# The records of a consumer group of the new protocol (KIP-848): one each for the group's epoch,
+# each member's subscription, the target assignment, and each member's current assignment.
+
+
+@message
+class ConsumerGroupMetadataKey:
+    group_id: str = string()
+
+
+@message
+class ConsumerGroupMetadataValue:
+    epoch: int = int32()
+    metadata_hash: int = int64(default=0, tag=0)
+
+
+@message
+class ConsumerGroupPartitionMetadataKey:
+    group_id: str = string()
+
+
+@message
+class PartitionMetadata:
+    partition: int = int32()
+    racks: tuple[str, ...] = array("string")
+
+
+@message
+class TopicMetadata:
+    topic_id: UUID = uuid()
+    topic_name: str = string()
+    num_partitions: int = int32()
+    partition_metadata: tuple[PartitionMetadata, ...] = array(PartitionMetadata)
+
+
+@message
+class ConsumerGroupPartitionMetadataValue:
+    """Kafka 4.0 wrote it. Since 4.1 a hash in the group's record replaces it (KIP-1101)."""
+
+    topics: tuple[TopicMetadata, ...] = array(TopicMetadata)
+
+
+@message
+class ConsumerGroupMemberMetadataKey:
+    group_id: str = string()
+    member_id: str = string()
+
+
+@message
+class ClassicProtocol:
+    name: str = string()
+    metadata: bytes = blob()
+
+
+@message
+class ClassicMemberMetadata:
+    session_timeout_ms: int = int32()
+    supported_protocols: tuple[ClassicProtocol, ...] = array(ClassicProtocol)
+
+
+@message
+class ConsumerGroupMemberMetadataValue:
+    instance_id: str | None = string(nullable=0)
+    rack_id: str | None = string(nullable=0)
+    client_id: str = string()
+    client_host: str = string()
+    subscribed_topic_names: tuple[str, ...] = array("string")
+    subscribed_topic_regex: str | None = string(nullable=0)
+    rebalance_timeout_ms: int = int32(default=-1)
+    server_assignor: str | None = string(nullable=0)
+    classic_member_metadata: ClassicMemberMetadata | None = struct(
+        ClassicMemberMetadata, default=None, nullable=0, tag=0
+    )
+
+
+@message
+class ConsumerGroupTargetAssignmentMetadataKey:
+    group_id: str = string()
+
+
+@message
+class ConsumerGroupTargetAssignmentMetadataValue:
+    assignment_epoch: int = int32()
+    assignment_timestamp: int = int64(default=0, tag=0)
+
+
+@message
+class ConsumerGroupTargetAssignmentMemberKey:
+    group_id: str = string()
+    member_id: str = string()
+
+
+@message
+class TargetTopicPartition:
+    topic_id: UUID = uuid()
+    partitions: tuple[int, ...] = array("int32")
+
+
+@message
+class ConsumerGroupTargetAssignmentMemberValue:
+    topic_partitions: tuple[TargetTopicPartition, ...] = array(TargetTopicPartition)
+
+
+@message
+class ConsumerGroupCurrentMemberAssignmentKey:
+    group_id: str = string()
+    member_id: str = string()
+
+
+@message
+class CurrentTopicPartitions:
+    topic_id: UUID = uuid()
+    partitions: tuple[int, ...] = array("int32")
+    assignment_epochs: tuple[int, ...] | None = array("int32", default=None, nullable=0, tag=0)
+
+
+@message
+class ConsumerGroupCurrentMemberAssignmentValue:
+    member_epoch: int = int32()
+    previous_member_epoch: int = int32()
+    state: int = int8()
+    assigned_partitions: tuple[CurrentTopicPartitions, ...] = array(CurrentTopicPartitions)
+    partitions_pending_revocation: tuple[CurrentTopicPartitions, ...] = array(
+        CurrentTopicPartitions
+    )
+
+
+@message
+class ConsumerGroupRegularExpressionKey:
+    group_id: str = string()
+    regular_expression: str = string()
+
+
+@message
+class ConsumerGroupRegularExpressionValue:
+    topics: tuple[str, ...] = array("string")
+    version: int = int64()
+    timestamp: int = int64()
+
+
 @message
 class UnknownKey:
     """The key of a record of another kind, which `version` gives."""
@@ -128,11 +268,28 @@ class UnknownKey:
     version: int = int16()
 
 
-StateKey = TransactionLogKey | OffsetCommitKey | GroupMetadataKey
+ConsumerGroupKey = (
+    ConsumerGroupMetadataKey
+    | ConsumerGroupPartitionMetadataKey
+    | ConsumerGroupMemberMetadataKey
+    | ConsumerGroupTargetAssignmentMetadataKey
+    | ConsumerGroupTargetAssignmentMemberKey
+    | ConsumerGroupCurrentMemberAssignmentKey
+    | ConsumerGroupRegularExpressionKey
+)
+OffsetsKey = OffsetCommitKey | GroupMetadataKey | ConsumerGroupKey
+StateKey = TransactionLogKey | OffsetsKey
 KEY_VERSIONS: Final[dict[type[StateKey], int]] = {
     TransactionLogKey: 0,
     OffsetCommitKey: 1,
     GroupMetadataKey: 2,
+    ConsumerGroupMetadataKey: 3,
+    ConsumerGroupPartitionMetadataKey: 4,
+    ConsumerGroupMemberMetadataKey: 5,
+    ConsumerGroupTargetAssignmentMetadataKey: 6,
+    ConsumerGroupTargetAssignmentMemberKey: 7,
+    ConsumerGroupCurrentMemberAssignmentKey: 8,
+    ConsumerGroupRegularExpressionKey: 16,
 }
 """The versions that are written. An OffsetCommitKey of version 0 has the same format."""
 
@@ -140,15 +297,29 @@ VALUE_VERSIONS: Final[dict[type[Any], tuple[int, int, int]]] = {
     TransactionLogValue: (1, 1, 1),
     OffsetCommitValue: (4, 4, 3),
     GroupMetadataValue: (4, 4, 3),
+    ConsumerGroupMetadataValue: (0, 0, 0),
+    ConsumerGroupPartitionMetadataValue: (0, 0, 0),
+    ConsumerGroupMemberMetadataValue: (0, 0, 0),
+    ConsumerGroupTargetAssignmentMetadataValue: (0, 0, 0),
+    ConsumerGroupTargetAssignmentMemberValue: (0, 0, 0),
+    ConsumerGroupCurrentMemberAssignmentValue: (0, 0, 0),
+    ConsumerGroupRegularExpressionValue: (0, 0, 0),
 }
 """For each value: the last version that is read, the first flexible version, and the version that
 is written, which is Kafka 4.3's."""
 
 _TRANSACTION_STATE_KEYS: Final[dict[int, type[TransactionLogKey]]] = {0: TransactionLogKey}
-_CONSUMER_OFFSETS_KEYS: Final[dict[int, type[OffsetCommitKey | GroupMetadataKey]]] = {
+_CONSUMER_OFFSETS_KEYS: Final[dict[int, type[OffsetsKey]]] = {
     0: OffsetCommitKey,
     1: OffsetCommitKey,
     2: GroupMetadataKey,
+    3: ConsumerGroupMetadataKey,
+    4: ConsumerGroupPartitionMetadataKey,
+    5: ConsumerGroupMemberMetadataKey,
+    6: ConsumerGroupTargetAssignmentMetadataKey,
+    7: ConsumerGroupTargetAssignmentMemberKey,
+    8: ConsumerGroupCurrentMemberAssignmentKey,
+    16: ConsumerGroupRegularExpressionKey,
 }
 
 
@@ -161,9 +332,7 @@ def decode_transaction_state_key(data: Buffer | None) -> TransactionLogKey | Unk
     return _decode_key(_TRANSACTION_STATE_KEYS, data)
 
 
-def decode_consumer_offsets_key(
-    data: Buffer | None,
-) -> OffsetCommitKey | GroupMetadataKey | UnknownKey:
+def decode_consumer_offsets_key(data: Buffer | None) -> OffsetsKey | UnknownKey:
     """Decode the key of a `__consumer_offsets` record. Raises `ProtocolError` for other bytes."""
     return _decode_key(_CONSUMER_OFFSETS_KEYS, data)
 

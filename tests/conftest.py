@@ -24,6 +24,11 @@ MUST_NOT_SKIP: Final = "ODRADEK_CI"  # .ci/run sets it to 1
 BROKER_SETTINGS: Final = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
     "group.initial.rebalance.delay.ms": "0",
+    # How soon a member of the new group protocol learns of a change, and is missed.
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "300",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": "10000",
 }
 
 # Every run has the same examples, and none is judged by its time: a machine may be slow.

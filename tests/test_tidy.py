@@ -44,7 +44,7 @@ LEVELS = {
     ),
     "broker": (
         {"collector", "env", "topic_partition", "client_identity", "member_ids", "turns"}
-        | {"repeats", "__init__"},
+        | {"patterns", "repeats", "__init__"},
         {"storage", "config", "coordination", "system", "log_lines", "guarded_write"},
         {"partitions", "txn", "group"},
         {"cluster"},
@@ -85,6 +85,7 @@ PURE = {
         *("client_identity", "member_ids", "repeats", "topic_partition", "config"),
         *("server/failures",),
         *("cluster/image", "cluster/new_topic", "cluster/two_copies"),
+        *("group/consumer", "group/checks", "group/offset_answers"),
         *("group/expiry", "group/limits", "group/members", "group/offsets", "group/requests"),
         *(
             "group/state",

@@ -17,6 +17,7 @@ from odradek.broker.api.group import (
     list_groups,
     sync_group,
 )
+from odradek.broker.api.group_consumer import consumer_group_describe, consumer_group_heartbeat
 from odradek.broker.api.group_offsets import offset_commit, offset_fetch
 from odradek.broker.api.markers import write_txn_markers
 from odradek.broker.api.metadata import describe_cluster, metadata
@@ -68,6 +69,8 @@ HANDLERS: Final[MappingProxyType[int, Handler]] = MappingProxyType(
         61: describe_producers,
         65: describe_transactions,
         66: list_transactions,
+        68: consumer_group_heartbeat,
+        69: consumer_group_describe,
     }
 )
 """The handler of each API, by its key."""

@@ -4,7 +4,10 @@ JoinGroup, key 11, versions 0-9; Heartbeat, key 12, 0-4; LeaveGroup, key 13, 0-5
 0-5; DescribeGroups, key 15, 0-6; ListGroups, key 16, 0-5; DeleteGroups, key 42, 0-2.
 
 Behaviour: JoinGroup is answered when all members have joined, SyncGroup when the leader's
-assignment is on disk. A lost connection does not remove a member, its session timeout does.
+assignment is on disk. A lost connection does not remove a member, its session timeout does. A group
+of the new protocol (`group_consumer.py`) is listed, deleted, and left by LeaveGroup. To join it the
+classic way is refused with INCONSISTENT_GROUP_PROTOCOL, unless it is empty; for DescribeGroups it
+does not exist.
 
 Versions: JoinGroup 0 has no rebalance timeout and uses the session's; 4 gives a new member only an
 id to come back with (MEMBER_ID_REQUIRED, KIP-394); 5 knows static members (KIP-345); 9 may let a
@@ -19,9 +22,11 @@ size and number of groups are bounded (`broker/group/limits.py`).
 import math
 from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import suppress
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 from odradek.broker.api.context import RequestContext, text_bytes
+from odradek.broker.group.consumer.state import ConsumerState
 from odradek.broker.group.members import ClassicGroup, Member, MemberProtocol
 from odradek.broker.group.requests import Claim, Joined, Joining, MemberIdRequiredError, Syncing
 from odradek.broker.group.state import GroupState
@@ -62,6 +67,8 @@ MANY_LEAVE_FROM: Final = 3
 SYNC_NAMES_PROTOCOL_FROM: Final = 5
 NOT_FOUND_FROM: Final = 6
 CLASSIC: Final = "classic"
+CONSUMER: Final = "consumer"
+"""The type of a group of the new protocol, and the protocol type of groups of consumers."""
 GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 """The operations that are allowed on a group: read, delete, describe, and two for its settings."""
 NOT_ASKED: Final = -(2**31)
@@ -304,14 +311,17 @@ async def list_groups(context: RequestContext, request: ListGroupsRequest) -> Li
     turns = Turns()
     states = frozenset(await turns.map(str.lower, request.states_filter))
     types = frozenset(await turns.map(str.lower, request.types_filter))
-    await context.expect(len(groups))
+    classic = groups if not types or CLASSIC in types else []
+    consumers = context.core.groups.consumers.list_groups()
+    if types and CONSUMER not in types:
+        consumers = []
+    await context.expect(len(classic) + len(consumers))
     listed = []
     names_bytes = 0
-    for group in groups:
+    for group in chain(map(_listed, classic), map(_listed_consumer, consumers)):
         await turns.take()
-        is_wanted = not states or group.state.value.lower() in states
-        if is_wanted and (not types or CLASSIC in types):
-            listed.append(_listed(group))
+        if not states or group.group_state.lower() in states:
+            listed.append(group)
             names_bytes += text_bytes(group.group_id) + text_bytes(group.protocol_type)
     await context.expect(0, extra_bytes=names_bytes)
     return ListGroupsResponse(error_code=ErrorCode.NONE, groups=tuple(listed))
@@ -323,6 +333,16 @@ def _listed(group: ClassicGroup) -> ListedGroup:
         protocol_type=group.protocol_type or "",
         group_state=group.state.value,
         group_type=CLASSIC,
+    )
+
+
+def _listed_consumer(group: tuple[str, ConsumerState]) -> ListedGroup:
+    group_id, state = group
+    return ListedGroup(
+        group_id=group_id,
+        protocol_type=CONSUMER,
+        group_state=state.value,
+        group_type=CONSUMER,
     )
 
 

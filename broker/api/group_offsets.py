@@ -3,12 +3,14 @@
 Behaviour: an offset is acknowledged when it is on disk. An offset that was sent in a transaction is
 visible once the transaction has committed; until it ends, OffsetFetch with require_stable answers
 UNSTABLE_OFFSET_COMMIT for its partition (KIP-447). A group that is named several times is answered
-each time.
+each time. A member of the new group protocol sends its epoch: STALE_MEMBER_EPOCH if that is another
+one, except for a commit of partitions that it has owned since its epoch (KIP-1251).
 
 Versions: OffsetCommit and OffsetFetch 10 name topics by id. OffsetCommit 2-4 may ask for a
-retention time; 9 knows GROUP_ID_NOT_FOUND, older versions get ILLEGAL_GENERATION. OffsetFetch 1 has
-its errors in the partitions, 2-7 have one for all, 8 has many groups with one each; a null list of
-topics asks for all.
+retention time; 9 knows GROUP_ID_NOT_FOUND, older versions get ILLEGAL_GENERATION, and members of
+the new group protocol UNSUPPORTED_VERSION. OffsetFetch 1 has its errors in the partitions, 2-7 have
+one for all, 8 has many groups with one each, 9 names the member; a null list of topics asks for
+all.
 
 Differs from Kafka: asked for all offsets of a group, stable, we also name partitions whose first
 offset is pending. A group id has at most 1 KiB. More than 500 offsets are stored in parts.
@@ -48,6 +50,7 @@ from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC
 
 COMMIT_BY_ID_FROM: Final = 10
 COMMIT_GROUP_NOT_FOUND_FROM: Final = 9
+COMMIT_MEMBER_EPOCHS_FROM: Final = 9
 FETCH_BY_ID_FROM: Final = 10
 FETCH_MANY_FROM: Final = 8
 FETCH_ONE_ERROR_FROM: Final = 2
@@ -92,7 +95,12 @@ async def offset_commit(
     )
     for some in some_at_a_time(wanted):
         await turns.take(len(some) * COMMIT_STEPS)
-        committing = Committing(group_id=request.group_id, claim=claim, offsets=some)
+        committing = Committing(
+            group_id=request.group_id,
+            claim=claim,
+            offsets=some,
+            knows_member_epochs=context.api_version >= COMMIT_MEMBER_EPOCHS_FROM,
+        )
         try:
             await context.core.cluster.ensure_state_topic(CONSUMER_OFFSETS_TOPIC)
             codes.update(await context.core.groups.commit_offsets(committing))
@@ -269,6 +277,7 @@ async def _fetch_group(
             group.topics,
         )
     try:
+        context.core.groups.check_fetch(group.group_id, group.member_id, group.member_epoch)
         fetched = await _fetch(
             context, group.group_id, asked, require_stable=request.require_stable, turns=turns
         )

@@ -19,9 +19,10 @@ import logging
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from itertools import groupby
-from typing import Any, Final
+from typing import Final
 
 from odradek.broker.api.context import RequestContext, text_bytes
+from odradek.broker.patterns import compiled
 from odradek.broker.turns import STEPS_PER_TURN, Turns
 from odradek.broker.txn.transaction import State
 from odradek.broker.txn.view import TransactionView
@@ -42,8 +43,6 @@ LIST_STEPS: Final = 2
 """The cost of one transaction, in steps of a turn."""
 LONG: Final = 1_000
 """An id with more characters than this costs a whole turn: matching takes time by length."""
-PATTERN_MAX_BYTES: Final = 64 * 1024
-"""The bound of a pattern's program. Within it the longest id is matched in 20 ms at worst."""
 NO_TIME: Final = -1
 SHOWN_MAX: Final = 80
 
@@ -161,7 +160,7 @@ class _Filter:
         self._producer_ids = frozenset(request.producer_id_filters)
         self._duration_ms = request.duration_filter
         pattern = request.transactional_id_pattern
-        self._pattern = _compiled(pattern) if pattern else None
+        self._pattern = compiled(pattern) if pattern else None
 
     def has(self, view: TransactionView) -> bool:
         if self.states and view.state.label not in self.states:
@@ -171,19 +170,6 @@ class _Filter:
         if self._duration_ms >= 0 and view.started_ms > view.now_ms - self._duration_ms:
             return False
         return self._pattern is None or bool(self._pattern.fullmatch(view.transactional_id))
-
-
-def _compiled(pattern: str) -> Any:
-    """Compile the pattern. Raises ValueError."""
-    import re2  # here, because it takes a hundredth of a start and few requests have patterns
-
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = PATTERN_MAX_BYTES
-    try:
-        return re2.compile(pattern, options)
-    except re2.error as error:
-        raise ValueError(str(error)) from None
 
 
 def _listed(view: TransactionView) -> ListedTransaction:

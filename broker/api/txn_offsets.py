@@ -134,7 +134,7 @@ def _transaction_code(code: ErrorCode, version: int) -> ErrorCode:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < TXN_ABORTABLE_FROM:
         return ErrorCode.INVALID_TXN_STATE
-    if code is ErrorCode.GROUP_ID_NOT_FOUND:
+    if code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.STALE_MEMBER_EPOCH):
         return ErrorCode.ILLEGAL_GENERATION
     if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < TXN_LOADING_FROM:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -10,11 +10,12 @@ Versions: 3 adds the client's software name and version, whose form is checked (
 and features. 4 may list a feature whose lowest version is 0; 3 must leave it out, because older
 Java clients fail on it (KAFKA-17492), but may list it as finalised.
 
-Differs from Kafka: the only features of Kafka's are `transaction.version` 2 (KIP-890) and
-`metadata.version`, which names the rules that are followed. It does not mean that a Kafka quorum
-keeps the metadata. `transaction.groups` 1 is Odradek's. It is finalised while every broker has it,
-and unless the state topic was made before there were groups. Tagged fields, which other clients
-skip, then have the bounds of a group, so that a client knows them before it writes.
+Differs from Kafka: the only features of Kafka's are `transaction.version` 2 (KIP-890),
+`group.version` 1 (KIP-848) and `metadata.version`, which names the rules that are followed. It does
+not mean that a Kafka quorum keeps the metadata. `transaction.groups` 1 is Odradek's. It is
+finalised while every broker has it, and unless the state topic was made before there were groups.
+Tagged fields, which other clients skip, then have the bounds of a group, so that a client knows
+them before it writes.
 """
 
 import re
@@ -46,6 +47,7 @@ METADATA_VERSION: Final = 30
 SUPPORTED: Final = (
     SupportedFeatureKey(name="metadata.version", min_version=7, max_version=METADATA_VERSION),
     SupportedFeatureKey(name="transaction.version", min_version=0, max_version=2),
+    SupportedFeatureKey(name="group.version", min_version=0, max_version=1),
     SupportedFeatureKey(name=TRANSACTION_GROUPS, min_version=1, max_version=1),
 )
 FINALIZED: Final = (
@@ -55,6 +57,7 @@ FINALIZED: Final = (
         max_version_level=METADATA_VERSION,
     ),
     FinalizedFeatureKey(name="transaction.version", min_version_level=2, max_version_level=2),
+    FinalizedFeatureKey(name="group.version", min_version_level=1, max_version_level=1),
 )
 
 

@@ -24,12 +24,33 @@ def check_together(config: "BrokerConfig") -> None:
         raise ConfigError(
             "group.min.session.timeout.ms cannot be more than group.max.session.timeout.ms."
         )
+    for what in ("session.timeout", "heartbeat.interval"):
+        _check_between(config, what)
+    if config.group_consumer_heartbeat_interval_ms >= config.group_consumer_session_timeout_ms:
+        raise ConfigError(
+            "group.consumer.heartbeat.interval.ms must be less than "
+            "group.consumer.session.timeout.ms: members would be removed between two heartbeats."
+        )
     if config.socket_request_max_bytes > config.queued_max_request_bytes:
         raise ConfigError(
             "socket.request.max.bytes cannot be more than queued.max.request.bytes: "
             "a request of that size would never be read."
         )
     _check_etcd(config)
+
+
+def _check_between(config: "BrokerConfig", what: str) -> None:
+    """Check a setting of the new group protocol against its own bounds. Raises ConfigError."""
+    name = f"group.consumer.{what}.ms"
+    low, value, high = (
+        getattr(config, f"group_consumer_{bound}{what.replace('.', '_')}_ms")
+        for bound in ("min_", "", "max_")
+    )
+    if not low <= value <= high:
+        raise ConfigError(
+            f"{name} cannot be {value}: group.consumer.min.{what}.ms is {low}, and "
+            f"group.consumer.max.{what}.ms {high}."
+        )
 
 
 def check_one_broker(config: "BrokerConfig") -> None:

@@ -11,30 +11,29 @@ with require_stable also names partitions that have only a pending offset.
 
 import logging
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NoReturn
 from uuid import UUID
 
 import trio
 
-from odradek.broker.config.settings import INT64_MAX
 from odradek.broker.coordination.state_partition import StatePartitions
 from odradek.broker.coordination.tenure import Tenures
 from odradek.broker.env import Clock
+from odradek.broker.group.checks import check_joining, check_named
+from odradek.broker.group.consumer.members import TopicShapes
+from odradek.broker.group.consumer.state import ConsumerEvent, decide_for
+from odradek.broker.group.consumers import ConsumerGroups
 from odradek.broker.group.expiry import expired_entries
 from odradek.broker.group.limits import (
     GROUP_ID_MAX_BYTES,
-    GROUPS_MAX,
-    MEMBER_MAX_BYTES,
     MEMBERSHIP_MAX_BYTES,
-    NAME_MAX_CHARACTERS,
     OFFSETS_MAX_BYTES,
-    PROTOCOLS_MAX,
     GroupConfig,
 )
 from odradek.broker.group.live import LiveGroup
 from odradek.broker.group.members import ClassicGroup
-from odradek.broker.group.offsets import Offsets
+from odradek.broker.group.offset_answers import fetched_offset, known_partitions, stored_of
 from odradek.broker.group.rebalance import Surroundings
 from odradek.broker.group.requests import (
     Claim,
@@ -42,18 +41,11 @@ from odradek.broker.group.requests import (
     FetchedOffset,
     Joined,
     Joining,
-    OffsetToStore,
     Synced,
     Syncing,
 )
 from odradek.broker.group.state import GroupEvent, decide
-from odradek.broker.group.store import (
-    NO_EXPIRY,
-    Entry,
-    GroupEntry,
-    OffsetEntry,
-    StoredOffset,
-)
+from odradek.broker.group.store import Entry, GroupEntry, OffsetEntry
 from odradek.broker.group.tenure import GroupTenure
 from odradek.broker.group.timers import call_when_due, new_timers
 from odradek.broker.topic_partition import TopicPartition
@@ -75,17 +67,22 @@ class GroupCoordinator:
         clock: Clock,
         rng: random.Random,
         config: GroupConfig,
+        shapes: Callable[[], TopicShapes],
     ) -> None:
         self._config = config
         self._clock = clock
         self._timers = new_timers()
-        around = Surroundings(timers=self._timers, clock=clock, rng=rng, config=config)
+        around = Surroundings(
+            timers=self._timers, clock=clock, rng=rng, config=config, shapes=shapes
+        )
         self._tenures: Final[Tenures[GroupTenure]] = Tenures(
             CONSUMER_OFFSETS_TOPIC,
             lambda group_id: state_partition(group_id, config.offsets_topic_num_partitions),
             state_partitions,
             lambda partition, name: GroupTenure(partition, name, around),
         )
+        self.consumers: Final = ConsumerGroups(self._tenures, around)
+        """The groups of the new protocol."""
 
     # the life of a coordinator
 
@@ -124,7 +121,7 @@ class GroupCoordinator:
         Raises KafkaError: as `LiveGroup.join`, and INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT,
         INVALID_REQUEST, UNKNOWN_MEMBER_ID, GROUP_MAX_SIZE_REACHED, POLICY_VIOLATION.
         """
-        _check_named(joining.group_id)
+        check_named(joining.group_id)
         config = self._config
         low, high = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
         if not low <= joining.session_timeout_ms <= high:
@@ -132,8 +129,10 @@ class GroupCoordinator:
                 ErrorCode.INVALID_SESSION_TIMEOUT,
                 f"a session timeout is from {low} to {high} ms, not {joining.session_timeout_ms}",
             )
-        _check_joining(joining)
+        check_joining(joining)
         tenure = self._tenure_of(joining.group_id)
+        if joining.group_id in tenure.consumers:
+            self.consumers.make_way(tenure, joining)
         live = tenure.groups.get(joining.group_id)
         if live is not None:
             self._check_membership(joining)
@@ -141,7 +140,7 @@ class GroupCoordinator:
         if joining.member_id:
             raise _unknown_member(joining.group_id)
         self._check_membership(joining)
-        self._check_one_more_group()
+        self.consumers.check_one_more_group()
         live = tenure.group(joining.group_id)
         try:
             return await live.join(joining)
@@ -155,20 +154,23 @@ class GroupCoordinator:
         """Check a member and extend its session. Raises KafkaError, as `LiveGroup.heartbeat`."""
         # While the partition is being read, a heartbeat succeeds: an error would make the members
         # look for another coordinator, although their sessions are safe here.
-        _check_named(group_id)
+        check_named(group_id)
         tenure = self._tenures.get(self.partition_for(group_id))
         if tenure is None or tenure.is_loaded:
             self._live_group(group_id).heartbeat(claim)
 
     async def leave_group(self, group_id: str, leaving: Sequence[Claim]) -> list[ErrorCode]:
-        _check_named(group_id)
-        live = self._tenure_of(group_id).groups.get(group_id)
+        check_named(group_id)
+        tenure = self._tenure_of(group_id)
+        if group_id in tenure.consumers:
+            return await self.consumers.leave_group(tenure, group_id, leaving)
+        live = tenure.groups.get(group_id)
         if live is None:
             return [ErrorCode.UNKNOWN_MEMBER_ID] * len(leaving)
         return await live.leave(leaving)
 
     def _live_group(self, group_id: str) -> LiveGroup:
-        _check_named(group_id)
+        check_named(group_id)
         live = self._tenure_of(group_id).groups.get(group_id)
         if live is None:
             raise _unknown_member(group_id)
@@ -178,9 +180,11 @@ class GroupCoordinator:
 
     def describe_group(self, group_id: str) -> ClassicGroup:
         """Raises KafkaError: GROUP_ID_NOT_FOUND, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS."""
-        live = self._tenure_of(group_id).groups.get(group_id)
+        tenure = self._tenure_of(group_id)
+        live = tenure.groups.get(group_id)
         if live is None:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+            problem = "is not a classic group" if group_id in tenure.consumers else "not found"
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {problem}.")
         return live.group
 
     @property
@@ -213,13 +217,21 @@ class GroupCoordinator:
         return results
 
     async def _delete_group(self, group_id: str) -> None:
-        decide(self.describe_group(group_id).state, GroupEvent.DELETE)
         tenure = self._tenure_of(group_id)
+        consumer = tenure.consumers.get(group_id)
+        if consumer is None:
+            decide(self.describe_group(group_id).state, GroupEvent.DELETE)
+        else:
+            decide_for(consumer.state, ConsumerEvent.DELETE)
         offsets = tenure.offsets
         partitions = {partition: None for partition, _ in offsets.all_stored(group_id)}
         partitions.update(dict.fromkeys(offsets.all_unstable(group_id)))
         tombstones: list[Entry] = [OffsetEntry(group_id, each, None) for each in partitions]
-        await tenure.flushed(tenure.append([*tombstones, GroupEntry(group_id, None)]))
+        if consumer is None:
+            await tenure.flushed(tenure.append([*tombstones, GroupEntry(group_id, None)]))
+            return
+        tenure.append(tombstones)
+        await tenure.flushed(tenure.bury_consumer(group_id, ConsumerEvent.DELETE))
 
     async def forget_topic(self, topic: str, topic_id: UUID) -> None:
         """Remove every group's offsets of a deleted topic. Raises KafkaError at the end."""
@@ -260,7 +272,7 @@ class GroupCoordinator:
         `verified_after` is from the verdict of `Admission` on the group's partition. Raises as
         `commit_offsets`, and INVALID_PRODUCER_EPOCH and INVALID_TXN_STATE.
         """
-        _check_named(committing.group_id)
+        check_named(committing.group_id)
         tenure = self._check_commit(committing, in_transaction=True)
         results, entries = self._entries_of(committing)
         if entries:
@@ -306,9 +318,9 @@ class GroupCoordinator:
         """
         offsets = self._tenure_of(group_id).offsets
         if partitions is None:
-            partitions = _known(offsets, group_id, require_stable=require_stable)
+            partitions = known_partitions(offsets, group_id, require_stable=require_stable)
         return {
-            partition: _fetched(offsets, group_id, partition, require_stable=require_stable)
+            partition: fetched_offset(offsets, group_id, partition, require_stable=require_stable)
             for partition in partitions
         }
 
@@ -323,14 +335,20 @@ class GroupCoordinator:
         """Return what `fetch_offsets` returns, as of one moment, with checkpoints on the way."""
         offsets = self._tenure_of(group_id).offsets.of_group(group_id)
         if partitions is None:
-            partitions = _known(offsets, group_id, require_stable=require_stable)
+            partitions = known_partitions(offsets, group_id, require_stable=require_stable)
         fetched = {}
         for partition in partitions:
             await turns.take()
-            fetched[partition] = _fetched(
+            fetched[partition] = fetched_offset(
                 offsets, group_id, partition, require_stable=require_stable
             )
         return fetched
+
+    def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
+        """Raise KafkaError unless a member may read offsets; OffsetFetch 9 names it (KIP-848)."""
+        consumer = self._tenure_of(group_id).consumers.get(group_id)
+        if consumer is not None:
+            consumer.check_fetch(member_id, member_epoch)
 
     def offset_count(self, group_id: str) -> int:
         """Return the largest number of offsets that `fetch_offsets` of the whole group can find."""
@@ -342,20 +360,18 @@ class GroupCoordinator:
             await trio.lowlevel.checkpoint()
             if not tenure.is_loaded:
                 continue
-            now_ms = self._clock.wall_ms()
+            now_ms, retention_ms = self._clock.wall_ms(), self._config.offsets_retention_ms
             entries = [
                 entry
                 for live in tenure.groups.values()
                 for entry in expired_entries(
-                    live.group,
-                    tenure.offsets,
-                    now_ms=now_ms,
-                    retention_ms=self._config.offsets_retention_ms,
+                    live.group, tenure.offsets, now_ms=now_ms, retention_ms=retention_ms
                 )
             ]
             try:
                 if entries:
                     await tenure.flushed(tenure.append(entries))
+                await self.consumers.expire(tenure, retention_ms)
             except KafkaError as error:
                 log.warning(
                     "expired offsets were not removed, and the next check retries: %s", error
@@ -363,8 +379,11 @@ class GroupCoordinator:
 
     def _check_commit(self, committing: Committing, *, in_transaction: bool) -> GroupTenure:
         tenure = self._tenure_of(committing.group_id)
+        consumer = tenure.consumers.get(committing.group_id)
         live = tenure.groups.get(committing.group_id)
-        if live is not None:
+        if consumer is not None:
+            consumer.check_commit(committing, in_transaction=in_transaction)
+        elif live is not None:
             live.check_commit(committing.claim, in_transaction=in_transaction)
         elif committing.claim.generation_id >= 0:
             raise KafkaError(
@@ -372,7 +391,7 @@ class GroupCoordinator:
             )
         else:
             # A commit without a generation makes a simple group: its consumer assigns by hand.
-            self._check_one_more_group()
+            self.consumers.check_one_more_group()
         return tenure
 
     def _entries_of(
@@ -387,7 +406,7 @@ class GroupCoordinator:
                 results[partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 continue
             results[partition] = ErrorCode.NONE
-            stored = _stored_of(asked, now_ms)
+            stored = stored_of(asked, now_ms)
             entries.append(OffsetEntry(committing.group_id, partition, stored))
         return results, entries
 
@@ -399,13 +418,6 @@ class GroupCoordinator:
                 ErrorCode.INVALID_GROUP_ID, f"a group id has up to {GROUP_ID_MAX_BYTES} bytes"
             )
         return self._tenures.find(group_id)
-
-    def _check_one_more_group(self) -> None:
-        if sum(len(tenure.groups) for tenure in self._tenures) >= GROUPS_MAX:
-            raise KafkaError(
-                ErrorCode.POLICY_VIOLATION,
-                f"this broker has {GROUPS_MAX} groups, the most it may have; delete unused ones",
-            )
 
     def _check_membership(self, joining: Joining) -> None:
         taken = sum(tenure.membership_bytes for tenure in self._tenures)
@@ -433,66 +445,5 @@ class GroupCoordinator:
             )
 
 
-def _known(offsets: Offsets, group_id: str, *, require_stable: bool) -> Iterable[TopicPartition]:
-    known = {partition: None for partition, _ in offsets.all_stored(group_id)}
-    if require_stable:
-        known.update(dict.fromkeys(offsets.all_unstable(group_id)))
-    return known
-
-
-def _fetched(
-    offsets: Offsets, group_id: str, partition: TopicPartition, *, require_stable: bool
-) -> FetchedOffset:
-    stored = offsets.stored(group_id, partition)
-    if require_stable and offsets.is_unstable(group_id, partition):
-        return FetchedOffset(error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
-    if stored is None:
-        return FetchedOffset()
-    return FetchedOffset(
-        offset=stored.offset,
-        leader_epoch=stored.leader_epoch,
-        metadata=stored.metadata,
-        topic_id=stored.topic_id,
-    )
-
-
-def _stored_of(asked: OffsetToStore, now_ms: int) -> StoredOffset:
-    return StoredOffset(
-        offset=asked.offset,
-        leader_epoch=asked.leader_epoch,
-        metadata=asked.metadata,
-        commit_timestamp_ms=now_ms,
-        expire_timestamp_ms=_expiry_of(asked.retention_ms, now_ms),
-        topic_id=asked.topic_id,
-    )
-
-
-def _expiry_of(retention_ms: int, now_ms: int) -> int:
-    """Return the time when an offset expires, at most the largest of 64 bits."""
-    return NO_EXPIRY if retention_ms < 0 else min(now_ms + retention_ms, INT64_MAX)
-
-
 def _unknown_member(group_id: str) -> KafkaError:
     return KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {group_id!r}")
-
-
-def _check_named(group_id: str) -> None:
-    if not group_id:
-        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
-
-
-def _check_joining(joining: Joining) -> None:
-    """Raise KafkaError if a member would take too much memory or disk."""
-    some = joining.protocols[:PROTOCOLS_MAX]
-    names = [joining.protocol_type, joining.group_instance_id or ""]
-    names += [each.name for each in some]
-    metadata_bytes = sum(len(each.metadata) for each in some)
-    if len(joining.protocols) > PROTOCOLS_MAX:
-        problem = f"{len(joining.protocols)} protocols, of at most {PROTOCOLS_MAX}"
-    elif metadata_bytes > MEMBER_MAX_BYTES:
-        problem = f"{metadata_bytes} bytes of metadata, of at most {MEMBER_MAX_BYTES}"
-    elif any(len(name) > NAME_MAX_CHARACTERS for name in names):
-        problem = f"a name of more than {NAME_MAX_CHARACTERS} characters"
-    else:
-        return
-    raise KafkaError(ErrorCode.INVALID_REQUEST, f"a member of {joining.group_id!r} has {problem}")

@@ -1,5 +1,6 @@
 """Expiry of offsets, and of groups without members and offsets (KIP-211)."""
 
+from odradek.broker.group.consumer.members import ConsumerGroup
 from odradek.broker.group.members import ClassicGroup
 from odradek.broker.group.offsets import Offsets
 from odradek.broker.group.state import GroupState
@@ -48,6 +49,34 @@ def expired_entries(
     if is_empty and not keeps_something and not group.promised:
         gone.append(GroupEntry(group.group_id, None))
     return gone
+
+
+def expired_of_consumer(
+    group: ConsumerGroup, offsets: Offsets, *, now_ms: int, retention_ms: int
+) -> tuple[list[OffsetEntry], bool]:
+    """Return tombstones for the expired offsets of one group, and True if it may go itself.
+
+    An offset of the new protocol lives for the retention after it was stored, and as long as a
+    member reads its topic.
+    """
+    topics = group.subscribed_topics()
+    expired = []
+    count = 0
+    for partition, stored in offsets.all_stored(group.group_id):
+        count += 1
+        if (
+            partition.topic not in topics
+            and not offsets.is_unstable(group.group_id, partition)
+            and _is_expired(
+                stored,
+                since_ms=stored.commit_timestamp_ms,
+                now_ms=now_ms,
+                retention_ms=retention_ms,
+            )
+        ):
+            expired.append(OffsetEntry(group.group_id, partition, None))
+    has_pending = any(True for _ in offsets.all_unstable(group.group_id))
+    return expired, not group.members and len(expired) == count and not has_pending
 
 
 def _is_expired(stored: StoredOffset, *, since_ms: int, now_ms: int, retention_ms: int) -> bool:

@@ -11,6 +11,7 @@ NAME_MAX_CHARACTERS: Final = 249
 """The limit for group instance ids, protocol types and names of protocols, as for topics."""
 CLIENT_ID_MAX_CHARACTERS: Final = 249
 """A longer client id is cut off."""
+REGEX_MAX_CHARACTERS: Final = 4 * KIB
 PROTOCOLS_MAX: Final = 64
 MEMBER_MAX_BYTES: Final = 1 * MIB
 """The limit for the metadata of all protocols of one member, and for its assignment."""
@@ -32,12 +33,19 @@ class GroupConfig:
     Differs from Kafka: `group.initial.rebalance.delay.ms` is 0 (Kafka: 3000), because the users of
     a small broker start their consumers one by one and do not want to wait. `group.max.size` is
     1000 (Kafka: no limit).
+
+    The `consumer` settings are for groups of the new protocol (KIP-848).
     """
 
     group_initial_rebalance_delay_ms: int = 0
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 30 * 60_000
     group_max_size: int = 1_000
+    group_consumer_session_timeout_ms: int = 45_000
+    group_consumer_heartbeat_interval_ms: int = 5_000
+    group_consumer_max_size: int = 2**31 - 1
+    group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    group_consumer_assignment_interval_ms: int = 1_000
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     offsets_retention_check_interval_ms: int = 600_000

@@ -15,6 +15,7 @@ from uuid import UUID
 
 import trio
 
+from odradek.broker.group.consumer.records import ConsumerEntry, GroupBeingRead
 from odradek.broker.group.members import ClassicGroup
 from odradek.broker.group.offsets import Offsets
 from odradek.broker.group.store import (
@@ -55,10 +56,11 @@ Found = dict[str, tuple[ClassicGroup | None, int]]
 
 
 class Replay:
-    """The reading of one partition: it fills `offsets`, and `groups` with the groups' records."""
+    """The reading of one partition: it fills `offsets`, and `groups` and `consumers`."""
 
     def __init__(self, offsets: Offsets, name: str) -> None:
         self.groups: Found = {}
+        self.consumers: dict[str, GroupBeingRead] = {}
         self._offsets = offsets
         self._partition_name = name
         self._newest: dict[bytes, tuple[int, bytes]] = {}
@@ -110,6 +112,9 @@ class Replay:
         entry = self._entry(key, value, offset)
         if isinstance(entry, GroupEntry):
             self.groups[entry.group_id] = (entry.group, offset + 1)
+        elif isinstance(entry, ConsumerEntry):
+            group_id = entry.key.group_id
+            self.consumers.setdefault(group_id, GroupBeingRead(group_id)).apply(entry)
         elif entry is not None:
             self._offsets.apply(entry, offset)
 

@@ -7,7 +7,7 @@ table (`state.py`) requires. A change and the answers that follow from it are on
 
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -15,6 +15,7 @@ import trio
 
 from odradek.broker.coordination.deadlines import Deadlines
 from odradek.broker.env import Clock
+from odradek.broker.group.consumer.members import TopicShapes
 from odradek.broker.group.limits import GroupConfig
 from odradek.broker.group.members import ClassicGroup
 from odradek.broker.group.requests import Joined, JoinedMember, Synced
@@ -77,6 +78,8 @@ class Surroundings:
     clock: Clock
     rng: random.Random
     config: GroupConfig
+    shapes: Callable[[], TopicShapes]
+    """Returns the topics of the cluster."""
 
 
 class Rebalance:

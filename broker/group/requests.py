@@ -111,4 +111,7 @@ class Committing:
 
     group_id: str
     claim: Claim
+    """For a group of the new protocol its generation is the member's epoch."""
     offsets: Mapping[TopicPartition, OffsetToStore]
+    knows_member_epochs: bool = True
+    """False for a request of a version before the new protocol (OffsetCommit 2-8)."""

@@ -3,7 +3,8 @@
 Each offset is one record: value version 4, or 1 if the client sent an expiry time (OffsetCommit
 2-4). A classic group is one record with all its members: value version 3. Kafka 4.3 writes these
 versions; all older ones can be read too. A record without a value removes the offset or the group.
-Records of Kafka's other group protocols are skipped.
+A consumer group of the new protocol is many records (`consumer/records.py`). Records of share and
+streams groups are skipped.
 """
 
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from types import MappingProxyType
 from typing import Final
 from uuid import UUID
 
+from odradek.broker.group.consumer.records import VALUE_OF, ConsumerEntry
 from odradek.broker.group.members import ClassicGroup, Member, MemberProtocol
 from odradek.broker.group.state import GroupState
 from odradek.broker.topic_partition import TopicPartition
@@ -69,7 +71,7 @@ class GroupEntry:
     group: ClassicGroup | None
 
 
-Entry = OffsetEntry | GroupEntry
+Entry = OffsetEntry | GroupEntry | ConsumerEntry
 
 
 def write_entry(entry: Entry, now_ms: int) -> Record:
@@ -79,6 +81,9 @@ def write_entry(entry: Entry, now_ms: int) -> Record:
         topic, partition = entry.partition
         key = encode_key(OffsetCommitKey(group=entry.group_id, topic=topic, partition=partition))
         value = None if entry.stored is None else _write_offset(entry.stored)
+    elif isinstance(entry, ConsumerEntry):
+        key = encode_key(entry.key)
+        value = None if entry.value is None else encode_value(entry.value)
     else:
         key = encode_key(GroupMetadataKey(group=entry.group_id))
         value = None if entry.group is None else _write_group(entry.group)
@@ -96,8 +101,11 @@ def read_entry(record: Record) -> Entry | None:
     if isinstance(key, OffsetCommitKey):
         stored = None if record.value is None else _read_offset(record.value)
         return OffsetEntry(key.group, TopicPartition(key.topic, key.partition), stored)
-    group = None if record.value is None else _read_group(key.group, record.value)
-    return GroupEntry(key.group, group)
+    if isinstance(key, GroupMetadataKey):
+        group = None if record.value is None else _read_group(key.group, record.value)
+        return GroupEntry(key.group, group)
+    value = None if record.value is None else decode_value(VALUE_OF[type(key)], record.value)
+    return ConsumerEntry(key, value)
 
 
 def _write_offset(stored: StoredOffset) -> bytes:

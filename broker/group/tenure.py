@@ -10,7 +10,7 @@ restart leads to the same groups and offsets.
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
@@ -19,8 +19,12 @@ import trio
 
 from odradek.broker.coordination.state_partition import StatePartition
 from odradek.broker.coordination.tenure import LOG_ERRORS, Tenure
+from odradek.broker.group.consumer.members import ConsumerGroup
+from odradek.broker.group.consumer.records import ConsumerEntry
+from odradek.broker.group.consumer.state import ConsumerEvent
 from odradek.broker.group.limits import BATCH_MAX_BYTES
 from odradek.broker.group.live import LiveGroup
+from odradek.broker.group.live_consumer import LiveConsumer
 from odradek.broker.group.loading import Replay
 from odradek.broker.group.members import ClassicGroup
 from odradek.broker.group.offsets import Offsets
@@ -44,6 +48,13 @@ APPEND_FAILED: Final = {
 }
 """The error of a request whose record the log refused; other codes stay as they are."""
 
+CHANGE_FAILED: Final = {
+    **LOG_ERRORS,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+"""The same for the records of a group of the new protocol."""
+
 
 class AppendedMarker(NamedTuple):
     """The end of a producer's transaction."""
@@ -56,6 +67,9 @@ class GroupTenure(Tenure):
     def __init__(self, partition: StatePartition, name: str, around: Surroundings) -> None:
         super().__init__(partition, name)
         self.groups: Final[dict[str, LiveGroup]] = {}
+        """The classic groups, and those that have only offsets."""
+        self.consumers: Final[dict[str, LiveConsumer]] = {}
+        """The groups of the new protocol. A group is in one of both."""
         self.offsets: Final = Offsets()
         self.membership_bytes = 0
         self._around = around
@@ -71,6 +85,20 @@ class GroupTenure(Tenure):
             now_ms = self._around.clock.wall_ms()
             group = self._revive(ClassicGroup(group_id=group_id, state_since_ms=now_ms))
         return group
+
+    def new_consumer(self, group_id: str) -> LiveConsumer:
+        """Return a group of the new protocol that is not there yet."""
+        return LiveConsumer(ConsumerGroup(group_id=group_id), self, self._around)
+
+    def bury_consumer(self, group_id: str, event: ConsumerEvent) -> int:
+        """Remove a group of the new protocol. Return the offset after its records.
+
+        Raises KafkaError if it has members, or if the log refuses the records.
+        """
+        live = self.consumers[group_id]
+        live.bury(event)
+        del self.consumers[group_id]
+        return live.written
 
     def _revive(self, group: ClassicGroup) -> LiveGroup:
         live = self.groups[group.group_id] = LiveGroup(group, self, self._around)
@@ -95,6 +123,27 @@ class GroupTenure(Tenure):
             next_offset = appended.last_offset + 1
         return next_offset
 
+    def append_together(self, entries: Sequence[GroupEntry | ConsumerEntry]) -> int:
+        """Append records as one batch. Return the offset after them.
+
+        The caller applies them at once, and returns no answer before they are durable: the next
+        change of a group must not be decided on an older one. Raises KafkaError, and nothing is
+        written.
+        """
+        now_ms = self._around.clock.wall_ms()
+        records = [write_entry(entry, now_ms) for entry in entries]
+        try:
+            appended = self.partition.append_records(records)
+        except KafkaError as error:
+            code = CHANGE_FAILED.get(error.code, error.code)
+            raise KafkaError(code, error.message) from error
+        return appended.last_offset + 1
+
+    async def durable(self, next_offset: int) -> None:
+        """Wait until everything below `next_offset` is durable, if it is not yet."""
+        if next_offset > self._durable_below:
+            await self.flushed(next_offset)
+
     def append_in_transaction(
         self,
         entries: Iterable[OffsetEntry],
@@ -116,7 +165,7 @@ class GroupTenure(Tenure):
                     verified_after=verified_after,
                 )
             for place, entry in enumerate(chunk):
-                self.group(entry.group_id)
+                self._expect_group(entry.group_id)
                 self.offsets.add_pending(producer_id, entry, appended.base_offset + place)
             next_offset = appended.last_offset + 1
         return next_offset
@@ -175,13 +224,18 @@ class GroupTenure(Tenure):
                 self.offsets.end_transaction(
                     entry.producer_id, committed=entry.committed, marker_offset=log_offset
                 )
-            elif entry.group is None:
+            elif isinstance(entry, GroupEntry) and entry.group is None:
                 self._bury(entry.group_id, log_offset)
 
     def _apply_offset(self, entry: OffsetEntry, log_offset: int) -> None:
         if entry.stored is not None:
-            self.group(entry.group_id)
+            self._expect_group(entry.group_id)
         self.offsets.apply(entry, log_offset)
+
+    def _expect_group(self, group_id: str) -> None:
+        """Make a group for an offset, unless there is one, of either protocol."""
+        if group_id not in self.consumers:
+            self.group(group_id)
 
     def discard_if_blank(self, live: LiveGroup) -> None:
         """Remove a group that was made for a request which was then refused."""
@@ -216,20 +270,36 @@ class GroupTenure(Tenure):
         for group, next_offset in replay.groups.values():
             if group is not None:
                 self._revive(group).resume(next_offset)
+        for being_read in replay.consumers.values():
+            if being_read.is_there:
+                self._revive_consumer(being_read.group())
         for count, group_id in enumerate(self.offsets.group_ids(), 1):
-            self.group(group_id)
+            self._expect_group(group_id)
             if count % GROUPS_AT_A_TIME == 0:
                 await trio.lowlevel.checkpoint()
         self._apply_below(self._durable_below)
         seconds = trio.current_time() - started
-        if self.groups:
-            log.info("%s: %d groups in %.2f s", self.name, len(self.groups), seconds)
+        count = len(self.groups) + len(self.consumers)
+        if count:
+            log.info("%s: %d groups in %.2f s", self.name, count, seconds)
+
+    def _revive_consumer(self, group: ConsumerGroup) -> None:
+        classic = self.groups.pop(group.group_id, None)
+        if classic is not None:
+            # No broker writes this: a group is converted with a tombstone before its new records.
+            log.error("%s: %r is a group of both protocols", self.name, group.group_id)
+            classic.close(GroupEvent.UNLOAD)
+        live = self.consumers[group.group_id] = LiveConsumer(group, self, self._around)
+        live.resume()
 
     def end(self) -> None:
         super().end()
         for group in self.groups.values():
             group.close(GroupEvent.UNLOAD)
         self.groups.clear()
+        for consumer in self.consumers.values():
+            consumer.close(ConsumerEvent.UNLOAD)
+        self.consumers.clear()
 
 
 @contextmanager

@@ -136,6 +136,8 @@ def group_words(facts: Facts) -> str:
         note = f", noting {facts['metadata']!r}" if "metadata" in facts else ""
         stored = time_of(facts["stored_ms"])
         return f"{name} reads {facts['partition']} from {facts['stored_offset']} on{note}, {stored}"
+    if "consumer_group_record" in facts:
+        return consumer_group_words(name, facts)
     if "removed" in facts:
         return f"{name} is forgotten"
     members = facts["members"]
@@ -145,6 +147,14 @@ def group_words(facts: Facts) -> str:
         said.append(f"{facts['protocol_type']} by {facts['protocol']!r}")
     said += [_member(member, facts["leader"]) for member in members]
     return ", ".join(said if members else [*said, "no members"])
+
+
+def consumer_group_words(name: str, facts: Facts) -> str:
+    """Describe a record of a consumer group (KIP-848): its fields, with Kafka's names."""
+    shown = facts["fields"]
+    assert isinstance(shown, dict)
+    said = [f"{key}={printable(str(value))}" for key, value in shown.items()]
+    return f"{name} {facts['consumer_group_record']}: {', '.join(said)}"
 
 
 def _member(member: Mapping[str, object], leader: object) -> str:

@@ -5,9 +5,11 @@ reports incomplete and damaged batches, and continues with the good batches behi
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, is_dataclass
+from typing import Any, Final
+from uuid import UUID
 
+from odradek.broker.group.consumer.records import VALUE_OF
 from odradek.broker.storage.compaction.batches import delete_horizon
 from odradek.protocol.batch import (
     HEADER_BYTES,
@@ -24,12 +26,14 @@ from odradek.protocol.schema import Buffer
 from odradek.protocol.state_topics import (
     CONSUMER_OFFSETS_TOPIC,
     TRANSACTION_STATE_TOPIC,
+    ConsumerGroupKey,
     GroupMetadataKey,
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
     TransactionLogKey,
     TransactionLogValue,
+    UnknownKey,
     decode_consumer_offsets_key,
     decode_transaction_state_key,
     decode_value,
@@ -223,4 +227,30 @@ def _describe_group(record: Record) -> dict[str, object]:
                 for member in group.members
             ],
         }
+    if not isinstance(key, UnknownKey):
+        return _describe_consumer_group(key, record)
     return {"key": readable(record.key), "value": readable(record.value)}
+
+
+def _describe_consumer_group(key: ConsumerGroupKey, record: Record) -> dict[str, object]:
+    """Describe a record of a group of the new protocol (KIP-848), with Kafka's names of fields."""
+    kind = type(key).__name__.removeprefix("ConsumerGroup").removesuffix("Key")
+    found = {name: value for name, value in _plain(key).items() if name != "group_id"}
+    if record.value is None:
+        found["removed"] = True
+    else:
+        found |= _plain(decode_value(VALUE_OF[type(key)], record.value))
+    return {"group": key.group_id, "consumer_group_record": kind, "fields": found}
+
+
+def _plain(message: Any) -> dict[str, object]:
+    """Return the fields of a message, with those of the messages in it."""
+
+    def plain(value: object) -> object:
+        if isinstance(value, tuple):
+            return [plain(item) for item in value]
+        if isinstance(value, UUID):
+            return str(value)
+        return _plain(value) if is_dataclass(value) else value
+
+    return {name: plain(getattr(message, name)) for name in message.__slots__}

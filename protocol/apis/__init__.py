@@ -16,6 +16,7 @@ from odradek.protocol.apis.group import (
     LIST_GROUPS,
     SYNC_GROUP,
 )
+from odradek.protocol.apis.group_consumer import CONSUMER_GROUP_DESCRIBE, CONSUMER_GROUP_HEARTBEAT
 from odradek.protocol.apis.group_offsets import OFFSET_COMMIT, OFFSET_FETCH
 from odradek.protocol.apis.metadata import DESCRIBE_CLUSTER, METADATA
 from odradek.protocol.apis.offsets import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
@@ -69,6 +70,8 @@ _ALL: Final[tuple[Api[Any, Any], ...]] = (
     DESCRIBE_PRODUCERS,
     DESCRIBE_TRANSACTIONS,
     LIST_TRANSACTIONS,
+    CONSUMER_GROUP_HEARTBEAT,
+    CONSUMER_GROUP_DESCRIBE,
 )
 
 APIS: Final[dict[int, Api[Any, Any]]] = {api.key: api for api in _ALL}

@@ -57,7 +57,7 @@ def transactional(bootstrap: str, transactional_id: str, **settings: Any) -> Pro
 @contextmanager
 def consumer(bootstrap: str, group: str = "nobody", **settings: Any) -> Iterator[Consumer]:
     """A consumer that is read_committed, from the beginning, and stores offsets when told."""
-    defaults = {
+    defaults: dict[str, object] = {
         "group_id": group,
         "isolation_level": "read_committed",
         "auto_offset_reset": "earliest",
@@ -65,6 +65,8 @@ def consumer(bootstrap: str, group: str = "nobody", **settings: Any) -> Iterator
         "fetch_wait_max_ms": 50,
         "heartbeat_interval_ms": 300,  # how soon a member learns of a rebalance
     }
+    if settings.get("group_protocol") == "consumer":
+        del defaults["heartbeat_interval_ms"]  # the broker's setting, for all members
     made = Consumer(_settings(bootstrap, {**defaults, **settings}))
     try:
         yield made

@@ -7,6 +7,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from odradek.broker.testing import run_broker
+from tests.broker.group.wire import WireClient
 from tests.compat.confluent import consumer, deliver, producer, transactional
 from tests.compat.conftest import DEADLINE_SECONDS
 from tests.peers.kafka import run_tool
@@ -50,6 +51,9 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     sender.commit_transaction(DEADLINE_SECONDS)
                 else:
                     sender.abort_transaction(DEADLINE_SECONDS)
+        with WireClient(broker.address) as client:
+            joined = client.heartbeat_of_consumer("dump-consumers", "m", regex="dump.*")
+            assert len(joined.assignment.topic_partitions) == 1
     return directory
 
 
@@ -78,6 +82,9 @@ def test_every_file_of_a_partition_is_read_without_complaint(data_dir: Path, kin
     [
         ("__transaction_state", "--transaction-log-decoder", '"transactionalId":"dump"'),
         ("__consumer_offsets", "--offsets-decoder", '"group":"dump-group"'),
+        ("__consumer_offsets", "--offsets-decoder", '"subscribedTopicRegex":"dump.*"'),
+        ("__consumer_offsets", "--offsets-decoder", '"assignmentEpochs":[2]'),
+        ("__consumer_offsets", "--offsets-decoder", '"regularExpression":"dump.*"'),
     ],
 )
 def test_the_state_topics_are_decoded(

@@ -9,6 +9,7 @@ from typing import Final
 from tests.planted.asyncio_client import ASYNCIO_BUGS
 from tests.planted.clusters import CLUSTER_BUGS
 from tests.planted.completion import COMPLETION_BUGS
+from tests.planted.consumer_groups import CONSUMER_GROUP_BUGS
 from tests.planted.coordinator import COORDINATOR_BUGS
 from tests.planted.groups import GROUP_BUGS
 from tests.planted.log import LOG_BUGS
@@ -22,6 +23,7 @@ from tests.planted.replication import REPLICATION_BUGS
 BUGS: Final = (
     *COORDINATOR_BUGS,
     *COMPLETION_BUGS,
+    *CONSUMER_GROUP_BUGS,
     *GROUP_BUGS,
     *LOG_BUGS,
     *PRODUCERS_BUGS,

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from odradek.protocol.schema import LATEST, ZERO_UUID, FieldType
 from odradek.protocol.state_topics import OWN_TAGS_FROM
+from tests.protocol import group_schemas
 
 Json = Mapping[str, Any]
 REQUIRED: Final = "required"  # a declared field without a default
@@ -41,6 +42,8 @@ class Shape:
 
 def load_published(name: str) -> dict[str, Any]:
     """Return the schema `name`, with its common structs inserted where they are used."""
+    if name in group_schemas.APIS:
+        return group_schemas.APIS[name]
     file = resources.files("kafka.protocol.schemas.resources").joinpath(f"{name}.json")
     schema: dict[str, Any] = json.loads(re.sub(r"(?m)^\s*//.*$", "", file.read_text()))
     structs = {struct["name"]: struct["fields"] for struct in schema.get("commonStructs", ())}

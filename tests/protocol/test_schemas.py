@@ -1,7 +1,7 @@
 """Every declaration compared with Kafka's published schemas, so that no misreading is hidden.
 
 The schemas come with the kafka-python wheel. It lacks those of the state topics' records, which
-stand here in a short form.
+stand here in a short form, and those of consumer groups (`group_schemas.py`).
 """
 
 import copy
@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pytest
 
+from odradek.protocol import state_topics
 from odradek.protocol.api import Api
 from odradek.protocol.apis import APIS, APIS_WITH_2PC
 from odradek.protocol.apis.produce import ProduceResponse
@@ -22,6 +23,7 @@ from odradek.protocol.state_topics import (
     TransactionLogKey,
     TransactionLogValue,
 )
+from tests.protocol import group_schemas
 from tests.protocol.published import differences, load_published, version_range
 
 # The versions that Kafka 4.3 advertises of the served APIs: first and last.
@@ -57,6 +59,8 @@ KAFKA_4_3: Final[dict[int, tuple[int, int]]] = {
     61: (0, 0),
     65: (0, 0),
     66: (0, 2),
+    68: (0, 1),
+    69: (0, 1),
 }
 
 by_api = pytest.mark.parametrize("api", APIS_WITH_2PC.values(), ids=lambda api: api.name)
@@ -216,6 +220,15 @@ STATE_RECORDS: Final[dict[type[Any], tuple[list[dict[str, Any]], int]]] = {
         4,
     ),
 }
+
+
+@pytest.mark.parametrize("name", group_schemas.RECORDS)
+def test_a_record_of_a_consumer_group_is_declared_as_published(name: str) -> None:
+    declared = getattr(state_topics, name)
+    schema = {"name": name, "fields": group_schemas.RECORDS[name]}
+    assert differences(schema, declared, [0]) == []
+    if name.endswith("Value"):
+        assert VALUE_VERSIONS[declared] == (0, 0, 0)
 
 
 @pytest.mark.parametrize("cls", STATE_RECORDS, ids=lambda cls: cls.__name__)

@@ -22,6 +22,7 @@ ADVERTISED = {
     12: (0, 4), 13: (0, 5), 14: (0, 5), 15: (0, 6), 16: (0, 5), 18: (0, 4), 19: (2, 7), 20: (1, 6),
     22: (0, 5), 23: (2, 4), 24: (0, 5), 25: (0, 4), 26: (0, 5), 27: (1, 2), 28: (0, 5), 32: (1, 4),
     37: (0, 3), 42: (0, 2), 43: (0, 2), 60: (0, 2), 61: (0, 0), 65: (0, 0), 66: (0, 2),
+    68: (0, 1), 69: (0, 1),
 }  # fmt: skip
 
 
@@ -55,9 +56,11 @@ def test_a_feature_whose_minimum_is_0_is_kept_from_clients_that_cannot_read_it(
     assert [f.name for f in old.supported_features] == ["metadata.version", "transaction.groups"]
     supported = {f.name: (f.min_version, f.max_version) for f in new.supported_features}
     assert supported["transaction.version"] == (0, 2)
+    assert supported["group.version"] == (0, 1)
     for answer in (old, new):
         finalized = {f.name: f.max_version_level for f in answer.finalized_features}
         assert finalized["transaction.version"] == 2
+        assert finalized["group.version"] == 1
         assert finalized["transaction.groups"] == 1
         assert answer.finalized_features_epoch >= 0
         assert answer.group_members_max == MEMBERS_MAX

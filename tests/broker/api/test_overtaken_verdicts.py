@@ -16,6 +16,7 @@ import pytest
 from odradek.broker.api.context import Core, RequestContext
 from odradek.broker.api.produce import produce
 from odradek.broker.api.txn_offsets import txn_offset_commit
+from odradek.broker.cluster.image import ClusterImage
 from odradek.broker.group.coordinator import GroupCoordinator
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.partitions import Partitions
@@ -133,6 +134,7 @@ async def test_offsets_whose_admission_a_marker_has_overtaken_are_refused(
         clock=FakeClock(),
         rng=random.Random(7),
         config=ONE_PARTITION,
+        shapes=lambda: ClusterImage(cluster_id=""),
     )
     await groups.load(0)
 

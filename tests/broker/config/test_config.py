@@ -59,6 +59,28 @@ def test_kafkas_coarser_spellings_mean_the_same(name: str, text: str, millisecon
     assert from_properties({name: text}).log_retention_ms == milliseconds
 
 
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (
+            {"session.timeout.ms": "1000"},
+            r"session.timeout.ms cannot be 1000: group.consumer.min.session.timeout.ms is 45000",
+        ),
+        ({"heartbeat.interval.ms": "20000"}, r"max.heartbeat.interval.ms 15000"),
+        (
+            {"max.heartbeat.interval.ms": "60000", "heartbeat.interval.ms": "45000"},
+            r"heartbeat.interval.ms must be less than group.consumer.session.timeout.ms",
+        ),
+        ({"assignors": "sticky"}, r"group.consumer.assignors is uniform,range or"),
+    ],
+)
+def test_settings_of_consumer_groups_keep_to_their_bounds(
+    given: dict[str, str], problem: str
+) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        from_properties({f"group.consumer.{name}": text for name, text in given.items()})
+
+
 def test_other_names_lead_to_settings_that_there_are() -> None:
     assert {name for name, _ in COARSER.values()} <= set(broker_settings())
     assert set(RENAMED.values()) <= set(broker_settings())

@@ -10,6 +10,7 @@ from odradek.broker.group.limits import MEMBER_MAX_BYTES, GroupConfig
 from odradek.broker.group.members import MemberProtocol
 from odradek.broker.group.requests import MemberIdRequiredError
 from odradek.protocol.errors import ErrorCode, KafkaError
+from tests.broker.group.consuming import Consumer, refusal_of
 from tests.broker.group.world import GROUP, P0, P1, World, join_together
 
 
@@ -56,8 +57,8 @@ async def test_a_long_client_id_is_cut_off(world: World) -> None:
     member.heartbeat()
 
 
-async def small_world(nursery: trio.Nursery, **settings: int) -> World:
-    world = World(nursery, GroupConfig(offsets_topic_num_partitions=1, **settings))
+async def small_world(nursery: trio.Nursery, **settings: Any) -> World:
+    world = World(nursery, replace(GroupConfig(offsets_topic_num_partitions=1), **settings))
     await world.start()
     return world
 
@@ -135,13 +136,15 @@ async def test_all_groups_take_only_so_much_memory(
 
 
 async def test_there_are_only_so_many_groups(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("odradek.broker.group.coordinator.GROUPS_MAX", 2)
+    monkeypatch.setattr("odradek.broker.group.consumers.GROUPS_MAX", 2)
     await world.commit({P0: 1}, group_id="a")
     await world.commit({P0: 1}, group_id="b")
     with pytest.raises(KafkaError) as refused:
         await world.commit({P0: 1}, group_id="c")
     assert refused.value.code is ErrorCode.POLICY_VIOLATION
     assert await refusal(world) is ErrorCode.POLICY_VIOLATION
+    newcomer = Consumer(world=world, member_id="m", group_id="c")
+    assert await refusal_of(newcomer) is ErrorCode.POLICY_VIOLATION
     await world.commit({P0: 2}, group_id="b")
 
 

@@ -106,9 +106,9 @@ def one_by_one(data: bytes) -> tuple[Offsets, Found]:
                 continue
             if isinstance(entry, GroupEntry):
                 groups[entry.group_id] = (entry.group, record.offset + 1)
-            elif entry is not None and header.is_transactional:
+            elif isinstance(entry, OffsetEntry) and header.is_transactional:
                 offsets.add_pending(header.producer_id, entry, record.offset)
-            elif entry is not None:
+            elif isinstance(entry, OffsetEntry):
                 offsets.apply(entry, record.offset)
     return offsets, groups
 

@@ -232,7 +232,7 @@ async def test_records_of_other_kinds_and_damaged_ones_do_not_stop_a_load(
     await world.commit({P0: 5})
     (good,) = world.log.records
     records = [
-        Record(key=b"\0\3\0\1g", value=b"\0\0whatever"),  # a consumer group of KIP-848
+        Record(key=b"\0\x14\0\1g", value=b"\0\0whatever"),  # a streams group
         Record(key=b"\0\1\0\1g", value=None),  # cut off
         Record(key=None, value=b""),
         Record(key=good.key, value=b"\0\x63"),  # a version nobody knows

@@ -126,7 +126,7 @@ def test_a_group_of_version_0_had_one_timeout() -> None:
 
 
 def test_other_kinds_of_records_are_passed_over() -> None:
-    assert read_entry(Record(key=b"\0\3\0\1g", value=b"")) is None
+    assert read_entry(Record(key=b"\0\x14\0\1g", value=b"")) is None
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\0", b"\0\1\0\1"])

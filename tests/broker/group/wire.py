@@ -4,6 +4,7 @@ import socket
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
+from uuid import UUID
 
 from odradek.protocol.api import Api
 from odradek.protocol.apis.coordinator import FIND_COORDINATOR, FindCoordinatorRequest
@@ -21,6 +22,11 @@ from odradek.protocol.apis.group import (
     MemberIdentity,
     SyncGroupRequest,
     SyncGroupRequestAssignment,
+)
+from odradek.protocol.apis.group_consumer import (
+    CONSUMER_GROUP_HEARTBEAT,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatRequestTopicPartitions,
 )
 from odradek.protocol.apis.group_offsets import (
     OFFSET_COMMIT,
@@ -193,6 +199,37 @@ class WireClient(RawClient):
         return joined
 
     # offsets
+
+    def heartbeat_of_consumer(
+        self,
+        group_id: str,
+        member_id: str,
+        epoch: int = 0,
+        *,
+        topics: Sequence[str] | None = None,
+        regex: str | None = None,
+        owned: Mapping[UUID, Sequence[int]] | None = None,
+        version: int = 1,
+        **changes: Any,
+    ) -> Any:
+        """ConsumerGroupHeartbeat with everything that a member that joins must send."""
+        fields: dict[str, Any] = {"rebalance_timeout_ms": PRESENT_MS, **changes}
+        if version >= 1:
+            fields["subscribed_topic_regex"] = regex
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=group_id,
+            member_id=member_id,
+            member_epoch=epoch,
+            subscribed_topic_names=None if topics is None else tuple(topics),
+            topic_partitions=tuple(
+                ConsumerGroupHeartbeatRequestTopicPartitions(
+                    topic_id=topic_id, partitions=tuple(indexes)
+                )
+                for topic_id, indexes in (owned or {}).items()
+            ),
+            **fields,
+        )
+        return self.until_ready(CONSUMER_GROUP_HEARTBEAT, version, request, _code)
 
     def commit(
         self,

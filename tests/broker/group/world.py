@@ -8,6 +8,7 @@ from uuid import UUID
 import trio
 import trio.testing
 
+from odradek.broker.cluster.image import ClusterImage
 from odradek.broker.group.coordinator import GroupCoordinator
 from odradek.broker.group.limits import GroupConfig
 from odradek.broker.group.members import MemberProtocol
@@ -49,6 +50,7 @@ class World:
         self.nursery = nursery
         self.config = config
         self.partitions = FakeStatePartitions(1)
+        self.shapes = ClusterImage(cluster_id="")
         self.groups = self._coordinator()
         self._running = trio.CancelScope()
 
@@ -62,6 +64,7 @@ class World:
             clock=TrioClock(),
             rng=random.Random(7),
             config=self.config,
+            shapes=lambda: self.shapes,
         )
 
     async def start(self) -> None:

@@ -18,6 +18,9 @@ from odradek.broker.storage.disk import SystemDisk
 from odradek.protocol.batch import Codec
 from odradek.protocol.record import Record
 from odradek.protocol.state_topics import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    CurrentTopicPartitions,
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,
@@ -124,6 +127,18 @@ def group_records() -> Iterator[Record]:
     )
     yield Record(key=name, value=encode_value(nobody))
     yield Record(key=name, value=None)
+    member_key = ConsumerGroupCurrentMemberAssignmentKey(group_id="readers", member_id="m-2")
+    current = ConsumerGroupCurrentMemberAssignmentValue(
+        member_epoch=2,
+        previous_member_epoch=1,
+        state=0,
+        assigned_partitions=(
+            CurrentTopicPartitions(topic_id=UUID(int=1), partitions=(4,), assignment_epochs=(2,)),
+        ),
+        partitions_pending_revocation=(),
+    )
+    yield Record(key=encode_key(member_key), value=encode_value(current))
+    yield Record(key=encode_key(member_key), value=None)
 
 
 async def test_a_person_sees_batches_markers_and_what_transactions_became(data_dir: Path) -> None:
@@ -171,6 +186,11 @@ async def test_a_data_directory_shows_all_partitions_and_decodes_state_topics(
         "the leader",
         "3: group 'copiers' generation 4, no members",
         "4: group 'copiers' is forgotten",
+        "5: group 'readers' CurrentMemberAssignment: member_id=m-2, member_epoch=2, "
+        "previous_member_epoch=1, state=0, assigned_partitions=[{'topic_id': "
+        "'00000000-0000-0000-0000-000000000001', 'partitions': [4], 'assignment_epochs': [2]}], "
+        "partitions_pending_revocation=[]",
+        "6: group 'readers' CurrentMemberAssignment: member_id=m-2, removed=True",
     ):
         assert f"    {line}\n" in result.output
 

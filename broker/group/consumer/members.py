@@ -1,0 +1,234 @@
+"""One consumer group as an immutable value: its epochs, its members, what they own and should own.
+
+Every change returns a new value. What has not changed stays the same object, so that `records.py`
+finds the difference of two groups quickly. `members` is in the order in which the members joined.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from hashlib import blake2b
+from types import MappingProxyType
+from typing import Final, Protocol
+from uuid import UUID
+
+from odradek.broker.group.consumer.state import ConsumerState
+from odradek.broker.group.members import MEMBER_BASE_BYTES
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+Partitions = Mapping[UUID, frozenset[int]]
+"""Partitions by the id of their topic."""
+
+Epochs = Mapping[UUID, Mapping[int, int]]
+"""Partitions with the epoch in which the member got each of them, by the id of their topic."""
+
+NO_PARTITIONS: Final[Partitions] = MappingProxyType({})
+NO_EPOCHS: Final[Epochs] = MappingProxyType({})
+
+FIRST_EPOCH: Final = 1
+"""The epoch of a group without a record of it."""
+JOIN_EPOCH: Final = 0
+LEAVE_EPOCH: Final = -1
+LEAVE_STATIC_EPOCH: Final = -2
+PARTITION_BYTES: Final = 64
+"""The size that an owned partition counts for in memory limits."""
+
+
+class TopicShape(Protocol):
+    """The part of a topic that an assignment depends on."""
+
+    @property
+    def topic_id(self) -> UUID: ...
+
+    @property
+    def partitions(self) -> Sequence[object]: ...
+
+
+class TopicShapes(Protocol):
+    """The topics of the cluster, as `broker/cluster/image.py:ClusterImage` has them."""
+
+    @property
+    def revision(self) -> int: ...
+
+    @property
+    def topics(self) -> Mapping[str, TopicShape]: ...
+
+    @property
+    def names(self) -> Mapping[UUID, str]: ...
+
+
+class MemberProgress(IntEnum):
+    """The progress of a member towards its target, with Kafka's numbers and names."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    """It must revoke partitions before it may go to the next epoch."""
+    UNRELEASED_PARTITIONS = 2
+    """It is in the newest epoch, and waits for partitions that others have not revoked."""
+    UNKNOWN = 127
+    """A progress that a newer broker has written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerMember:
+    member_id: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int = -1
+    topics: frozenset[str] = frozenset()
+    """The topics that it has subscribed to by name."""
+    regex: str | None = None
+    assignor: str | None = None
+    epoch: int = JOIN_EPOCH
+    previous_epoch: int = -1
+    progress: MemberProgress = MemberProgress.STABLE
+    assigned: Epochs = field(default_factory=lambda: NO_EPOCHS)
+    revoking: Epochs = field(default_factory=lambda: NO_EPOCHS)
+    """Partitions that it must revoke. They have no other owner before it has."""
+    size_bytes: int = field(init=False, compare=False, default=0)
+    """The size that it counts for in memory limits."""
+
+    def __post_init__(self) -> None:
+        owned = sum(
+            len(each) for epochs in (self.assigned, self.revoking) for each in epochs.values()
+        )
+        names = sum(map(len, self.topics)) + len(self.regex or "")
+        size_bytes = MEMBER_BASE_BYTES + names + owned * PARTITION_BYTES
+        object.__setattr__(self, "size_bytes", size_bytes)
+
+    @property
+    def is_away(self) -> bool:
+        """Return True for a static member that has left for a while."""
+        return self.epoch == LEAVE_STATIC_EPOCH
+
+    def has_reached(self, assignment_epoch: int) -> bool:
+        """Return True if it owns exactly its target of this epoch."""
+        return self.progress is MemberProgress.STABLE and self.epoch == assignment_epoch
+
+    def at_epoch(self, epoch: int) -> "ConsumerMember":
+        return replace(self, epoch=epoch, previous_epoch=self.epoch)
+
+    def epoch_of(self, topic_id: UUID, partition: int) -> int | None:
+        """Return the epoch in which it got a partition that it owns; None if it owns it not."""
+        for owned in (self.assigned, self.revoking):
+            epoch = owned.get(topic_id, {}).get(partition)
+            if epoch is not None:
+                return epoch
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedPattern:
+    """The topics that a regular expression matched in one version of the cluster's metadata."""
+
+    topics: frozenset[str]
+    version: int
+    resolved_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroup:
+    group_id: str
+    epoch: int = FIRST_EPOCH
+    metadata_hash: int = 0
+    """Identifies the subscribed topics with their partition counts. Another one is a new epoch."""
+    assignment_epoch: int = -1
+    assigned_ms: int = 0
+    """The time at which the target assignment was computed."""
+    members: Mapping[str, ConsumerMember] = field(default_factory=dict)
+    targets: Mapping[str, Partitions] = field(default_factory=dict)
+    patterns: Mapping[str, ResolvedPattern] = field(default_factory=dict)
+    has_topic_record: bool = False
+    """True if the log has a record of the topics that Kafka 4.0 wrote."""
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(member.size_bytes for member in self.members.values())
+
+    def member(self, member_id: str) -> ConsumerMember:
+        """Return a member. Raises KafkaError(UNKNOWN_MEMBER_ID)."""
+        found = self.members.get(member_id)
+        if found is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                f"Member {member_id} is not a member of group {self.group_id}.",
+            )
+        return found
+
+    def static_member(self, instance_id: str) -> ConsumerMember | None:
+        return next(
+            (each for each in self.members.values() if each.instance_id == instance_id), None
+        )
+
+    def topics_of(self, member: ConsumerMember) -> frozenset[str]:
+        """Return the names of the topics that a member reads, by name and by its pattern."""
+        pattern = self.patterns.get(member.regex) if member.regex else None
+        if pattern is None:
+            return member.topics
+        return member.topics | pattern.topics if member.topics else pattern.topics
+
+    def subscribed_topics(self) -> frozenset[str]:
+        """Return the names of the topics that any member reads."""
+        # Most members have the same set, as one object.
+        by_name = {id(each.topics): each.topics for each in self.members.values()}
+        return frozenset().union(
+            *by_name.values(), *(pattern.topics for pattern in self.patterns.values())
+        )
+
+    # what a change makes of it
+
+    def with_member(self, member: ConsumerMember) -> "ConsumerGroup":
+        return replace(self, members={**self.members, member.member_id: member})
+
+    def without(self, member_ids: Iterable[str]) -> "ConsumerGroup":
+        """Return the group without these members, and without the patterns that only they had."""
+        gone = frozenset(member_ids)
+        members = {key: each for key, each in self.members.items() if key not in gone}
+        used = {member.regex for member in members.values()}
+        return replace(
+            self,
+            members=members,
+            targets={key: each for key, each in self.targets.items() if key not in gone},
+            patterns={key: each for key, each in self.patterns.items() if key in used},
+        )
+
+    def with_replaced(self, old: ConsumerMember, member_id: str) -> "ConsumerGroup":
+        """Return the group with a static member that has come back with another member id."""
+        members = {
+            member_id if key == old.member_id else key: (
+                replace(old, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=0)
+                if key == old.member_id
+                else each
+            )
+            for key, each in self.members.items()
+        }
+        targets = {
+            member_id if key == old.member_id else key: each for key, each in self.targets.items()
+        }
+        return replace(self, members=members, targets=targets)
+
+
+def state_of(group: ConsumerGroup) -> ConsumerState:
+    """Return the state that follows from a group's epochs and its members' progress."""
+    if not group.members:
+        return ConsumerState.EMPTY
+    if group.epoch > group.assignment_epoch:
+        return ConsumerState.ASSIGNING
+    if all(member.has_reached(group.assignment_epoch) for member in group.members.values()):
+        return ConsumerState.STABLE
+    return ConsumerState.RECONCILING
+
+
+def hash_of(names: Iterable[str], shapes: TopicShapes) -> int:
+    """Return a signed hash of the topics of these names that there are; 0 if there is none."""
+    # Kafka uses XXH3. Only the coordinator compares these numbers: one that finds the hash of
+    # another program raises the epoch once.
+    found = [(name, shapes.topics[name]) for name in sorted(names) if name in shapes.topics]
+    if not found:
+        return 0
+    text = "".join(
+        f"{name} {topic.topic_id.hex} {len(topic.partitions)}\n" for name, topic in found
+    )
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), signed=True)

@@ -1,0 +1,242 @@
+"""The groups of the new protocol that this broker coordinates (KIP-848).
+
+A group that is empty changes its protocol when a member of the other one joins: its records are
+removed, its offsets stay. One with members is refused, as by Kafka with
+`group.consumer.migration.policy=disabled`.
+"""
+
+import base64
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from odradek.broker.coordination.tenure import Tenures
+from odradek.broker.group.checks import check_beat
+from odradek.broker.group.consumer.heartbeat import Beat, Beaten, check_holder
+from odradek.broker.group.consumer.members import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    ConsumerGroup,
+    ConsumerMember,
+    TopicShapes,
+)
+from odradek.broker.group.consumer.state import ConsumerEvent, ConsumerState, decide_for
+from odradek.broker.group.consumer.target import assignor_of
+from odradek.broker.group.expiry import expired_of_consumer
+from odradek.broker.group.limits import GROUPS_MAX, MEMBERSHIP_MAX_BYTES, GroupConfig
+from odradek.broker.group.live_consumer import LiveConsumer
+from odradek.broker.group.rebalance import Surroundings
+from odradek.broker.group.requests import Claim, Joining
+from odradek.broker.group.state import GroupEvent, GroupState
+from odradek.broker.group.store import GroupEntry
+from odradek.broker.group.tenure import GroupTenure
+from odradek.broker.turns import Turns
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+
+class ConsumerGroups:
+    def __init__(self, tenures: Tenures[GroupTenure], around: Surroundings) -> None:
+        self._tenures: Final = tenures
+        self._around: Final = around
+
+    @property
+    def _config(self) -> GroupConfig:
+        return self._around.config
+
+    def _new_member_id(self) -> str:
+        """Return a member id as Kafka makes them: 22 characters of base 64."""
+        unique = uuid.UUID(int=self._around.rng.getrandbits(128), version=4)
+        return base64.urlsafe_b64encode(unique.bytes).decode().rstrip("=")
+
+    async def heartbeat(self, asked: Beat, *, must_have_id: bool) -> Beaten:
+        """Serve ConsumerGroupHeartbeat: join, go on or leave. Return when that is durable.
+
+        Raises KafkaError: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR, INVALID_REGULAR_EXPRESSION,
+        GROUP_ID_NOT_FOUND, GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH,
+        FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        check_beat(asked, self._config.group_consumer_assignors, must_have_id=must_have_id)
+        if not asked.member_id:
+            asked = replace(asked, member_id=self._new_member_id())
+        if asked.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
+            return await self._leave(asked)
+        tenure, live, shapes = await self._with_matches(asked)
+        is_new = live.group.group_id not in tenure.consumers
+        if asked.member_id not in live.group.members:
+            self._check_room()
+        first = self._make_way(tenure, asked) if is_new else ()
+        beaten = live.heartbeat(asked, shapes, first)
+        if is_new:
+            classic = tenure.groups.pop(asked.group_id, None)
+            if classic is not None:
+                classic.close(GroupEvent.EXPIRE)
+            tenure.consumers[asked.group_id] = live
+        await tenure.durable(live.written)
+        return beaten
+
+    async def _with_matches(self, asked: Beat) -> tuple[GroupTenure, LiveConsumer, TopicShapes]:
+        """Return the group, and the topics as they are when all its patterns are matched."""
+        turns = Turns()
+        made: LiveConsumer | None = None
+        while True:
+            tenure = self._tenures.find(asked.group_id)
+            live = tenure.consumers.get(asked.group_id)
+            if live is None:
+                if asked.member_epoch != JOIN_EPOCH:
+                    raise self._not_found(tenure, asked.group_id)
+                made = live = made or tenure.new_consumer(asked.group_id)
+            shapes = self._around.shapes()
+            patterns = [*live.group.patterns, *([asked.regex] if asked.regex else [])]
+            missing = live.matches.missing(patterns, shapes.topics)
+            if not missing:
+                return tenure, live, shapes
+            for pattern in missing:
+                await live.matches.match(pattern, shapes.topics, turns)
+
+    def _make_way(self, tenure: GroupTenure, asked: Beat) -> Sequence[GroupEntry]:
+        """Return the records that remove a classic group of that name. Raises KafkaError."""
+        classic = tenure.groups.get(asked.group_id)
+        if classic is None:
+            self.check_one_more_group()
+            return ()
+        if classic.group.state is not GroupState.EMPTY:
+            raise KafkaError(
+                ErrorCode.GROUP_ID_NOT_FOUND,
+                f"Cannot upgrade classic group {asked.group_id} to consumer group because online "
+                "upgrade is disabled.",
+            )
+        return (GroupEntry(asked.group_id, None),)
+
+    def check_one_more_group(self) -> None:
+        """Raise KafkaError if this broker has as many groups as it may have, of both protocols."""
+        count = sum(len(tenure.groups) + len(tenure.consumers) for tenure in self._tenures)
+        if count >= GROUPS_MAX:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"this broker has {GROUPS_MAX} groups, the most it may have; delete unused ones",
+            )
+
+    def _check_room(self) -> None:
+        taken = sum(tenure.membership_bytes for tenure in self._tenures)
+        if taken > MEMBERSHIP_MAX_BYTES:
+            raise KafkaError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"the members of all groups take {taken} of {MEMBERSHIP_MAX_BYTES} bytes",
+            )
+
+    async def _leave(self, asked: Beat) -> Beaten:
+        tenure, live = self._find(asked.group_id)
+        member = _leaving(live.group, asked.member_id, asked.instance_id)
+        if asked.instance_id is not None and asked.member_epoch == LEAVE_STATIC_EPOCH:
+            live.let_go(member)
+        else:
+            live.remove([member.member_id], "left")
+        await tenure.durable(live.written)
+        return Beaten(group=live.group, member=member, shows_assignment=False)
+
+    async def leave_group(
+        self, tenure: GroupTenure, group_id: str, leaving: Sequence[Claim]
+    ) -> list[ErrorCode]:
+        """Remove members that an administrator names (LeaveGroup). Return a code for each."""
+        live = tenure.consumers[group_id]
+        codes = []
+        gone: dict[str, None] = {}
+        for claim in leaving:
+            try:
+                member = _leaving(
+                    live.group, claim.member_id, claim.group_instance_id, by_instance=True
+                )
+            except KafkaError as error:
+                codes.append(error.code)
+            else:
+                codes.append(ErrorCode.NONE)
+                gone[member.member_id] = None
+        if gone:
+            live.remove(gone, "were removed by LeaveGroup")
+        await tenure.durable(live.written)
+        return codes
+
+    # administration
+
+    async def describe_group(self, group_id: str) -> tuple[ConsumerGroup, ConsumerState, str]:
+        """Return a group with its state and its assignor, when what is returned is durable.
+
+        Raises KafkaError: GROUP_ID_NOT_FOUND, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        tenure, live = self._find(group_id)
+        group, state = live.group, live.state
+        await tenure.durable(live.written)
+        return group, state, assignor_of(group, self._config.group_consumer_assignors)
+
+    def list_groups(self) -> list[tuple[str, ConsumerState]]:
+        """Return the id and the state of every group."""
+        return [
+            (group_id, live.state)
+            for tenure in self._tenures
+            for group_id, live in tenure.consumers.items()
+        ]
+
+    def make_way(self, tenure: GroupTenure, joining: Joining) -> None:
+        """Remove an empty group, for a member of the classic protocol that joins.
+
+        Raises KafkaError: INCONSISTENT_GROUP_PROTOCOL if the group has members, UNKNOWN_MEMBER_ID
+        if the one that joins says that it was a member.
+        """
+        group_id = joining.group_id
+        decide_for(tenure.consumers[group_id].state, ConsumerEvent.JOIN_CLASSIC)
+        if joining.member_id:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"{group_id!r} has no members")
+        tenure.bury_consumer(group_id, ConsumerEvent.JOIN_CLASSIC)
+
+    async def expire(self, tenure: GroupTenure, retention_ms: int) -> None:
+        """Remove offsets of topics that nobody reads, and groups without members and offsets.
+
+        Raises KafkaError if the log takes no records.
+        """
+        now_ms = self._around.clock.wall_ms()
+        next_offset = 0
+        for group_id, live in list(tenure.consumers.items()):
+            expired, is_over = expired_of_consumer(
+                live.group, tenure.offsets, now_ms=now_ms, retention_ms=retention_ms
+            )
+            if expired:
+                next_offset = tenure.append(expired)
+            if is_over:
+                next_offset = tenure.bury_consumer(group_id, ConsumerEvent.EXPIRE)
+        if next_offset:
+            await tenure.flushed(next_offset)
+
+    def _find(self, group_id: str) -> tuple[GroupTenure, LiveConsumer]:
+        tenure = self._tenures.find(group_id)
+        live = tenure.consumers.get(group_id)
+        if live is None:
+            raise self._not_found(tenure, group_id)
+        return tenure, live
+
+    @staticmethod
+    def _not_found(tenure: GroupTenure, group_id: str) -> KafkaError:
+        is_classic = group_id in tenure.groups
+        return KafkaError(
+            ErrorCode.GROUP_ID_NOT_FOUND,
+            f"Group {group_id} is not a consumer group."
+            if is_classic
+            else f"Group {group_id} not found.",
+        )
+
+
+def _leaving(
+    group: ConsumerGroup, member_id: str, instance_id: str | None, *, by_instance: bool = False
+) -> ConsumerMember:
+    """Return the member that a request names. Raises KafkaError.
+
+    `by_instance`: an administrator may name a static member by its instance id alone.
+    """
+    if instance_id is None:
+        return group.member(member_id)
+    holder = group.static_member(instance_id)
+    known_id = holder.member_id if by_instance and holder is not None else member_id
+    check_holder(group, holder, member_id or known_id, instance_id)
+    assert holder is not None
+    return holder

@@ -1,0 +1,179 @@
+"""The records of consumer groups (KIP-848): read back as written, and as Kafka writes them."""
+
+from typing import Final
+from uuid import UUID
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.broker.group.consumer.members import (
+    ConsumerGroup,
+    ConsumerMember,
+    MemberProgress,
+    ResolvedPattern,
+)
+from odradek.broker.group.consumer.reconcile import without_conflicts
+from odradek.broker.group.consumer.records import (
+    ConsumerEntry,
+    GroupBeingRead,
+    difference,
+    tombstones,
+)
+from odradek.broker.group.store import read_entry, write_entry
+from odradek.protocol.record import Record
+from odradek.protocol.state_topics import (
+    ClassicMemberMetadata,
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupPartitionMetadataValue,
+    CurrentTopicPartitions,
+    encode_key,
+    encode_value,
+)
+
+T: Final = UUID(int=1)
+U: Final = UUID(int=2)
+topic_ids = st.sampled_from([T, U])
+epochs = st.dictionaries(
+    topic_ids, st.dictionaries(st.integers(0, 3), st.integers(0, 9), min_size=1)
+)
+targets = st.dictionaries(topic_ids, st.frozensets(st.integers(0, 3), min_size=1))
+patterns = st.builds(
+    ResolvedPattern,
+    topics=st.frozensets(st.sampled_from("tu")),
+    version=st.integers(0, 9),
+    resolved_ms=st.integers(0, 9),
+)
+
+
+@st.composite
+def members(draw: st.DrawFn, member_id: str) -> ConsumerMember:
+    return ConsumerMember(
+        member_id=member_id,
+        instance_id=draw(st.sampled_from([None, "i"])),
+        rack_id=draw(st.sampled_from([None, "r"])),
+        client_id="c",
+        client_host="/h",
+        rebalance_timeout_ms=draw(st.integers(-1, 9)),
+        topics=draw(st.frozensets(st.sampled_from(["t", "u"]))),
+        regex=draw(st.sampled_from([None, "", "t.*"])),
+        assignor=draw(st.sampled_from([None, "range"])),
+        epoch=draw(st.integers(-2, 9)),
+        previous_epoch=draw(st.integers(-1, 9)),
+        progress=draw(st.sampled_from(MemberProgress)),
+        assigned=draw(epochs),
+        revoking=draw(epochs),
+    )
+
+
+@st.composite
+def groups(draw: st.DrawFn) -> ConsumerGroup:
+    names = draw(st.lists(st.sampled_from("abc"), unique=True))
+    return ConsumerGroup(
+        group_id="g",
+        epoch=draw(st.integers(1, 9)),
+        metadata_hash=draw(st.integers(-(2**63), 2**63 - 1)),
+        assignment_epoch=draw(st.integers(0, 9)),
+        assigned_ms=1,
+        members=without_conflicts(draw(members(name)) for name in names),
+        targets={name: draw(targets) for name in names},
+        patterns=draw(st.dictionaries(st.sampled_from(["t.*", "u"]), patterns)),
+    )
+
+
+def stored(entries: list[ConsumerEntry]) -> list[ConsumerEntry]:
+    """Return entries as they are read from their records."""
+    found = [read_entry(write_entry(entry, 0)) for entry in entries]
+    assert all(isinstance(entry, ConsumerEntry) for entry in found)
+    return found  # type: ignore[return-value]
+
+
+@given(lives=st.lists(groups(), min_size=1, max_size=4))
+def test_a_group_is_read_as_it_was_written_change_by_change(lives: list[ConsumerGroup]) -> None:
+    being_read = GroupBeingRead("g")
+    before = ConsumerGroup(group_id="g")
+    for group in lives:
+        for entry in stored(difference(before, group)):
+            being_read.apply(entry)
+        assert being_read.is_there
+        assert being_read.group() == group
+        before = group
+    assert difference(before, before) == []
+    for entry in stored(tombstones(before)):
+        being_read.apply(entry)
+    assert not being_read.is_there
+    assert being_read.group() == ConsumerGroup(group_id="g")
+
+
+@given(group=groups())
+def test_compaction_may_leave_the_newest_record_of_each_key_in_any_order(
+    group: ConsumerGroup,
+) -> None:
+    being_read = GroupBeingRead("g")
+    for entry in reversed(stored(difference(ConsumerGroup(group_id="g"), group))):
+        being_read.apply(entry)
+    assert being_read.group() == group
+
+
+def test_a_record_of_kafka_before_4_3_has_the_members_epoch_for_every_partition() -> None:
+    being_read = GroupBeingRead("g")
+    value = ConsumerGroupCurrentMemberAssignmentValue(
+        member_epoch=5,
+        previous_member_epoch=4,
+        state=99,
+        assigned_partitions=(CurrentTopicPartitions(topic_id=T, partitions=(1, 2)),),
+        partitions_pending_revocation=(),
+    )
+    key = ConsumerGroupCurrentMemberAssignmentKey(group_id="g", member_id="a")
+    being_read.apply(ConsumerEntry(key, value))
+    member = being_read.group().members["a"]
+    assert member.assigned == {T: {1: 5, 2: 5}}
+    assert member.progress is MemberProgress.UNKNOWN
+
+
+def test_the_topics_that_kafka_4_0_wrote_are_removed_with_the_next_epoch() -> None:
+    key = encode_key(ConsumerGroupPartitionMetadataKey(group_id="g"))
+    value = encode_value(ConsumerGroupPartitionMetadataValue(topics=()))
+    entry = read_entry(Record(key=key, value=value))
+    assert isinstance(entry, ConsumerEntry)
+    being_read = GroupBeingRead("g")
+    being_read.apply(entry)
+    group = being_read.group()
+    assert group.has_topic_record
+    assert ConsumerEntry(ConsumerGroupPartitionMetadataKey(group_id="g"), None) in difference(
+        group, ConsumerGroup(group_id="g", epoch=1)
+    )
+
+
+def test_the_bytes_are_those_of_kafkas_serialiser() -> None:
+    """Printed by `MessageUtil.toVersionPrefixedBytes` of Kafka 4.3.1."""
+    key = ConsumerGroupCurrentMemberAssignmentKey(group_id="g", member_id="m")
+    assert encode_key(key) == b"\0\x08\0\x01g\0\x01m"
+    current = ConsumerGroupCurrentMemberAssignmentValue(
+        member_epoch=2,
+        previous_member_epoch=1,
+        state=0,
+        assigned_partitions=(
+            CurrentTopicPartitions(topic_id=T, partitions=(7,), assignment_epochs=(2,)),
+        ),
+        partitions_pending_revocation=(),
+    )
+    assert encode_value(current).hex() == (
+        "00000000000200000001000200000000000000000000000000000001020000000701000502000000020100"
+    )
+    member = ConsumerGroupMemberMetadataValue(
+        instance_id="i",
+        rack_id=None,
+        client_id="c",
+        client_host="/h",
+        subscribed_topic_names=("t",),
+        subscribed_topic_regex="",
+        rebalance_timeout_ms=9,
+        server_assignor="range",
+        classic_member_metadata=ClassicMemberMetadata(session_timeout_ms=5, supported_protocols=()),
+    )
+    assert encode_value(member).hex() == (
+        "00000269000263032f6802027401000000090672616e676501000701000000050100"
+    )

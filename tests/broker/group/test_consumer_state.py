@@ -1,0 +1,82 @@
+"""The table of consumer groups (KIP-848), from Kafka's source and not from the table."""
+
+import pytest
+
+from odradek.broker.group.consumer.state import (
+    TABLE,
+    ConsumerEvent,
+    ConsumerState,
+    decide_for,
+)
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+EMPTY, ASSIGNING, RECONCILING, STABLE, DEAD = ConsumerState
+ACTIVE = (ASSIGNING, RECONCILING, STABLE)
+E = ConsumerEvent
+
+REFUSED = {
+    # GroupMetadataManager: getOrMaybeCreateMember finds no member in an empty group
+    E.HEARTBEAT: {EMPTY: ErrorCode.UNKNOWN_MEMBER_ID},
+    E.LEAVE: {EMPTY: ErrorCode.UNKNOWN_MEMBER_ID},
+    E.LEAVE_FOR_A_WHILE: {EMPTY: ErrorCode.UNKNOWN_MEMBER_ID},
+    # throwIfClassicMemberCannotJoinConsumerGroup, without migration
+    E.JOIN_CLASSIC: dict.fromkeys(ACTIVE, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+    # ConsumerGroup.validateOffsetCommit
+    E.COMMIT: {EMPTY: ErrorCode.UNKNOWN_MEMBER_ID},
+    E.COMMIT_AS_STRANGER: dict.fromkeys(ACTIVE, ErrorCode.UNKNOWN_MEMBER_ID),
+    # ConsumerGroup.validateDeleteGroup
+    E.DELETE: dict.fromkeys(ACTIVE, ErrorCode.NON_EMPTY_GROUP),
+    E.EXPIRE: dict.fromkeys(ACTIVE, ErrorCode.NON_EMPTY_GROUP),
+}
+LEADS_TO = {
+    E.JOIN: {state: set(ACTIVE) for state in (EMPTY, *ACTIVE)},
+    E.HEARTBEAT: {state: set(ACTIVE) for state in ACTIVE},
+    E.LEAVE: {state: {EMPTY, ASSIGNING} for state in ACTIVE},
+    E.LEAVE_FOR_A_WHILE: {
+        ASSIGNING: {ASSIGNING},
+        RECONCILING: {RECONCILING},
+        STABLE: {RECONCILING},
+    },
+    E.JOIN_CLASSIC: {EMPTY: {DEAD}},
+    E.COMMIT: {state: {state} for state in ACTIVE},
+    E.COMMIT_AS_STRANGER: {EMPTY: {EMPTY}},
+    E.COMMIT_IN_TRANSACTION_AS_STRANGER: {state: {state} for state in (EMPTY, *ACTIVE)},
+    E.DELETE: {EMPTY: {DEAD}},
+    E.EXPIRE: {EMPTY: {DEAD}},
+    E.UNLOAD: {state: {DEAD} for state in ConsumerState},
+}
+
+
+def test_every_event_has_a_cell_for_every_state() -> None:
+    assert TABLE.keys() == {(state, event) for state in ConsumerState for event in ConsumerEvent}
+
+
+@pytest.mark.parametrize("event", ConsumerEvent)
+@pytest.mark.parametrize("state", [EMPTY, *ACTIVE])
+def test_an_event_is_refused_or_leads_where_kafka_goes(
+    state: ConsumerState, event: ConsumerEvent
+) -> None:
+    code = REFUSED.get(event, {}).get(state)
+    if code is None:
+        assert decide_for(state, event).states == LEADS_TO[event][state]
+    else:
+        with pytest.raises(KafkaError) as refused:
+            decide_for(state, event)
+        assert refused.value.code is code
+
+
+@pytest.mark.parametrize("event", ConsumerEvent)
+def test_a_dead_group_takes_nothing(event: ConsumerEvent) -> None:
+    if event is E.UNLOAD:
+        assert decide_for(DEAD, event).states == {DEAD}
+        return
+    with pytest.raises(KafkaError) as refused:
+        decide_for(DEAD, event)
+    is_administration = event in (E.DELETE, E.EXPIRE)
+    expected = ErrorCode.GROUP_ID_NOT_FOUND if is_administration else ErrorCode.NOT_COORDINATOR
+    assert refused.value.code is expected
+
+
+def test_a_state_that_an_event_does_not_lead_to_is_a_bug() -> None:
+    with pytest.raises(AssertionError):
+        decide_for(STABLE, E.LEAVE).check(STABLE)
