@@ -6,6 +6,7 @@ from typing import Final
 from odradek.broker.api.configs import describe_configs
 from odradek.broker.api.context import Handler
 from odradek.broker.api.coordinator import find_coordinator
+from odradek.broker.api.delete_records import delete_records
 from odradek.broker.api.elections import elect_leaders
 from odradek.broker.api.fetch import fetch
 from odradek.broker.api.group import (
@@ -53,6 +54,7 @@ HANDLERS: Final[MappingProxyType[int, Handler]] = MappingProxyType(
         18: api_versions,
         19: create_topics,
         20: delete_topics,
+        21: delete_records,
         22: init_producer_id,
         23: offset_for_leader_epoch,
         24: add_partitions_to_txn,

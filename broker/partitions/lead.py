@@ -42,6 +42,7 @@ class Progress:
     """The last time, of the leader's clock, at which it is known to have had everything."""
     next_offset: int = UNKNOWN_OFFSET
     """Everything below it is on the follower's disk."""
+    log_start_offset: int = UNKNOWN_OFFSET
     broker_epoch: int = -1
     contact: Contact = field(default_factory=Contact)
     fetched_at: float = 0.0

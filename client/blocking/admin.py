@@ -26,6 +26,7 @@ class Admin(Blocking[AsyncAdmin]):
     describe_topics = blocking(AsyncAdmin.describe_topics)
     elect_leader = blocking(AsyncAdmin.elect_leader)
     log_ends = blocking(AsyncAdmin.log_ends)
+    delete_records = blocking(AsyncAdmin.delete_records)
     list_offsets = blocking(AsyncAdmin.list_offsets)
     committed = blocking(AsyncAdmin.committed)
     describe_topic_configs = blocking(AsyncAdmin.describe_topic_configs)

@@ -5,6 +5,7 @@ from typing import Any, Final
 from odradek.protocol.api import Api
 from odradek.protocol.apis.configs import DESCRIBE_CONFIGS
 from odradek.protocol.apis.coordinator import FIND_COORDINATOR
+from odradek.protocol.apis.delete_records import DELETE_RECORDS
 from odradek.protocol.apis.elections import ELECT_LEADERS
 from odradek.protocol.apis.fetch import FETCH
 from odradek.protocol.apis.group import (
@@ -54,6 +55,7 @@ _ALL: Final[tuple[Api[Any, Any], ...]] = (
     API_VERSIONS,
     CREATE_TOPICS,
     DELETE_TOPICS,
+    DELETE_RECORDS,
     INIT_PRODUCER_ID,
     OFFSET_FOR_LEADER_EPOCH,
     ADD_PARTITIONS_TO_TXN,

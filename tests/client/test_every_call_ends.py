@@ -125,6 +125,7 @@ CALLS: Final[dict[str, Call]] = {
     "Admin.describe_topics": on_client("describe_topics", "u"),
     "Admin.elect_leader": on_client("elect_leader", PLACE),
     "Admin.log_ends": on_client("log_ends", PLACE),
+    "Admin.delete_records": on_client("delete_records", {PLACE: 1}),
     "Admin.list_offsets": on_client("list_offsets", {PLACE: "latest"}),
     "Admin.committed": on_client("committed", "g"),
     "Admin.describe_topic_configs": on_client("describe_topic_configs", "u"),

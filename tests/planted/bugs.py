@@ -6,6 +6,7 @@ tests, or could have been. A bug appears twice if two lines prevent it in two pl
 
 from typing import Final
 
+from tests.planted.administration import ADMINISTRATION_BUGS
 from tests.planted.clusters import CLUSTER_BUGS
 from tests.planted.completion import COMPLETION_BUGS
 from tests.planted.coordinator import COORDINATOR_BUGS
@@ -28,6 +29,7 @@ BUGS: Final = (
     *REPLICATION_BUGS,
     *CLUSTER_BUGS,
     *OUR_BUGS,
+    *ADMINISTRATION_BUGS,
 )
 
 COORDINATORS: Final = (

@@ -1,0 +1,46 @@
+"""Administration: what would delete too much, bring back what was deleted, or refuse wrongly."""
+
+from typing import Final
+
+from tests.planted.bug import Planted
+
+DELETE_RECORDS: Final = "tests/broker/api/test_delete_records.py::test_"
+DELETION: Final = "tests/broker/replication/test_deletion.py::test_"
+
+ADMINISTRATION_BUGS: Final = (
+    Planted(
+        bug="DeleteRecords deletes what is not on every in-sync replica",
+        file="broker/partitions/deletion.py",
+        old="if not 0 <= target <= partition.high_watermark:",
+        new="if target < 0:",
+        tests=(f"{DELETE_RECORDS}an_offset_that_is_not_there_is_refused",),
+    ),
+    Planted(
+        bug="deleted records are there again after a kill",
+        file="broker/partitions/maintenance.py",
+        old="marks.followers.notify()\n                await self._checkpoint()",
+        new="marks.followers.notify()",
+        tests=(f"{DELETE_RECORDS}what_was_deleted_stays_deleted_over_kills_and_restarts",),
+    ),
+    Planted(
+        bug="DeleteRecords is answered before the followers have deleted",
+        file="broker/partitions/deletion.py",
+        old="        if lowest >= offset:\n",
+        new="        if True:\n",
+        tests=(f"{DELETION}a_deletion_ends_when_the_follower_has_it_and_hurries_the_follower",),
+    ),
+    Planted(
+        bug="a follower hears of a deletion half a second later",
+        file="broker/replication/replica_sessions.py",
+        old="self._is_unknown or self._awaits_start",
+        new="self._is_unknown",
+        tests=(f"{DELETION}a_deletion_ends_when_the_follower_has_it_and_hurries_the_follower",),
+    ),
+    Planted(
+        bug="a log begins beyond its end as it was cut while a deletion waited",
+        file="broker/partitions/maintenance.py",
+        old="        if leader_epoch is not None and not is_led:\n",
+        new="        if False:\n",
+        tests=(f"{DELETION}a_deletion_whose_log_was_cut_meanwhile_is_refused",),
+    ),
+)
