@@ -21,6 +21,7 @@ from odradek.broker.api.group import (
 from odradek.broker.api.group_offsets import offset_commit, offset_fetch
 from odradek.broker.api.markers import write_txn_markers
 from odradek.broker.api.metadata import describe_cluster, metadata
+from odradek.broker.api.offset_delete import offset_delete
 from odradek.broker.api.offsets import list_offsets, offset_for_leader_epoch
 from odradek.broker.api.produce import produce
 from odradek.broker.api.producers import describe_producers
@@ -66,6 +67,7 @@ HANDLERS: Final[MappingProxyType[int, Handler]] = MappingProxyType(
         37: create_partitions,
         42: delete_groups,
         43: elect_leaders,
+        47: offset_delete,
         60: describe_cluster,
         61: describe_producers,
         65: describe_transactions,

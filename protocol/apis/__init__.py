@@ -19,6 +19,7 @@ from odradek.protocol.apis.group import (
 )
 from odradek.protocol.apis.group_offsets import OFFSET_COMMIT, OFFSET_FETCH
 from odradek.protocol.apis.metadata import DESCRIBE_CLUSTER, METADATA
+from odradek.protocol.apis.offset_delete import OFFSET_DELETE
 from odradek.protocol.apis.offsets import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from odradek.protocol.apis.produce import PRODUCE
 from odradek.protocol.apis.topics import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
@@ -67,6 +68,7 @@ _ALL: Final[tuple[Api[Any, Any], ...]] = (
     CREATE_PARTITIONS,
     DELETE_GROUPS,
     ELECT_LEADERS,
+    OFFSET_DELETE,
     DESCRIBE_CLUSTER,
     DESCRIBE_PRODUCERS,
     DESCRIBE_TRANSACTIONS,

@@ -5,6 +5,7 @@ from typing import Final
 from tests.planted.bug import Planted
 
 DELETE_RECORDS: Final = "tests/broker/api/test_delete_records.py::test_"
+OFFSET_DELETE: Final = "tests/broker/group/test_offset_delete.py::test_"
 DELETION: Final = "tests/broker/replication/test_deletion.py::test_"
 
 ADMINISTRATION_BUGS: Final = (
@@ -35,6 +36,20 @@ ADMINISTRATION_BUGS: Final = (
         old="self._is_unknown or self._awaits_start",
         new="self._is_unknown",
         tests=(f"{DELETION}a_deletion_ends_when_the_follower_has_it_and_hurries_the_follower",),
+    ),
+    Planted(
+        bug="OffsetDelete deletes offsets that a member of the group goes on from",
+        file="broker/group/deletion.py",
+        old="        if read is None or partition.topic in read:\n",
+        new="        if read is None:\n",
+        tests=(f"{OFFSET_DELETE}offsets_of_a_topic_that_a_member_reads_stay",),
+    ),
+    Planted(
+        bug="an offset that was deleted comes back with the commit of its transaction",
+        file="broker/group/deletion.py",
+        old="        if is_pending or offsets.stored(group_id, partition) is not None:\n",
+        new="        if offsets.stored(group_id, partition) is not None:\n",
+        tests=(f"{OFFSET_DELETE}an_offset_in_an_open_transaction_does_not_come_back",),
     ),
     Planted(
         bug="a log begins beyond its end as it was cut while a deletion waited",
