@@ -15,6 +15,14 @@ from odradek.client.administration.descriptions import (
     TransactionDescription,
     TransactionListing,
 )
+from odradek.client.administration.group_descriptions import (
+    GroupDescription,
+    GroupLag,
+    GroupListing,
+    GroupMember,
+    OffsetReset,
+)
+from odradek.client.administration.resets import ResetTo
 from odradek.client.consuming.consumer import Consumer
 from odradek.client.errors import (
     Aborted,
@@ -71,6 +79,10 @@ __all__ = [
     "Fenced",
     "FetchedBatch",
     "GroupBounds",
+    "GroupDescription",
+    "GroupLag",
+    "GroupListing",
+    "GroupMember",
     "GroupMetadata",
     "HangingTransaction",
     "Header",
@@ -79,6 +91,7 @@ __all__ = [
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "OffsetOutOfRange",
+    "OffsetReset",
     "PartitionDescription",
     "PartitionProducers",
     "Pin",
@@ -88,6 +101,7 @@ __all__ = [
     "ProducerIdAndEpoch",
     "RecordMetadata",
     "Refused",
+    "ResetTo",
     "Retriable",
     "TimedOut",
     "TopicDescription",

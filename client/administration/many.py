@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 
 import trio
 
-from odradek.client.cluster.cluster import Cluster
+from odradek.client.cluster.cluster import Cluster, CoordinatorKind
 from odradek.client.errors import OdradekError, Refused, Retriable
 from odradek.client.types import TopicPartition
 from odradek.protocol.errors import ErrorCode
@@ -90,6 +90,14 @@ async def or_error(call: Awaitable[Value]) -> Value | OdradekError:
         return await call
     except OdradekError as error:
         return error
+
+
+async def coordinators(
+    cluster: Cluster, kind: CoordinatorKind, keys: Sequence[str]
+) -> dict[str, int | OdradekError]:
+    """Return the node that coordinates each key, or the error."""
+    await cluster.learn_coordinators(kind, keys)
+    return {key: await or_error(cluster.coordinator(kind, key)) for key in keys}
 
 
 async def leaders(

@@ -20,10 +20,10 @@ from odradek.client.administration.descriptions import (
 from odradek.client.administration.many import (
     PARTITIONS_PER_REQUEST,
     all_of,
+    coordinators,
     gather,
     leader,
     leaders,
-    or_error,
 )
 from odradek.client.cluster.cluster import COORDINATOR_MOVED, TRANSACTION, Cluster
 from odradek.client.cluster.metadata import LEADER_MOVED
@@ -149,19 +149,11 @@ async def describe_transactions(
     return await gather(
         cluster,
         wanted,
-        partial(_coordinators, cluster),
+        partial(coordinators, cluster, TRANSACTION),
         ask,
         IDS_PER_REQUEST,
         "describing transactions",
     )
-
-
-async def _coordinators(cluster: Cluster, ids: Sequence[str]) -> dict[str, int | OdradekError]:
-    await cluster.learn_coordinators(TRANSACTION, ids)
-    return {
-        transactional_id: await or_error(cluster.coordinator(TRANSACTION, transactional_id))
-        for transactional_id in ids
-    }
 
 
 def _described(

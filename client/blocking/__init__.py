@@ -17,6 +17,14 @@ from odradek.client.administration.descriptions import (
     TransactionDescription,
     TransactionListing,
 )
+from odradek.client.administration.group_descriptions import (
+    GroupDescription,
+    GroupLag,
+    GroupListing,
+    GroupMember,
+    OffsetReset,
+)
+from odradek.client.administration.resets import ResetTo
 from odradek.client.blocking.admin import Admin
 from odradek.client.blocking.consumer import Consumer
 from odradek.client.blocking.delivery import Delivery
@@ -74,6 +82,10 @@ __all__ = [
     "Fenced",
     "FetchedBatch",
     "GroupBounds",
+    "GroupDescription",
+    "GroupLag",
+    "GroupListing",
+    "GroupMember",
     "GroupMetadata",
     "HangingTransaction",
     "Header",
@@ -82,6 +94,7 @@ __all__ = [
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "OffsetOutOfRange",
+    "OffsetReset",
     "PartitionDescription",
     "PartitionProducers",
     "Pin",
@@ -91,6 +104,7 @@ __all__ = [
     "ProducerIdAndEpoch",
     "RecordMetadata",
     "Refused",
+    "ResetTo",
     "Retriable",
     "TimedOut",
     "TopicDescription",

@@ -33,6 +33,15 @@ class Admin(Blocking[AsyncAdmin]):
     describe_broker_configs = blocking(AsyncAdmin.describe_broker_configs)
     describe_cluster = blocking(AsyncAdmin.describe_cluster)
 
+    list_groups = blocking(AsyncAdmin.list_groups)
+    describe_groups = blocking(AsyncAdmin.describe_groups)
+    describe_group = blocking(AsyncAdmin.describe_group)
+    group_lag = blocking(AsyncAdmin.group_lag)
+    reset_group = blocking(AsyncAdmin.reset_group)
+    set_group_offsets = blocking(AsyncAdmin.set_group_offsets)
+    delete_groups = blocking(AsyncAdmin.delete_groups)
+    delete_group_offsets = blocking(AsyncAdmin.delete_group_offsets)
+
     list_transactions = blocking(AsyncAdmin.list_transactions)
     describe_transactions = blocking(AsyncAdmin.describe_transactions)
     describe_transaction = blocking(AsyncAdmin.describe_transaction)
