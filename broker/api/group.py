@@ -22,6 +22,7 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from odradek.broker.api.context import RequestContext, text_bytes
+from odradek.broker.api.operations import GROUP_OPERATIONS, NOT_ASKED
 from odradek.broker.group.members import ClassicGroup, Member, MemberProtocol
 from odradek.broker.group.requests import Claim, Joined, Joining, MemberIdRequiredError, Syncing
 from odradek.broker.group.state import GroupState
@@ -62,9 +63,6 @@ MANY_LEAVE_FROM: Final = 3
 SYNC_NAMES_PROTOCOL_FROM: Final = 5
 NOT_FOUND_FROM: Final = 6
 CLASSIC: Final = "classic"
-GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
-"""The operations that are allowed on a group: read, delete, describe, and two for its settings."""
-NOT_ASKED: Final = -(2**31)
 DESCRIBE_STEPS: Final = 4
 """The cost of one group, in steps of a turn."""
 

@@ -6,6 +6,7 @@ from tests.planted.bug import Planted
 
 DELETE_RECORDS: Final = "tests/broker/api/test_delete_records.py::test_"
 OFFSET_DELETE: Final = "tests/broker/group/test_offset_delete.py::test_"
+TOOLS: Final = "tests/broker/api/test_administration.py::test_"
 DELETION: Final = "tests/broker/replication/test_deletion.py::test_"
 
 ADMINISTRATION_BUGS: Final = (
@@ -50,6 +51,20 @@ ADMINISTRATION_BUGS: Final = (
         old="        if is_pending or offsets.stored(group_id, partition) is not None:\n",
         new="        if offsets.stored(group_id, partition) is not None:\n",
         tests=(f"{OFFSET_DELETE}an_offset_in_an_open_transaction_does_not_come_back",),
+    ),
+    Planted(
+        bug="a page of topics leaves out the rest of a topic",
+        file="broker/api/topic_partitions.py",
+        old="        if end < len(topic.partitions):\n",
+        new="        if False:\n",
+        tests=(f"{TOOLS}pages_go_through_the_topics_in_the_order_of_names",),
+    ),
+    Planted(
+        bug="UpdateFeatures says that it has changed what it has not",
+        file="broker/api/features.py",
+        old="            _check(update, finalized, image.controller_id)\n",
+        new="            pass\n",
+        tests=(f"{TOOLS}other_levels_are_refused",),
     ),
     Planted(
         bug="a log begins beyond its end as it was cut while a deletion waited",

@@ -51,14 +51,19 @@ KAFKA_4_3: Final[dict[int, tuple[int, int]]] = {
     27: (1, 2),
     28: (0, 5),
     32: (1, 4),
+    35: (1, 5),
     37: (0, 3),
     42: (0, 2),
     43: (0, 2),
     47: (0, 0),
+    48: (0, 1),
+    55: (0, 2),
+    57: (0, 2),
     60: (0, 2),
     61: (0, 0),
     65: (0, 0),
     66: (0, 2),
+    75: (0, 0),
 }
 
 by_api = pytest.mark.parametrize("api", APIS_WITH_2PC.values(), ids=lambda api: api.name)
