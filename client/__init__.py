@@ -22,6 +22,7 @@ from odradek.client.administration.group_descriptions import (
     GroupMember,
     OffsetReset,
 )
+from odradek.client.administration.moves import PartitionMove
 from odradek.client.administration.resets import ResetTo
 from odradek.client.consuming.consumer import Consumer
 from odradek.client.errors import (
@@ -93,6 +94,7 @@ __all__ = [
     "OffsetOutOfRange",
     "OffsetReset",
     "PartitionDescription",
+    "PartitionMove",
     "PartitionProducers",
     "Pin",
     "PreparedTransaction",

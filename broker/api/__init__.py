@@ -29,6 +29,10 @@ from odradek.broker.api.produce import produce
 from odradek.broker.api.producers import describe_producers
 from odradek.broker.api.quorum import describe_quorum
 from odradek.broker.api.quotas import describe_client_quotas
+from odradek.broker.api.reassignments import (
+    alter_partition_reassignments,
+    list_partition_reassignments,
+)
 from odradek.broker.api.replica_fetch import replica_fetch
 from odradek.broker.api.topic_partitions import describe_topic_partitions
 from odradek.broker.api.topics import create_partitions, create_topics, delete_topics
@@ -73,6 +77,8 @@ HANDLERS: Final[MappingProxyType[int, Handler]] = MappingProxyType(
         37: create_partitions,
         42: delete_groups,
         43: elect_leaders,
+        45: alter_partition_reassignments,
+        46: list_partition_reassignments,
         47: offset_delete,
         48: describe_client_quotas,
         55: describe_quorum,

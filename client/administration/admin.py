@@ -1,7 +1,7 @@
 """Administration of topics, settings and offsets.
 
 The calls about transactions are in `transactions.py`, those about groups in `groups.py`, those
-about records in `logs.py`.
+about records in `logs.py`, those about replicas in `moves.py`.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -11,6 +11,7 @@ from typing import Final, Literal, Self, Unpack
 from odradek.client.administration import elections
 from odradek.client.administration.groups import GroupAdmin
 from odradek.client.administration.logs import LogAdmin
+from odradek.client.administration.moves import MoveAdmin
 from odradek.client.administration.transactions import TransactionAdmin
 from odradek.client.cluster.bounded import bounded
 from odradek.client.cluster.cluster import Cluster
@@ -72,7 +73,7 @@ DEFAULT_CONFIG: Final = 5
 NO_CONFIGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-class Admin(GroupAdmin, LogAdmin, TransactionAdmin):
+class Admin(GroupAdmin, LogAdmin, MoveAdmin, TransactionAdmin):
     """An administrator's client: it creates and describes topics, describes and ends transactions.
 
     async with Admin("127.0.0.1:9092") as admin:

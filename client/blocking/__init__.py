@@ -24,6 +24,7 @@ from odradek.client.administration.group_descriptions import (
     GroupMember,
     OffsetReset,
 )
+from odradek.client.administration.moves import PartitionMove
 from odradek.client.administration.resets import ResetTo
 from odradek.client.blocking.admin import Admin
 from odradek.client.blocking.consumer import Consumer
@@ -96,6 +97,7 @@ __all__ = [
     "OffsetOutOfRange",
     "OffsetReset",
     "PartitionDescription",
+    "PartitionMove",
     "PartitionProducers",
     "Pin",
     "PreparedTransaction",

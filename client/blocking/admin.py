@@ -27,6 +27,8 @@ class Admin(Blocking[AsyncAdmin]):
     elect_leader = blocking(AsyncAdmin.elect_leader)
     log_ends = blocking(AsyncAdmin.log_ends)
     delete_records = blocking(AsyncAdmin.delete_records)
+    move_partitions = blocking(AsyncAdmin.move_partitions)
+    list_moves = blocking(AsyncAdmin.list_moves)
     list_offsets = blocking(AsyncAdmin.list_offsets)
     committed = blocking(AsyncAdmin.committed)
     describe_topic_configs = blocking(AsyncAdmin.describe_topic_configs)

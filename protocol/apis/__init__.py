@@ -26,6 +26,10 @@ from odradek.protocol.apis.offset_delete import OFFSET_DELETE
 from odradek.protocol.apis.offsets import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from odradek.protocol.apis.produce import PRODUCE
 from odradek.protocol.apis.quorum import DESCRIBE_QUORUM
+from odradek.protocol.apis.reassignments import (
+    ALTER_PARTITION_REASSIGNMENTS,
+    LIST_PARTITION_REASSIGNMENTS,
+)
 from odradek.protocol.apis.topic_partitions import DESCRIBE_TOPIC_PARTITIONS
 from odradek.protocol.apis.topics import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
 from odradek.protocol.apis.transactions import (
@@ -74,6 +78,8 @@ _ALL: Final[tuple[Api[Any, Any], ...]] = (
     CREATE_PARTITIONS,
     DELETE_GROUPS,
     ELECT_LEADERS,
+    ALTER_PARTITION_REASSIGNMENTS,
+    LIST_PARTITION_REASSIGNMENTS,
     OFFSET_DELETE,
     DESCRIBE_CLIENT_QUOTAS,
     DESCRIBE_QUORUM,

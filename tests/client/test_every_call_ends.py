@@ -127,6 +127,8 @@ CALLS: Final[dict[str, Call]] = {
     "Admin.elect_leader": on_client("elect_leader", PLACE),
     "Admin.log_ends": on_client("log_ends", PLACE),
     "Admin.delete_records": on_client("delete_records", {PLACE: 1}),
+    "Admin.move_partitions": on_client("move_partitions", {PLACE: (1,)}),
+    "Admin.list_moves": on_client("list_moves"),
     "Admin.list_offsets": on_client("list_offsets", {PLACE: "latest"}),
     "Admin.committed": on_client("committed", "g"),
     "Admin.describe_topic_configs": on_client("describe_topic_configs", "u"),

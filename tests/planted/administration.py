@@ -7,6 +7,8 @@ from tests.planted.bug import Planted
 DELETE_RECORDS: Final = "tests/broker/api/test_delete_records.py::test_"
 OFFSET_DELETE: Final = "tests/broker/group/test_offset_delete.py::test_"
 TOOLS: Final = "tests/broker/api/test_administration.py::test_"
+REASSIGNMENT: Final = "tests/broker/cluster/test_reassignment.py::test_"
+MOVES: Final = "tests/simulation/test_moves.py::test_"
 DELETION: Final = "tests/broker/replication/test_deletion.py::test_"
 
 ADMINISTRATION_BUGS: Final = (
@@ -65,6 +67,34 @@ ADMINISTRATION_BUGS: Final = (
         old="            _check(update, finalized, image.controller_id)\n",
         new="            pass\n",
         tests=(f"{TOOLS}other_levels_are_refused",),
+    ),
+    Planted(
+        bug="a move ends before the new replica is in sync",
+        file="broker/cluster/reassignment.py",
+        old="    if not is_enough or not set(partition.adding) <= set(isr):\n",
+        new="    if not is_enough:\n",
+        tests=(f"{REASSIGNMENT}a_move_is_complete_when_the_new_replicas_are_in_sync",),
+    ),
+    Planted(
+        bug="a move is forgotten with the broker that began it",
+        file="broker/cluster/store.py",
+        old='        adding=tuple(fields.get("adding", ())),\n',
+        new="",
+        tests=(f"{REASSIGNMENT}a_move_is_kept_in_the_store",),
+    ),
+    Planted(
+        bug="a replica that has moved away keeps its log",
+        file="broker/roles.py",
+        old="                await self._remove_replica(topic, index)\n",
+        new="                pass\n",
+        tests=(f"{MOVES}a_partition_moves_while_it_is_written_to",),
+    ),
+    Planted(
+        bug="a leader does not hear of the replicas that a move adds",
+        file="broker/roles.py",
+        old="                lead.moves(image.replicas, image.adding, trio.current_time())\n",
+        new="",
+        tests=(f"{MOVES}a_partition_moves_while_it_is_written_to",),
     ),
     Planted(
         bug="a log begins beyond its end as it was cut while a deletion waited",
