@@ -262,6 +262,7 @@ def _core(
         groups=coordinators.groups,
         in_sync=membership.in_sync,
         elections=membership.elections,
+        moves=membership.moves,
         replica_sessions=ReplicaSessions(),
         reached=env.reached,
     )

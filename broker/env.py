@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -71,6 +71,14 @@ class Lock(Protocol):
     def release(self) -> None: ...
 
 
+class DiskUsage(NamedTuple):
+    """The disk of a directory, whose absolute path is `path`."""
+
+    path: str
+    total_bytes: int
+    free_bytes: int
+
+
 class Disk(Protocol):
     """A directory tree. A path is absolute or relative to the process, with `/`."""
 
@@ -106,6 +114,9 @@ class Disk(Protocol):
         """
 
     def free_bytes(self, path: str) -> int: ...
+
+    def usage(self, path: str) -> DiskUsage:
+        """Return the size of the disk that has a directory, and what is free there."""
 
     def boot_id(self) -> str | None:
         """Return the id of the time since the system was started; None if the system has none.

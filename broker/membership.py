@@ -14,6 +14,7 @@ from odradek.broker.cluster.image import BrokerImage, ClusterImage
 from odradek.broker.cluster.metadata import ClusterMetadata
 from odradek.broker.cluster.power_loss import leave_sets
 from odradek.broker.cluster.requested import RequestedElections
+from odradek.broker.cluster.requested_moves import RequestedMoves
 from odradek.broker.cluster.session import Session
 from odradek.broker.cluster.topic_logs import LocalTopicLogs
 from odradek.broker.config.broker import BrokerConfig
@@ -62,6 +63,7 @@ class Membership:
             before_registering=self._leave_sets,
         )
         self.elections = RequestedElections(env.meta, metadata)
+        self.moves = RequestedMoves(env.meta, metadata)
         self.in_sync = InSync(
             store=env.meta,
             metadata=metadata,

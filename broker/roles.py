@@ -3,7 +3,8 @@
 For each partition with a replica here, the image says that this broker leads it, follows another
 broker, or waits for a leader. `apply` brings that about, in the order in which the images come:
 
-- A log is made when the image has a new topic, and removed when the topic is gone.
+- A log is made when the image has a new topic, and removed when the topic is gone. So is the log of
+  a replica that a reassignment adds or removes.
 - Lead: only in an epoch that was written after this broker registered. An older one belongs to an
   earlier run of it (KAFKA-10527).
 - Follow: the fetcher of that leader copies its batches.
@@ -176,6 +177,19 @@ class Roles:
             is_changed = index >= len(old) or old[index] != topic.partitions[index]
             if is_all_new or is_changed:
                 await self._apply_partition(topic.name, index, topic.partitions[index])
+        for index, partition in enumerate(topic.partitions):
+            if self._node_id not in partition.replicas and self._has_log(topic, index):
+                await self._remove_replica(topic, index)
+
+    async def _remove_replica(self, topic: TopicImage, index: int) -> None:
+        """Remove the log of a partition that has moved to other brokers."""
+        partition = self._partitions.find(TopicPartition(topic.name, index))
+        assert partition is not None, (topic.name, index)
+        LOGGER.info("%r has moved to other brokers", partition)
+        self._end_lead(partition, topic.partitions[index].leader_epoch)
+        await self._followers.leave(partition)
+        async with self._logs.changing:
+            await self._logs.delete(topic, [index])
 
     def _has_log(self, topic: TopicImage, index: int) -> bool:
         """Return True if the log is here, and not that of a topic that lost a race of creators.
@@ -214,6 +228,7 @@ class Roles:
         if self._leads(image):
             lead = partition.lead
             if lead is not None and lead.leader_epoch == image.leader_epoch:
+                lead.moves(image.replicas, image.adding, trio.current_time())
                 lead.changed(image.isr, image.epoch)
                 partition.update_visible()
                 partition.marks.followers.notify()
@@ -244,6 +259,7 @@ class Roles:
                 replicas=image.replicas,
                 isr=image.isr,
                 partition_epoch=image.epoch,
+                adding=image.adding,
                 now=trio.current_time(),
             )
         )

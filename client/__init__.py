@@ -16,6 +16,15 @@ from odradek.client.administration.descriptions import (
     TransactionDescription,
     TransactionListing,
 )
+from odradek.client.administration.group_descriptions import (
+    GroupDescription,
+    GroupLag,
+    GroupListing,
+    GroupMember,
+    OffsetReset,
+)
+from odradek.client.administration.moves import PartitionMove
+from odradek.client.administration.resets import ResetTo
 from odradek.client.consuming.consumer import Consumer
 from odradek.client.errors import (
     Aborted,
@@ -73,6 +82,10 @@ __all__ = [
     "Fenced",
     "FetchedBatch",
     "GroupBounds",
+    "GroupDescription",
+    "GroupLag",
+    "GroupListing",
+    "GroupMember",
     "GroupMetadata",
     "HangingTransaction",
     "Header",
@@ -81,7 +94,9 @@ __all__ = [
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "OffsetOutOfRange",
+    "OffsetReset",
     "PartitionDescription",
+    "PartitionMove",
     "PartitionProducers",
     "Pin",
     "PreparedTransaction",
@@ -91,6 +106,7 @@ __all__ = [
     "Rebalanced",
     "RecordMetadata",
     "Refused",
+    "ResetTo",
     "Retriable",
     "TimedOut",
     "TopicDescription",

@@ -6,7 +6,9 @@ from typing import Final
 from odradek.broker.api.configs import describe_configs
 from odradek.broker.api.context import Handler
 from odradek.broker.api.coordinator import find_coordinator
+from odradek.broker.api.delete_records import delete_records
 from odradek.broker.api.elections import elect_leaders
+from odradek.broker.api.features import update_features
 from odradek.broker.api.fetch import fetch
 from odradek.broker.api.group import (
     delete_groups,
@@ -19,12 +21,21 @@ from odradek.broker.api.group import (
 )
 from odradek.broker.api.group_consumer import consumer_group_describe, consumer_group_heartbeat
 from odradek.broker.api.group_offsets import offset_commit, offset_fetch
+from odradek.broker.api.log_dirs import describe_log_dirs
 from odradek.broker.api.markers import write_txn_markers
 from odradek.broker.api.metadata import describe_cluster, metadata
+from odradek.broker.api.offset_delete import offset_delete
 from odradek.broker.api.offsets import list_offsets, offset_for_leader_epoch
 from odradek.broker.api.produce import produce
 from odradek.broker.api.producers import describe_producers
+from odradek.broker.api.quorum import describe_quorum
+from odradek.broker.api.quotas import describe_client_quotas
+from odradek.broker.api.reassignments import (
+    alter_partition_reassignments,
+    list_partition_reassignments,
+)
 from odradek.broker.api.replica_fetch import replica_fetch
+from odradek.broker.api.topic_partitions import describe_topic_partitions
 from odradek.broker.api.topics import create_partitions, create_topics, delete_topics
 from odradek.broker.api.transactions import describe_transactions, list_transactions
 from odradek.broker.api.txn import (
@@ -54,6 +65,7 @@ HANDLERS: Final[MappingProxyType[int, Handler]] = MappingProxyType(
         18: api_versions,
         19: create_topics,
         20: delete_topics,
+        21: delete_records,
         22: init_producer_id,
         23: offset_for_leader_epoch,
         24: add_partitions_to_txn,
@@ -62,15 +74,23 @@ HANDLERS: Final[MappingProxyType[int, Handler]] = MappingProxyType(
         27: write_txn_markers,
         28: txn_offset_commit,
         32: describe_configs,
+        35: describe_log_dirs,
         37: create_partitions,
         42: delete_groups,
         43: elect_leaders,
+        45: alter_partition_reassignments,
+        46: list_partition_reassignments,
+        47: offset_delete,
+        48: describe_client_quotas,
+        55: describe_quorum,
+        57: update_features,
         60: describe_cluster,
         61: describe_producers,
         65: describe_transactions,
         66: list_transactions,
         68: consumer_group_heartbeat,
         69: consumer_group_describe,
+        75: describe_topic_partitions,
     }
 )
 """The handler of each API, by its key."""

@@ -14,6 +14,7 @@ from odradek.broker.txn.transaction import ProducerIdAndEpoch
 
 if TYPE_CHECKING:
     from odradek.broker.cluster.requested import RequestedElections
+    from odradek.broker.cluster.requested_moves import RequestedMoves
     from odradek.broker.cluster.topics import ClusterTopics
     from odradek.broker.config.broker import BrokerConfig
     from odradek.broker.env import Clock
@@ -39,6 +40,7 @@ class Core:
     groups: GroupCoordinator
     in_sync: InSync
     elections: RequestedElections
+    moves: RequestedMoves
     replica_sessions: ReplicaSessions
     reached: Callable[[str], None]
     """Called with the name of a fault point (`Env.reached`)."""

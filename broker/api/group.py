@@ -26,6 +26,7 @@ from itertools import chain
 from typing import Any, Final, TypeVar
 
 from odradek.broker.api.context import RequestContext, text_bytes
+from odradek.broker.api.operations import GROUP_OPERATIONS, NOT_ASKED
 from odradek.broker.group.consumer.state import ConsumerState
 from odradek.broker.group.members import ClassicGroup, Member, MemberProtocol
 from odradek.broker.group.requests import Claim, Joined, Joining, MemberIdRequiredError, Syncing
@@ -69,9 +70,6 @@ NOT_FOUND_FROM: Final = 6
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
 """The type of a group of the new protocol, and the protocol type of groups of consumers."""
-GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
-"""The operations that are allowed on a group: read, delete, describe, and two for its settings."""
-NOT_ASKED: Final = -(2**31)
 DESCRIBE_STEPS: Final = 4
 """The cost of one group, in steps of a turn."""
 

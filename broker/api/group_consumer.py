@@ -22,7 +22,8 @@ from typing import Final
 from uuid import UUID
 
 from odradek.broker.api.context import RequestContext, text_bytes
-from odradek.broker.api.group import DESCRIBE_STEPS, GROUP_OPERATIONS, NOT_ASKED
+from odradek.broker.api.group import DESCRIBE_STEPS
+from odradek.broker.api.operations import GROUP_OPERATIONS, NOT_ASKED
 from odradek.broker.cluster.image import ClusterImage
 from odradek.broker.group.consumer.heartbeat import Beat, Beaten
 from odradek.broker.group.consumer.members import (

@@ -6,24 +6,26 @@ topic that is named and does not exist is created with `num.partitions` partitio
 topic, an empty list for none (in version 0 it is the empty list that asks for all). A topic that is
 named several times is answered once. A partition whose leader is not among the brokers, or offline,
 has LEADER_NOT_AVAILABLE and no leader (-1). Replicas of brokers that are away are offline replicas,
-and so is a damaged one of this broker.
+and so is a damaged one of this broker. Authorised operations that a request asks for are all of
+them, as there is no authoriser.
 
 Versions: 4 lets the client forbid auto-creation; 10 brings topic ids; 12 looks topics up by id: an
 unknown id is UNKNOWN_TOPIC_ID; 13 has an error of its own for the whole answer.
 
 Differs from Kafka: the first answer about a new topic has its leader, instead of
-LEADER_NOT_AVAILABLE. Authorised operations are not computed: there is no authoriser. A topic
-with a null name and no id is INVALID_REQUEST for that topic, where Kafka answers
-UNKNOWN_SERVER_ERROR.
+LEADER_NOT_AVAILABLE. A topic with a null name and no id is INVALID_REQUEST for that topic, where
+Kafka answers UNKNOWN_SERVER_ERROR.
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Final
 from uuid import UUID
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.api.leaders import reachable_leader
+from odradek.broker.api.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from odradek.broker.cluster.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from odradek.broker.cluster.new_topic import check_name
 from odradek.broker.turns import Turns
@@ -61,8 +63,10 @@ async def metadata(context: RequestContext, request: MetadataRequest) -> Metadat
         found = context.core.cluster.image.topics.values()
     else:
         found = await _wanted_topics(context, request)
-    topics = await _described(context, found)
+    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+    topics = await _described(context, found, operations)
     image = context.core.cluster.image
+    of_cluster = request.include_cluster_authorized_operations
     return MetadataResponse(
         brokers=tuple(
             MetadataResponseBroker(node_id=b.node_id, host=b.host, port=b.port)
@@ -71,6 +75,7 @@ async def metadata(context: RequestContext, request: MetadataRequest) -> Metadat
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
         topics=tuple(topics),
+        cluster_authorized_operations=CLUSTER_OPERATIONS if of_cluster else NOT_ASKED,
     )
 
 
@@ -89,7 +94,7 @@ async def _wanted_topics(context: RequestContext, request: MetadataRequest) -> l
 
 
 async def _described(
-    context: RequestContext, found: Iterable[Found]
+    context: RequestContext, found: Iterable[Found], operations: int
 ) -> list[MetadataResponseTopic]:
     found = list(found)
     turns = Turns()
@@ -104,7 +109,10 @@ async def _described(
         await turns.take()
         if isinstance(each, TopicImage):
             work = partial(_partition, context, each.name)
-            each = _topic(each, await turns.map(work, tuple(enumerate(each.partitions))))
+            partitions = await turns.map(work, tuple(enumerate(each.partitions)))
+            each = _topic(each, partitions, operations)
+        elif each.name:
+            each = replace(each, topic_authorized_operations=operations)
         described.append(each)
     return described
 
@@ -145,7 +153,7 @@ def _refused(
 
 
 def _topic(
-    topic: TopicImage, partitions: Iterable[MetadataResponsePartition]
+    topic: TopicImage, partitions: Iterable[MetadataResponsePartition], operations: int
 ) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,
@@ -153,6 +161,7 @@ def _topic(
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
         partitions=tuple(partitions),
+        topic_authorized_operations=operations,
     )
 
 
@@ -168,11 +177,11 @@ def _partition(
         leader_epoch=partition.leader_epoch,
         replica_nodes=partition.replicas,
         isr_nodes=partition.isr,
-        offline_replicas=tuple(_offline(context, topic, index, partition)),
+        offline_replicas=tuple(offline_replicas(context, topic, index, partition)),
     )
 
 
-def _offline(
+def offline_replicas(
     context: RequestContext, topic: str, index: int, partition: PartitionImage
 ) -> Iterator[int]:
     """Yield the replicas of brokers that are away, and this broker's if its log is damaged."""
@@ -196,6 +205,9 @@ async def describe_cluster(
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
         brokers=_cluster_brokers(image.brokers),
+        cluster_authorized_operations=CLUSTER_OPERATIONS
+        if request.include_cluster_authorized_operations
+        else NOT_ASKED,
     )
 
 

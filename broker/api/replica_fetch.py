@@ -136,6 +136,9 @@ def _note(context: RequestContext, place: FollowerPlace) -> None:
     lead.fetched(
         session.follower, place.wanted.fetch_offset, partition.log_end_offset, session.contact.at
     )
+    if progress.log_start_offset != place.wanted.log_start_offset:
+        progress.log_start_offset = place.wanted.log_start_offset
+        partition.marks.start_reported()
     partition.marks.heard()
     partition.update_visible()
     if session.follower not in lead.isr:

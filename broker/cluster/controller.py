@@ -16,6 +16,7 @@ import trio
 from odradek.broker.cluster.election import elections, preferred
 from odradek.broker.cluster.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
 from odradek.broker.cluster.metadata import ClusterMetadata
+from odradek.broker.cluster.reassignment import completions
 from odradek.broker.cluster.session import Session
 from odradek.broker.cluster.store import CONTROLLER, GUARDS, pack, write_of_partitions
 from odradek.broker.env import Compare, LeaseExpired, MetaStore
@@ -68,7 +69,8 @@ class Controller:
             if image.controller_id == NO_LEADER:
                 await self._stand()
             elif image.controller_id == self._node_id:
-                await self._write(image, elections(image, _min_isr))
+                moved = completions(image, _min_isr)
+                await self._write(image, {**moved, **elections(image, _min_isr)})
         except KafkaError as error:
             if not _is_full(error):
                 raise

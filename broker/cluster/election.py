@@ -154,7 +154,7 @@ def unclean(
 
 def with_isr(partition: PartitionImage, isr: Sequence[int], min_isr: int) -> PartitionImage:
     """Return a partition with another in-sync set, and the eligible replicas that follow."""
-    enough = min(min_isr, len(partition.replicas))
+    enough = min(min_isr, len(partition.replicas) - len(partition.adding))
     eligible = dict.fromkeys((*partition.elr, *partition.isr))
     elr = () if len(isr) >= enough else tuple(node for node in eligible if node not in isr)
     return replace(partition, isr=tuple(isr), elr=elr)

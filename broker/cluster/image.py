@@ -41,8 +41,17 @@ class PartitionImage:
     """Replicas that left the in-sync set while it became too small. They may lead (KIP-966)."""
     last_leader: int = NO_LEADER
     """While there is no leader: the last one. It is elected if no replica is known to be whole."""
+    adding: tuple[int, ...] = ()
+    """Replicas that a reassignment adds and that were not all in sync yet (`reassignment.py`)."""
+    removing: tuple[int, ...] = ()
+    """Replicas that it removes at its end."""
     epoch: int = 0
     """The partition epoch: the revision of the metadata store in which this was written."""
+
+    @property
+    def is_moving(self) -> bool:
+        """True while a reassignment is under way, also one that only changes the order."""
+        return bool(self.adding or self.removing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,8 @@
     /topics/NAME        {"id": 16 bytes, "configs": {...}, "min_isr", "by_tag",
                          "unfinished"}
     /deletions/ID/NODE  {"name"}: a deleted topic that may still have directories on a broker
-    /partitions/NAME/N  {"leader", "leader_epoch", "replicas", "isr", "elr", "last"}
+    /partitions/NAME/N  {"leader", "leader_epoch", "replicas", "isr", "elr", "last", "adding",
+                         "removing"}
     /ids/producer       the first producer id of the next block (written by `txn.producer_ids`)
 
 The keys of brokers and of the controller are under the lease of the broker that wrote them: they
@@ -72,6 +73,8 @@ def pack_partition(partition: PartitionImage) -> bytes:
             "isr": list(partition.isr),
             **({"elr": list(partition.elr)} if partition.elr else {}),
             **({} if partition.last_leader == NO_LEADER else {"last": partition.last_leader}),
+            **({"adding": list(partition.adding)} if partition.adding else {}),
+            **({"removing": list(partition.removing)} if partition.removing else {}),
         }
     )
 
@@ -107,6 +110,8 @@ def read_partition(stored: Versioned) -> PartitionImage:
         isr=tuple(fields["isr"]),
         elr=tuple(fields.get("elr", ())),
         last_leader=fields.get("last", NO_LEADER),
+        adding=tuple(fields.get("adding", ())),
+        removing=tuple(fields.get("removing", ())),
         epoch=stored.mod_revision,
     )
 

@@ -22,8 +22,8 @@ from odradek.broker.coordination.tenure import Tenures
 from odradek.broker.env import Clock
 from odradek.broker.group.checks import check_joining, check_named
 from odradek.broker.group.consumer.members import TopicShapes
-from odradek.broker.group.consumer.state import ConsumerEvent, decide_for
 from odradek.broker.group.consumers import ConsumerGroups
+from odradek.broker.group.deletion import delete_groups, delete_offsets
 from odradek.broker.group.expiry import expired_entries
 from odradek.broker.group.limits import (
     GROUP_ID_MAX_BYTES,
@@ -44,17 +44,13 @@ from odradek.broker.group.requests import (
     Synced,
     Syncing,
 )
-from odradek.broker.group.state import GroupEvent, decide
-from odradek.broker.group.store import Entry, GroupEntry, OffsetEntry
+from odradek.broker.group.store import OffsetEntry
 from odradek.broker.group.tenure import GroupTenure
 from odradek.broker.group.timers import call_when_due, new_timers
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.turns import Turns
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC, state_partition
-
-DELETE_STEPS: Final = 4
-"""The cost of deleting one group, in steps of a turn."""
 
 log: Final = logging.getLogger(__name__)
 
@@ -203,35 +199,14 @@ class GroupCoordinator:
 
     async def delete_groups(self, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
         """Remove groups without members, with their offsets. Return an error code for each."""
-        results: dict[str, ErrorCode] = {}
-        turns = Turns()
-        for group_id in group_ids:
-            await turns.take(DELETE_STEPS)
-            if group_id in results:
-                continue
-            try:
-                await self._delete_group(group_id)
-                results[group_id] = ErrorCode.NONE
-            except KafkaError as error:
-                results[group_id] = error.code
-        return results
+        return await delete_groups(self._tenure_of, group_ids)
 
-    async def _delete_group(self, group_id: str) -> None:
-        tenure = self._tenure_of(group_id)
-        consumer = tenure.consumers.get(group_id)
-        if consumer is None:
-            decide(self.describe_group(group_id).state, GroupEvent.DELETE)
-        else:
-            decide_for(consumer.state, ConsumerEvent.DELETE)
-        offsets = tenure.offsets
-        partitions = {partition: None for partition, _ in offsets.all_stored(group_id)}
-        partitions.update(dict.fromkeys(offsets.all_unstable(group_id)))
-        tombstones: list[Entry] = [OffsetEntry(group_id, each, None) for each in partitions]
-        if consumer is None:
-            await tenure.flushed(tenure.append([*tombstones, GroupEntry(group_id, None)]))
-            return
-        tenure.append(tombstones)
-        await tenure.flushed(tenure.bury_consumer(group_id, ConsumerEvent.DELETE))
+    async def delete_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Remove offsets of a group (`delete_offsets`). Raises also INVALID_GROUP_ID."""
+        check_named(group_id)
+        return await delete_offsets(self._tenure_of(group_id), group_id, partitions)
 
     async def forget_topic(self, topic: str, topic_id: UUID) -> None:
         """Remove every group's offsets of a deleted topic. Raises KafkaError at the end."""

@@ -75,6 +75,10 @@ class GroupEvent(Enum):
     COMMIT_IN_TRANSACTION_AS_STRANGER = auto()
     DELETE = auto()
     """An administrator deletes the group."""
+    DELETE_OFFSETS = auto()
+    """An administrator deletes offsets of topics that the members, consumers, do not read."""
+    DELETE_OFFSETS_OF_OTHERS = auto()
+    """The same for a group whose members are not consumers: their topics are not known."""
     EXPIRE = auto()
     """No member and no offset is left."""
     UNLOAD = auto()
@@ -185,6 +189,8 @@ _ROWS: Final[dict[GroupEvent, Row]] = {
     E.COMMIT_IN_TRANSACTION:              (UNKNOWN,   STAY_P,    STAY_C,    STAY_S,     GONE),
     E.COMMIT_IN_TRANSACTION_AS_STRANGER:  (STAY_E,    STAY_P,    STAY_C,    STAY_S,     GONE),
     E.DELETE:                             (BURY,      NOT_EMPTY, NOT_EMPTY, NOT_EMPTY,  NOT_FOUND),
+    E.DELETE_OFFSETS:                     (STAY_E,    STAY_P,    STAY_C,    STAY_S,     NOT_FOUND),
+    E.DELETE_OFFSETS_OF_OTHERS:           (STAY_E,    NOT_EMPTY, NOT_EMPTY, NOT_EMPTY,  NOT_FOUND),
     E.EXPIRE:                             (BURY,      LATE,      LATE,      LATE,       LATE),
     E.UNLOAD:                             (SEND_AWAY, SEND_AWAY, SEND_AWAY, SEND_AWAY,  STAY_D),
 }

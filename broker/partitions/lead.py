@@ -14,7 +14,7 @@ to an earlier leader may have been truncated since.
 - A follower leaves when it has not had everything for `replica.lag.time.max.ms`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -42,6 +42,7 @@ class Progress:
     """The last time, of the leader's clock, at which it is known to have had everything."""
     next_offset: int = UNKNOWN_OFFSET
     """Everything below it is on the follower's disk."""
+    log_start_offset: int = UNKNOWN_OFFSET
     broker_epoch: int = -1
     contact: Contact = field(default_factory=Contact)
     fetched_at: float = 0.0
@@ -81,9 +82,11 @@ class Lead:
     """The revision of the metadata store in which `isr` was written."""
     start_offset: int = 0
     """The log end when the epoch began. What is below it may have been acknowledged before."""
+    adding: Sequence[int] = ()
+    """Replicas that a reassignment adds. They do not raise the number that must be in sync."""
     proposed: Sequence[int] | None = None
     """The in-sync set of a change whose outcome is not known yet."""
-    followers: Mapping[int, Progress] = field(default_factory=dict)
+    followers: dict[int, Progress] = field(default_factory=dict)
     fetch_count: int = 0
 
     @classmethod
@@ -102,6 +105,7 @@ class Lead:
         isr: Sequence[int],
         partition_epoch: int,
         now: float,
+        adding: Sequence[int] = (),
     ) -> "Lead":
         """Return the lead of a partition. In-sync followers have had everything until `now`."""
         return cls(
@@ -110,6 +114,7 @@ class Lead:
             replicas=replicas,
             isr=isr,
             partition_epoch=partition_epoch,
+            adding=adding,
             followers={node: Progress(now) for node in replicas if node != node_id},
         )
 
@@ -122,7 +127,10 @@ class Lead:
 
         A partition with fewer replicas than the setting needs all of them, as in Kafka 4.
         """
-        return len(self.isr) >= min(min_insync_replicas, len(self.replicas))
+        return len(self.isr) >= self._enough(min_insync_replicas)
+
+    def _enough(self, min_insync_replicas: int) -> int:
+        return min(min_insync_replicas, len(self.replicas) - len(self.adding))
 
     def fetched(self, node: int, next_offset: int, log_end_offset: int, now: float) -> None:
         """Note the fetch of a follower."""
@@ -138,7 +146,7 @@ class Lead:
             for node in self.isr
             if node == self.node_id or self.followers[node].fetch_number > since
         ]
-        return len(heard) >= min(min_insync_replicas, len(self.replicas))
+        return len(heard) >= self._enough(min_insync_replicas)
 
     def is_followed(self, since: float, min_insync_replicas: int) -> bool:
         """Return True if no other broker can have been elected that knows of in-sync replicas.
@@ -149,7 +157,7 @@ class Lead:
             return True
         heard = [node for node in self.isr if node != self.node_id]
         heard = [node for node in heard if self.followers[node].contact.at > since]
-        return 1 + len(heard) >= max(2, min(min_insync_replicas, len(self.replicas)))
+        return 1 + len(heard) >= max(2, self._enough(min_insync_replicas))
 
     def check_in_sync(self, min_insync_replicas: int) -> None:
         """Raise KafkaError NOT_ENOUGH_REPLICAS unless an acks=all write may be accepted."""
@@ -189,6 +197,17 @@ class Lead:
             for node, progress in self.followers.items()
             if node in self.isr and progress.lag_seconds(log_end_offset, now) > max_lag_seconds
         ]
+
+    def moves(self, replicas: Sequence[int], adding: Sequence[int], now: float) -> None:
+        """Note the replicas of a reassignment that begins in this leader epoch.
+
+        It only adds followers. When it ends, and removes some, the partition gets another epoch.
+        """
+        for node in replicas:
+            if node != self.node_id and node not in self.followers:
+                self.followers[node] = Progress(now)
+        assert {self.node_id, *self.followers} == set(replicas), (replicas, self.followers)
+        self.replicas, self.adding = replicas, adding
 
     def changed(self, isr: Sequence[int], partition_epoch: int) -> None:
         """Note the in-sync set of the metadata store, unless a later one is known.

@@ -63,18 +63,31 @@ class Maintenance:
 
     # throwing away
 
-    async def delete_before(self, offset: int) -> None:
+    async def delete_before(self, offset: int, *, leader_epoch: int | None = None) -> None:
         """Let the log begin at `offset`, which is at most the high watermark; durable on return.
 
+        With `leader_epoch` only while this replica leads in it: the log may be cut afterwards.
         Raises KafkaError, OSError.
         """
         async with self._one_at_a_time:
+            self._log.check_available()
+            self._check_led(leader_epoch)
             await self._commit.flush(offset)  # with log.flush=os it may count before it is on disk
+            self._check_led(leader_epoch)
             if offset > self._log.log_start_offset:
                 self._log.begin_at(offset)
                 self._partition.update_visible()
                 self._partition.marks.followers.notify()
                 await self._checkpoint()
+
+    def _check_led(self, leader_epoch: int | None) -> None:
+        partition = self._partition
+        is_led = partition.lead is not None and partition.leader_epoch == leader_epoch
+        if leader_epoch is not None and not is_led:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"{self._log.name} is not led by this broker in epoch {leader_epoch} any more",
+            )
 
     async def enforce_retention(self, stable_offset: int) -> None:
         """Roll a segment that is due, and remove segments by age and size.

@@ -23,6 +23,8 @@ class Marks:
         self.waiters = Waiters(counts)
         self.barriers: dict[trio.Event, None] = {}
         """Set at the next fetch of a follower (`barrier.py`)."""
+        self.deletions: dict[trio.Event, None] = {}
+        """Set when a follower reports another log start (`deletion.py`)."""
         self.move(max(log.log_start_offset, log.saved_high_watermark))
 
     def move(self, high_watermark: int) -> None:
@@ -45,9 +47,15 @@ class Marks:
         for heard in self.barriers:
             heard.set()
 
+    def start_reported(self) -> None:
+        """Wake the deletions: a follower has reported another log start, or none will."""
+        for moved in self.deletions:
+            moved.set()
+
     def give_up(self) -> None:
         """Wake everything that waits: what it waits for will not happen."""
         self.waiters.release_all()
         self.heard()
+        self.start_reported()
         self.readers.notify()
         self.followers.notify()

@@ -407,6 +407,8 @@ class Partition:
                 self.own_offset, high_watermark, self.log.config.min_insync_replicas
             )
         self.marks.move(high_watermark)
+        if self.marks.deletions:  # a follower may have gone
+            self.marks.start_reported()
         # The marks never move again. What waits must wake up to raise the failure.
         if self.log.failure is not None:
             self.marks.give_up()

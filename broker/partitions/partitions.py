@@ -18,7 +18,7 @@ from uuid import UUID
 
 import trio
 
-from odradek.broker.env import Clock, Disk, inline
+from odradek.broker.env import Clock, Disk, DiskUsage, inline
 from odradek.broker.partitions.answers import Appended, ReadResult
 from odradek.broker.partitions.background import Background
 from odradek.broker.partitions.directories import PartitionDirectories
@@ -156,6 +156,10 @@ class Partitions:
     def find(self, where: TopicPartition) -> Partition | None:
         """Return this broker's replica of a partition, whatever its role; None without one."""
         return self._partitions.get(where)
+
+    def usage(self) -> DiskUsage:
+        """Return the disk of the data directory."""
+        return self._disk.usage(self._directory)
 
     def has_directory(self, where: TopicPartition) -> bool:
         return self._disk.exists(f"{self._directory}/{where}")

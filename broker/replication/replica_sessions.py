@@ -72,7 +72,14 @@ class FollowerPlace:
         """True if the follower must hear of the partition even without a batch."""
         if self.answer is not None or self.partition is None:
             return True
-        return bool(self.partition.marks.barriers) or self._is_unknown
+        return bool(self.partition.marks.barriers) or self._is_unknown or self._awaits_start
+
+    @property
+    def _awaits_start(self) -> bool:
+        """True if a deletion waits for the follower, which does not know the log start."""
+        assert self.partition is not None
+        is_known = self.known_marks is not None and self.known_marks[1] == self.marks[1]
+        return bool(self.partition.marks.deletions) and not is_known
 
     @property
     def _is_unknown(self) -> bool:

@@ -21,7 +21,7 @@ from typing import Any, Final, TypeVar
 import outcome
 import trio
 
-from odradek.broker.env import Buffer, FsyncEnded
+from odradek.broker.env import Buffer, DiskUsage, FsyncEnded
 
 T = TypeVar("T")
 
@@ -319,6 +319,10 @@ class SystemDisk:
 
     def free_bytes(self, path: str) -> int:
         return shutil.disk_usage(path).free
+
+    def usage(self, path: str) -> DiskUsage:
+        found = shutil.disk_usage(path)
+        return DiskUsage(os.path.abspath(path), found.total, found.free)
 
     def boot_id(self) -> str | None:
         return self._boot_id

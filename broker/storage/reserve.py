@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 import trio
 
-from odradek.broker.env import Buffer, Disk, File, FsyncEnded, Lock
+from odradek.broker.env import Buffer, Disk, DiskUsage, File, FsyncEnded, Lock
 
 T = TypeVar("T")
 
@@ -173,6 +173,9 @@ class ReservedDisk:
 
     def free_bytes(self, path: str) -> int:
         return self._disk.free_bytes(path)
+
+    def usage(self, path: str) -> DiskUsage:
+        return self._disk.usage(path)
 
     def boot_id(self) -> str | None:
         return self._disk.boot_id()

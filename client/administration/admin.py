@@ -1,6 +1,7 @@
 """Administration of topics, settings and offsets.
 
-The calls about transactions are in `transactions.py`.
+The calls about transactions are in `transactions.py`, those about groups in `groups.py`, those
+about records in `logs.py`, those about replicas in `moves.py`.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -8,6 +9,9 @@ from types import MappingProxyType, TracebackType
 from typing import Final, Literal, Self, Unpack
 
 from odradek.client.administration import elections
+from odradek.client.administration.groups import GroupAdmin
+from odradek.client.administration.logs import LogAdmin
+from odradek.client.administration.moves import MoveAdmin
 from odradek.client.administration.transactions import TransactionAdmin
 from odradek.client.cluster.bounded import bounded
 from odradek.client.cluster.cluster import Cluster
@@ -69,7 +73,7 @@ DEFAULT_CONFIG: Final = 5
 NO_CONFIGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-class Admin(TransactionAdmin):
+class Admin(GroupAdmin, LogAdmin, MoveAdmin, TransactionAdmin):
     """An administrator's client: it creates and describes topics, describes and ends transactions.
 
     async with Admin("127.0.0.1:9092") as admin:

@@ -6,11 +6,9 @@ WriteTxnMarkers to the leader of a partition. A question about several keys retu
 a value or the error.
 """
 
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Final, TypeVar
-
-import trio
+from typing import Final
 
 from odradek.client.administration.descriptions import (
     PartitionProducers,
@@ -19,9 +17,17 @@ from odradek.client.administration.descriptions import (
     TransactionDescription,
     TransactionListing,
 )
+from odradek.client.administration.many import (
+    PARTITIONS_PER_REQUEST,
+    all_of,
+    coordinators,
+    gather,
+    leader,
+    leaders,
+)
 from odradek.client.cluster.cluster import COORDINATOR_MOVED, TRANSACTION, Cluster
 from odradek.client.cluster.metadata import LEADER_MOVED
-from odradek.client.errors import OdradekError, Refused, Retriable, code_of, error_for
+from odradek.client.errors import OdradekError, Refused, code_of, error_for
 from odradek.client.types import TopicPartition, numbers_by_topic
 from odradek.protocol.apis.transactions import (
     DESCRIBE_PRODUCERS,
@@ -47,17 +53,12 @@ from odradek.protocol.apis.txn import (
 )
 from odradek.protocol.errors import ErrorCode
 
-Key = TypeVar("Key", bound=Hashable)
-Value = TypeVar("Value")
-
 IDS_PER_REQUEST: Final = 1_000
-PARTITIONS_PER_REQUEST: Final = 500
 DURATION_SINCE: Final = 1
 PATTERN_SINCE: Final = 2
 FENCING_TIMEOUT_MS: Final = 10_000
 """The transaction time-out in the fencing request, which begins no transaction. It is divided by 10
 until it is not above the broker's transaction.max.timeout.ms."""
-UNANSWERED: Final = Retriable("the broker's answer leaves it out")
 
 
 # every broker
@@ -94,7 +95,7 @@ async def list_transactions(
 
     async def attempt() -> list[TransactionListing]:
         await cluster.refresh()
-        answers = await _all_of(
+        answers = await all_of(
             {node_id: partial(ask, node_id) for node_id in cluster.metadata.nodes}
         )
         found: list[TransactionListing] = []
@@ -145,29 +146,14 @@ async def describe_transactions(
             for transaction in answer.transaction_states
         }
 
-    return await _gather(
+    return await gather(
         cluster,
         wanted,
-        partial(_coordinators, cluster),
+        partial(coordinators, cluster, TRANSACTION),
         ask,
         IDS_PER_REQUEST,
         "describing transactions",
     )
-
-
-async def _coordinators(cluster: Cluster, ids: Sequence[str]) -> dict[str, int | OdradekError]:
-    await cluster.learn_coordinators(TRANSACTION, ids)
-    return {
-        transactional_id: await _or_error(cluster.coordinator(TRANSACTION, transactional_id))
-        for transactional_id in ids
-    }
-
-
-async def _or_error(call: Awaitable[Value]) -> Value | OdradekError:
-    try:
-        return await call
-    except OdradekError as error:
-        return error
 
 
 def _described(
@@ -240,7 +226,7 @@ async def fence_producers(
 
         return await cluster.retrying(doing, attempt)
 
-    return await _all_of(
+    return await all_of(
         {
             transactional_id: partial(fence, transactional_id)
             for transactional_id in transactional_ids
@@ -274,30 +260,14 @@ async def describe_producers(
             for partition in topic.partitions
         }
 
-    return await _gather(
+    return await gather(
         cluster,
         wanted,
-        partial(_leaders, cluster),
+        partial(leaders, cluster),
         ask,
         PARTITIONS_PER_REQUEST,
         "describing producers",
     )
-
-
-async def _leaders(
-    cluster: Cluster, partitions: Sequence[TopicPartition]
-) -> dict[TopicPartition, int | OdradekError]:
-    return {partition: await _or_error(_leader(cluster, partition)) for partition in partitions}
-
-
-async def _leader(cluster: Cluster, partition: TopicPartition) -> int:
-    try:
-        (node_id,) = await cluster.leaders([partition])
-    except Retriable as error:
-        if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise
-        raise Refused(f"there is no topic {partition.topic!r}", code=error.code) from None
-    return node_id
 
 
 def _producers(
@@ -362,7 +332,7 @@ async def write_abort_marker(
     }
 
     async def attempt() -> None:
-        node_id = await _leader(cluster, partition)
+        node_id = await leader(cluster, partition)
         request = WriteTxnMarkersRequest(markers=(marker,))
         answer = await cluster.ask(node_id, WRITE_TXN_MARKERS, request)
         for of_marker in answer.markers:
@@ -378,76 +348,6 @@ async def write_abort_marker(
                     cluster.check(result.error_code, doing)
 
     await cluster.retrying(doing, attempt)
-
-
-# what they share
-
-
-async def _gather(
-    cluster: Cluster,
-    wanted: Sequence[Key],
-    places: Callable[[Sequence[Key]], Awaitable[Mapping[Key, int | OdradekError]]],
-    ask: Callable[[int, Sequence[Key]], Awaitable[Mapping[Key, Value | OdradekError]]],
-    per_request: int,
-    doing: str,
-) -> dict[Key, Value | OdradekError]:
-    """Return a value or an error for each of `wanted`.
-
-    `places` returns the node of each key, and `ask` sends a request with many keys to a node. Keys
-    with a retriable error are retried until `max_block_ms` is over.
-    """
-    found: dict[Key, Value | OdradekError] = {}
-
-    async def attempt() -> None:
-        missing = [key for key in wanted if isinstance(found.get(key, UNANSWERED), Retriable)]
-        by_node: dict[int, list[Key]] = {}
-        for key, node_id in (await places(missing)).items():
-            if isinstance(node_id, OdradekError):
-                found[key] = node_id
-            else:
-                by_node.setdefault(node_id, []).append(key)
-        questions = {
-            (node_id, start): partial(ask, node_id, keys[start : start + per_request])
-            for node_id, keys in by_node.items()
-            for start in range(0, len(keys), per_request)
-        }
-        for (node_id, start), answer in (await _all_of(questions)).items():
-            asked = by_node[node_id][start : start + per_request]
-            found.update(
-                dict.fromkeys(asked, answer) if isinstance(answer, OdradekError) else answer
-            )
-        for key in missing:
-            answered = found.get(key, UNANSWERED)
-            if isinstance(answered, Retriable):
-                raise answered.copy()
-
-    try:
-        if wanted:
-            await cluster.retrying(doing, attempt)
-    except OdradekError as error:  # out of time: it is the error of each key without an answer
-        found = {
-            key: error if isinstance(answer, Retriable) else answer
-            for key, answer in {**dict.fromkeys(wanted, UNANSWERED), **found}.items()
-        }
-    return {key: found[key] for key in wanted}
-
-
-async def _all_of(
-    calls: Mapping[Key, Callable[[], Awaitable[Value]]],
-) -> dict[Key, Value | OdradekError]:
-    """Run the calls at the same time. Return the result or the error of each, in their order."""
-    results: dict[Key, Value | OdradekError] = {}
-
-    async def run(key: Key, call: Callable[[], Awaitable[Value]]) -> None:
-        try:
-            results[key] = await call()
-        except OdradekError as error:
-            results[key] = error
-
-    async with trio.open_nursery() as nursery:
-        for key, call in calls.items():
-            nursery.start_soon(run, key, call)
-    return {key: results[key] for key in calls}
 
 
 def _known(number: int) -> int | None:

@@ -19,6 +19,15 @@ from odradek.client.administration.descriptions import (
     TransactionDescription,
     TransactionListing,
 )
+from odradek.client.administration.group_descriptions import (
+    GroupDescription,
+    GroupLag,
+    GroupListing,
+    GroupMember,
+    OffsetReset,
+)
+from odradek.client.administration.moves import PartitionMove
+from odradek.client.administration.resets import ResetTo
 from odradek.client.blocking.admin import Admin
 from odradek.client.blocking.consumer import Consumer
 from odradek.client.blocking.delivery import Delivery
@@ -77,6 +86,10 @@ __all__ = [
     "Fenced",
     "FetchedBatch",
     "GroupBounds",
+    "GroupDescription",
+    "GroupLag",
+    "GroupListing",
+    "GroupMember",
     "GroupMetadata",
     "HangingTransaction",
     "Header",
@@ -85,7 +98,9 @@ __all__ = [
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "OffsetOutOfRange",
+    "OffsetReset",
     "PartitionDescription",
+    "PartitionMove",
     "PartitionProducers",
     "Pin",
     "PreparedTransaction",
@@ -95,6 +110,7 @@ __all__ = [
     "Rebalanced",
     "RecordMetadata",
     "Refused",
+    "ResetTo",
     "Retriable",
     "TimedOut",
     "TopicDescription",

@@ -10,12 +10,14 @@ import click
 
 from odradek.client.blocking import Admin, OdradekError, Refused, TopicPartition
 from odradek.client.cli.common import (
+    PartitionName,
     connection_options,
     echo_json,
     limits,
     reports_errors,
     show_table,
 )
+from odradek.client.cli.moves import drain, move
 from odradek.client.cli.words import counted
 from odradek.client.types import (
     ClusterDescription,
@@ -44,7 +46,11 @@ LogEnds = dict[int, OffsetAndTimestamp | OdradekError]
 
 @click.group()
 def cluster() -> None:
-    """Look at the brokers of a cluster, and elect leaders."""
+    """Look at the brokers of a cluster, elect leaders, and move partitions."""
+
+
+cluster.add_command(move)
+cluster.add_command(drain)
 
 
 @cluster.command("status")
@@ -138,22 +144,6 @@ def _show(found: dict[str, Any]) -> None:
         ],
         right=("partition",),
     )
-
-
-class PartitionName(click.ParamType):  # type: ignore[type-arg]  # generic only in the stubs
-    """A partition on the command line: the topic, a hyphen, the number."""
-
-    name = "partition"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> TopicPartition:
-        if isinstance(value, TopicPartition):
-            return value
-        topic, hyphen, number = str(value).rpartition("-")
-        if not hyphen or not topic or not (number.isascii() and number.isdigit()):
-            self.fail(f"{value!r} is not TOPIC-PARTITION, as in ledger-0", param, ctx)
-        return TopicPartition(topic, int(number))
 
 
 @cluster.command("elect")

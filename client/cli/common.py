@@ -14,6 +14,7 @@ import click
 
 from odradek.client.config import ClientOptions
 from odradek.client.errors import OdradekError
+from odradek.client.types import TopicPartition
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,6 +46,22 @@ class Seconds(click.FloatRange):
         if seconds != seconds:
             self.fail(f"{value!r} is not a number of seconds", param, ctx)
         return seconds
+
+
+class PartitionName(click.ParamType):  # type: ignore[type-arg]  # generic only in the stubs
+    """A partition on the command line: the topic, a hyphen, the number."""
+
+    name = "partition"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> TopicPartition:
+        if isinstance(value, TopicPartition):
+            return value
+        topic, hyphen, number = str(value).rpartition("-")
+        if not hyphen or not topic or not (number.isascii() and number.isdigit()):
+            self.fail(f"{value!r} is not TOPIC-PARTITION, as in ledger-0", param, ctx)
+        return TopicPartition(topic, int(number))
 
 
 def reports_errors(command: Callable[P, R]) -> Callable[P, R]:

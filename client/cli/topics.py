@@ -1,7 +1,7 @@
 """`odradek topic`: create, list, describe and delete topics."""
 
 import sys
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -9,6 +9,7 @@ from odradek.client.blocking import Admin, TopicDescription, TopicPartition
 from odradek.client.cli.common import (
     INT16_MAX,
     INT32_MAX,
+    INT64_MAX,
     assignment,
     connection_options,
     echo_json,
@@ -16,6 +17,9 @@ from odradek.client.cli.common import (
     reports_errors,
     show_table,
 )
+
+HIGH_WATERMARK: Final = -1
+"""The offset that stands for the end of what consumers can see."""
 
 
 @click.group()
@@ -158,6 +162,56 @@ def _cell(value: object) -> str:
     if isinstance(value, list):
         return ",".join(map(str, value))
     return "" if value is None else str(value)
+
+
+@topic.command("delete-records")
+@click.argument("name", metavar="TOPIC")
+@click.option(
+    "--partition",
+    "-p",
+    "partitions",
+    type=click.IntRange(0, INT32_MAX),
+    multiple=True,
+    help="Delete records of this partition. Repeatable.  [default: all]",
+)
+@click.option(
+    "--before",
+    type=click.IntRange(0, INT64_MAX),
+    metavar="OFFSET",
+    help="Delete the records below this offset.",
+)
+@click.option("--all", "is_all", is_flag=True, help="Delete all records that consumers can see.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each partition.")
+@connection_options
+@reports_errors
+def delete_records(
+    name: str,
+    partitions: tuple[int, ...],
+    before: int | None,
+    is_all: bool,
+    yes: bool,
+    as_json: bool,
+    bootstrap: str,
+    timeout_s: float,
+) -> None:
+    """Delete the first records of a topic, and show where its partitions begin then."""
+    if is_all == (before is not None):
+        raise click.UsageError("Give either --before OFFSET or --all.")
+    what = "all records" if before is None else f"the records below offset {before}"
+    if not yes and sys.stdin.isatty():
+        click.confirm(f"Delete {what} of {name} for good?", abort=True)
+    with Admin(bootstrap, **limits(timeout_s)) as admin:
+        (found,) = admin.describe_topics(name)
+        numbers = partitions or [partition.partition for partition in found.partitions]
+        offset = HIGH_WATERMARK if before is None else before
+        starts = admin.delete_records({TopicPartition(name, number): offset for number in numbers})
+    if as_json:
+        for place, start in starts.items():
+            echo_json({"topic": name, "partition": place.partition, "first_offset": start})
+        return
+    rows = [(str(place.partition), str(start)) for place, start in starts.items()]
+    show_table(("partition", "first offset"), rows, right=("partition", "first offset"))
 
 
 @topic.command("delete")

@@ -3,9 +3,12 @@
 from typing import Any, Final
 
 from odradek.protocol.api import Api
+from odradek.protocol.apis.client_quotas import DESCRIBE_CLIENT_QUOTAS
 from odradek.protocol.apis.configs import DESCRIBE_CONFIGS
 from odradek.protocol.apis.coordinator import FIND_COORDINATOR
+from odradek.protocol.apis.delete_records import DELETE_RECORDS
 from odradek.protocol.apis.elections import ELECT_LEADERS
+from odradek.protocol.apis.features import UPDATE_FEATURES
 from odradek.protocol.apis.fetch import FETCH
 from odradek.protocol.apis.group import (
     DELETE_GROUPS,
@@ -18,9 +21,17 @@ from odradek.protocol.apis.group import (
 )
 from odradek.protocol.apis.group_consumer import CONSUMER_GROUP_DESCRIBE, CONSUMER_GROUP_HEARTBEAT
 from odradek.protocol.apis.group_offsets import OFFSET_COMMIT, OFFSET_FETCH
+from odradek.protocol.apis.log_dirs import DESCRIBE_LOG_DIRS
 from odradek.protocol.apis.metadata import DESCRIBE_CLUSTER, METADATA
+from odradek.protocol.apis.offset_delete import OFFSET_DELETE
 from odradek.protocol.apis.offsets import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from odradek.protocol.apis.produce import PRODUCE
+from odradek.protocol.apis.quorum import DESCRIBE_QUORUM
+from odradek.protocol.apis.reassignments import (
+    ALTER_PARTITION_REASSIGNMENTS,
+    LIST_PARTITION_REASSIGNMENTS,
+)
+from odradek.protocol.apis.topic_partitions import DESCRIBE_TOPIC_PARTITIONS
 from odradek.protocol.apis.topics import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
 from odradek.protocol.apis.transactions import (
     DESCRIBE_PRODUCERS,
@@ -55,6 +66,7 @@ _ALL: Final[tuple[Api[Any, Any], ...]] = (
     API_VERSIONS,
     CREATE_TOPICS,
     DELETE_TOPICS,
+    DELETE_RECORDS,
     INIT_PRODUCER_ID,
     OFFSET_FOR_LEADER_EPOCH,
     ADD_PARTITIONS_TO_TXN,
@@ -63,15 +75,23 @@ _ALL: Final[tuple[Api[Any, Any], ...]] = (
     WRITE_TXN_MARKERS,
     TXN_OFFSET_COMMIT,
     DESCRIBE_CONFIGS,
+    DESCRIBE_LOG_DIRS,
     CREATE_PARTITIONS,
     DELETE_GROUPS,
     ELECT_LEADERS,
+    ALTER_PARTITION_REASSIGNMENTS,
+    LIST_PARTITION_REASSIGNMENTS,
+    OFFSET_DELETE,
+    DESCRIBE_CLIENT_QUOTAS,
+    DESCRIBE_QUORUM,
+    UPDATE_FEATURES,
     DESCRIBE_CLUSTER,
     DESCRIBE_PRODUCERS,
     DESCRIBE_TRANSACTIONS,
     LIST_TRANSACTIONS,
     CONSUMER_GROUP_HEARTBEAT,
     CONSUMER_GROUP_DESCRIBE,
+    DESCRIBE_TOPIC_PARTITIONS,
 )
 
 APIS: Final[dict[int, Api[Any, Any]]] = {api.key: api for api in _ALL}

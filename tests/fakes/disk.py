@@ -22,7 +22,7 @@ from random import Random
 
 import trio
 
-from odradek.broker.env import Buffer, FsyncEnded
+from odradek.broker.env import Buffer, DiskUsage, FsyncEnded
 
 
 class PowerOff(BaseException):
@@ -369,6 +369,10 @@ class FakeDisk:
 
     def free_bytes(self, path: str) -> int:
         return (1 << 40) if self.capacity_bytes is None else self.capacity_bytes - self.used_bytes
+
+    def usage(self, path: str) -> DiskUsage:
+        total = (1 << 41) if self.capacity_bytes is None else self.capacity_bytes
+        return DiskUsage(path, total, self.free_bytes(path))
 
     def boot_id(self) -> str | None:
         return f"boot {self._boot_count}"

@@ -6,6 +6,7 @@ tests, or could have been. A bug appears twice if two lines prevent it in two pl
 
 from typing import Final
 
+from tests.planted.administration import ADMINISTRATION_BUGS
 from tests.planted.asyncio_client import ASYNCIO_BUGS
 from tests.planted.clusters import CLUSTER_BUGS
 from tests.planted.completion import COMPLETION_BUGS
@@ -34,6 +35,7 @@ BUGS: Final = (
     *MEMBER_BUGS,
     *OUR_BUGS,
     *ASYNCIO_BUGS,
+    *ADMINISTRATION_BUGS,
 )
 
 COORDINATORS: Final = (

@@ -69,6 +69,12 @@ def version_range(text: str | None) -> tuple[int, int]:
     return int(first), int(last or first)
 
 
+def flexible_from(schema: Json) -> int:
+    """Return the first flexible version; without one, LATEST."""
+    first, last = version_range(schema["flexibleVersions"])
+    return LATEST if last < first else first
+
+
 def has(text: str | None, version: int) -> bool:
     first, last = version_range(text)
     return first <= version <= last

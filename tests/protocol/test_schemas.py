@@ -24,7 +24,7 @@ from odradek.protocol.state_topics import (
     TransactionLogValue,
 )
 from tests.protocol import group_schemas
-from tests.protocol.published import differences, load_published, version_range
+from tests.protocol.published import differences, flexible_from, load_published, version_range
 
 # The versions that Kafka 4.3 advertises of the served APIs: first and last.
 KAFKA_4_3: Final[dict[int, tuple[int, int]]] = {
@@ -44,6 +44,7 @@ KAFKA_4_3: Final[dict[int, tuple[int, int]]] = {
     18: (0, 4),
     19: (2, 7),
     20: (1, 6),
+    21: (0, 2),
     22: (0, 5),
     23: (2, 4),
     24: (0, 5),
@@ -52,15 +53,23 @@ KAFKA_4_3: Final[dict[int, tuple[int, int]]] = {
     27: (1, 2),
     28: (0, 5),
     32: (1, 4),
+    35: (1, 5),
     37: (0, 3),
     42: (0, 2),
     43: (0, 2),
+    45: (0, 1),
+    46: (0, 0),
+    47: (0, 0),
+    48: (0, 1),
+    55: (0, 2),
+    57: (0, 2),
     60: (0, 2),
     61: (0, 0),
     65: (0, 0),
     66: (0, 2),
     68: (0, 1),
     69: (0, 1),
+    75: (0, 0),
 }
 
 by_api = pytest.mark.parametrize("api", APIS_WITH_2PC.values(), ids=lambda api: api.name)
@@ -71,7 +80,7 @@ def test_a_request_is_declared_as_published(api: Api[Any, Any]) -> None:
     schema = load_published(f"{api.name}Request")
     versions = range(api.min_version, api.max_version + 1)
     assert schema["apiKey"] == api.key
-    assert version_range(schema["flexibleVersions"])[0] == api.flexible_from
+    assert flexible_from(schema) == api.flexible_from
     assert api.request.__name__ == schema["name"]
     assert differences(schema, api.request, versions) == []
 
@@ -81,7 +90,7 @@ def test_a_response_is_declared_as_published(api: Api[Any, Any]) -> None:
     schema = load_published(f"{api.name}Response")
     versions = range(api.min_version, api.max_version + 1)
     assert schema["apiKey"] == api.key
-    assert version_range(schema["flexibleVersions"])[0] == api.flexible_from
+    assert flexible_from(schema) == api.flexible_from
     assert api.response.__name__ == schema["name"]
     assert differences(schema, api.response, versions) == []
 

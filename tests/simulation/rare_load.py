@@ -11,7 +11,7 @@ from typing import Any, Final
 import trio
 
 from odradek.broker.txn.producer_ids import BLOCK_SIZE
-from odradek.client import OdradekError
+from odradek.client import OdradekError, TopicPartition
 from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC, state_partition
 from tests.simulation.raw import GivenUp, RawProducer
 from tests.simulation.world import World
@@ -30,6 +30,7 @@ CONNECTIONS: Final = 20
 TOPIC: Final = "orders"
 PARTITIONS: Final = range(3)
 STATE_PARTITIONS: Final = 3
+REPLICAS: Final = 3
 COORDINATOR_STAYS_SECONDS: Final = 1.0
 
 Client = Callable[[World, trio.Event, str, Random], Awaitable[None]]
@@ -106,6 +107,25 @@ async def use_ids_up(world: World, stop: trio.Event, process: str, rng: Random) 
         await trio.sleep(rng.uniform(0.0, 3.0))
 
 
+async def move(world: World, stop: trio.Event, process: str, rng: Random) -> None:
+    """Move partitions of any topic to other brokers, one after the other; needs more than three."""
+    async with world.admin(process, **TIMEOUTS) as admin:
+        while not stop.is_set():
+            topics = world.image().topics
+            name = rng.choice(sorted(topics) or [TOPIC])
+            partitions = topics[name].partitions if name in topics else ()
+            if partitions:
+                place = TopicPartition(name, rng.randrange(len(partitions)))
+                replicas = list(partitions[place.partition].replicas)
+                free = sorted(world.machines.keys() - set(replicas))
+                if free:
+                    replicas[rng.randrange(len(replicas))] = rng.choice(free)
+                with suppress(OdradekError):
+                    await admin.move_partitions({place: replicas[:REPLICAS]})
+                    world.reached("a partition began to move")
+            await trio.sleep(rng.uniform(0.1, 1.5))
+
+
 @asynccontextmanager
 async def _producer_of_its_own(
     world: World, process: str, rng: Random
@@ -141,4 +161,5 @@ RARE: Final[dict[str, Client]] = {
     "make": _several(make),
     "late": _several(come_late),
     "ids": use_ids_up,
+    "move": _several(move),
 }

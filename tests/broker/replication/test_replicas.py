@@ -226,7 +226,7 @@ async def test_a_broker_without_a_replica_may_not_fetch() -> None:
     replicas = await Replicas.start()
     lead = replicas[1].lead
     assert lead is not None
-    del lead.followers[3]  # type: ignore[attr-defined]
+    del lead.followers[3]
     assert (await replicas.ask(3)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 

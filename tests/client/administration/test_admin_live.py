@@ -5,7 +5,15 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 
-from odradek.client import Admin, NewTopic, Producer, Refused, TimedOut, TopicPartition
+from odradek.client import (
+    Admin,
+    NewTopic,
+    OffsetOutOfRange,
+    Producer,
+    Refused,
+    TimedOut,
+    TopicPartition,
+)
 from odradek.protocol.errors import ErrorCode
 from tests.client.live import WAIT_MS, name_of
 
@@ -105,6 +113,24 @@ async def test_offsets(bootstrap: str) -> None:
         assert (await admin.list_offsets({place: "max_timestamp"}))[place].timestamp_ms == 9_000
         assert (await admin.list_offsets({place: 2_000}))[place].offset == 1
         assert await admin.committed(name_of("group")) == {}
+
+
+async def test_records_are_deleted_in_the_partitions_that_are_named(bootstrap: str) -> None:
+    topic = name_of("topic")
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    async with Admin(bootstrap) as admin, Producer(bootstrap) as producer:
+        await admin.create_topic(topic, partitions=2)
+        for place in (first, first, second):
+            await producer.send(topic, b"a", partition=place.partition)
+        await producer.flush()
+        assert await admin.delete_records({first: 1, second: -1}) == {first: 1, second: 1}
+        starts = await admin.list_offsets({first: "earliest", second: "earliest"})
+        assert [start.offset for start in starts.values()] == [1, 1]
+        with pytest.raises(OffsetOutOfRange):
+            await admin.delete_records({first: 3})
+        with pytest.raises(Refused, match="no topic"):
+            await admin.delete_records({TopicPartition(name_of("absent"), 0): 0})
+        assert await admin.delete_records({}) == {}
 
 
 async def test_the_cluster(bootstrap: str) -> None:

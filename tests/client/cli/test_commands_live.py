@@ -159,6 +159,23 @@ def test_mistakes_are_told_in_a_sentence(
     assert "Traceback" not in result.output
 
 
+def test_records_are_deleted_up_to_an_offset_and_all(run: Run) -> None:
+    topic = name_of("topic")
+    run.said("topic", "create", topic, "--partitions", "2")
+    run.said("produce", topic, "--partition", "1", given="one\ntwo\nthree")
+    said = run.said("topic", "delete-records", topic, "-p", "1", "--before", "1", "--yes")
+    assert said.split() == ["partition", "first", "offset", "1", "1"]
+    assert run.said("consume", topic, "--partition", "1") == "two\nthree\n"
+    said = run.said("topic", "delete-records", topic, "--all", "--yes", "--json")
+    assert [json.loads(line)["first_offset"] for line in said.splitlines()] == [0, 3]
+    assert run.said("consume", topic) == ""
+    refused = run("topic", "delete-records", topic, "-p", "1", "--before", "9", "--yes")
+    assert refused.exit_code == 1
+    assert f"{topic}-1" in refused.stderr
+    assert "OFFSET_OUT_OF_RANGE" in refused.stderr
+    assert "--before" in run("topic", "delete-records", topic).stderr
+
+
 def test_a_topic_that_is_marked_as_internal_is_listed_only_if_it_is_asked_for(run: Run) -> None:
     run.said("topic", "create", "marked-as-own", "--config", "odradek.internal=true")
     assert "marked-as-own" not in run.said("topic", "list").splitlines()

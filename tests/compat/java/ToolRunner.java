@@ -15,18 +15,18 @@ import org.apache.kafka.common.utils.Exit;
  * bytes that follow: what the tool printed.
  */
 public final class ToolRunner {
-    private static final class Exited extends RuntimeException {
-        private final int status;
+    /** The status with which the tool has ended first: some catch what ends them, and end once more. */
+    private static Integer status;
 
-        private Exited(int status) {
-            this.status = status;
-        }
-    }
+    private static final class Exited extends RuntimeException {}
 
     public static void main(String[] arguments) throws Exception {
         PrintStream answers = System.out;
-        Exit.setExitProcedure((status, message) -> {
-            throw new Exited(status);
+        Exit.setExitProcedure((given, message) -> {
+            if (status == null) {
+                status = given;
+            }
+            throw new Exited();
         });
         InputStreamReader bytes = new InputStreamReader(System.in, StandardCharsets.UTF_8);
         BufferedReader lines = new BufferedReader(bytes);
@@ -36,7 +36,8 @@ public final class ToolRunner {
             System.setOut(out);
             System.setErr(out);
             List<String> words = Arrays.asList(line.split("\t", -1));
-            int status = run(words.get(0), words.subList(1, words.size()));
+            status = null;
+            run(words.get(0), words.subList(1, words.size()));
             out.flush();
             answers.println(status + " " + printed.size());
             printed.writeTo(answers);
@@ -44,18 +45,18 @@ public final class ToolRunner {
         }
     }
 
-    private static int run(String tool, List<String> arguments) throws Exception {
+    private static void run(String tool, List<String> arguments) throws Exception {
+        int otherwise = 0;
         try {
             Class.forName(tool).getMethod("main", String[].class).invoke(null, (Object) arguments.toArray(new String[0]));
-            return 0;
         } catch (InvocationTargetException error) {
-            for (Throwable cause = error.getCause(); cause != null; cause = cause.getCause()) {
-                if (cause instanceof Exited exited) {
-                    return exited.status;
-                }
+            if (status == null) {
+                error.getCause().printStackTrace();
+                otherwise = 1;
             }
-            error.getCause().printStackTrace();
-            return 1;
+        }
+        if (status == null) {
+            status = otherwise;
         }
     }
 }

@@ -1,0 +1,73 @@
+"""OffsetDelete, key 47, version 0.
+
+Behaviour: removes stored offsets of a group, also those that an open transaction has sent. The
+answer is sent when that is on disk. An offset that is not there is no error. A partition that does
+not exist is UNKNOWN_TOPIC_OR_PARTITION, one of a topic that the group's members read is
+GROUP_SUBSCRIBED_TO_TOPIC. The whole answer is GROUP_ID_NOT_FOUND without such a group,
+NON_EMPTY_GROUP if the group has members that are not consumers, INVALID_GROUP_ID for an empty id.
+
+Versions: there is one.
+
+Differs from Kafka: a partition that is named several times is answered once.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from odradek.broker.api.context import RequestContext
+from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.turns import Turns
+from odradek.protocol.apis.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+OFFSETS_AT_ONCE: Final = 500
+"""Offsets that are deleted without a checkpoint."""
+
+
+async def offset_delete(
+    context: RequestContext, request: OffsetDeleteRequest
+) -> OffsetDeleteResponse:
+    turns = Turns()
+    image = context.core.cluster.image
+    codes: dict[TopicPartition, ErrorCode] = {}
+    wanted: dict[TopicPartition, None] = {}
+    for topic in request.topics:
+        await turns.take()
+        for each in topic.partitions:
+            await turns.take()
+            where = TopicPartition(topic.name, each.partition_index)
+            if image.has_partition(*where):
+                wanted[where] = None
+            else:
+                codes[where] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    try:
+        for some in _some_at_a_time(tuple(wanted)):
+            await turns.take(len(some))
+            codes.update(await context.core.groups.delete_offsets(request.group_id, some))
+    except KafkaError as error:
+        return OffsetDeleteResponse(error_code=error.code, topics=())
+    found: dict[str, list[OffsetDeleteResponsePartition]] = {}
+    for where, code in codes.items():
+        await turns.take()
+        found.setdefault(where.topic, []).append(
+            OffsetDeleteResponsePartition(partition_index=where.partition, error_code=code)
+        )
+    topics = []
+    for name, partitions in found.items():
+        await turns.take()
+        topics.append(OffsetDeleteResponseTopic(name=name, partitions=tuple(partitions)))
+    return OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=tuple(topics))
+
+
+def _some_at_a_time(wanted: Sequence[TopicPartition]) -> Iterator[Sequence[TopicPartition]]:
+    """Cut the partitions into parts. Without partitions there is one, so that the group is checked.
+
+    Each part is checked anew: the group may have changed while the one before was written.
+    """
+    for start in range(0, max(len(wanted), 1), OFFSETS_AT_ONCE):
+        yield wanted[start : start + OFFSETS_AT_ONCE]

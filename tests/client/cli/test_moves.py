@@ -1,0 +1,86 @@
+"""`odradek cluster move` and `drain`: the plan, and what one broker answers (ours and Kafka)."""
+
+from uuid import UUID
+
+import pytest
+
+from odradek.client import PartitionMove
+from odradek.client.cli.moves import drained
+from odradek.client.errors import Refused
+from odradek.client.types import PartitionDescription, TopicDescription, TopicPartition
+from tests.client.live import Run, name_of
+
+
+def topic(*replicas: tuple[int, ...]) -> TopicDescription:
+    partitions = tuple(
+        PartitionDescription(number, nodes[0], 0, nodes, nodes)
+        for number, nodes in enumerate(replicas)
+    )
+    return TopicDescription("t", UUID(int=1), False, partitions)
+
+
+def plan(
+    topics: list[TopicDescription],
+    alive: list[int],
+    node_id: int,
+    moves: dict[TopicPartition, PartitionMove] | None = None,
+) -> dict[int, tuple[int, ...]]:
+    found = drained(topics, alive, node_id, moves or {})
+    return {place.partition: replicas for place, replicas in found.items()}
+
+
+def test_each_replica_goes_to_the_broker_that_has_fewest() -> None:
+    spread = topic((1, 2), (2, 1), (3, 2), (1, 3))
+    assert plan([spread], [1, 2, 3, 4], 1) == {0: (4, 2), 1: (2, 4), 3: (4, 3)}
+    assert plan([spread], [1, 2, 3, 4], 4) == {}
+
+
+def test_the_broker_that_is_drained_may_be_away() -> None:
+    assert plan([topic((1, 2), (2, 3))], [1, 2], 3) == {1: (2, 1)}
+
+
+def test_a_partition_that_cannot_go_anywhere_is_named() -> None:
+    with pytest.raises(Refused, match="t-1 has replicas on brokers 1, 2, 3"):
+        plan([topic((1, 2), (1, 2, 3))], [1, 2, 3], 3)
+
+
+def test_what_is_on_its_way_off_is_left_and_what_is_on_its_way_to_it_turns() -> None:
+    moving = {
+        TopicPartition("t", 0): PartitionMove((2, 3, 1), (3,), (1,)),
+        TopicPartition("t", 1): PartitionMove((1, 2, 3), (1,), (3,)),
+    }
+    assert plan([topic((2, 3, 1), (1, 2, 3))], [1, 2, 3, 4], 1, moving) == {1: (4, 2)}
+
+
+def test_one_broker_moves_nothing(run: Run) -> None:
+    name = name_of("topic")
+    run.said("topic", "create", name, "--partitions", "1")
+    assert run.said("cluster", "move") == "No move is under way.\n"
+    assert run.said("cluster", "move", f"{name}-0", "--to", "1", "--wait") == (
+        "No move is under way.\n"
+    )
+    refused = run("cluster", "move", f"{name}-0", "--to", "1,9")
+    assert refused.exit_code == 1
+    assert "INVALID_REPLICA_ASSIGNMENT" in refused.stderr
+    assert "broker 9, but no such broker is registered" in refused.stderr
+    cancelled = run("cluster", "move", f"{name}-0", "--cancel")
+    assert "NO_REASSIGNMENT_IN_PROGRESS" in cancelled.stderr
+    stuck = run("cluster", "drain", "1", "--yes")
+    assert (stuck.exit_code, stuck.stdout) == (1, "")
+    assert "no other broker is there" in stuck.stderr
+    assert run.said("cluster", "drain", "7") == "Broker 7 has no replicas.\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--to", "1,x"), "broker ids"),
+        (("--to", "1"), "Name the partitions"),
+        (("t-0", "--to", "1", "--cancel"), "exclude"),
+        (("nowhere", "--to", "1"), "TOPIC-PARTITION"),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence(run: Run, arguments: tuple[str, ...], said: str) -> None:
+    result = run("cluster", "move", *arguments)
+    assert result.exit_code == 2
+    assert said in result.stderr
