@@ -20,7 +20,7 @@ from odradek.client.administration.group_descriptions import (
     GroupDescription,
     GroupLag,
     GroupListing,
-    GroupMember,
+    GroupMemberDescription,
     OffsetReset,
 )
 from odradek.client.administration.moves import PartitionMove
@@ -85,7 +85,7 @@ __all__ = [
     "GroupDescription",
     "GroupLag",
     "GroupListing",
-    "GroupMember",
+    "GroupMemberDescription",
     "GroupMetadata",
     "HangingTransaction",
     "Header",

@@ -145,6 +145,7 @@ NAMESAKES = {
         ("Admin", "Consumer", "Delivery", "Producer", "Transaction", "TransactionGroup"),
         "the public client and its counterparts in `client/blocking/` and `client/aio/`",
     ),
+    "Subscriber": "a member as an assignor sees it: those of the client, and those of the broker",
     **dict.fromkeys(
         ("PostgresProducer", "PostgresTransaction"),
         "the trio classes and their blocking counterparts have the same names",

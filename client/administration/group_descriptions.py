@@ -20,7 +20,7 @@ class GroupListing(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupMember:
+class GroupMemberDescription:
     """A member of a group. `partitions` is empty for members that are not consumers."""
 
     member_id: str
@@ -40,7 +40,7 @@ class GroupDescription:
     protocol_type: str
     protocol: str
     """The assignor that the members agreed on; "" unless the group is stable."""
-    members: tuple[GroupMember, ...]
+    members: tuple[GroupMemberDescription, ...]
 
 
 class GroupLag(NamedTuple):

@@ -12,7 +12,7 @@ from odradek.client.administration.group_descriptions import (
     GroupDescription,
     GroupLag,
     GroupListing,
-    GroupMember,
+    GroupMemberDescription,
     OffsetReset,
 )
 from odradek.client.administration.many import all_of, coordinators, gather
@@ -247,8 +247,8 @@ def _described(
     )
 
 
-def _member(member: DescribedGroupMember, is_consumer: bool) -> GroupMember:
-    return GroupMember(
+def _member(member: DescribedGroupMember, is_consumer: bool) -> GroupMemberDescription:
+    return GroupMemberDescription(
         member_id=member.member_id,
         group_instance_id=member.group_instance_id,
         client_id=member.client_id,

@@ -23,7 +23,7 @@ from odradek.client.administration.group_descriptions import (
     GroupDescription,
     GroupLag,
     GroupListing,
-    GroupMember,
+    GroupMemberDescription,
     OffsetReset,
 )
 from odradek.client.administration.moves import PartitionMove
@@ -89,7 +89,7 @@ __all__ = [
     "GroupDescription",
     "GroupLag",
     "GroupListing",
-    "GroupMember",
+    "GroupMemberDescription",
     "GroupMetadata",
     "HangingTransaction",
     "Header",

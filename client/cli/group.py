@@ -69,7 +69,7 @@ class Moment(click.ParamType):  # type: ignore[type-arg]  # generic only in the 
         return max(0, round(moment.astimezone(UTC).timestamp() * 1000))
 
 
-class Places(click.ParamType):  # type: ignore[type-arg]  # generic only in the stubs
+class TopicOrPartitions(click.ParamType):  # type: ignore[type-arg]  # generic only in the stubs
     """A topic, or some of its partitions: ledger, ledger:0, ledger:0,2."""
 
     name = "topic"
@@ -92,7 +92,7 @@ def topics_option(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         "--topic",
         "-t",
         "topics",
-        type=Places(),
+        type=TopicOrPartitions(),
         multiple=True,
         metavar="TOPIC[:N,...]",
         help=f"{what} Repeatable.",

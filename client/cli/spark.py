@@ -27,7 +27,13 @@ from odradek.client.cli.common import (
     show_table,
 )
 from odradek.client.spark.decisions import DecidedQuery, decided_queries, decisions_topic
-from odradek.client.spark.members import abort_each, batch_of_member, group_name, open_members
+from odradek.client.spark.members import (
+    abort_each,
+    attempts_of_group,
+    batch_of_member,
+    group_name,
+    open_members,
+)
 from odradek.client.types import SPARK_PREFIX_DEFAULT
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.state_topics import tag_of
@@ -170,7 +176,7 @@ def clean(query: str, running: bool, prefix: str, bootstrap: str, timeout_s: flo
         )
     up_to = None if running or decision is None else decision.batch_id
     with Admin(bootstrap, **limits(timeout_s)) as admin:
-        found = open_members(admin, group, up_to)
+        found = open_members(admin, attempts_of_group(group), up_to)
     with TransactionGroup(bootstrap, group, **limits(timeout_s)) as transactions:
         aborted = abort_each(transactions, found)
     click.echo(f"Aborted {words.counted(aborted, 'transaction')} of {printable(query)}.")

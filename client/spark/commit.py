@@ -19,12 +19,15 @@ Small outputs are relayed in either mode. A commit has these steps:
    and must stop. Reading after writing matters: a leader or coordinator that was deposed may still
    answer a question, but it cannot store a record.
 4. write: the relayed records of all tasks, in the same transaction.
-5. decide: one EndTxn commits this transaction, and as members of its transaction group those of
+5. abort the attempts of this run that Spark has not chosen, and wait for their markers. A partition
+   shows readers nothing behind the first record of an open transaction. If that record lay between
+   those of two chosen attempts, readers would see a part of the batch until step 7.
+6. decide: one EndTxn commits this transaction, and as members of its transaction group those of
    all tasks that Spark has chosen. Without such tasks it is an ordinary commit.
-6. clean: abort what is left of this batch and of earlier ones: attempts that were not chosen, and
+7. clean: abort what is left of this batch and of earlier ones: attempts that were not chosen, and
    runs that were given up. They have no part in any decision from here on.
 
-If a task's transaction has ended before step 5 (it timed out, say), nothing of the batch becomes
+If a task's transaction has ended before step 6 (it timed out, say), nothing of the batch becomes
 visible. The query fails, and runs the batch again when it is started again.
 
 A batch write without an application's id and version cannot be recognised when it runs again. It is
@@ -43,9 +46,12 @@ from odradek.client.producing.detached import DetachedTransaction
 from odradek.client.spark.decisions import Decision, Decisions, decision_value
 from odradek.client.spark.members import (
     abort_each,
+    attempts_of,
+    attempts_of_group,
     group_name,
     open_members,
     transactional_id,
+    wait_until_ended,
 )
 from odradek.client.spark.messages import CommitRefused, TaskMessage
 from odradek.client.spark.options import NO_GROUPS, WriteOptions
@@ -142,6 +148,7 @@ class BatchCommit:
                 self.point_to(transaction, batch_id, offset)
             leader = transaction.detach() if members else None
         if leader is not None:
+            self.abort_losers(group, members)
             self.decide(group, batch_id, leader, members)
         return True
 
@@ -201,6 +208,23 @@ class BatchCommit:
         offsets = {self.decisions.place: OffsetAndMetadata(batch_id or 0, metadata)}
         transaction.send_offsets(offsets, self.decisions.group_id)
 
+    def abort_losers(self, group: TransactionGroup, members: Sequence[DetachedTransaction]) -> None:
+        """Abort the open transactions of this run's attempts at the batch that were not chosen.
+
+        Those of earlier runs are left for `clean`: the tasks of a run begin when those of the run
+        before are over, so no record of these lies between two of the batch. If it fails, or the
+        markers do not come soon, the batch is committed all the same.
+        """
+        try:
+            with Admin(self._options.bootstrap, **self._options.client) as admin:
+                found = open_members(admin, attempts_of(members[0].transactional_id))
+                chosen = {each.transactional_id for each in members}
+                losers = [each for each in found if each.transactional_id not in chosen]
+                abort_each(group, losers)
+                wait_until_ended(admin, losers)
+        except OdradekError as error:
+            LOGGER.warning("attempts of %s may be open still: %s", self._write_id, error)
+
     def decide(
         self,
         group: TransactionGroup,
@@ -233,7 +257,7 @@ class BatchCommit:
         """
         try:
             with Admin(self._options.bootstrap, **self._options.client) as admin:
-                found = open_members(admin, self.group_name, up_to=batch_id)
+                found = open_members(admin, attempts_of_group(self.group_name), up_to=batch_id)
             abort_each(group, found)
         except OdradekError as error:
             LOGGER.warning(

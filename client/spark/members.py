@@ -6,17 +6,22 @@ is `{<prefix>.<query>}.<run>.<batch>.<partition>.<attempt>.<random>`, and nobody
 
 import logging
 import re
+import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from odradek.client.administration.descriptions import OPEN_STATES
 from odradek.client.blocking import Admin, OdradekError, TransactionGroup
 from odradek.client.producing.detached import DetachedTransaction
 
 LOGGER: Final = logging.getLogger("odradek.spark")
 RUN_CHARACTERS: Final = 8
 ONGOING: Final = "Ongoing"
+MARKERS_S: Final = 5.0
+"""How long a commit waits for the markers of attempts that it has aborted."""
+PAUSE_S: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +60,20 @@ def batch_of_member(name: str) -> int | None:
     return int(parts[1]) if len(parts) == 5 and parts[1].isdecimal() else None
 
 
-def open_members(admin: Admin, group: str, up_to: int | None) -> list[DetachedTransaction]:
+def attempts_of_group(group: str) -> str:
+    """Return a pattern of the transactional ids of a group."""
+    return rf"\{{{re.escape(group)}\}}\..*"
+
+
+def attempts_of(name: str) -> str:
+    """Return a pattern of the transactional ids of all attempts in this one's run and batch."""
+    group, _, attempt = name.rpartition("}.")
+    run, batch, *_ = attempt.split(".")
+    return rf"{re.escape(group)}\}}\.{re.escape(run)}\.{batch}\..*"
+
+
+def open_members(admin: Admin, pattern: str, up_to: int | None = None) -> list[DetachedTransaction]:
     """Return the open transactions of attempts, of batch `up_to` and before; None is all."""
-    pattern = rf"\{{{re.escape(group)}\}}\..*"
     names = []
     for each in admin.list_transactions(states=[ONGOING], pattern=pattern):
         batch = batch_of_member(each.transactional_id)
@@ -69,6 +85,20 @@ def open_members(admin: Admin, group: str, up_to: int | None) -> list[DetachedTr
         for name, found in described.items()
         if not isinstance(found, OdradekError) and found.state == ONGOING
     ]
+
+
+def wait_until_ended(admin: Admin, members: Sequence[DetachedTransaction]) -> None:
+    """Return when the markers of these transactions are written, or after a few seconds."""
+    names = [each.transactional_id for each in members]
+    give_up_at = time.monotonic() + MARKERS_S
+    while names and time.monotonic() < give_up_at:
+        described = admin.describe_transactions(*names)
+        names = [
+            name
+            for name, found in described.items()
+            if not isinstance(found, OdradekError) and found.state in OPEN_STATES
+        ]
+        time.sleep(PAUSE_S if names else 0)
 
 
 def abort_each(group: TransactionGroup, members: Iterable[DetachedTransaction]) -> int:

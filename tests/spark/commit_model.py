@@ -11,7 +11,8 @@ A driver. Spark gives it one message of each task. It does these steps:
    driver, and aborts what that left open under this id. If the last transaction of the id was
    decided, this waits for its markers, so a decision is readable from here on.
 2. *claim*: it writes the decision's record, in a transaction of this id. The relayed records of
-   tasks are in the same transaction.
+   tasks are in the same transaction. (Before it decides, it aborts the attempts of its run that
+   were not chosen. For the model that is what a time-out may do to them at any time.)
 3. *read*: it reads the decisions before that record. If there is one for this batch, the batch is
    skipped. If there is one for a newer batch, the driver stops: it is stale.
 4. *decide*: one request ends this transaction, as the leader of a transaction group, and those of

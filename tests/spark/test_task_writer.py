@@ -8,10 +8,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from odradek.client.blocking import Admin, TransactionGroup
+from odradek.client.blocking import Admin, Consumer, TopicPartition, TransactionGroup
 from odradek.client.spark import task_writer
 from odradek.client.spark.commit import BatchCommit, StaleDriver
-from odradek.client.spark.members import Attempt, batch_of_member, open_members
+from odradek.client.spark.members import (
+    Attempt,
+    attempts_of_group,
+    batch_of_member,
+    open_members,
+)
 from odradek.client.spark.messages import CommitRefused, TaskMessage
 from odradek.client.spark.options import WriteOptions
 from odradek.client.spark.refused_rows import WrongRow
@@ -68,7 +73,7 @@ def words_in(read_topic: ReadTopic, topic: str) -> dict[str, int]:
 
 def open_ids(options: WriteOptions, up_to: int | None = None) -> list[str]:
     with Admin(options.bootstrap) as admin:
-        found = open_members(admin, f"{options.prefix}.query", up_to)
+        found = open_members(admin, attempts_of_group(f"{options.prefix}.query"), up_to)
     return [each.transactional_id for each in found]
 
 
@@ -116,6 +121,33 @@ def test_what_was_not_chosen_is_aborted_after_the_decision(
     assert BatchCommit(options, "query").commit(1, [later])
     assert words_in(read_topic, topic) == {"chosen": 50, "later": 50}
     assert len(read_topic(topic, "read_uncommitted")) == 200
+
+
+def test_an_open_attempt_between_two_chosen_ones_does_not_show_readers_a_part_of_the_batch(
+    options: WriteOptions, create_topic: CreateTopic
+) -> None:
+    one = create_topic(partitions=1)
+    options = replace(options, topic=one)
+    first = write(options, attempt(0), many("first"))
+    write(options, attempt(1), many("loser"))
+    second = write(options, attempt(1, number=1), many("second"))
+
+    class WithoutCleaning(BatchCommit):
+        def clean(self, group: TransactionGroup, batch_id: int | None) -> None:
+            pass
+
+    assert WithoutCleaning(options, "query").commit(0, [first, second])
+    assert open_ids(options) == []
+    place = TopicPartition(one, 0)
+    give_up_at = time.monotonic() + 60
+    seen = 0
+    with Consumer(options.bootstrap) as consumer:
+        consumer.assign([place])
+        while seen < 100:  # the first look after the decision's marker has all of them
+            records = consumer.poll(timeout_ms=100)
+            assert len(records) in (0, 100)
+            seen += len(records)
+            assert time.monotonic() < give_up_at
 
 
 def test_an_attempt_that_ends_after_the_decision_aborts_itself(

@@ -23,8 +23,8 @@ def options(run: Run) -> WriteOptions:
     )
 
 
-def write(options: WriteOptions, batch_id: int, query: str = "orders") -> TaskMessage:
-    attempt = Attempt(write_id=query, batch_id=batch_id, run="r", partition=0, attempt=0)
+def write(options: WriteOptions, batch_id: int, *, run: str = "r") -> TaskMessage:
+    attempt = Attempt(write_id="orders", batch_id=batch_id, run=run, partition=0, attempt=0)
     rows = iter([pa.record_batch({"value": [b"v"] * 5})])
     return TaskWriter(options, attempt, begins=True).write(rows)
 
@@ -74,7 +74,7 @@ def test_what_a_driver_that_died_has_left_open_is_an_orphan(
     run: Run, options: WriteOptions
 ) -> None:
     where = ("--prefix", options.prefix)
-    chosen, loser = write(options, 3), write(options, 3)
+    loser, chosen = write(options, 3, run="before"), write(options, 3)
     if loser.transaction is None:
         return  # a broker without transaction groups: tasks leave nothing open there
     assert DiesAfterTheDecision(options, "orders").commit(3, [chosen])
