@@ -3,6 +3,11 @@
 from types import MappingProxyType
 from typing import Final
 
+from odradek.broker.api.alter_configs import (
+    alter_configs,
+    incremental_alter_configs,
+    list_config_resources,
+)
 from odradek.broker.api.configs import describe_configs
 from odradek.broker.api.context import Handler
 from odradek.broker.api.coordinator import find_coordinator
@@ -61,13 +66,16 @@ HANDLERS: Final[MappingProxyType[int, Handler]] = MappingProxyType(
         27: write_txn_markers,
         28: txn_offset_commit,
         32: describe_configs,
+        33: alter_configs,
         37: create_partitions,
         42: delete_groups,
         43: elect_leaders,
+        44: incremental_alter_configs,
         60: describe_cluster,
         61: describe_producers,
         65: describe_transactions,
         66: list_transactions,
+        74: list_config_resources,
     }
 )
 """The handler of each API, by its key."""

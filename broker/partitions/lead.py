@@ -77,6 +77,8 @@ class Lead:
     replicas: Sequence[int]
     isr: Sequence[int]
     """The in-sync replicas that the metadata store is known to have."""
+    elr: Sequence[int] = ()
+    """The eligible leader replicas that it is known to have."""
     partition_epoch: int = 0
     """The revision of the metadata store in which `isr` was written."""
     start_offset: int = 0
@@ -100,6 +102,7 @@ class Lead:
         leader_epoch: int,
         replicas: Sequence[int],
         isr: Sequence[int],
+        elr: Sequence[int] = (),
         partition_epoch: int,
         now: float,
     ) -> "Lead":
@@ -109,6 +112,7 @@ class Lead:
             leader_epoch=leader_epoch,
             replicas=replicas,
             isr=isr,
+            elr=elr,
             partition_epoch=partition_epoch,
             followers={node: Progress(now) for node in replicas if node != node_id},
         )
@@ -166,6 +170,8 @@ class Lead:
             return own
         if not self.has_enough(min_insync_replicas):
             return before
+        if self.elr:
+            return before
         counted = dict.fromkeys((*self.isr, *(self.proposed or ())))
         lowest = own
         for node in counted:
@@ -190,7 +196,7 @@ class Lead:
             if node in self.isr and progress.lag_seconds(log_end_offset, now) > max_lag_seconds
         ]
 
-    def changed(self, isr: Sequence[int], partition_epoch: int) -> None:
+    def changed(self, isr: Sequence[int], partition_epoch: int, elr: Sequence[int] = ()) -> None:
         """Note the in-sync set of the metadata store, unless a later one is known.
 
         A follower that has left it must say again where it is: it may have left because its log is
@@ -201,5 +207,6 @@ class Lead:
                 if node not in isr and node in self.followers:
                     self.followers[node].next_offset = UNKNOWN_OFFSET
             self.isr = isr
+            self.elr = elr
             self.partition_epoch = partition_epoch
             self.proposed = None

@@ -3,7 +3,12 @@
 from typing import Any, Final
 
 from odradek.protocol.api import Api
-from odradek.protocol.apis.configs import DESCRIBE_CONFIGS
+from odradek.protocol.apis.configs import (
+    ALTER_CONFIGS,
+    DESCRIBE_CONFIGS,
+    INCREMENTAL_ALTER_CONFIGS,
+    LIST_CONFIG_RESOURCES,
+)
 from odradek.protocol.apis.coordinator import FIND_COORDINATOR
 from odradek.protocol.apis.elections import ELECT_LEADERS
 from odradek.protocol.apis.fetch import FETCH
@@ -62,13 +67,16 @@ _ALL: Final[tuple[Api[Any, Any], ...]] = (
     WRITE_TXN_MARKERS,
     TXN_OFFSET_COMMIT,
     DESCRIBE_CONFIGS,
+    ALTER_CONFIGS,
     CREATE_PARTITIONS,
     DELETE_GROUPS,
     ELECT_LEADERS,
+    INCREMENTAL_ALTER_CONFIGS,
     DESCRIBE_CLUSTER,
     DESCRIBE_PRODUCERS,
     DESCRIBE_TRANSACTIONS,
     LIST_TRANSACTIONS,
+    LIST_CONFIG_RESOURCES,
 )
 
 APIS: Final[dict[int, Api[Any, Any]]] = {api.key: api for api in _ALL}

@@ -50,13 +50,16 @@ KAFKA_4_3: Final[dict[int, tuple[int, int]]] = {
     27: (1, 2),
     28: (0, 5),
     32: (1, 4),
+    33: (0, 2),
     37: (0, 3),
     42: (0, 2),
     43: (0, 2),
+    44: (0, 1),
     60: (0, 2),
     61: (0, 0),
     65: (0, 0),
     66: (0, 2),
+    74: (0, 1),
 }
 
 by_api = pytest.mark.parametrize("api", APIS_WITH_2PC.values(), ids=lambda api: api.name)
