@@ -112,7 +112,6 @@ async def serve(
     made(core)
     peers = _peers(env, core, address)
     server, peer_server = _servers(env, config, core, connections_max)
-    _follow_settings(core, server)
 
     async def begin(nursery: trio.Nursery) -> None:
         await nursery.start(partitions.run)
@@ -300,6 +299,7 @@ def _servers(
     """Return the servers of clients and of other brokers."""
     clients = _server(env, config, core, HANDLERS, connections_max, core.transactions.presence)
     brokers = _server(env, config, core, PEER_HANDLERS, PEER_CONNECTIONS_MAX, serves_brokers=True)
+    _follow_settings(core, clients)
     return clients, brokers
 
 
