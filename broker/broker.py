@@ -17,6 +17,7 @@ import trio
 
 from odradek.broker.api import HANDLERS, PEER_HANDLERS
 from odradek.broker.api.context import Core, Handler
+from odradek.broker.cluster.broker_configs import BrokerConfigs
 from odradek.broker.cluster.image import BrokerImage, ClusterImage
 from odradek.broker.cluster.metadata import ClusterMetadata, find_cluster_id
 from odradek.broker.cluster.node_identity import claim_directory
@@ -24,6 +25,7 @@ from odradek.broker.cluster.topic_logs import LocalTopicLogs
 from odradek.broker.cluster.topic_writer import TopicWriter
 from odradek.broker.cluster.topics import ClusterTopics
 from odradek.broker.config.broker import BrokerConfig
+from odradek.broker.config.live import LiveConfig
 from odradek.broker.env import Env
 from odradek.broker.local_coordinators import LocalCoordinators, local_coordinators
 from odradek.broker.membership import Membership
@@ -94,22 +96,22 @@ async def serve(
     directory_id = await _claim(env, config, directory, cluster_id, address)
     metadata = ClusterMetadata(env.meta)
     await metadata.load()
+    settings = _settings(config, metadata)
     partitions = _partitions(env, config, directory)
     partitions.exists_elsewhere = lambda where: metadata.image.has_partition(*where)
-    logs = LocalTopicLogs(partitions, config, cluster_id=cluster_id)
+    logs = LocalTopicLogs(partitions, settings, cluster_id=cluster_id)
     coordinators = local_coordinators(env, config, metadata, partitions)
     writer = TopicWriter(env.meta, config.node_id)
-    cluster = ClusterTopics(metadata=metadata, writer=writer, config=config, rng=env.rng, logs=logs)
+    cluster = ClusterTopics(
+        metadata=metadata, writer=writer, settings=settings, rng=env.rng, logs=logs
+    )
     partition_count = await _open_logs(writer, logs, metadata.image, directory)
     membership = Membership(env, config, metadata, partitions, directory_id=directory_id)
-    core = _core(env, config, cluster, partitions, coordinators, membership)
+    broker_configs = BrokerConfigs(env.meta, metadata, settings)
+    core = _core(env, broker_configs, cluster, partitions, coordinators, membership)
     made(core)
     peers = _peers(env, core, address)
-    presence = core.transactions.presence
-    server = _server(env, config, core, HANDLERS, connections_max, presence)
-    peer_server = _server(
-        env, config, core, PEER_HANDLERS, PEER_CONNECTIONS_MAX, serves_brokers=True
-    )
+    server, peer_server = _servers(env, config, core, connections_max)
 
     async def begin(nursery: trio.Nursery) -> None:
         await nursery.start(partitions.run)
@@ -142,6 +144,12 @@ async def serve(
     finally:
         with trio.CancelScope(shield=True):
             await partitions.close()
+
+
+def _settings(config: BrokerConfig, metadata: ClusterMetadata) -> LiveConfig:
+    settings = LiveConfig(config)
+    settings.take(metadata.image.broker_configs)
+    return settings
 
 
 def _peers(env: Env, core: Core, address: Address) -> Peers:
@@ -184,10 +192,7 @@ def _partitions(env: Env, config: BrokerConfig, directory: str) -> Partitions:
         clock=env.clock,
         retention_check_interval_ms=config.log_retention_check_interval_ms,
         producer_expiration_check_interval_ms=config.producer_id_expiration_check_interval_ms,
-        cleaner=CleanerConfig(
-            backoff_ms=config.log_cleaner_backoff_ms,
-            map_bytes=config.log_cleaner_dedupe_buffer_size,
-        ),
+        cleaner=_cleaner_config(config),
         scrub=ScrubConfig(
             interval_ms=config.log_scrub_interval_ms,
             bytes_per_second=config.log_scrub_max_bytes_per_second,
@@ -242,22 +247,43 @@ async def _listen(
         ) from None
 
 
+def _follow_settings(core: Core, server: Server) -> None:
+    """Pass changed settings on to the parts that keep values. The logs have theirs by `Roles`."""
+
+    def follow(config: BrokerConfig) -> None:
+        server.max_connections = config.max_connections
+        core.admission.verifies = config.transaction_partition_verification_enable
+        core.partitions.cleaner.config = _cleaner_config(config)
+
+    core.settings.on_change = follow
+    follow(core.config)
+
+
+def _cleaner_config(config: BrokerConfig) -> CleanerConfig:
+    return CleanerConfig(
+        backoff_ms=config.log_cleaner_backoff_ms,
+        map_bytes=config.log_cleaner_dedupe_buffer_size,
+    )
+
+
 def _core(
     env: Env,
-    config: BrokerConfig,
+    broker_configs: BrokerConfigs,
     cluster: ClusterTopics,
     partitions: Partitions,
     coordinators: LocalCoordinators,
     membership: Membership,
 ) -> Core:
     return Core(
-        config=config,
+        settings=broker_configs.settings,
         clock=env.clock,
         cluster=cluster,
+        broker_configs=broker_configs,
         partitions=partitions,
         transactions=coordinators.transactions,
         admission=Admission(
-            coordinators.transactions, verifies=config.transaction_partition_verification_enable
+            coordinators.transactions,
+            verifies=broker_configs.settings.now.transaction_partition_verification_enable,
         ),
         groups=coordinators.groups,
         in_sync=membership.in_sync,
@@ -266,6 +292,16 @@ def _core(
         replica_sessions=ReplicaSessions(),
         reached=env.reached,
     )
+
+
+def _servers(
+    env: Env, config: BrokerConfig, core: Core, connections_max: int
+) -> tuple[Server, Server]:
+    """Return the servers of clients and of other brokers."""
+    clients = _server(env, config, core, HANDLERS, connections_max, core.transactions.presence)
+    brokers = _server(env, config, core, PEER_HANDLERS, PEER_CONNECTIONS_MAX, serves_brokers=True)
+    _follow_settings(core, clients)
+    return clients, brokers
 
 
 def _server(

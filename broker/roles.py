@@ -4,7 +4,8 @@ For each partition with a replica here, the image says that this broker leads it
 broker, or waits for a leader. `apply` brings that about, in the order in which the images come:
 
 - A log is made when the image has a new topic, and removed when the topic is gone. So is the log of
-  a replica that a reassignment adds or removes.
+  a replica that a reassignment adds or removes. It gets other settings when those of the topic or
+  of the broker have changed.
 - Lead: only in an epoch that was written after this broker registered. An older one belongs to an
   earlier run of it (KAFKA-10527).
 - Follow: the fetcher of that leader copies its batches.
@@ -95,6 +96,9 @@ class Roles:
             is_all_new = epoch != self._epoch
             self._epoch = epoch
             self._image = new
+            if self._logs.settings.take(new.broker_configs):
+                for topic in new.topics.values():
+                    self._logs.configure(topic)
             for name, before in old.topics.items():
                 after = new.topics.get(name)
                 if after is None or after.topic_id != before.topic_id:
@@ -173,6 +177,8 @@ class Roles:
         ]
         if missing:
             await self._make_logs(topic, missing)
+        if before is None or _settings_of(before) != _settings_of(topic):
+            self._logs.configure(topic)
         for index in self._logs.here(topic):
             is_changed = index >= len(old) or old[index] != topic.partitions[index]
             if is_all_new or is_changed:
@@ -229,7 +235,7 @@ class Roles:
             lead = partition.lead
             if lead is not None and lead.leader_epoch == image.leader_epoch:
                 lead.moves(image.replicas, image.adding, trio.current_time())
-                lead.changed(image.isr, image.epoch)
+                lead.changed(image.isr, image.epoch, image.elr)
                 partition.update_visible()
                 partition.marks.followers.notify()
             else:
@@ -258,6 +264,7 @@ class Roles:
                 leader_epoch=image.leader_epoch,
                 replicas=image.replicas,
                 isr=image.isr,
+                elr=image.elr,
                 partition_epoch=image.epoch,
                 adding=image.adding,
                 now=trio.current_time(),
@@ -288,3 +295,8 @@ class Roles:
         async with self._logs.changing:
             await self._logs.delete(topic, here)
         self._spawn(self._coordinators.forget_topic, topic.name, topic.topic_id)
+
+
+def _settings_of(topic: TopicImage) -> tuple[object, ...]:
+    """Return what decides how the logs of a topic are configured."""
+    return topic.topic_id, topic.configs, topic.min_insync_replicas

@@ -3,6 +3,11 @@
 from types import MappingProxyType
 from typing import Final
 
+from odradek.broker.api.alter_configs import (
+    alter_configs,
+    incremental_alter_configs,
+    list_config_resources,
+)
 from odradek.broker.api.configs import describe_configs
 from odradek.broker.api.context import Handler
 from odradek.broker.api.coordinator import find_coordinator
@@ -74,10 +79,12 @@ HANDLERS: Final[MappingProxyType[int, Handler]] = MappingProxyType(
         27: write_txn_markers,
         28: txn_offset_commit,
         32: describe_configs,
+        33: alter_configs,
         35: describe_log_dirs,
         37: create_partitions,
         42: delete_groups,
         43: elect_leaders,
+        44: incremental_alter_configs,
         45: alter_partition_reassignments,
         46: list_partition_reassignments,
         47: offset_delete,
@@ -90,6 +97,7 @@ HANDLERS: Final[MappingProxyType[int, Handler]] = MappingProxyType(
         66: list_transactions,
         68: consumer_group_heartbeat,
         69: consumer_group_describe,
+        74: list_config_resources,
         75: describe_topic_partitions,
     }
 )

@@ -1,58 +1,58 @@
 """DescribeConfigs, key 32, versions 1-4.
 
-Behaviour: returns the settings of topics and of this broker, each with the source of its value. A
-null list of names asks for all settings; a name that does not exist is left out. A resource that is
-named several times is looked up once and answered each time. The value of a password is null, and
-marked as sensitive.
+Behaviour: returns the settings of topics and of this broker, each with the source of its value: the
+topic's own, a change of this broker's or of all brokers', what the broker was started with, or the
+default. The cluster-wide resource (name "") has what was changed for all brokers. A null list of
+names asks for all settings; a name that does not exist is left out. A resource that is named
+several times is looked up once and answered each time. The value of a password is null, and marked
+as sensitive.
 
 Versions: 3 adds each setting's type and its documentation.
 
-Differs from Kafka: settings are those that Odradek has. The broker's cannot be changed while it
-runs, so all are read-only; the cluster-wide default (resource name "") has none. Documentation is
-always null.
+Differs from Kafka: settings are those that Odradek has. min.insync.replicas is kept with a topic
+when it is created, and shown as the topic's own where that of the broker is another by now.
+Resources of other types (groups, client metrics, loggers) are INVALID_REQUEST.
 """
 
+import re
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from enum import IntEnum
 from typing import Final
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.cluster.image import TopicImage
 from odradek.broker.cluster.new_topic import check_name, not_hosted, shown_name
-from odradek.broker.config.broker import BrokerConfig, broker_settings
+from odradek.broker.config.broker import broker_settings
+from odradek.broker.config.changes import MIN_ISR
+from odradek.broker.config.live import ALL_BROKERS, DYNAMIC, LiveConfig
 from odradek.broker.config.settings import ConfigType, Setting, text_of
-from odradek.broker.config.topic import TOPIC_SETTINGS, has_broker_value, topic_value
+from odradek.broker.config.topic import TOPIC_SETTINGS, about_topic, topic_value
 from odradek.broker.turns import Turns
 from odradek.protocol.apis.configs import (
+    ConfigSource,
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
     DescribeConfigsSynonym,
+    ResourceType,
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
 
+_NODE_ID: Final = re.compile(r"-?[0-9]{1,10}")
+
 SETTING_BYTES: Final = 150
 """The size of a setting in an answer, with its synonyms."""
+
+DOCUMENTATION_BYTES: Final = 100
+"""The size of a setting's sentence."""
 
 DESCRIBE_STEPS: Final = 100
 """The cost of one resource, in steps of a turn."""
 
 KEYS_A_STEP: Final = 20
 """Names of settings that are looked up in one step."""
-
-
-class ResourceType(IntEnum):
-    TOPIC = 2
-    BROKER = 4
-
-
-class ConfigSource(IntEnum):
-    TOPIC = 1
-    STATIC_BROKER = 4
-    DEFAULT = 5
 
 
 async def describe_configs(
@@ -85,7 +85,8 @@ async def _size_bytes(request: DescribeConfigsRequest) -> int:
         if resource.configuration_keys is not None:
             count = min(count, len(resource.configuration_keys))
         setting_count += count
-    return setting_count * SETTING_BYTES
+    each = SETTING_BYTES + (DOCUMENTATION_BYTES if request.include_documentation else 0)
+    return setting_count * each
 
 
 def _describe(
@@ -105,7 +106,11 @@ def _describe(
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
         configs=tuple(
-            config if request.include_synonyms else _without_synonyms(config)
+            replace(
+                config,
+                synonyms=config.synonyms if request.include_synonyms else (),
+                documentation=config.documentation if request.include_documentation else None,
+            )
             for config in found
             if names is None or config.name in names
         ),
@@ -121,62 +126,103 @@ def _configs_of(
         if topic is None:
             check_name(name)
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, not_hosted(name))
-        return topic_configs(topic, core.config)
+        return topic_configs(topic, core.settings)
     if resource.resource_type == ResourceType.BROKER:
-        if name == "":
-            return ()
-        if name != str(core.config.node_id):
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                f"Unexpected broker id, expected {core.config.node_id} or empty string, but "
-                f"received {shown_name(name)}. Ask that broker itself.",
-            )
-        return broker_configs(core.config)
+        if name == ALL_BROKERS:
+            return configs_of_all_brokers(core.settings)
+        check_is_here(name, core.config.node_id, or_all=True)
+        return broker_configs(core.settings)
     raise KafkaError(
         ErrorCode.INVALID_REQUEST, f"Resources of type {resource.resource_type} have no settings."
     )
 
 
+def check_is_here(name: str, node_id: int, *, or_all: bool = False) -> None:
+    """Raise INVALID_REQUEST unless `name` is the id of this broker."""
+    if not _NODE_ID.fullmatch(name):
+        what = "Broker id" if or_all else "Node id"
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"{what} must be an integer, but it is: {shown_name(name)}. Name a broker by its "
+            "number, or all of them by an empty name.",
+        )
+    if int(name) != node_id:
+        expected = f"{node_id} or empty string" if or_all else f"{node_id}"
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"Unexpected broker id, expected {expected}, but received {shown_name(name)}. Ask "
+            "that broker itself.",
+        )
+
+
 def topic_configs(
-    topic: TopicImage, broker: BrokerConfig
+    topic: TopicImage, settings: LiveConfig
 ) -> tuple[DescribeConfigsResourceResult, ...]:
     """Return every setting of a topic with the value that is in force."""
-    return tuple(_topic_config(topic, name, broker) for name in TOPIC_SETTINGS)
+    return tuple(_topic_config(topic, name, settings) for name in TOPIC_SETTINGS)
 
 
 def _topic_config(
-    topic: TopicImage, name: str, broker: BrokerConfig
+    topic: TopicImage, name: str, settings: LiveConfig
 ) -> DescribeConfigsResourceResult:
     known = TOPIC_SETTINGS[name]
+    value = text_of(topic_value(name, topic.configs, settings.now))
+    if name == MIN_ISR and topic.min_insync_replicas is not None:
+        value = str(topic.min_insync_replicas)
     synonyms = []
-    if name in topic.configs:
-        synonyms.append((name, topic.configs[name], ConfigSource.TOPIC))
+    inherited = text_of(topic_value(name, {}, settings.now))
+    if name in topic.configs or (name == MIN_ISR and value != inherited):
+        synonyms.append((name, topic.configs.get(name, value), ConfigSource.TOPIC))
     if known.broker_name is not None:
-        if has_broker_value(name, broker):
-            inherited = text_of(topic_value(name, {}, broker))
-            synonyms.append((known.broker_name, inherited, ConfigSource.STATIC_BROKER))
-        default = text_of(broker_settings()[known.broker_name].default)
-        synonyms.append((known.broker_name, default, ConfigSource.DEFAULT))
+        synonyms += _synonyms(known.broker_name, settings)
     source = synonyms[0][2] if synonyms else ConfigSource.DEFAULT
-    value = text_of(topic_value(name, topic.configs, broker))
-    return _result(name, value, source, known.setting, synonyms, read_only=False)
+    return _result(name, value, source, known.setting, synonyms, about=about_topic(name))
 
 
-def broker_configs(broker: BrokerConfig) -> tuple[DescribeConfigsResourceResult, ...]:
+def broker_configs(settings: LiveConfig) -> tuple[DescribeConfigsResourceResult, ...]:
     """Return every setting of the broker with the value that is in force."""
-    return tuple(
-        _broker_config(name, setting, broker) for name, setting in broker_settings().items()
+    return tuple(_broker_config(name, settings) for name in broker_settings())
+
+
+def _broker_config(name: str, settings: LiveConfig) -> DescribeConfigsResourceResult:
+    synonyms = _synonyms(name, settings)
+    value = text_of(getattr(settings.now, name.replace(".", "_")))
+    setting = broker_settings()[name]
+    return _result(
+        name,
+        value,
+        synonyms[0][2],
+        setting,
+        synonyms,
+        about=setting.about,
+        read_only=name not in DYNAMIC,
     )
 
 
-def _broker_config(
-    name: str, setting: Setting, broker: BrokerConfig
-) -> DescribeConfigsResourceResult:
-    value = getattr(broker, name.replace(".", "_"))
-    synonyms = [(name, text_of(setting.default), ConfigSource.DEFAULT)]
-    if value != setting.default:
-        synonyms.insert(0, (name, text_of(value), ConfigSource.STATIC_BROKER))
-    return _result(name, text_of(value), synonyms[0][2], setting, synonyms, read_only=True)
+def configs_of_all_brokers(settings: LiveConfig) -> tuple[DescribeConfigsResourceResult, ...]:
+    """Return the settings that were changed for all brokers."""
+    found = []
+    for name, text in settings.of_all.items():
+        setting = broker_settings().get(name)
+        if setting is not None:
+            source = ConfigSource.DYNAMIC_DEFAULT_BROKER
+            synonyms = [(name, text, source)]
+            found.append(_result(name, text, source, setting, synonyms, about=setting.about))
+    return tuple(found)
+
+
+def _synonyms(name: str, settings: LiveConfig) -> list[tuple[str, str, ConfigSource]]:
+    """Return the values of a setting of the broker, the one that counts first."""
+    default = broker_settings()[name].default
+    given = getattr(settings.given, name.replace(".", "_"))
+    found = []
+    if name in settings.own:
+        found.append((name, settings.own[name], ConfigSource.DYNAMIC_BROKER))
+    if name in settings.of_all:
+        found.append((name, settings.of_all[name], ConfigSource.DYNAMIC_DEFAULT_BROKER))
+    if given != default:
+        found.append((name, text_of(given), ConfigSource.STATIC_BROKER))
+    return [*found, (name, text_of(default), ConfigSource.DEFAULT)]
 
 
 def _result(
@@ -186,7 +232,8 @@ def _result(
     setting: Setting,
     synonyms: Sequence[tuple[str, str, ConfigSource]],
     *,
-    read_only: bool,
+    about: str,
+    read_only: bool = False,
 ) -> DescribeConfigsResourceResult:
     is_sensitive = setting.type is ConfigType.PASSWORD
     return DescribeConfigsResourceResult(
@@ -200,9 +247,5 @@ def _result(
             for name, value, source in synonyms
         ),
         config_type=setting.type,
-        documentation=None,
+        documentation=about,
     )
-
-
-def _without_synonyms(config: DescribeConfigsResourceResult) -> DescribeConfigsResourceResult:
-    return replace(config, synonyms=())

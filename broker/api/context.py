@@ -13,10 +13,12 @@ from odradek.broker.client_identity import ClientIdentity
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
 
 if TYPE_CHECKING:
+    from odradek.broker.cluster.broker_configs import BrokerConfigs
     from odradek.broker.cluster.requested import RequestedElections
     from odradek.broker.cluster.requested_moves import RequestedMoves
     from odradek.broker.cluster.topics import ClusterTopics
     from odradek.broker.config.broker import BrokerConfig
+    from odradek.broker.config.live import LiveConfig
     from odradek.broker.env import Clock
     from odradek.broker.group.coordinator import GroupCoordinator
     from odradek.broker.partitions.partitions import Partitions
@@ -31,9 +33,10 @@ if TYPE_CHECKING:
 class Core:
     """The parts of one broker that handlers talk to."""
 
-    config: BrokerConfig
+    settings: LiveConfig
     clock: Clock
     cluster: ClusterTopics
+    broker_configs: BrokerConfigs
     partitions: Partitions
     transactions: TransactionCoordinator
     admission: Admission
@@ -44,6 +47,11 @@ class Core:
     replica_sessions: ReplicaSessions
     reached: Callable[[str], None]
     """Called with the name of a fault point (`Env.reached`)."""
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The broker's settings as they are now."""
+        return self.settings.now
 
 
 ANSWER_ITEM_BYTES: Final = 200

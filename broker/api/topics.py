@@ -109,7 +109,7 @@ def _created(
                 config_source=config.config_source,
                 is_sensitive=config.is_sensitive,
             )
-            for config in topic_configs(topic, context.core.config)
+            for config in topic_configs(topic, context.core.settings)
         ),
     )
 

@@ -92,6 +92,8 @@ class ClusterImage:
     names: Mapping[UUID, str] = field(default_factory=dict)
     partition_count: int = 0
     """The number of partitions of all topics except the broker's own."""
+    broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Changed settings of brokers, by their ids; under `""` those of all brokers."""
 
     @property
     def has_transaction_groups(self) -> bool:

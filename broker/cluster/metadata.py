@@ -19,6 +19,7 @@ import trio
 
 from odradek.broker.cluster.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from odradek.broker.cluster.store import (
+    BROKER_CONFIGS,
     BROKERS,
     CLUSTER,
     CONTROLLER,
@@ -62,6 +63,7 @@ class ImageBuilder:
         self._topics: dict[str, Versioned] = {}
         self._partitions: dict[str, dict[int, PartitionImage]] = {}
         self._touched: dict[str, None] = {}
+        self._broker_configs: dict[str, Mapping[str, str]] = {}
 
     def put(self, key: str, stored: Versioned | None) -> None:
         """Take over one key; None deletes it."""
@@ -85,6 +87,12 @@ class ImageBuilder:
                 self._brokers.pop(node_id, None)
             else:
                 self._brokers[node_id] = read_broker(key, stored)
+        elif key.startswith(BROKER_CONFIGS):
+            broker = key.removeprefix(BROKER_CONFIGS)
+            if stored is None:
+                self._broker_configs.pop(broker, None)
+            else:
+                self._broker_configs[broker] = unpack(stored.value)
         elif key == CONTROLLER:
             self._controller = (
                 None if stored is None else (unpack(stored.value)["id"], stored.create_revision)
@@ -109,6 +117,7 @@ class ImageBuilder:
             controller_epoch=controller_epoch,
             brokers=tuple(self._brokers[node] for node in sorted(self._brokers)),
             revision=revision,
+            broker_configs=dict(self._broker_configs),
         )
         return image.with_topics(topics.values())
 

@@ -9,6 +9,8 @@
     /deletions/ID/NODE  {"name"}: a deleted topic that may still have directories on a broker
     /partitions/NAME/N  {"leader", "leader_epoch", "replicas", "isr", "elr", "last", "adding",
                          "removing"}
+    /configs/brokers/ID {NAME: VALUE}: settings of a broker that were changed while it ran
+    /configs/brokers/   the same for all brokers
     /ids/producer       the first producer id of the next block (written by `txn.producer_ids`)
 
 The keys of brokers and of the controller are under the lease of the broker that wrote them: they
@@ -42,6 +44,7 @@ DELETIONS: Final = "/deletions/"
 PARTITIONS: Final = "/partitions/"
 BROKERS: Final = "/brokers/"
 CONTROLLER: Final = "/controller"
+BROKER_CONFIGS: Final = "/configs/brokers/"
 
 GUARDS: Final = 28
 """The operations of a transaction that are left for conditions on brokers."""
@@ -148,6 +151,11 @@ def read_broker(key: str, stored: Versioned) -> BrokerImage:
         lease=fields.get("lease", 0),
         has_transaction_groups=fields.get("groups", False),
     )
+
+
+def broker_configs_key(broker: str) -> str:
+    """Return the key of the changed settings of a broker; of all brokers for `""`."""
+    return f"{BROKER_CONFIGS}{broker}"
 
 
 def pack_topic(topic: TopicImage, *, is_finished: bool = True) -> bytes:

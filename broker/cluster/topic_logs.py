@@ -10,6 +10,7 @@ import trio
 
 from odradek.broker.cluster.image import ClusterImage, PartitionImage, TopicImage
 from odradek.broker.config.broker import BrokerConfig
+from odradek.broker.config.live import LiveConfig
 from odradek.broker.config.topic import min_insync_replicas, state_topic_configs, topic_value
 from odradek.broker.partitions.directories import ForeignDirectory
 from odradek.broker.partitions.partitions import Partitions
@@ -33,10 +34,10 @@ class LocalTopicLogs:
     """The logs of this broker's replicas. None of them is led before the image says so."""
 
     def __init__(
-        self, partitions: Partitions, config: BrokerConfig, *, cluster_id: str = ""
+        self, partitions: Partitions, settings: LiveConfig, *, cluster_id: str = ""
     ) -> None:
         self._partitions = partitions
-        self._config = config
+        self.settings = settings
         self._cluster_id = cluster_id
         self.changing = trio.Lock()
         """Held while logs are made or removed after the start."""
@@ -46,6 +47,10 @@ class LocalTopicLogs:
         wanted = range(len(topic.partitions)) if indexes is None else indexes
         node_id = self._config.node_id
         return [index for index in wanted if node_id in topic.partitions[index].replicas]
+
+    @property
+    def _config(self) -> BrokerConfig:
+        return self.settings.now
 
     def has_any(self, name: str, indexes: Iterable[int]) -> bool:
         """Return True if there is a log of one of these partitions."""
@@ -103,6 +108,15 @@ class LocalTopicLogs:
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"The logs of {topic.name} cannot be made: {error.strerror}.",
             ) from error
+
+    def configure(self, topic: TopicImage) -> None:
+        """Let the logs of a topic have the settings that it has now."""
+        here = [self._partitions.find(TopicPartition(topic.name, n)) for n in self.here(topic)]
+        config = log_config(topic, self._config)
+        for partition in here:
+            is_same = partition is not None and partition.topic_id == topic.topic_id
+            if partition is not None and is_same and partition.config != config:
+                partition.configure(config)
 
     async def _open(
         self, wanted: Iterable[tuple[TopicImage, int]], *, is_start: bool = False

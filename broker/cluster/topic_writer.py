@@ -1,7 +1,7 @@
 """Guarded writes of topics to the metadata store, in as many transactions as they need."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 from uuid import UUID
 
@@ -21,6 +21,7 @@ from odradek.broker.cluster.store import (
     topic_key,
     unpack,
 )
+from odradek.broker.config.changes import MIN_ISR, Alter
 from odradek.broker.env import Compare, MetaStore, OutcomeUnknown, StoreUnreachable, Versioned
 from odradek.broker.guarded_write import guarded_write
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -85,6 +86,29 @@ class TopicWriter:
         absent = [Compare(key=key, mod_revision=0) for key in puts]
         return await self._write_replicas([same, *absent], puts, grown, added)
 
+    async def alter_configs(
+        self, topic: TopicImage, alter: Alter, min_isr_of: Callable[[Mapping[str, str]], int]
+    ) -> int:
+        """Write other settings of a topic. Return the revision in which it has them.
+
+        If another broker changes the topic at the same time, its settings are altered again.
+        """
+        key = topic_key(topic.name)
+        while True:
+            stored = await self._stored(topic)
+            fields = unpack(stored.value)
+            before, configs = fields["configs"], alter(fields["configs"])
+            if configs == before:
+                return stored.mod_revision
+            if configs.get(MIN_ISR) != before.get(MIN_ISR):
+                fields["min_isr"] = min_isr_of(configs)
+            same = Compare(key=key, mod_revision=stored.mod_revision)
+            is_written, revision = await guarded_write(
+                self._store, [same], {key: pack({**fields, "configs": configs})}
+            )
+            if is_written:
+                return revision
+
     async def delete(self, topic: TopicImage) -> int:
         """Remove a topic, and note its id for each broker that has a replica."""
         same = await self._unchanged(topic)
@@ -132,6 +156,11 @@ class TopicWriter:
 
     async def _unchanged(self, topic: TopicImage) -> Compare:
         """Return a condition that holds as long as the topic in the store is this one."""
+        stored = await self._stored(topic)
+        return Compare(key=topic_key(topic.name), mod_revision=stored.mod_revision)
+
+    async def _stored(self, topic: TopicImage) -> Versioned:
+        """Return what the store has of a topic. Raises UNKNOWN_TOPIC_OR_PARTITION."""
         key = topic_key(topic.name)
         found, _ = await self._store.range(key)
         stored = found.get(key)
@@ -139,7 +168,7 @@ class TopicWriter:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic.name} was deleted meanwhile."
             )
-        return Compare(key=key, mod_revision=stored.mod_revision)
+        return stored
 
     async def _partitions_of(self, name: str) -> Mapping[str, Versioned]:
         found, _ = await self._store.range(f"{PARTITIONS}{name}/")

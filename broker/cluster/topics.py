@@ -21,7 +21,7 @@ State topics are created when a request first needs them, with their own setting
 
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -42,9 +42,12 @@ from odradek.broker.cluster.new_topic import (
     check_room,
     not_hosted,
     planned_partition_count,
+    shown_name,
 )
 from odradek.broker.cluster.topic_writer import TopicWriter, already_changed
 from odradek.broker.config.broker import BrokerConfig
+from odradek.broker.config.changes import MIN_ISR, Alter
+from odradek.broker.config.live import LiveConfig
 from odradek.broker.config.topic import (
     check_topic_configs,
     min_insync_replicas,
@@ -88,16 +91,20 @@ class ClusterTopics:
         *,
         metadata: ClusterMetadata,
         writer: TopicWriter,
-        config: BrokerConfig,
+        settings: LiveConfig,
         rng: random.Random,
         logs: TopicLogs,
     ) -> None:
         self._metadata = metadata
         self._writer = writer
-        self._config = config
+        self._settings = settings
         self._rng = rng
         self._logs = logs
         self._changing = trio.Lock()
+
+    @property
+    def _config(self) -> BrokerConfig:
+        return self._settings.now
 
     @property
     def image(self) -> ClusterImage:
@@ -205,6 +212,35 @@ class ClusterTopics:
                 here = self._logs.here(grown, new)
                 await self._write(grown, here, partial(self._writer.grow, topic, grown))
                 topic = grown
+
+    async def alter_configs(self, name: str, alter: Alter, *, validate_only: bool = False) -> None:
+        """Change the settings of a topic. `alter` is applied to those that the store has.
+
+        Raises KafkaError: what `alter` raises, also if there is no such topic.
+        """
+        async with self._one_change():
+            found = self.image.topics.get(name)
+            alter({} if found is None else found.configs)
+            if found is None:
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    f"The topic {shown_name(name)} does not exist. Create it, or correct its name.",
+                )
+            if validate_only:
+                return
+            topic = found
+            revision = await self._writer.alter_configs(
+                topic, alter, lambda configs: self._min_isr(topic, configs)
+            )
+            await self._metadata.reached(revision)
+
+    def _min_isr(self, topic: TopicImage, configs: Mapping[str, str]) -> int:
+        """Return the min.insync.replicas that is kept with a topic of these settings."""
+        if topic.is_state_topic and MIN_ISR not in configs:
+            return min(
+                self._config.transaction_state_log_min_isr, len(topic.partitions[0].replicas)
+            )
+        return min_insync_replicas(configs, self._config)
 
     async def delete_topic(self, name: str) -> TopicImage:
         """Delete a topic and its records. Return what it was. Raises KafkaError."""

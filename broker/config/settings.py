@@ -75,7 +75,7 @@ class Setting:
         if not text:
             raise ConfigError(f"{name} is empty; give it a value, or leave it out.")
         if self.type is ConfigType.LIST:
-            text = ",".join(part.strip() for part in text.split(","))
+            text = ",".join(dict.fromkeys(part.strip() for part in text.split(",")))
         if self.choices and text not in self.choices:
             raise ConfigError(self._not_a_choice(name, text))
         return text
@@ -105,6 +105,16 @@ class Setting:
         if not low <= value <= high or math.isinf(value):
             raise ConfigError(self._outside(name, text, low if value < low else high))
         return value
+
+    def refusal(self, name: str, text: str, error: ConfigError) -> str:
+        """Return Kafka's phrase for a wrong value, our sentence, and the range of a number."""
+        ranges = {ConfigType.INT: INT32_MAX, ConfigType.LONG: INT64_MAX, ConfigType.DOUBLE: "any"}
+        allowed = ""
+        if self.type in ranges:
+            high = ranges[self.type] if self.high is None else self.high
+            low = -INT64_MAX if self.low is None else self.low
+            allowed = f" Allowed is {low} to {high}."
+        return f"Invalid value {shortened(text)} for configuration {name}: {error}{allowed}"
 
     def _outside(self, name: str, text: str, nearest: float) -> str:
         because = f": {self.why}" if self.why else ""

@@ -135,10 +135,13 @@ TOPIC_SETTINGS: Final[dict[str, TopicSetting]] = {
 }
 
 
-def check_topic_configs(configs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
-    """Check the settings of a new topic and return them.
+def check_topic_configs(
+    configs: Iterable[tuple[str, str | None]], broker: BrokerConfig | None = None
+) -> dict[str, str]:
+    """Check all settings that a topic has of its own, and return them.
 
-    Raises `KafkaError` INVALID_CONFIG with a sentence.
+    With `broker` they are also compared with the settings that the topic inherits. Raises
+    `KafkaError` INVALID_CONFIG with a sentence.
     """
     checked: dict[str, str] = {}
     for name, text in configs:
@@ -153,19 +156,28 @@ def check_topic_configs(configs: Iterable[tuple[str, str | None]]) -> dict[str, 
                 ErrorCode.INVALID_CONFIG,
                 f"Null value not supported for topic configs: {name}. Give it a value.",
             )
+        setting = TOPIC_SETTINGS[name].setting
         try:
-            TOPIC_SETTINGS[name].setting.parse(name, text)
+            value = setting.parse(name, text)
         except ConfigError as error:
-            invalid = f"Invalid value {shortened(text)} for configuration {name}: {error}"
+            invalid = setting.refusal(name, text, error)
             raise KafkaError(ErrorCode.INVALID_CONFIG, invalid) from None
-        checked[name] = text.strip()
-    least, most = (checked.get(f"{which}.compaction.lag.ms") for which in ("min", "max"))
-    if least is not None and most is not None and int(least) > int(most):
+        checked[name] = text_of(value) if setting.type is ConfigType.LIST else text.strip()
+    _check_lags(checked, broker or BrokerConfig())
+    return checked
+
+
+def _check_lags(checked: Mapping[str, str], broker: BrokerConfig) -> None:
+    names = ("min.compaction.lag.ms", "max.compaction.lag.ms")
+    if checked.keys().isdisjoint(names):
+        return
+    least, most = (int(topic_value(name, checked, broker)) for name in names)
+    if least > most:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
-            "min.compaction.lag.ms cannot be more than max.compaction.lag.ms.",
+            f"conflict topic config setting min.compaction.lag.ms ({least}) > "
+            f"max.compaction.lag.ms ({most}). The first cannot be more than the second.",
         )
-    return checked
 
 
 def topic_value(name: str, configs: Mapping[str, str], broker: BrokerConfig) -> Value:
@@ -186,6 +198,13 @@ def has_broker_value(name: str, broker: BrokerConfig) -> bool:
         return False
     value: Value = getattr(broker, broker_name.replace(".", "_"))
     return value != broker_settings()[broker_name].default
+
+
+def about_topic(name: str) -> str:
+    """Return what a setting of a topic does: its own sentence, or that of the broker's setting."""
+    topic = TOPIC_SETTINGS[name]
+    broker = topic.broker_name
+    return topic.setting.about or (broker_settings()[broker].about if broker else "")
 
 
 def min_insync_replicas(configs: Mapping[str, str], broker: BrokerConfig) -> int:

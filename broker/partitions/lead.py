@@ -78,6 +78,8 @@ class Lead:
     replicas: Sequence[int]
     isr: Sequence[int]
     """The in-sync replicas that the metadata store is known to have."""
+    elr: Sequence[int] = ()
+    """The eligible leader replicas that it is known to have."""
     partition_epoch: int = 0
     """The revision of the metadata store in which `isr` was written."""
     start_offset: int = 0
@@ -103,6 +105,7 @@ class Lead:
         leader_epoch: int,
         replicas: Sequence[int],
         isr: Sequence[int],
+        elr: Sequence[int] = (),
         partition_epoch: int,
         now: float,
         adding: Sequence[int] = (),
@@ -113,6 +116,7 @@ class Lead:
             leader_epoch=leader_epoch,
             replicas=replicas,
             isr=isr,
+            elr=elr,
             partition_epoch=partition_epoch,
             adding=adding,
             followers={node: Progress(now) for node in replicas if node != node_id},
@@ -174,6 +178,8 @@ class Lead:
             return own
         if not self.has_enough(min_insync_replicas):
             return before
+        if self.elr:
+            return before
         counted = dict.fromkeys((*self.isr, *(self.proposed or ())))
         lowest = own
         for node in counted:
@@ -209,7 +215,7 @@ class Lead:
         assert {self.node_id, *self.followers} == set(replicas), (replicas, self.followers)
         self.replicas, self.adding = replicas, adding
 
-    def changed(self, isr: Sequence[int], partition_epoch: int) -> None:
+    def changed(self, isr: Sequence[int], partition_epoch: int, elr: Sequence[int] = ()) -> None:
         """Note the in-sync set of the metadata store, unless a later one is known.
 
         A follower that has left it must say again where it is: it may have left because its log is
@@ -220,5 +226,6 @@ class Lead:
                 if node not in isr and node in self.followers:
                     self.followers[node].next_offset = UNKNOWN_OFFSET
             self.isr = isr
+            self.elr = elr
             self.partition_epoch = partition_epoch
             self.proposed = None

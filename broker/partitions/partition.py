@@ -126,6 +126,12 @@ class Partition:
         assert self.lead is not None
         self.lead.check_in_sync(self.log.config.min_insync_replicas)
 
+    def configure(self, config: LogConfig) -> None:
+        """Have other settings from now on."""
+        self.log.config = self.log.reader.config = config
+        self.update_visible()  # min.insync.replicas may be smaller
+        self.marks.followers.notify()
+
     # the role
 
     def begin_lead(self, lead: Lead) -> None:

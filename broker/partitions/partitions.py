@@ -97,7 +97,7 @@ class Partitions:
         self._clock = clock
         self._retention = RetentionLoop(self, self._disk, retention_check_interval_ms / 1000)
         self._expiration_seconds = producer_expiration_check_interval_ms / 1000
-        self._cleaner = LogCleaner(self, cleaner or CleanerConfig(), offload)
+        self.cleaner = LogCleaner(self, cleaner or CleanerConfig(), offload)
         self._scrubber = Scrubber(self, scrub or ScrubConfig(), offload)
         self._directories = PartitionDirectories(disk, directory)
         self._background = Background()
@@ -472,7 +472,7 @@ class Partitions:
             nursery.start_soon(self._retention.run)
             nursery.start_soon(self._expire_producers)
             nursery.start_soon(self._directories.run)
-            nursery.start_soon(self._cleaner.run)
+            nursery.start_soon(self.cleaner.run)
             nursery.start_soon(self._scrubber.run)
             task_status.started()
 

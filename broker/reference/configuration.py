@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from odradek.broker.config.broker import COARSER, KEPT_ANYWAY, RENAMED, broker_settings
+from odradek.broker.config.live import DYNAMIC
 from odradek.broker.config.settings import INT32_MAX, INT64_MAX, ConfigType, Setting, text_of
-from odradek.broker.config.topic import TOPIC_SETTINGS
+from odradek.broker.config.topic import TOPIC_SETTINGS, about_topic
 
 INTRODUCTION: Final = """\
 <!-- made from broker/config/broker.py and broker/config/topic.py: scripts/fix makes it anew -->
@@ -20,12 +21,18 @@ INTRODUCTION: Final = """\
 `--set NAME=VALUE` overrules the file. The broker refuses a setting that it does not have, and
 prints its line, unless `--ignore-unknown` is given. The names are Kafka's, except those that are
 marked *ours*. A time is in milliseconds if its name ends in `ms`; a size is in bytes.
+
+A setting with *live* can be changed while the broker runs, for one broker or for all of a cluster,
+with `odradek config set` or Kafka's `kafka-configs.sh`. The metadata store keeps the change, which
+counts before the file: first the change for this broker, then the change for all brokers. A change
+of `min.insync.replicas` is for all brokers, and counts for topics that are created afterwards.
 """
 TOPICS: Final = """\
 ## Settings of a topic
 
-`odradek topic create NAME --config NAME=VALUE` gives a topic a setting of its own. Without it, the
-setting of the broker applies.
+`odradek topic create NAME --config NAME=VALUE` gives a topic a setting of its own, and
+`odradek topic alter NAME --set NAME=VALUE` changes one at any time. Without it, the setting of the
+broker applies.
 """
 OTHER_NAMES: Final = """\
 ## Other names
@@ -40,10 +47,14 @@ def page() -> str:
 
 
 def _broker() -> Iterator[str]:
-    yield from ("| setting | default | values | what it does |", "|---|---|---|---|")
+    yield from ("| setting | default | values | live | what it does |", "|---|---|---|---|---|")
     for name, setting in broker_settings().items():
         ours = " *(ours)*" if setting.ours else ""
-        yield f"| `{name}`{ours} | {_default(setting)} | {_values(setting)} | {setting.about} |"
+        live = "yes" if name in DYNAMIC else ""
+        yield (
+            f"| `{name}`{ours} | {_default(setting)} | {_values(setting)} | {live} | "
+            f"{setting.about} |"
+        )
 
 
 def _topics() -> Iterator[str]:
@@ -59,13 +70,6 @@ def _topics() -> Iterator[str]:
             f"| `{name}`{ours} | {broker} | {_default(setting)} | {_values(setting)} | "
             f"{about_topic(name)} |"
         )
-
-
-def about_topic(name: str) -> str:
-    """Return what a setting of a topic does: its own sentence, or that of the broker's setting."""
-    topic = TOPIC_SETTINGS[name]
-    broker = topic.broker_name
-    return topic.setting.about or (broker_settings()[broker].about if broker else "")
 
 
 def _names() -> Iterator[str]:

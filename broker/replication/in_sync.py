@@ -97,7 +97,11 @@ class InSync:
             self._is_due.set()
 
     def _wanted(self, partition: Partition, lead: Lead) -> Sequence[int] | None:
-        """Return the in-sync set as it should be; None if it is so already."""
+        """Return the in-sync set as it should be; None if it is so already.
+
+        The same set is written again if min.insync.replicas was lowered to its size: the write
+        removes the eligible leader replicas, for which the high watermark waits (`lead.py`).
+        """
         image = self._metadata.image
         leaving = lead.leaving(partition.log_end_offset, trio.current_time(), self._max_lag_seconds)
         for node in lead.isr:
@@ -111,7 +115,8 @@ class InSync:
             if self._may_join(node, lead.followers[node].broker_epoch)
         ]
         if not leaving and not joining:
-            return None
+            is_enough_now = lead.has_enough(partition.config.min_insync_replicas)
+            return lead.isr if lead.elr and is_enough_now else None
         return [n for n in lead.replicas if n in (*lead.isr, *joining) and n not in leaving]
 
     def _may_join(self, node: int, broker_epoch: int) -> bool:

@@ -62,7 +62,8 @@ class Server:
             idle_seconds=config.connections_max_idle_ms / 1000,
         )
         self._memory = Memory(config.queued_max_request_bytes)
-        self._connections_max = min(connections_max, config.max_connections)
+        self._files_max = connections_max
+        self.max_connections = config.max_connections
         self._connections: dict[int, ClientConnection] = {}
         self._count = 0
         self._is_stopping = False
@@ -93,7 +94,7 @@ class Server:
     async def _serve_one(self, stream: Connection) -> None:
         if self._is_stopping:
             return
-        if len(self._connections) >= self._connections_max:
+        if len(self._connections) >= min(self._files_max, self.max_connections):
             LOGGER.warning(
                 "connection of %s refused: %d are open, which is the limit; raise max.connections "
                 "or the limit of open files (ulimit -n)",

@@ -42,7 +42,7 @@ class LogReader:
         self._files = files
         self._directory = directory
         self._name = directory.rpartition("/")[2]
-        self._config = config
+        self.config = config
         self._state = state
         self._segments = state.segments
         self._loaded: dict[Segment, None] = {}
@@ -122,7 +122,7 @@ class LogReader:
         # `clean_offset` also counts for a topic that is not compacted any more. Compaction never
         # touches the active segment: there a gap is damage, unless the leader sent it.
         gaps_before = max(self._state.clean_offset, self._state.gaps_before)
-        if self._config.is_compacted:
+        if self.config.is_compacted:
             gaps_before = max(gaps_before, self._segments[-1].base_offset)
         return ChainRules(epochs=self._state.epochs, gaps_before=gaps_before)
 
@@ -190,7 +190,7 @@ class LogReader:
 
     async def _rebuild_indexes(self, segment: Segment, why: DamagedIndex) -> None:
         LOGGER.warning("%s: rebuilding it from the log", why)
-        interval_bytes = self._config.index_interval_bytes
+        interval_bytes = self.config.index_interval_bytes
         await rebuild_indexes(segment, self._files, self._directory, self.rules, interval_bytes)
         self.has_rebuilt = True
 

@@ -90,7 +90,7 @@ class Admission:
         Without `others` this broker coordinates every transactional id.
         """
         self._transactions = transactions
-        self._verifies = verifies
+        self.verifies = verifies
         self.others = others
 
     async def admit(
@@ -123,7 +123,7 @@ class Admission:
         # A transaction that was open in one partition may have ended while the request waited to
         # add another one. Therefore all partitions are checked again.
         codes = _decided_here(leaders, producer) | refused
-        if (adds or self._verifies) and (new := _undecided(leaders, codes)):
+        if (adds or self.verifies) and (new := _undecided(leaders, codes)):
             codes |= self._transactions.verify(
                 transactional_id=transactional_id, producer=producer, partitions=new
             )
@@ -154,7 +154,7 @@ class Admission:
             verified_after = _last_markers(leaders, producer)
             codes = _decided_here(leaders, producer)
             new = _undecided(leaders, codes)
-            if not new or not (request.adds or self._verifies):
+            if not new or not (request.adds or self.verifies):
                 break
             answer = await others.add_partitions(
                 transactional_id=request.transactional_id,

@@ -4,7 +4,12 @@ from typing import Any, Final
 
 from odradek.protocol.api import Api
 from odradek.protocol.apis.client_quotas import DESCRIBE_CLIENT_QUOTAS
-from odradek.protocol.apis.configs import DESCRIBE_CONFIGS
+from odradek.protocol.apis.configs import (
+    ALTER_CONFIGS,
+    DESCRIBE_CONFIGS,
+    INCREMENTAL_ALTER_CONFIGS,
+    LIST_CONFIG_RESOURCES,
+)
 from odradek.protocol.apis.coordinator import FIND_COORDINATOR
 from odradek.protocol.apis.delete_records import DELETE_RECORDS
 from odradek.protocol.apis.elections import ELECT_LEADERS
@@ -75,10 +80,12 @@ _ALL: Final[tuple[Api[Any, Any], ...]] = (
     WRITE_TXN_MARKERS,
     TXN_OFFSET_COMMIT,
     DESCRIBE_CONFIGS,
+    ALTER_CONFIGS,
     DESCRIBE_LOG_DIRS,
     CREATE_PARTITIONS,
     DELETE_GROUPS,
     ELECT_LEADERS,
+    INCREMENTAL_ALTER_CONFIGS,
     ALTER_PARTITION_REASSIGNMENTS,
     LIST_PARTITION_REASSIGNMENTS,
     OFFSET_DELETE,
@@ -91,6 +98,7 @@ _ALL: Final[tuple[Api[Any, Any], ...]] = (
     LIST_TRANSACTIONS,
     CONSUMER_GROUP_HEARTBEAT,
     CONSUMER_GROUP_DESCRIBE,
+    LIST_CONFIG_RESOURCES,
     DESCRIBE_TOPIC_PARTITIONS,
 )
 

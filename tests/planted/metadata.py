@@ -15,7 +15,50 @@ IN_ETCD: Final = f"{STORES}/test_store_etcd.py::test_"
 IN_FILES: Final = "tests/broker/cluster/test_store_embedded.py::test_"
 WRITING: Final = f"{STORES}/test_guarded_write.py::test_"
 
+CONFIGS: Final = "tests/broker/cluster/test_broker_configs.py::test_"
+IN_LOGS: Final = "tests/broker/cluster/test_topic_logs.py::test_"
+
 METADATA_BUGS: Final = (
+    Planted(
+        bug="a change of settings overwrites another broker's",
+        file="broker/cluster/broker_configs.py",
+        old="        before = {} if stored is None else unpack(stored.value)\n",
+        new="        before = dict(self.image.broker_configs.get(broker, {}))\n",
+        tests=(f"{CONFIGS}two_brokers_that_change_at_once_lose_neither_change",),
+    ),
+    Planted(
+        bug="a topic that was made anew gets the settings of the one before",
+        file="broker/cluster/topic_writer.py",
+        old="            same = Compare(key=key, mod_revision=stored.mod_revision)\n"
+        "            is_written, revision = await guarded_write(\n"
+        "                self._store, [same]",
+        new="            same = Compare(key=key, create_revision=stored.create_revision)\n"
+        "            is_written, revision = await guarded_write(\n"
+        "                self._store, [same]",
+        tests=(f"{CONFIGS}a_change_of_a_topic_is_made_again_on_what_another_has_written",),
+    ),
+    Planted(
+        bug="a changed setting of the broker reaches only new logs",
+        file="broker/roles.py",
+        old="                for topic in new.topics.values():\n"
+        "                    self._logs.configure(topic)\n",
+        new="                pass\n",
+        tests=(f"{IN_LOGS}changed_settings_reach_the_logs_and_outlive_the_broker",),
+    ),
+    Planted(
+        bug="a changed setting of a topic reaches its log after a restart only",
+        file="broker/roles.py",
+        old="        if before is None or _settings_of(before) != _settings_of(topic):\n",
+        new="        if before is None:\n",
+        tests=(f"{IN_LOGS}a_changed_setting_of_a_topic_counts_at_once",),
+    ),
+    Planted(
+        bug="a state topic falls back to the settings of other topics",
+        file="broker/cluster/topics.py",
+        old="        if topic.is_state_topic and MIN_ISR not in configs:\n",
+        new="        if False:\n",
+        tests=(f"{IN_LOGS}state_topics_keep_their_own_defaults",),
+    ),
     Planted(
         bug="a topic that a client marks as internal does not count",
         file="broker/cluster/image.py",

@@ -65,6 +65,23 @@ REPLICATION_BUGS: Final = (
         fixed=reach.CUTS,
     ),
     Planted(
+        bug="an eligible replica stays while the high watermark passes it",
+        file=LEAD,
+        old="        if self.elr:\n            return before\n",
+        new="",
+        tests=(f"{LEADING}a_smaller_min_isr_counts_once_no_replica_out_of_sync_is_eligible",),
+    ),
+    Planted(
+        bug="eligible replicas stay although a smaller min isr is reached",
+        file="broker/replication/in_sync.py",
+        old="            return lead.isr if lead.elr and is_enough_now else None\n",
+        new="            return None\n",
+        tests=(
+            "tests/broker/replication/test_in_sync.py::"
+            "test_eligible_replicas_are_forgotten_when_a_smaller_min_isr_is_reached",
+        ),
+    ),
+    Planted(
         bug="KAFKA-13091",
         file=LEAD,
         old="counted = dict.fromkeys((*self.isr, *(self.proposed or ())))",

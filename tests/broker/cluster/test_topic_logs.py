@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 import trio
 
+from odradek.broker.cluster.broker_configs import BrokerConfigs
 from odradek.broker.cluster.controller import Controller
 from odradek.broker.cluster.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from odradek.broker.cluster.metadata import ClusterMetadata
@@ -21,6 +22,13 @@ from odradek.broker.cluster.topic_logs import (
 from odradek.broker.cluster.topic_writer import TopicWriter
 from odradek.broker.cluster.topics import ClusterTopics
 from odradek.broker.config.broker import BrokerConfig
+from odradek.broker.config.changes import (
+    Operation,
+    SettingChange,
+    broker_alteration,
+    topic_alteration,
+)
+from odradek.broker.config.live import LiveConfig
 from odradek.broker.partitions.lead import Lead
 from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.roles import Roles
@@ -63,7 +71,9 @@ class Node:
         cluster: ClusterTopics,
         controller: Controller,
         coordinators: Coordinators,
+        configs: BrokerConfigs,
     ) -> None:
+        self.configs = configs
         self.meta, self.partitions, self.cluster = meta, partitions, cluster
         self.controller, self.coordinators = controller, coordinators
 
@@ -73,9 +83,13 @@ class Node:
         meta = await EmbeddedStore.open(disk, "/data")
         metadata = await metadata_of(meta, rng)
         partitions = Partitions(disk=disk, directory="/data", clock=FakeClock())
-        logs = LocalTopicLogs(partitions, config, cluster_id=metadata.image.cluster_id)
+        settings = LiveConfig(config)
+        settings.take(metadata.image.broker_configs)
+        logs = LocalTopicLogs(partitions, settings, cluster_id=metadata.image.cluster_id)
         writer = TopicWriter(meta, HERE.node_id)
-        cluster = ClusterTopics(metadata=metadata, writer=writer, config=config, rng=rng, logs=logs)
+        cluster = ClusterTopics(
+            metadata=metadata, writer=writer, settings=settings, rng=rng, logs=logs
+        )
         await writer.finish_deletions(logs)
         await logs.open_all(metadata.image)
         coordinators = Coordinators(metadata)
@@ -95,7 +109,8 @@ class Node:
         await session.register(HERE)
         for _ in range(2):  # stand, then elect
             await controller.step(metadata.image)
-        return cls(meta, partitions, cluster, controller, coordinators)
+        configs = BrokerConfigs(meta, metadata, settings)
+        return cls(meta, partitions, cluster, controller, coordinators, configs)
 
     async def append(self, topic: str, index: int, value: bytes) -> None:
         partition = self.partitions.get(topic, index)
@@ -363,7 +378,7 @@ async def test_a_broker_that_has_restarted_leads_nothing_before_it_has_registere
     topic = TopicImage(name="t", topic_id=UUID(int=1), configs={}, partitions=(image,))
     earlier = BrokerImage(node_id=1, host="h", port=1, epoch=5, lease=1)
     old = ClusterImage(cluster_id="c", brokers=(earlier,)).with_topics([topic])
-    logs = LocalTopicLogs(partitions, from_properties({"node.id": "1"}))
+    logs = LocalTopicLogs(partitions, LiveConfig(from_properties({"node.id": "1"})))
     await logs.open_all(old)
     own = BrokerImage(node_id=1, host="h", port=1, epoch=11, lease=2)
     roles = Roles(
@@ -396,7 +411,7 @@ def shared(topic_id: int, partition: PartitionImage = SHARED) -> ClusterImage:
 
 def storage(disk: FakeDisk) -> tuple[LocalTopicLogs, Partitions]:
     partitions = Partitions(disk=disk, directory="/data", clock=FakeClock())
-    return LocalTopicLogs(partitions, from_properties({"node.id": "1"})), partitions
+    return LocalTopicLogs(partitions, LiveConfig(from_properties({"node.id": "1"}))), partitions
 
 
 async def interrupted(disk: FakeDisk) -> None:
@@ -445,3 +460,87 @@ async def test_a_log_with_records_of_another_topic_id_is_left_alone() -> None:
     with pytest.raises(KafkaError) as refused:
         partitions.get("t", 0)
     assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def changed(node: Node, name: str, value: str | None, topic: str = "t") -> None:
+    operation = Operation.DELETE if value is None else Operation.SET
+    change = SettingChange(name, operation, value)
+    await node.cluster.alter_configs(topic, topic_alteration(topic, [change], BrokerConfig()))
+
+
+async def changed_broker(node: Node, broker: str, name: str, value: str | None) -> None:
+    operation = Operation.DELETE if value is None else Operation.SET
+    await node.configs.alter(
+        broker, broker_alteration(broker, [SettingChange(name, operation, value)])
+    )
+
+
+async def test_changed_settings_reach_the_logs_and_outlive_the_broker() -> None:
+    disk = FakeDisk()
+    node = await Node.start(disk)
+    await node.cluster.create_topic(WantedTopic(name="t", partition_count=2))
+    await node.cluster.create_topic(WantedTopic(name="u", partition_count=1))
+    opened = node.partitions.get("t", 1)
+    await changed(node, "retention.ms", "7")
+    await changed(node, "cleanup.policy", "compact")
+    await changed_broker(node, "", "log.segment.bytes", "20000")
+    await changed_broker(node, "1", "log.roll.ms", "9")
+    for life in range(2):
+        config = node.partitions.get("t", 1).config
+        assert (config.retention_ms, config.is_compacted, config.is_limited) == (7, True, False)
+        assert (config.segment_bytes, config.segment_ms) == (20_000, 9)
+        assert node.partitions.get("u", 0).config.segment_bytes == 20_000
+        assert node.partitions.get("u", 0).config.retention_ms != 7
+        if life == 0:
+            assert node.partitions.get("t", 1) is opened, "it was not opened anew"
+            assert opened.log.reader.config is opened.log.config
+            disk.crash()
+            node = await Node.start(disk)
+    await changed(node, "retention.ms", None)
+    await changed_broker(node, "", "log.segment.bytes", None)
+    config = node.partitions.get("t", 1).config
+    assert config.retention_ms == BrokerConfig().log_retention_ms
+    assert config.segment_bytes == BrokerConfig().log_segment_bytes
+
+
+async def test_a_changed_setting_of_a_topic_counts_at_once() -> None:
+    node = await Node.start(FakeDisk())
+    await node.cluster.create_topic(WantedTopic(name="t", partition_count=2))
+    await changed(node, "retention.ms", "7")
+    assert [partition.config.retention_ms for partition in node.partitions] == [7, 7]
+
+
+async def test_a_change_of_another_broker_s_settings_counts_there_only() -> None:
+    node = await Node.start(FakeDisk())
+    await node.cluster.create_topic(WantedTopic(name="t", partition_count=1))
+    await changed_broker(node, "2", "log.segment.bytes", "20000")
+    assert node.partitions.get("t", 0).config.segment_bytes == BrokerConfig().log_segment_bytes
+
+
+async def test_state_topics_keep_their_own_defaults() -> None:
+    node = await Node.start(FakeDisk())
+    await node.cluster.ensure_state_topic(TRANSACTION_STATE_TOPIC)
+    name = "segment.bytes"
+    for value, expected in (("20000", 20_000), (None, 100 * 1024 * 1024)):
+        await changed(node, name, value, TRANSACTION_STATE_TOPIC)
+        config = node.partitions.get(TRANSACTION_STATE_TOPIC, 0).config
+        assert (config.segment_bytes, config.is_compacted) == (expected, True)
+    await changed_broker(node, "", "min.insync.replicas", "3")
+    for value, replicas in (("2", 2), (None, 1)):
+        await changed(node, "min.insync.replicas", value, TRANSACTION_STATE_TOPIC)
+        config = node.partitions.get(TRANSACTION_STATE_TOPIC, 0).config
+        assert config.min_insync_replicas == replicas
+
+
+async def test_min_insync_replicas_is_kept_with_the_topic_when_it_changes() -> None:
+    node = await Node.start(FakeDisk())
+    await node.cluster.create_topic(WantedTopic(name="t", partition_count=1))
+    await changed(node, "min.insync.replicas", "2")
+    assert node.cluster.image.topics["t"].min_insync_replicas == 2
+    assert node.partitions.get("t", 0).config.min_insync_replicas == 2
+    await changed_broker(node, "", "min.insync.replicas", "3")
+    assert node.partitions.get("t", 0).config.min_insync_replicas == 2
+    await changed(node, "min.insync.replicas", None)
+    assert node.partitions.get("t", 0).config.min_insync_replicas == 3
+    made = await node.cluster.create_topic(WantedTopic(name="u", partition_count=1))
+    assert made.min_insync_replicas == 3

@@ -19,6 +19,7 @@ from odradek.broker.cluster.store import pack_partition, partition_key, read_par
 from odradek.broker.cluster.topic_writer import TopicWriter
 from odradek.broker.cluster.topics import ClusterTopics
 from odradek.broker.config.broker import BrokerConfig
+from odradek.broker.config.live import LiveConfig
 from odradek.broker.env import StoreUnreachable
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
@@ -77,7 +78,7 @@ class World:
         return ClusterTopics(
             metadata=metadata,
             writer=TopicWriter(self.meta, HERE.node_id),
-            config=config or BrokerConfig(),
+            settings=LiveConfig(config or BrokerConfig()),
             rng=rng,
             logs=self.logs,
         )

@@ -257,7 +257,7 @@ def test_the_defaults_of_topics_brokers_and_logs_are_the_same() -> None:
             "min.cleanable.dirty.ratio",
             "1.5",
             "Invalid value 1.5 for configuration min.cleanable.dirty.ratio: "
-            "min.cleanable.dirty.ratio cannot be 1.5; the nearest is 1.",
+            "min.cleanable.dirty.ratio cannot be 1.5; the nearest is 1. Allowed is 0 to 1.",
         ),
         (
             "compression.type",
@@ -274,7 +274,7 @@ def test_the_defaults_of_topics_brokers_and_logs_are_the_same() -> None:
             "retention.ms",
             "-2",
             "Invalid value -2 for configuration retention.ms: retention.ms cannot be -2; the "
-            "nearest is -1.",
+            "nearest is -1. Allowed is -1 to 9223372036854775807.",
         ),
         (
             "retention.ms",

@@ -46,6 +46,16 @@ def test_the_high_watermark_stands_still_with_too_few_in_sync() -> None:
     assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
 
 
+def test_a_smaller_min_isr_counts_once_no_replica_out_of_sync_is_eligible() -> None:
+    """Otherwise an eligible replica, which lacks what is acknowledged now, could be elected."""
+    leading = lead(isr=(1,))
+    leading.changed((1,), 10, elr=(2,))
+    assert leading.has_enough(1)
+    assert leading.high_watermark(10, 3, 1) == 3
+    leading.changed((1,), 11)
+    assert leading.high_watermark(10, 3, 1) == 10
+
+
 def test_a_partition_with_fewer_replicas_than_the_setting_needs_all_of_them() -> None:
     alone = Lead.alone(1, 0)
     alone.check_in_sync(2)

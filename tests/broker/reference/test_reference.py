@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from odradek.broker.config.broker import broker_settings
-from odradek.broker.config.topic import TOPIC_SETTINGS
-from odradek.broker.reference.configuration import about_topic, page
+from odradek.broker.config.topic import TOPIC_SETTINGS, about_topic
+from odradek.broker.reference.configuration import page
 
 PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
 

@@ -1,0 +1,193 @@
+"""Changes of settings while brokers run, and the list of what has settings.
+
+AlterConfigs, key 33, versions 0-2; IncrementalAlterConfigs, key 44, versions 0-1;
+ListConfigResources, key 74, versions 0-1.
+
+Behaviour: IncrementalAlterConfigs sets settings of topics and brokers, deletes them (the default
+counts again), or appends to lists and subtracts from them. AlterConfigs replaces all settings of a
+resource. Every resource succeeds or fails on its own, with a sentence that says why; one that is
+named twice fails each time. A change of a broker is asked of that broker itself; the name "" stands
+for all brokers. With `validate_only` everything is checked and nothing is changed. On return the
+change is kept and counts here; other brokers follow as soon as they hear of it.
+
+Versions: ListConfigResources 0 is the older ListClientMetricsResources, of which there are none.
+
+Differs from Kafka: a setting that has no effect here is refused by name (INVALID_CONFIG), also that
+of a broker, where Kafka keeps any name. An unknown operation is INVALID_REQUEST for topics, too. An
+empty `cleanup.policy` is refused. Of state topics the settings that decide what is kept cannot be
+changed. A change of min.insync.replicas for all brokers counts for topics that are created
+afterwards, and may be deleted. There are no groups, client metrics or loggers with settings.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final
+
+from odradek.broker.api.configs import check_is_here
+from odradek.broker.api.context import RequestContext
+from odradek.broker.cluster.new_topic import check_name
+from odradek.broker.config.changes import (
+    OF_BROKERS,
+    Operation,
+    SettingChange,
+    Wording,
+    broker_alteration,
+    topic_alteration,
+    topic_replacement,
+)
+from odradek.broker.config.live import ALL_BROKERS
+from odradek.broker.config.topic import TOPIC_SETTINGS
+from odradek.broker.turns import Turns
+from odradek.protocol.apis.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+    ConfigResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+    ResourceType,
+)
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+ALTER_STEPS: Final = 50
+"""The cost of one resource, in steps of a turn."""
+NAMED_TWICE: Final = (
+    "Each resource must appear at most once. The request names this one more than once."
+)
+LISTED: Final = (ResourceType.BROKER, ResourceType.TOPIC)
+"""The types that have resources here, in Kafka's order."""
+
+Resource = AlterConfigsResource | IncrementalAlterConfigsResource
+
+
+async def alter_configs(
+    context: RequestContext, request: AlterConfigsRequest
+) -> AlterConfigsResponse:
+    async def alter(resource: Resource, turns: Turns) -> None:
+        changes = (
+            SettingChange(entry.name, Operation.SET, entry.value) for entry in resource.configs
+        )
+        worded = await _worded(resource, changes, turns)
+        await _alter(context, resource, worded, validate_only=request.validate_only, replaces=True)
+
+    return AlterConfigsResponse(responses=await _each(request.resources, alter))
+
+
+async def incremental_alter_configs(
+    context: RequestContext, request: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse:
+    async def alter(resource: Resource, turns: Turns) -> None:
+        assert isinstance(resource, IncrementalAlterConfigsResource)
+        changes = (
+            SettingChange(entry.name, entry.config_operation, entry.value)
+            for entry in resource.configs
+        )
+        worded = await _worded(resource, changes, turns)
+        await _alter(context, resource, worded, validate_only=request.validate_only)
+
+    return IncrementalAlterConfigsResponse(responses=await _each(request.resources, alter))
+
+
+async def _each(
+    resources: Sequence[Resource], alter: Callable[[Resource, Turns], Awaitable[None]]
+) -> tuple[AlterConfigsResourceResponse, ...]:
+    """Alter each resource that is named once, and answer all in the order of the request."""
+    turns = Turns()
+    counts = await turns.distinct((each.resource_type, each.resource_name) for each in resources)
+    responses = []
+    for resource in resources:
+        await turns.take(ALTER_STEPS)
+        code, message = ErrorCode.NONE, None
+        try:
+            if counts[resource.resource_type, resource.resource_name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, NAMED_TWICE)
+            await alter(resource, turns)
+        except KafkaError as error:
+            code, message = error.code, error.message
+        responses.append(
+            AlterConfigsResourceResponse(
+                error_code=code,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+        )
+    return tuple(responses)
+
+
+async def _worded(
+    resource: Resource, changes: Iterable[SettingChange], turns: Turns
+) -> Sequence[SettingChange]:
+    """Return the changes that mean something. Raises KafkaError."""
+    is_broker = resource.resource_type == ResourceType.BROKER
+    wording = Wording(OF_BROKERS if is_broker else TOPIC_SETTINGS)
+    for change in changes:
+        await turns.take()
+        wording.add(change)
+    wording.check()
+    return wording.changes
+
+
+async def _alter(
+    context: RequestContext,
+    resource: Resource,
+    changes: Sequence[SettingChange],
+    *,
+    validate_only: bool,
+    replaces: bool = False,
+) -> None:
+    """Alter one resource. Raises KafkaError."""
+    name, core = resource.resource_name, context.core
+    if resource.resource_type == ResourceType.BROKER:
+        if name != ALL_BROKERS:
+            check_is_here(name, core.config.node_id)
+            name = str(core.config.node_id)
+        alter = broker_alteration(name, changes, replaces=replaces)
+        await core.broker_configs.alter(name, alter, validate_only=validate_only)
+    elif resource.resource_type == ResourceType.TOPIC:
+        if not name:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "Default topic resources are not allowed. Change the brokers' settings instead.",
+            )
+        check_name(name)
+        made = topic_replacement if replaces else topic_alteration
+        alter = made(name, changes, core.config)
+        await core.cluster.alter_configs(name, alter, validate_only=validate_only)
+    else:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"Unknown resource type {resource.resource_type}. It is 2 for topics, 4 for brokers.",
+        )
+
+
+async def list_config_resources(
+    context: RequestContext, request: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse:
+    wanted = frozenset(request.resource_types) or frozenset(ResourceType)
+    if context.api_version == 0:
+        wanted = frozenset({ResourceType.CLIENT_METRICS})
+    if not wanted <= frozenset(ResourceType):
+        return ListConfigResourcesResponse(
+            error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=()
+        )
+    image = context.core.cluster.image
+    names: dict[ResourceType, Sequence[str]] = {
+        ResourceType.BROKER: [str(broker.node_id) for broker in image.brokers],
+        ResourceType.TOPIC: list(image.topics),
+    }
+    listed = [kind for kind in LISTED if kind in wanted]
+    await context.expect(sum(len(names[kind]) for kind in listed))
+    return ListConfigResourcesResponse(
+        error_code=ErrorCode.NONE,
+        config_resources=tuple(
+            [
+                ConfigResource(resource_name=name, resource_type=kind)
+                for kind in listed
+                for name in names[kind]
+            ]
+        ),
+    )

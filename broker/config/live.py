@@ -1,0 +1,93 @@
+"""The broker's settings as they are now: those that it was started with, and changes since.
+
+A change is kept in the metadata store, for one broker or for all of them (`""`). The order in which
+a value is looked up is Kafka's: this broker's change, the change for all brokers, what the broker
+was started with, the default.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+from odradek.broker.config.broker import BrokerConfig, broker_settings
+from odradek.broker.config.settings import ConfigError, Value
+
+LOGGER: Final = logging.getLogger(__name__)
+
+ALL_BROKERS: Final = ""
+"""The name under which changes for all brokers are kept."""
+Configs = Mapping[str, str]
+NO_CONFIGS: Final[Configs] = MappingProxyType({})
+NO_CHANGES: Final[Mapping[str, Configs]] = MappingProxyType({})
+
+DYNAMIC: Final = frozenset(
+    {
+        "log.cleaner.backoff.ms",
+        "log.cleaner.dedupe.buffer.size",
+        "log.cleaner.delete.retention.ms",
+        "log.cleaner.max.compaction.lag.ms",
+        "log.cleaner.min.cleanable.ratio",
+        "log.cleaner.min.compaction.lag.ms",
+        "log.cleanup.policy",
+        "log.index.interval.bytes",
+        "log.index.size.max.bytes",
+        "log.message.timestamp.after.max.ms",
+        "log.message.timestamp.before.max.ms",
+        "log.message.timestamp.type",
+        "log.retention.bytes",
+        "log.retention.ms",
+        "log.roll.ms",
+        "log.segment.bytes",
+        "max.connections",
+        "message.max.bytes",
+        "min.insync.replicas",
+        "producer.id.expiration.ms",
+        "transaction.partition.verification.enable",
+    }
+)
+"""The settings that can be changed while the broker runs: those of Kafka that exist here."""
+
+
+class LiveConfig:
+    """The settings of one broker. `take` follows the metadata store."""
+
+    def __init__(self, given: BrokerConfig) -> None:
+        self.given = given
+        """The settings that the broker was started with."""
+        self.now = given
+        self.own: Configs = NO_CONFIGS
+        """The changes for this broker."""
+        self.of_all: Configs = NO_CONFIGS
+        """The changes for all brokers."""
+        self.on_change: Callable[[BrokerConfig], None] = _ignore
+
+    def take(self, changes: Mapping[str, Configs]) -> bool:
+        """Take the changes that an image has, by broker. Return True if a value is another now."""
+        self.own = changes.get(str(self.given.node_id), NO_CONFIGS)
+        self.of_all = changes.get(ALL_BROKERS, NO_CONFIGS)
+        now = replace(self.given, **_values({**self.of_all, **self.own}))  # type: ignore[arg-type]
+        is_other = now != self.now
+        self.now = now
+        if is_other:
+            self.on_change(now)
+        return is_other
+
+
+def _values(configs: Configs) -> dict[str, Value]:
+    """Return the values of changes, by field. One that cannot be used is logged and left out."""
+    values = {}
+    for name, text in configs.items():
+        if name not in DYNAMIC:  # a broker of a later version has more
+            LOGGER.warning("the change of %s in the metadata store is not known here", name)
+            continue
+        try:
+            values[name.replace(".", "_")] = broker_settings()[name].parse(name, text)
+        except ConfigError as error:
+            LOGGER.warning("a change in the metadata store has no effect: %s", error)
+    return values
+
+
+def _ignore(_config: BrokerConfig) -> None:
+    """Do nothing: nobody needs to know."""
