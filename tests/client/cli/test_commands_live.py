@@ -176,7 +176,10 @@ def test_records_are_deleted_up_to_an_offset_and_all(run: Run) -> None:
     assert "--before" in run("topic", "delete-records", topic).stderr
 
 
-def test_a_topic_that_is_marked_as_internal_is_listed_only_if_it_is_asked_for(run: Run) -> None:
+def test_a_topic_that_is_marked_as_internal_is_listed_only_if_it_is_asked_for(
+    odradek_address: str,
+) -> None:
+    run = Run(odradek_address)  # no other broker knows the setting
     run.said("topic", "create", "marked-as-own", "--config", "odradek.internal=true")
     assert "marked-as-own" not in run.said("topic", "list").splitlines()
     assert "marked-as-own" in run.said("topic", "list", "--internal").splitlines()
