@@ -34,6 +34,16 @@ GROUP_BUGS: Final = (
         tests=("tests/spark/test_commit.py::test_a_driver_behind_the_decision_must_stop",),
     ),
     Planted(
+        bug="an attempt that was not chosen is open while readers see the batch",
+        file=SPARK_COMMIT,
+        old="            self.abort_losers(group, members)\n",
+        new="",
+        tests=(
+            "tests/spark/test_task_writer.py::test_an_open_attempt_between_two_chosen_ones_"
+            "does_not_show_readers_a_part_of_the_batch",
+        ),
+    ),
+    Planted(
         bug="a refused row is named by its place in the batch, not in the task",
         file="client/spark/task_encoder.py",
         old="rows=self._first_row + rows[start:end],",
