@@ -27,6 +27,7 @@ CONTROLLER_LISTENERS: Final = "controller.listener.names"
 # command -> the module that has it, and its name there
 ELSEWHERE: Final = {
     "cluster": ("odradek.client.cli.cluster", "cluster"),
+    "config": ("odradek.client.cli.config", "config"),
     "group": ("odradek.client.cli.group", "group"),
     "topic": ("odradek.client.cli.topics", "topic"),
     "produce": ("odradek.client.cli.records", "produce"),

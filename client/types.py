@@ -173,10 +173,14 @@ class TopicDescription(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
+    """A setting. The value of a sensitive one is None."""
+
     value: str | None
     is_default: bool
     is_read_only: bool
     is_sensitive: bool
+    source: str = "unknown"
+    """The place that the value comes from: topic, broker, all brokers, file or default."""
 
 
 class BrokerDescription(NamedTuple):

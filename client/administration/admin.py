@@ -1,7 +1,7 @@
-"""Administration of topics, settings and offsets.
+"""Administration of topics and offsets.
 
-The calls about transactions are in `transactions.py`, those about groups in `groups.py`, those
-about records in `logs.py`, those about replicas in `moves.py`.
+The calls about settings are in `configs.py`, those about transactions in `transactions.py`, those
+about groups in `groups.py`, those about records in `logs.py`, those about replicas in `moves.py`.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -9,6 +9,7 @@ from types import MappingProxyType, TracebackType
 from typing import Final, Literal, Self, Unpack
 
 from odradek.client.administration import elections
+from odradek.client.administration.configs import ConfigAdmin
 from odradek.client.administration.groups import GroupAdmin
 from odradek.client.administration.logs import LogAdmin
 from odradek.client.administration.moves import MoveAdmin
@@ -25,18 +26,12 @@ from odradek.client.types import (
     MAX_TIMESTAMP,
     BrokerDescription,
     ClusterDescription,
-    ConfigEntry,
     NewTopic,
     OffsetAndMetadata,
     OffsetAndTimestamp,
     PartitionDescription,
     TopicDescription,
     TopicPartition,
-)
-from odradek.protocol.apis.configs import (
-    DESCRIBE_CONFIGS,
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
 )
 from odradek.protocol.apis.metadata import (
     DESCRIBE_CLUSTER,
@@ -66,14 +61,10 @@ PLACES: Final[Mapping[str, int]] = {
     "latest": LATEST,
     "max_timestamp": MAX_TIMESTAMP,
 }
-TOPIC: Final = 2
-BROKER: Final = 4
-DEFAULT_CONFIG: Final = 5
-"""The configuration source of a value that was not set."""
 NO_CONFIGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-class Admin(GroupAdmin, LogAdmin, MoveAdmin, TransactionAdmin):
+class Admin(ConfigAdmin, GroupAdmin, LogAdmin, MoveAdmin, TransactionAdmin):
     """An administrator's client: it creates and describes topics, describes and ends transactions.
 
     async with Admin("127.0.0.1:9092") as admin:
@@ -348,60 +339,7 @@ class Admin(GroupAdmin, LogAdmin, MoveAdmin, TransactionAdmin):
         )
         return await fetch_committed(self._cluster, group_id, wanted, require_stable=require_stable)
 
-    # Settings
-
-    async def describe_topic_configs(self, *names: str) -> dict[str, dict[str, ConfigEntry]]:
-        """Return the settings of topics, by topic and name. Raises `Refused`."""
-        return await self._describe_configs(None, TOPIC, names)
-
-    @bounded("reading the settings of brokers")
-    async def describe_broker_configs(self, *node_ids: int) -> dict[int, dict[str, ConfigEntry]]:
-        """Return the settings of brokers, by node id and name."""
-        found: dict[int, dict[str, ConfigEntry]] = {}
-        for node_id in node_ids:
-            configs = await self._describe_configs(node_id, BROKER, (str(node_id),))
-            found[node_id] = configs[str(node_id)]
-        return found
-
-    async def _describe_configs(
-        self, node_id: int | None, kind: int, names: Sequence[str]
-    ) -> dict[str, dict[str, ConfigEntry]]:
-        request = DescribeConfigsRequest(
-            resources=tuple(
-                DescribeConfigsResource(
-                    resource_type=kind, resource_name=name, configuration_keys=None
-                )
-                for name in names
-            )
-        )
-
-        async def attempt() -> dict[str, dict[str, ConfigEntry]]:
-            answer = await self._cluster.ask(node_id, DESCRIBE_CONFIGS, request)
-            for result in answer.results:
-                doing = f"reading the settings of {shortened(result.resource_name)!r}"
-                if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    raise Refused(
-                        f"{doing}: there is no such topic", code=code_of(result.error_code)
-                    )
-                self._check(result.error_code, doing, result.error_message)
-            there = {result.resource_name for result in answer.results}
-            _check_complete(names, there, "reading settings")
-            return {
-                result.resource_name: {
-                    entry.name: ConfigEntry(
-                        entry.value,
-                        entry.config_source == DEFAULT_CONFIG,
-                        entry.read_only,
-                        entry.is_sensitive,
-                    )
-                    for entry in result.configs
-                }
-                for result in answer.results
-            }
-
-        if not names:
-            return {}
-        return await self._cluster.retrying("reading settings", attempt)
+    # The cluster
 
     async def describe_cluster(self) -> ClusterDescription:
         """Return the id of the cluster, its controller and its brokers. Raises `TimedOut`."""

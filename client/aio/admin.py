@@ -33,6 +33,10 @@ class Admin(Aio[TrioAdmin]):
     committed = aio(TrioAdmin.committed)
     describe_topic_configs = aio(TrioAdmin.describe_topic_configs)
     describe_broker_configs = aio(TrioAdmin.describe_broker_configs)
+    describe_cluster_configs = aio(TrioAdmin.describe_cluster_configs)
+    alter_topic_configs = aio(TrioAdmin.alter_topic_configs)
+    alter_broker_configs = aio(TrioAdmin.alter_broker_configs)
+    alter_cluster_configs = aio(TrioAdmin.alter_cluster_configs)
     describe_cluster = aio(TrioAdmin.describe_cluster)
 
     list_transactions = aio(TrioAdmin.list_transactions)

@@ -33,6 +33,10 @@ class Admin(Blocking[AsyncAdmin]):
     committed = blocking(AsyncAdmin.committed)
     describe_topic_configs = blocking(AsyncAdmin.describe_topic_configs)
     describe_broker_configs = blocking(AsyncAdmin.describe_broker_configs)
+    describe_cluster_configs = blocking(AsyncAdmin.describe_cluster_configs)
+    alter_topic_configs = blocking(AsyncAdmin.alter_topic_configs)
+    alter_broker_configs = blocking(AsyncAdmin.alter_broker_configs)
+    alter_cluster_configs = blocking(AsyncAdmin.alter_cluster_configs)
     describe_cluster = blocking(AsyncAdmin.describe_cluster)
 
     list_groups = blocking(AsyncAdmin.list_groups)

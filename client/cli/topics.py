@@ -1,4 +1,4 @@
-"""`odradek topic`: create, list, describe and delete topics."""
+"""`odradek topic`: create, list, describe, alter, extend and delete topics, and their records."""
 
 import sys
 from typing import Any, Final
@@ -24,7 +24,7 @@ HIGH_WATERMARK: Final = -1
 
 @click.group()
 def topic() -> None:
-    """Create, list, describe and delete topics."""
+    """Create, list, describe, alter, extend and delete topics."""
 
 
 @topic.command("create")
@@ -162,6 +162,65 @@ def _cell(value: object) -> str:
     if isinstance(value, list):
         return ",".join(map(str, value))
     return "" if value is None else str(value)
+
+
+@topic.command("alter")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Give the topics this setting. Repeatable.",
+)
+@click.option(
+    "--unset",
+    multiple=True,
+    metavar="NAME",
+    help="Let this setting have the broker's value again. Repeatable.",
+)
+@click.option("--dry-run", is_flag=True, help="Check whether it is possible, and change nothing.")
+@connection_options
+@reports_errors
+def alter_topic(
+    names: tuple[str, ...],
+    settings: tuple[str, ...],
+    unset: tuple[str, ...],
+    dry_run: bool,
+    bootstrap: str,
+    timeout_s: float,
+) -> None:
+    """Change settings of topics. They count at once. `odradek config get` shows them."""
+    changes = dict(assignment(setting, "--set") for setting in settings)
+    both = [name for name in unset if name in changes]
+    if both:
+        raise click.UsageError(f"{both[0]} cannot be set and unset.")
+    if not settings and not unset:
+        raise click.UsageError("Nothing to change: name settings by --set or --unset.")
+    with Admin(bootstrap, **limits(timeout_s)) as admin:
+        for name in names:
+            admin.alter_topic_configs(
+                name, {**changes, **dict.fromkeys(unset)}, validate_only=dry_run
+            )
+
+
+@topic.command("add-partitions")
+@click.argument("name", metavar="NAME")
+@click.option(
+    "--total",
+    type=click.IntRange(1, INT32_MAX),
+    required=True,
+    help="The number of partitions that the topic has afterwards.",
+)
+@connection_options
+@reports_errors
+def add_partitions(name: str, total: int, bootstrap: str, timeout_s: float) -> None:
+    """Give a topic more partitions.
+
+    Records with a key may then go to another partition than earlier ones with the same key.
+    """
+    with Admin(bootstrap, **limits(timeout_s)) as admin:
+        admin.create_partitions(name, total)
 
 
 @topic.command("delete-records")

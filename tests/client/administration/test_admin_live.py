@@ -54,6 +54,50 @@ async def test_a_topics_life(bootstrap: str) -> None:
         await until(is_gone)
 
 
+async def test_settings_change_and_say_where_they_come_from(bootstrap: str) -> None:
+    topic, name = name_of("topic"), "segment.bytes"
+    async with Admin(bootstrap) as admin:
+        await admin.create_topic(topic)
+
+        async def of_topic(value: str, source: str) -> None:
+            async def is_so() -> bool:
+                found = (await admin.describe_topic_configs(topic))[topic][name]
+                return (found.value, found.source) == (value, source)
+
+            await until(is_so)
+
+        await of_topic("1073741824", "default")
+        await admin.alter_topic_configs(topic, {name: "2000000"})
+        await of_topic("2000000", "topic")
+        await admin.alter_topic_configs(topic, {name: "3000000"}, validate_only=True)
+        await of_topic("2000000", "topic")
+        await admin.alter_broker_configs(1, {f"log.{name}": "4000000"})
+        await admin.alter_cluster_configs({f"log.{name}": "5000000"})
+        await of_topic("2000000", "topic")
+        await admin.alter_topic_configs(topic, {name: None})
+        await of_topic("4000000", "broker")
+        await admin.alter_broker_configs(1, {f"log.{name}": None})
+        await of_topic("5000000", "all brokers")
+        assert (await admin.describe_cluster_configs())[f"log.{name}"].value == "5000000"
+        await admin.alter_cluster_configs({f"log.{name}": None})
+        await of_topic("1073741824", "default")
+
+
+async def test_settings_that_cannot_be_are_refused(bootstrap: str) -> None:
+    topic = name_of("topic")
+    async with Admin(bootstrap) as admin:
+        await admin.create_topic(topic)
+        with pytest.raises(
+            Refused, match=r"Invalid value -7 for configuration retention\.ms"
+        ) as no:
+            await admin.alter_topic_configs(topic, {"retention.ms": "-7"})
+        assert no.value.code == ErrorCode.INVALID_CONFIG
+        with pytest.raises(Refused, match="there is no such topic"):
+            await admin.alter_topic_configs("nobody", {"retention.ms": "7"})
+        with pytest.raises(Refused, match="Cannot update these configs dynamically"):
+            await admin.alter_broker_configs(1, {"num.partitions": "7"})
+
+
 async def test_a_topic_that_is_there_already(bootstrap: str) -> None:
     topic = name_of("topic")
     async with Admin(bootstrap) as admin:

@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -28,6 +29,100 @@ def test_topics(run: Run) -> None:
     assert [row.split()[0] for row in rows] == ["0", "1"]
     run.said("topic", "delete", topic)
     assert topic not in run.said("topic", "list").splitlines()
+
+
+def changed(run: Run, *whose: str) -> dict[str, tuple[str, str]]:
+    """The settings that were changed, with their sources."""
+    settings = json.loads(run.said("config", "get", *whose, "--json"))["settings"]
+    return {name: (entry["value"], entry["source"]) for name, entry in settings.items()}
+
+
+def of_topic(run: Run, topic: str) -> dict[str, tuple[str, str]]:
+    """The settings of a topic's own. A new Kafka has min.insync.replicas for all brokers, too."""
+    found = changed(run, "--topic", topic)
+    return {name: entry for name, entry in found.items() if entry[1] == "topic"}
+
+
+def becomes(look: Callable[[], object], expected: object) -> None:
+    """A real Kafka answers before a change counts."""
+    give_up = time.monotonic() + WAIT_MS / 1000
+    while (found := look()) != expected:
+        assert time.monotonic() < give_up, found
+        time.sleep(0.01)  # between two looks, not for luck
+
+
+def test_settings_of_a_topic(run: Run) -> None:
+    topic = name_of("topic")
+    whose = ("--topic", topic)
+    run.said("topic", "create", topic)
+    run.said("topic", "alter", topic, "--set", "retention.ms=5000", "--set", "segment.ms=7000")
+    expected = {"retention.ms": ("5000", "topic"), "segment.ms": ("7000", "topic")}
+    becomes(lambda: of_topic(run, topic), expected)
+    run.said("config", "set", *whose, "retention.ms=6000", "--dry-run")
+    assert of_topic(run, topic) == expected
+    run.said("config", "set", *whose, "retention.ms=6000")
+    run.said("config", "unset", *whose, "segment.ms")
+    becomes(lambda: of_topic(run, topic), {"retention.ms": ("6000", "topic")})
+    head, *rows = run.said("config", "get", *whose).splitlines()
+    assert head.split() == ["setting", "value", "source"]
+    assert rows[-1].split() == ["retention.ms", "6000", "topic"]
+    (row,) = run.said("config", "get", *whose, "segment.bytes").splitlines()[1:]
+    assert row.split() == ["segment.bytes", "1073741824", "default"]
+    assert len(run.said("config", "get", *whose, "--all").splitlines()) > 10
+    run.said("topic", "alter", topic, "--unset", "retention.ms")
+    becomes(lambda: of_topic(run, topic), {})
+
+
+def test_settings_of_brokers(run: Run) -> None:
+    name, one, every = "log.cleaner.backoff.ms", ("--broker", "1"), ("--all-brokers",)
+    run.said("config", "set", *every, f"{name}=9000")
+    becomes(lambda: changed(run, *one).get(name), ("9000", "all brokers"))
+    run.said("config", "set", *one, f"{name}=8000")
+    becomes(lambda: changed(run, *one).get(name), ("8000", "broker"))
+    assert changed(run, *every)[name] == ("9000", "all brokers")
+    for whose in (one, every):
+        run.said("config", "unset", *whose, name)
+    becomes(lambda: changed(run, *one).get(name), None)
+    (row,) = run.said("config", "get", *one, "node.id").splitlines()[1:]
+    assert row.endswith("read-only")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("config", "get"), "Name one of --topic, --broker and --all-brokers."),
+        (("config", "get", "--topic", "nobody"), "there is no such topic."),
+        (("config", "set", "--topic", "nobody", "retention.ms=1"), "there is no such topic."),
+        (("config", "set", "--broker", "1", "node.id=7"), "Cannot update these configs dynamical"),
+        (("config", "set", "--broker", "1", "log.roll.ms=x"), "Invalid value x for configuratio"),
+        (("config", "set", "--broker", "1", "log.roll.ms"), "'log.roll.ms' is not NAME=VALUE"),
+        (("config", "get", "--broker", "1", "nosuch"), "There is no setting 'nosuch'; --all sho"),
+        (("topic", "alter", "nobody"), "Nothing to change: name settings by --set or --unset."),
+        (("topic", "alter", "t", "--set", "a=1", "--unset", "a"), "a cannot be set and unset."),
+    ],
+)
+def test_what_is_wrong_with_settings_is_said_in_a_sentence(
+    run: Run, words: tuple[str, ...], said: str
+) -> None:
+    result = run(*words)
+    assert result.exit_code != 0
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_topic_grows(run: Run) -> None:
+    topic = name_of("topic")
+    run.said("topic", "create", topic, "--partitions", "2")
+    run.said("topic", "add-partitions", topic, "--total", "3")
+
+    def count() -> int:
+        return len(json.loads(run.said("topic", "describe", topic, "--json"))["partitions"])
+
+    becomes(count, 3)
+    result = run("topic", "add-partitions", topic, "--total", "2")
+    assert result.exit_code == 1
+    assert "INVALID_PARTITIONS" in result.stderr
+    assert "currently has 3 partition" in result.stderr
 
 
 def test_lines_go_in_and_come_out(run: Run) -> None:
