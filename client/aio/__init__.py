@@ -23,6 +23,15 @@ from odradek.client.administration.descriptions import (
     TransactionDescription,
     TransactionListing,
 )
+from odradek.client.administration.group_descriptions import (
+    GroupDescription,
+    GroupLag,
+    GroupListing,
+    GroupMemberDescription,
+    OffsetReset,
+)
+from odradek.client.administration.moves import PartitionMove
+from odradek.client.administration.resets import ResetTo
 from odradek.client.aio.admin import Admin
 from odradek.client.aio.consumer import Consumer
 from odradek.client.aio.delivery import Delivery
@@ -81,6 +90,10 @@ __all__ = [
     "Fenced",
     "FetchedBatch",
     "GroupBounds",
+    "GroupDescription",
+    "GroupLag",
+    "GroupListing",
+    "GroupMemberDescription",
     "GroupMetadata",
     "HangingTransaction",
     "Header",
@@ -89,7 +102,9 @@ __all__ = [
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "OffsetOutOfRange",
+    "OffsetReset",
     "PartitionDescription",
+    "PartitionMove",
     "PartitionProducers",
     "Pin",
     "PreparedTransaction",
@@ -99,6 +114,7 @@ __all__ = [
     "Rebalanced",
     "RecordMetadata",
     "Refused",
+    "ResetTo",
     "Retriable",
     "TimedOut",
     "TopicDescription",
