@@ -106,6 +106,8 @@ def test_a_broker_serves_with_the_largest_number_in_every_setting() -> None:
         if (limit := LARGEST.get(setting.type)) is not None
         and not name.endswith("replication.factor")
     }
+    for name in ("heartbeat.interval", "min.heartbeat.interval"):  # less than a session's time
+        largest[f"group.consumer.{name}.ms"] = str((1 << 31) - 2)
     with run_broker(config=largest) as broker, RawClient(broker) as client:
         create_topic(client, "t")
         answer = produce(client, "t", batch(b"x"))
