@@ -185,7 +185,7 @@ def test_wrong_options_and_columns_are_sentences(
     spark: SparkSession, read: ReadFrame, write: WriteFrame
 ) -> None:
     rows = spark.createDataFrame([("x",)], "value string")
-    with pytest.raises(AnalysisException, match="kafka.transactional.id is not served: the"):
+    with pytest.raises(AnalysisException, match=r"kafka.transactional.id is not served: the"):
         write(rows, topic="t", **{"kafka.transactional.id": "mine"})
     with pytest.raises(AnalysisException, match="No topic is given: set the option topic"):
         write(rows)
