@@ -3,6 +3,7 @@ quorum, features, quotas, topics in pages, authorised operations, deletion by id
 
 import uuid
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,8 @@ def topic_of(client: RawClient, partitions: int = 1, name: str | None = None) ->
     """Make a topic and wait until it is led."""
     name = name or unique("admin")
     assert create_topic(client, name, partitions).error_code == E.NONE
-    settled(lambda: fetch(client, name, 0, partition=partitions - 1))
+    for number in range(partitions):
+        settled(partial(fetch, client, name, 0, partition=number))
     return name
 
 
