@@ -9,7 +9,6 @@ QUICK: Final = {"replica.lag.time.max.ms": "600", "broker.session.timeout.ms": "
 
 ELECTIONS: Final = Fixed(faults=("Elected", "Elected", "LinkCut", "Kill"), settings=QUICK)
 KILLS: Final = Fixed(faults=("Kill",), settings=QUICK)
-CUTS: Final = Fixed(faults=("LinkCut", "LinkCut", "LinkCut", "Kill"), settings=QUICK)
 ALONE: Final = Fixed(faults=("Isolation", "LinkCut", "StoreCut", "Pause"), settings=QUICK)
 POWER: Final = Fixed(
     faults=("PowerLoss", "PowerLoss", "LinkCut"), settings={**QUICK, "log.flush": "os"}
