@@ -211,9 +211,9 @@ class BatchCommit:
     def abort_losers(self, group: TransactionGroup, members: Sequence[DetachedTransaction]) -> None:
         """Abort the open transactions of this run's attempts at the batch that were not chosen.
 
-        Those of earlier runs are left for `clean`: the tasks of a run begin when those of the run
-        before are over, so no record of these lies between two of the batch. If it fails, or the
-        markers do not come soon, the batch is committed all the same.
+        Those of earlier runs are left for `clean`: a driver that is fenced must not abort what its
+        successor's tasks write. They lie before all records of this run, unless a task has outlived
+        its driver. If it fails, or the markers do not come soon, the batch is committed anyway.
         """
         try:
             with Admin(self._options.bootstrap, **self._options.client) as admin:

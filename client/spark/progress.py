@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from odradek.client.spark.offsets import from_json
+from odradek.client.spark.offsets import Offsets, from_json
 
 
 def offsets_behind_latest(progress: Mapping[str, Any] | None) -> list[dict[str, float]]:
@@ -40,7 +40,7 @@ def offsets_behind_latest(progress: Mapping[str, Any] | None) -> list[dict[str, 
     return found
 
 
-def _offsets(reported: Any) -> Any:
+def _offsets(reported: Any) -> Offsets:
     offsets = json.loads(reported) if isinstance(reported, str) else reported
     is_ours = isinstance(offsets, dict) and all(isinstance(v, dict) for v in offsets.values())
     return from_json(offsets) if is_ours else {}
