@@ -21,5 +21,5 @@ USER odradek
 VOLUME /var/lib/odradek
 EXPOSE 9092 9093
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s \
-    CMD ["odradek", "cluster", "status", "--bootstrap", "localhost:9092"]
+    CMD ["odradek", "cluster", "describe", "--bootstrap", "localhost:9092"]
 CMD ["odradek", "serve", "--listen", "0.0.0.0:9092", "--data-dir", "/var/lib/odradek"]

@@ -29,6 +29,7 @@ from odradek.broker.config.live import LiveConfig
 from odradek.broker.env import Env
 from odradek.broker.local_coordinators import LocalCoordinators, local_coordinators
 from odradek.broker.membership import Membership
+from odradek.broker.partitions.fetch_sessions import FetchSessions
 from odradek.broker.partitions.log_cleaner import CleanerConfig
 from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.partitions.scrubber import ScrubConfig
@@ -100,7 +101,7 @@ async def serve(
     partitions = _partitions(env, config, directory)
     partitions.exists_elsewhere = lambda where: metadata.image.has_partition(*where)
     logs = LocalTopicLogs(partitions, settings, cluster_id=cluster_id)
-    coordinators = local_coordinators(env, config, metadata, partitions)
+    coordinators = local_coordinators(env, settings, metadata, partitions)
     writer = TopicWriter(env.meta, config.node_id)
     cluster = ClusterTopics(
         metadata=metadata, writer=writer, settings=settings, rng=env.rng, logs=logs
@@ -290,6 +291,9 @@ def _core(
         elections=membership.elections,
         moves=membership.moves,
         replica_sessions=ReplicaSessions(),
+        fetch_sessions=FetchSessions(
+            env.rng, broker_configs.settings.now.max_incremental_fetch_session_cache_slots
+        ),
         reached=env.reached,
     )
 

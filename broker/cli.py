@@ -36,6 +36,7 @@ ELSEWHERE: Final = {
     "txn": ("odradek.client.cli.transactions", "txn"),
     "log": ("odradek.broker.inspect.log_command", "log"),
     "storage": ("odradek.broker.inspect.storage_command", "storage"),
+    "completion": ("odradek.broker.completion", "completion"),
 }
 
 

@@ -1,6 +1,7 @@
 """The coordinators of this broker, over the partitions of the state topics that it leads."""
 
 import logging
+from collections.abc import Callable, Mapping
 from typing import Final
 from uuid import UUID
 
@@ -9,9 +10,11 @@ import trio
 from odradek.broker.cluster.image import ClusterImage
 from odradek.broker.cluster.metadata import ClusterMetadata
 from odradek.broker.config.broker import MINUTE_MS, BrokerConfig
+from odradek.broker.config.group import ASSIGNMENT, HEARTBEAT, SESSION, group_value
+from odradek.broker.config.live import NO_CONFIGS, LiveConfig
 from odradek.broker.env import Env
 from odradek.broker.group.coordinator import GroupCoordinator
-from odradek.broker.group.limits import GroupConfig
+from odradek.broker.group.limits import ConsumerGroupConfig, GroupConfig
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.txn.config import TransactionConfig
@@ -81,10 +84,10 @@ class LocalCoordinators:
 
 
 def local_coordinators(
-    env: Env, config: BrokerConfig, metadata: ClusterMetadata, partitions: Partitions
+    env: Env, settings: LiveConfig, metadata: ClusterMetadata, partitions: Partitions
 ) -> LocalCoordinators:
     """Return the coordinators of a broker; they coordinate nothing yet."""
-    image = metadata.image
+    image, config = metadata.image, settings.given
     return LocalCoordinators(
         TransactionCoordinator(
             state_partitions=StateTopic(partitions, TRANSACTION_STATE_TOPIC),
@@ -100,7 +103,36 @@ def local_coordinators(
             rng=env.rng,
             config=_group_config(config, image),
             shapes=lambda: metadata.image,
+            settings_of=GroupSettings(settings, lambda: metadata.image).of_group,
         ),
+    )
+
+
+class GroupSettings:
+    """The settings of consumer groups as they are now. Each heartbeat asks for some of them."""
+
+    def __init__(self, settings: LiveConfig, image: Callable[[], ClusterImage]) -> None:
+        self._settings = settings
+        self._image = image
+        self._config = settings.now
+        self._common = _settings_of(NO_CONFIGS, self._config)
+        """The settings of all groups that have none of their own, in `_config`."""
+
+    def of_group(self, group_id: str) -> ConsumerGroupConfig:
+        config = self._settings.now
+        own = self._image().group_configs.get(group_id)
+        if own:
+            return _settings_of(own, config)
+        if config is not self._config:
+            self._config, self._common = config, _settings_of(NO_CONFIGS, config)
+        return self._common
+
+
+def _settings_of(own: Mapping[str, str], config: BrokerConfig) -> ConsumerGroupConfig:
+    return ConsumerGroupConfig(
+        session_timeout_ms=group_value(SESSION, own, config),
+        heartbeat_interval_ms=group_value(HEARTBEAT, own, config),
+        assignment_interval_ms=group_value(ASSIGNMENT, own, config),
     )
 
 
@@ -140,6 +172,7 @@ def _group_config(config: BrokerConfig, image: ClusterImage) -> GroupConfig:
         group_consumer_max_size=config.group_consumer_max_size,
         group_consumer_assignors=tuple(config.group_consumer_assignors.split(",")),
         group_consumer_assignment_interval_ms=config.group_consumer_assignment_interval_ms,
+        group_consumer_migration_policy=config.group_consumer_migration_policy,
         offset_metadata_max_bytes=config.offset_metadata_max_bytes,
         offsets_retention_ms=config.offsets_retention_minutes * MINUTE_MS,
         offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,

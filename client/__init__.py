@@ -26,6 +26,7 @@ from odradek.client.administration.group_descriptions import (
 from odradek.client.administration.moves import PartitionMove
 from odradek.client.administration.resets import ResetTo
 from odradek.client.consuming.consumer import Consumer
+from odradek.client.consuming.deserializing import PoisonRecord
 from odradek.client.errors import (
     Aborted,
     BufferFull,
@@ -60,8 +61,10 @@ from odradek.client.types import (
     OffsetAndTimestamp,
     PartitionDescription,
     RecordMetadata,
+    SubscriptionPattern,
     TopicDescription,
     TopicPartition,
+    TransactionPart,
 )
 
 __all__ = [
@@ -99,6 +102,7 @@ __all__ = [
     "PartitionMove",
     "PartitionProducers",
     "Pin",
+    "PoisonRecord",
     "PreparedTransaction",
     "Producer",
     "ProducerDescription",
@@ -108,6 +112,7 @@ __all__ = [
     "Refused",
     "ResetTo",
     "Retriable",
+    "SubscriptionPattern",
     "TimedOut",
     "TopicDescription",
     "TopicPartition",
@@ -115,4 +120,5 @@ __all__ = [
     "TransactionDescription",
     "TransactionGroup",
     "TransactionListing",
+    "TransactionPart",
 ]

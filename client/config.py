@@ -21,7 +21,9 @@ from odradek.client.types import ASSIGNOR_NAMES, AssignorName
 from odradek.protocol.batch import Codec
 
 Isolation = Literal["read_committed", "read_uncommitted"]
+Order = Literal["offset", "commit"]
 OffsetReset = Literal["earliest", "latest", "error"]
+GroupProtocol = Literal["consumer", "classic"]
 Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Acks = Literal["all", -1, 0, 1]
 
@@ -170,18 +172,41 @@ class ProducerConfig(ClientConfig):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicOptions:
+    """The options that a member has only in the classic protocol, and their defaults."""
+
+    partition_assignors: Sequence[AssignorName] = ("cooperative-sticky",)
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+
+
+_BROKERS_OWN: Final = {
+    "partition_assignors": "group.consumer.assignors (group_remote_assignor chooses one of them)",
+    "session_timeout_ms": "group.consumer.session.timeout.ms",
+    "heartbeat_interval_ms": "group.consumer.heartbeat.interval.ms",
+}
+"""The options of `ClassicOptions`, and what decides about the same in the new protocol."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig(ClientConfig):
     """The options of a consumer."""
 
     group_id: str | None = None
     group_instance_id: str | None = None
-    partition_assignors: Sequence[AssignorName] = ("cooperative-sticky",)
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 3_000
+    group_protocol: GroupProtocol | None = None
+    group_remote_assignor: str | None = None
+    client_rack: str | None = None
+    partition_assignors: Sequence[AssignorName] | None = None
+    session_timeout_ms: int | None = None
+    heartbeat_interval_ms: int | None = None
     max_poll_interval_ms: int = 300_000
     enable_auto_commit: bool = False
     auto_commit_interval_ms: int = 5_000
     isolation_level: Isolation = "read_committed"
+    order: Order = "offset"
+    transaction_buffer_bytes: int = 64 * MIB
+    spill_directory: str | None = None
     auto_offset_reset: OffsetReset = "earliest"
     fetch_max_bytes: int = 16 * MIB
     partition_fetch_bytes: int = 1 * MIB
@@ -195,6 +220,10 @@ class ConsumerConfig(ClientConfig):
     def __post_init__(self) -> None:
         ClientConfig.__post_init__(self)
         _one_of(("read_committed", "read_uncommitted"), isolation_level=self.isolation_level)
+        _one_of(("offset", "commit"), order=self.order)
+        if self.is_in_commit_order and self.isolation_level != "read_committed":
+            raise ValueError('order="commit" returns committed records: leave isolation_level out')
+        _at_least(0, transaction_buffer_bytes=self.transaction_buffer_bytes)
         _one_of(("earliest", "latest", "error"), auto_offset_reset=self.auto_offset_reset)
         _at_least(0, fetch_max_wait_ms=self.fetch_max_wait_ms, fetch_min_bytes=self.fetch_min_bytes)
         _at_least(
@@ -206,21 +235,66 @@ class ConsumerConfig(ClientConfig):
         )
         _at_least(
             1,
-            session_timeout_ms=self.session_timeout_ms,
-            heartbeat_interval_ms=self.heartbeat_interval_ms,
+            session_timeout_ms=self.classic.session_timeout_ms,
+            heartbeat_interval_ms=self.classic.heartbeat_interval_ms,
             max_poll_interval_ms=self.max_poll_interval_ms,
             auto_commit_interval_ms=self.auto_commit_interval_ms,
         )
-        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+        _one_of(("consumer", "classic", None), group_protocol=self.group_protocol)
+        self._check_protocol()
+        if self.classic.heartbeat_interval_ms >= self.classic.session_timeout_ms:
             raise ValueError("heartbeat_interval_ms must be less than session_timeout_ms")
-        if isinstance(self.partition_assignors, str) or not self.partition_assignors:
+        assignors = self.classic.partition_assignors
+        if isinstance(assignors, str) or not assignors:
             raise ValueError("partition_assignors is a sequence of at least one name")
-        for name in self.partition_assignors:
+        for name in assignors:
             _one_of(ASSIGNOR_NAMES, partition_assignors=name)
         if self.group_id is None and (self.enable_auto_commit or self.group_instance_id):
             raise ValueError("enable_auto_commit and group_instance_id need a group_id")
+        if self.client_rack is not None and not (
+            isinstance(self.client_rack, str) and self.client_rack
+        ):
+            raise ValueError("client_rack is a str of at least one character, or None")
         if self.fetch_max_wait_ms >= self.request_timeout_ms:
             raise ValueError("fetch_max_wait_ms must be less than request_timeout_ms")
+
+    def _check_protocol(self) -> None:
+        """Raise ValueError if an option belongs to the other protocol."""
+        assignor, classic = self.group_remote_assignor, self._given_of_classic()
+        if assignor is not None and not (isinstance(assignor, str) and assignor):
+            raise ValueError("group_remote_assignor is a name, such as 'uniform', or None")
+        if assignor is not None and self.group_protocol == "classic":
+            raise ValueError(
+                'group_remote_assignor belongs to group_protocol="consumer"; with "classic" the '
+                "members divide the partitions (partition_assignors)"
+            )
+        if classic and (self.group_protocol == "consumer" or assignor is not None):
+            raise ValueError(
+                f'{classic[0]} belongs to group_protocol="classic"; with "consumer" the broker '
+                f"decides: its settings {_BROKERS_OWN[classic[0]]}, or those of the group"
+            )
+
+    def _given_of_classic(self) -> list[str]:
+        return [name for name in _BROKERS_OWN if getattr(self, name) is not None]
+
+    @property
+    def chosen_protocol(self) -> GroupProtocol | None:
+        """The group protocol that the options ask for; None if the broker decides."""
+        if self.group_protocol is None and self._given_of_classic():
+            return "classic"
+        if self.group_protocol is None and self.group_remote_assignor is not None:
+            return "consumer"
+        return self.group_protocol
+
+    @property
+    def classic(self) -> ClassicOptions:
+        """The options of the classic protocol, with their defaults."""
+        given = {name: getattr(self, name) for name in self._given_of_classic()}
+        return ClassicOptions(**given)
+
+    @property
+    def is_in_commit_order(self) -> bool:
+        return self.order == "commit"
 
 
 class ClientOptions(TypedDict, total=False):
@@ -255,13 +329,19 @@ class ProducerOptions(ClientOptions, total=False):
 class ConsumerOptions(ClientOptions, total=False):
     group_id: str | None
     group_instance_id: str | None
-    partition_assignors: Sequence[AssignorName]
-    session_timeout_ms: int
-    heartbeat_interval_ms: int
+    group_protocol: GroupProtocol | None
+    group_remote_assignor: str | None
+    client_rack: str | None
+    partition_assignors: Sequence[AssignorName] | None
+    session_timeout_ms: int | None
+    heartbeat_interval_ms: int | None
     max_poll_interval_ms: int
     enable_auto_commit: bool
     auto_commit_interval_ms: int
     isolation_level: Isolation
+    order: Order
+    transaction_buffer_bytes: int
+    spill_directory: str | None
     auto_offset_reset: OffsetReset
     fetch_max_bytes: int
     partition_fetch_bytes: int

@@ -157,7 +157,18 @@ _ADVICE: Final[dict[ErrorCode, str]] = {
         "set session_timeout_ms between the broker's group.min.session.timeout.ms and "
         "group.max.session.timeout.ms"
     ),
-    ErrorCode.GROUP_MAX_SIZE_REACHED: "stop a member, or raise the broker's group.max.size",
+    ErrorCode.GROUP_MAX_SIZE_REACHED: (
+        "stop a member, or raise the broker's group.max.size or group.consumer.max.size"
+    ),
+    ErrorCode.UNRELEASED_INSTANCE_ID: (
+        "a member has this group_instance_id: it runs, or it was killed and its "
+        "session is not over; give each its own, or start again after that session"
+    ),
+    ErrorCode.UNSUPPORTED_ASSIGNOR: (
+        "set group_remote_assignor to one of the broker's group.consumer.assignors"
+    ),
+    ErrorCode.STALE_MEMBER_EPOCH: "the group has rebalanced: process its records again",
+    ErrorCode.FENCED_MEMBER_EPOCH: "join the group again, and process its records again",
     ErrorCode.ILLEGAL_GENERATION: "the group has rebalanced: process its records again",
     ErrorCode.OFFSET_METADATA_TOO_LARGE: (
         "store less metadata with the offset, or raise offset.metadata.max.bytes"
@@ -166,6 +177,9 @@ _ADVICE: Final[dict[ErrorCode, str]] = {
         "brokers read patterns as RE2 does, without references back and looking around"
     ),
     ErrorCode.NON_EMPTY_GROUP: "stop the group's members first",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: (
+        "members of the group read this topic; stop them first, or let them unsubscribe"
+    ),
 }
 
 _TRANSACTION_ENDS: Final = frozenset(

@@ -4,12 +4,26 @@ Records are named tuples and not dataclasses, because making a frozen dataclass 
 takes longer than decoding a record.
 """
 
+import re
+import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Literal, NamedTuple, TypedDict, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, TypedDict
 from uuid import UUID
 
 from odradek.client.errors import OdradekError
 from odradek.protocol.batch import BatchHeader
+
+if TYPE_CHECKING:
+    # Type checkers know the defaults of PEP 696 on every version; Python has them from 3.13 on.
+    from typing_extensions import TypeVar
+
+    Key = TypeVar("Key", default=bytes)
+    Value = TypeVar("Value", default=bytes)
+else:
+    from typing import TypeVar
+
+    Key, Value = TypeVar("Key"), TypeVar("Value")
 
 T = TypeVar("T")
 
@@ -32,10 +46,10 @@ SHOWN_BYTES_MAX: Final = 60
 """The most bytes of a value that a repr shows."""
 
 
-def _shown(value: bytes | None) -> str:
-    if value is None or len(value) <= SHOWN_BYTES_MAX:
-        return repr(value)
-    return f"{value[:SHOWN_BYTES_MAX]!r}... ({len(value)} bytes)"
+def _shown(value: object) -> str:
+    if isinstance(value, bytes) and len(value) > SHOWN_BYTES_MAX:
+        return f"{value[:SHOWN_BYTES_MAX]!r}... ({len(value)} bytes)"
+    return repr(value) if value is None or isinstance(value, bytes) else reprlib.repr(value)
 
 
 class TopicPartition(NamedTuple):
@@ -73,26 +87,42 @@ OnDelivery = Callable[[RecordMetadata | None, OdradekError | None], None]
 """A callback that gets the metadata of a stored record, or the error of a lost one."""
 
 
-class RecordOptions(TypedDict, total=False):
+class RecordOptions(TypedDict, Generic[Key], total=False):
     """The options of `Producer.send` beside topic and value, for code that passes them on."""
 
-    key: bytes | None
+    key: Key | None
     headers: Sequence[Header]
     partition: int | None
     timestamp_ms: int | None
     on_delivery: OnDelivery | None
 
 
-class ConsumerRecord(NamedTuple):
+class TransactionPart(NamedTuple):
+    """A committed transaction in one partition: what identifies it there."""
+
+    producer_id: int
+    producer_epoch: int
+    marker_offset: int
+    """The offset of its commit marker."""
+
+
+class ConsumerRecord(NamedTuple, Generic[Key, Value]):
+    """A record. Its key and its value are bytes, or what the deserializers of the consumer return.
+
+    Either is None if the record has none: a deserializer is not called for it.
+    """
+
     topic: str
     partition: int
     offset: int
     timestamp_ms: int
     timestamp_type: int
     """0: the producer's time; 1: when the broker appended it."""
-    key: bytes | None
-    value: bytes | None
+    key: Key | None
+    value: Value | None
     headers: tuple[Header, ...]
+    transaction: TransactionPart | None = None
+    """The transaction of the record; only with `order="commit"`."""
 
     def __repr__(self) -> str:
         """Return place, key and value. Both are shortened: a value may have megabytes."""
@@ -119,6 +149,20 @@ class FetchedBatch(NamedTuple):
     header: BatchHeader
     data: memoryview
     start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionPattern:
+    """A pattern of topic names for `subscribe` that the brokers match, by RE2's syntax.
+
+    It matches whole names. A pattern that `re` has compiled is matched by the client instead.
+    """
+
+    pattern: str
+
+
+Topics = str | Iterable[str] | re.Pattern[str] | SubscriptionPattern
+"""What a program subscribes to: a name, several names, or a pattern of names."""
 
 
 class GroupMetadata(NamedTuple):

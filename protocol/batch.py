@@ -225,6 +225,14 @@ def set_append_time(batch: bytearray | memoryview, timestamp_ms: int) -> None:
     set_crc(batch)
 
 
+def set_codec(batch: bytearray, codec: Codec) -> None:
+    """Set codec, length and CRC of a batch whose records were compressed anew."""
+    attributes = _INT16.unpack_from(batch, _ATTRIBUTES_START)[0] & ~CODEC_MASK
+    _INT16.pack_into(batch, _ATTRIBUTES_START, attributes | codec)
+    _INT32.pack_into(batch, 8, len(batch) - LENGTH_PREFIX_BYTES)
+    set_crc(batch)
+
+
 def set_producer(
     batch: bytearray | memoryview,
     producer_id: int,

@@ -35,6 +35,7 @@ DECOMPRESSED_MAX_BYTES: Final = 64 * 1024 * 1024
 GZIP_WINDOW_BITS: Final = 31
 """zlib's code for the largest window in a gzip container."""
 
+GZIP_LEVEL: Final = -1
 LZ4_LEVEL: Final = 1
 ZSTD_LEVEL: Final = 3
 
@@ -53,21 +54,26 @@ Decompressed = bytes | mmap.mmap
 _INT32: Final = struct.Struct(">i")
 
 
-def compress(codec: Codec, data: Buffer) -> bytes:
-    """Return `data` compressed as Kafka's clients do it, unchanged for `Codec.NONE`."""
+def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
+    """Return `data` compressed as Kafka's clients do it, unchanged for `Codec.NONE`.
+
+    None is the default level of the codec. snappy has no levels.
+    """
     match codec:
         case Codec.NONE:
             return bytes(data)
         case Codec.GZIP:
-            return zlib.compress(data, wbits=GZIP_WINDOW_BITS)
+            return zlib.compress(data, GZIP_LEVEL if level is None else level, GZIP_WINDOW_BITS)
         case Codec.SNAPPY:
             return _compress_snappy(data)
         case Codec.LZ4:
-            compressor = cramjam.lz4.Compressor(level=LZ4_LEVEL, block_linked=False)
+            compressor = cramjam.lz4.Compressor(
+                level=LZ4_LEVEL if level is None else level, block_linked=False
+            )
             compressor.compress(bytes(data))  # cramjam accepts only bytes here
             return bytes(compressor.finish())
         case Codec.ZSTD:
-            return bytes(cramjam.zstd.compress(data, level=ZSTD_LEVEL))
+            return bytes(cramjam.zstd.compress(data, level=ZSTD_LEVEL if level is None else level))
 
 
 def release(data: Decompressed) -> None:

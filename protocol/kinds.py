@@ -246,12 +246,16 @@ def emit_take(code: FunctionText, count: str, items_max: str) -> None:
 class Optional(Wire):
     """A struct that may be null. A byte comes before it: -1 for null, otherwise 1."""
 
+    null = 255
+    """What is written for null."""
+    is_null = "data[at] > 127"
+
     def __init__(self, item: Wire) -> None:
         super().__init__()
         self.item = item
 
     def emit_parse(self, code: FunctionText) -> None:
-        with code.block("if data[at] > 127:"):
+        with code.block(f"if {self.is_null}:"):
             code.line("at += 1")
             code.line("value = None")
         with code.block("else:"):
@@ -260,10 +264,17 @@ class Optional(Wire):
 
     def emit_build(self, code: FunctionText, value: str) -> None:
         with code.block(f"if {value} is None:"):
-            code.line("out.append(255)")
+            code.line(f"out.append({self.null})")
         with code.block("else:"):
             code.line("out.append(1)")
             self.item.emit_build(code, value)
+
+
+class TaggedOptional(Optional):
+    """A tagged struct that may be null. A varint comes before it: 0 for null, otherwise 1."""
+
+    null = 0
+    is_null = "data[at] == 0"
 
 
 NUMBERS: Final[dict[str, Number]] = {

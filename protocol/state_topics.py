@@ -9,8 +9,9 @@ wrote may have it. Partitions are chosen as in Kafka, by Java's hash of the stri
 Odradek's own fields have tags from `OWN_TAGS_FROM` on. Kafka skips tags that it does not know.
 """
 
-from collections.abc import Mapping
-from struct import Struct
+from collections.abc import Mapping, Sequence
+from operator import mul
+from struct import Struct, unpack
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
@@ -177,8 +178,8 @@ class ClassicProtocol:
 
 @message
 class ClassicMemberMetadata:
-    session_timeout_ms: int = int32()
-    supported_protocols: tuple[ClassicProtocol, ...] = array(ClassicProtocol)
+    session_timeout_ms: int = int32(default=0)
+    supported_protocols: tuple[ClassicProtocol, ...] = array(ClassicProtocol, default=())
 
 
 @message
@@ -191,8 +192,10 @@ class ConsumerGroupMemberMetadataValue:
     subscribed_topic_regex: str | None = string(nullable=0)
     rebalance_timeout_ms: int = int32(default=-1)
     server_assignor: str | None = string(nullable=0)
+    # Kafka's code has an empty struct as the default, although its schema says null. So null is
+    # written, and a reader takes a record without the field for one of a classic member.
     classic_member_metadata: ClassicMemberMetadata | None = struct(
-        ClassicMemberMetadata, default=None, nullable=0, tag=0
+        ClassicMemberMetadata, default=ClassicMemberMetadata, nullable=0, tag=0
     )
 
 
@@ -234,7 +237,7 @@ class ConsumerGroupCurrentMemberAssignmentKey:
 class CurrentTopicPartitions:
     topic_id: UUID = uuid()
     partitions: tuple[int, ...] = array("int32")
-    assignment_epochs: tuple[int, ...] | None = array("int32", default=None, nullable=0, tag=0)
+    assignment_epochs: tuple[int, ...] | None = array("int32", default=(), nullable=0, tag=0)
 
 
 @message
@@ -375,13 +378,24 @@ def _split(data: Buffer) -> tuple[int, wire.Cursor]:
     return int(VERSION.unpack(cursor.view(VERSION.size))[0]), cursor
 
 
+_HASH_POWERS: Final = tuple(31**power & 0xFFFFFFFF for power in range(65))
+
+
 def java_hash(text: str) -> int:
     """Return Java's `String.hashCode`: over UTF-16 code units, as a signed 32-bit number."""
-    data = text.encode("utf-16-be", "surrogatepass")
+    units: Sequence[int] = text.encode() if text.isascii() else _utf_16(text)
     value = 0
-    for high, low in zip(data[::2], data[1::2], strict=True):
-        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    for start in range(0, len(units), len(_HASH_POWERS) - 1):
+        some = units[start : start + len(_HASH_POWERS) - 1]
+        # The sum of unit * 31 ** (number of units behind it), in C: each request needs it.
+        value = value * _HASH_POWERS[len(some)] + sum(map(mul, some[::-1], _HASH_POWERS))
+    value &= 0xFFFFFFFF
     return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def _utf_16(text: str) -> Sequence[int]:
+    data = text.encode("utf-16-be", "surrogatepass")
+    return unpack(f">{len(data) // 2}H", data)
 
 
 def tag_of(transactional_id: str) -> str | None:

@@ -34,6 +34,7 @@ from odradek.protocol.kinds import (
     NumberArray,
     Optional,
     Records,
+    TaggedOptional,
     Text,
     Wire,
     emit_pack,
@@ -246,7 +247,9 @@ def field_wire(kind: FieldType, version: int, flexible: bool) -> Wire:
         return UUID
     if kind.kind == "struct":
         inner = message_wire(kind.item, version, flexible)
-        return Optional(inner) if nullable else inner
+        if nullable:
+            return Optional(inner) if kind.tag is None else TaggedOptional(inner)
+        return inner
     count = None if flexible else NUMBERS["int32"]
     if kind.kind == "array":
         if isinstance(kind.item, FieldType):

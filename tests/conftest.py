@@ -20,6 +20,8 @@ from tests.peers.jars import PeersMissing, require_tools
 from tests.peers.kafka import RealKafka
 
 MUST_NOT_SKIP: Final = "ODRADEK_CI"  # .ci/run sets it to 1
+FRANZ_GO_848: Final = "franz-go-848"
+"""franz-go with groups of the new protocol."""
 # A test about a transaction's time-out should not wait for a reaper that comes every 10 s.
 BROKER_SETTINGS: Final = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
@@ -72,9 +74,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="also run what needs a real Apache Kafka (a JDK 17 or later and Maven)",
     )
+    parser.addoption("--all", action="store_true", help="with --peers: also run what takes minutes")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--all"):
+        long = [item for item in items if item.get_closest_marker("minutes") is not None]
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
     with_peers = [item for item in items if item.get_closest_marker("peers") is not None]
     if not config.getoption("--peers"):
         config.hook.pytest_deselected(items=with_peers)
@@ -163,8 +170,10 @@ def go_agent(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def client(request: pytest.FixtureRequest) -> agents.Client:
     """A client library that a process can be started with: one after the other."""
     name: str = request.param
-    built = {"java": "java_agent", "franz-go": "go_agent"}.get(name)
+    built = {"java": "java_agent", "franz-go": "go_agent", FRANZ_GO_848: "go_agent"}.get(name)
     if built is None:
         return agents.Client(name, agents.python_command(name), transaction_version=1)
     command: list[str] = request.getfixturevalue(built)
+    if name == FRANZ_GO_848:
+        command = ["env", "FRANZ_GO_848=1", *command]
     return agents.Client(name, command, transaction_version=2)

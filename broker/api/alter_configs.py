@@ -3,12 +3,12 @@
 AlterConfigs, key 33, versions 0-2; IncrementalAlterConfigs, key 44, versions 0-1;
 ListConfigResources, key 74, versions 0-1.
 
-Behaviour: IncrementalAlterConfigs sets settings of topics and brokers, deletes them (the default
-counts again), or appends to lists and subtracts from them. AlterConfigs replaces all settings of a
-resource. Every resource succeeds or fails on its own, with a sentence that says why; one that is
-named twice fails each time. A change of a broker is asked of that broker itself; the name "" stands
-for all brokers. With `validate_only` everything is checked and nothing is changed. On return the
-change is kept and counts here; other brokers follow as soon as they hear of it.
+Behaviour: IncrementalAlterConfigs sets settings of topics, brokers and groups, deletes them (the
+default counts again), or appends to lists and subtracts from them. AlterConfigs replaces all
+settings of a resource. Every resource succeeds or fails on its own, with a sentence that says why;
+one that is named twice fails each time. A change of a broker is asked of that broker itself; the
+name "" stands for all brokers. With `validate_only` everything is checked and nothing is changed.
+On return the change is kept and counts here; other brokers follow as soon as they hear of it.
 
 Versions: ListConfigResources 0 is the older ListClientMetricsResources, of which there are none.
 
@@ -16,7 +16,8 @@ Differs from Kafka: a setting that has no effect here is refused by name (INVALI
 of a broker, where Kafka keeps any name. An unknown operation is INVALID_REQUEST for topics, too. An
 empty `cleanup.policy` is refused. Of state topics the settings that decide what is kept cannot be
 changed. A change of min.insync.replicas for all brokers counts for topics that are created
-afterwards, and may be deleted. There are no groups, client metrics or loggers with settings.
+afterwards, and may be deleted. Groups have the settings of consumer groups of the new protocol
+only; client metrics and loggers have none.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -31,9 +32,11 @@ from odradek.broker.config.changes import (
     SettingChange,
     Wording,
     broker_alteration,
+    group_alteration,
     topic_alteration,
     topic_replacement,
 )
+from odradek.broker.config.group import GROUP_SETTINGS
 from odradek.broker.config.live import ALL_BROKERS
 from odradek.broker.config.topic import TOPIC_SETTINGS
 from odradek.broker.turns import Turns
@@ -57,7 +60,7 @@ ALTER_STEPS: Final = 50
 NAMED_TWICE: Final = (
     "Each resource must appear at most once. The request names this one more than once."
 )
-LISTED: Final = (ResourceType.BROKER, ResourceType.TOPIC)
+LISTED: Final = (ResourceType.GROUP, ResourceType.BROKER, ResourceType.TOPIC)
 """The types that have resources here, in Kafka's order."""
 
 Resource = AlterConfigsResource | IncrementalAlterConfigsResource
@@ -123,7 +126,9 @@ async def _worded(
 ) -> Sequence[SettingChange]:
     """Return the changes that mean something. Raises KafkaError."""
     is_broker = resource.resource_type == ResourceType.BROKER
-    wording = Wording(OF_BROKERS if is_broker else TOPIC_SETTINGS)
+    is_group = resource.resource_type == ResourceType.GROUP
+    known = OF_BROKERS if is_broker else GROUP_SETTINGS if is_group else TOPIC_SETTINGS
+    wording = Wording(known)
     for change in changes:
         await turns.take()
         wording.add(change)
@@ -157,10 +162,14 @@ async def _alter(
         made = topic_replacement if replaces else topic_alteration
         alter = made(name, changes, core.config)
         await core.cluster.alter_configs(name, alter, validate_only=validate_only)
+    elif resource.resource_type == ResourceType.GROUP:
+        alter = group_alteration(changes, core.config, replaces=replaces)
+        await core.broker_configs.alter_group(name, alter, validate_only=validate_only)
     else:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"Unknown resource type {resource.resource_type}. It is 2 for topics, 4 for brokers.",
+            f"Unknown resource type {resource.resource_type}. It is 2 for topics, 4 for brokers, "
+            "32 for groups.",
         )
 
 
@@ -176,6 +185,7 @@ async def list_config_resources(
         )
     image = context.core.cluster.image
     names: dict[ResourceType, Sequence[str]] = {
+        ResourceType.GROUP: list(image.group_configs),
         ResourceType.BROKER: [str(broker.node_id) for broker in image.brokers],
         ResourceType.TOPIC: list(image.topics),
     }

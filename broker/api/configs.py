@@ -1,21 +1,22 @@
 """DescribeConfigs, key 32, versions 1-4.
 
-Behaviour: returns the settings of topics and of this broker, each with the source of its value: the
-topic's own, a change of this broker's or of all brokers', what the broker was started with, or the
-default. The cluster-wide resource (name "") has what was changed for all brokers. A null list of
-names asks for all settings; a name that does not exist is left out. A resource that is named
-several times is looked up once and answered each time. The value of a password is null, and marked
-as sensitive.
+Behaviour: returns the settings of topics, of groups and of this broker, each with the source of its
+value: the topic's or group's own, a change of this broker's or of all brokers', what the broker was
+started with, or the default. The cluster-wide resource (name "") has what was changed for all
+brokers. A null or empty list of names asks for all settings; a name that does not exist is left
+out. A resource that is named several times is looked up once and answered each time. The value of a
+password is null, and marked as sensitive.
 
 Versions: 3 adds each setting's type and its documentation.
 
 Differs from Kafka: settings are those that Odradek has. min.insync.replicas is kept with a topic
 when it is created, and shown as the topic's own where that of the broker is another by now.
-Resources of other types (groups, client metrics, loggers) are INVALID_REQUEST.
+Settings of share and streams groups are not there. Resources of other types (client metrics,
+loggers) are INVALID_REQUEST.
 """
 
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -24,7 +25,8 @@ from odradek.broker.cluster.image import TopicImage
 from odradek.broker.cluster.new_topic import check_name, not_hosted, shown_name
 from odradek.broker.config.broker import broker_settings
 from odradek.broker.config.changes import MIN_ISR
-from odradek.broker.config.live import ALL_BROKERS, DYNAMIC, LiveConfig
+from odradek.broker.config.group import GROUP_SETTINGS, broker_name_of, group_value
+from odradek.broker.config.live import ALL_BROKERS, DYNAMIC, NO_CONFIGS, LiveConfig
 from odradek.broker.config.settings import ConfigType, Setting, text_of
 from odradek.broker.config.topic import TOPIC_SETTINGS, about_topic, topic_value
 from odradek.broker.turns import Turns
@@ -82,7 +84,7 @@ async def _size_bytes(request: DescribeConfigsRequest) -> int:
         await turns.take()
         is_broker = resource.resource_type == ResourceType.BROKER
         count = len(broker_settings()) if is_broker else len(TOPIC_SETTINGS)
-        if resource.configuration_keys is not None:
+        if resource.configuration_keys:
             count = min(count, len(resource.configuration_keys))
         setting_count += count
     each = SETTING_BYTES + (DOCUMENTATION_BYTES if request.include_documentation else 0)
@@ -99,7 +101,7 @@ def _describe(
     except KafkaError as error:
         code, message = error.code, error.message
     keys = resource.configuration_keys
-    names = None if keys is None else frozenset(keys)
+    names = frozenset(keys) if keys else None
     return DescribeConfigsResult(
         error_code=code,
         error_message=message,
@@ -132,6 +134,10 @@ def _configs_of(
             return configs_of_all_brokers(core.settings)
         check_is_here(name, core.config.node_id, or_all=True)
         return broker_configs(core.settings)
+    if resource.resource_type == ResourceType.GROUP:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        return group_configs(core.cluster.image.group_configs.get(name, NO_CONFIGS), core.settings)
     raise KafkaError(
         ErrorCode.INVALID_REQUEST, f"Resources of type {resource.resource_type} have no settings."
     )
@@ -177,6 +183,19 @@ def _topic_config(
         synonyms += _synonyms(known.broker_name, settings)
     source = synonyms[0][2] if synonyms else ConfigSource.DEFAULT
     return _result(name, value, source, known.setting, synonyms, about=about_topic(name))
+
+
+def group_configs(
+    own: Mapping[str, str], settings: LiveConfig
+) -> tuple[DescribeConfigsResourceResult, ...]:
+    """Return every setting of a consumer group with the value that is in force."""
+    found = []
+    for name, setting in GROUP_SETTINGS.items():
+        synonyms = [(name, own[name], ConfigSource.GROUP)] if name in own else []
+        synonyms += _synonyms(broker_name_of(name), settings)
+        value = str(group_value(name, own, settings.now))
+        found.append(_result(name, value, synonyms[0][2], setting, synonyms, about=setting.about))
+    return tuple(found)
 
 
 def broker_configs(settings: LiveConfig) -> tuple[DescribeConfigsResourceResult, ...]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from odradek.broker.config.live import LiveConfig
     from odradek.broker.env import Clock
     from odradek.broker.group.coordinator import GroupCoordinator
+    from odradek.broker.partitions.fetch_sessions import FetchSessions
     from odradek.broker.partitions.partitions import Partitions
     from odradek.broker.replication.in_sync import InSync
     from odradek.broker.replication.replica_sessions import ReplicaSessions
@@ -45,6 +46,7 @@ class Core:
     elections: RequestedElections
     moves: RequestedMoves
     replica_sessions: ReplicaSessions
+    fetch_sessions: FetchSessions
     reached: Callable[[str], None]
     """Called with the name of a fault point (`Env.reached`)."""
 

@@ -10,7 +10,7 @@ Versions: 1 has the type of the election and the error of the whole answer; befo
 
 Differs from Kafka: any broker elects, not only the controller. The tagged field 10,000 of version 2
 names the replica that an unclean election elects; without it, as in Kafka, it is the first that is
-there. An unknown type is INVALID_REQUEST.
+there. A partition that is named several times is answered once.
 """
 
 from typing import Final
@@ -35,13 +35,11 @@ STEPS: Final = 4
 async def elect_leaders(
     context: RequestContext, request: ElectLeadersRequest
 ) -> ElectLeadersResponse:
-    if request.election_type not in (PREFERRED, UNCLEAN):
-        return ElectLeadersResponse(
-            error_code=ErrorCode.INVALID_REQUEST, replica_election_results=()
-        )
     elections = context.core.elections
     asked = request.topic_partitions
     turns = Turns()
+    if request.election_type not in (PREFERRED, UNCLEAN) and asked != ():
+        return await _refused(request, turns)
     wanted: dict[TopicPartition, None] = {}
     if asked is None:
         wanted = dict.fromkeys(elections.all_partitions)
@@ -57,6 +55,9 @@ async def elect_leaders(
         timeout_ms=request.timeout_ms,
     )
     found: dict[str, list[ElectLeadersPartitionResult]] = {}
+    for topic in asked or ():
+        await turns.take()
+        found[topic.topic] = []
     for (name, index), error in outcomes.items():
         await turns.take(STEPS)
         code = ErrorCode.NONE if error is None else error.code
@@ -76,3 +77,23 @@ async def elect_leaders(
             ElectLeadersReplicaElectionResult(topic=name, partition_result=tuple(partitions))
         )
     return ElectLeadersResponse(replica_election_results=tuple(results))
+
+
+async def _refused(request: ElectLeadersRequest, turns: Turns) -> ElectLeadersResponse:
+    """Refuse a type of election that does not exist, for each partition and for all of them."""
+    code = ErrorCode.INVALID_REQUEST
+    message = f"Unknown election type {request.election_type}. It is 0 (preferred) or 1 (unclean)."
+
+    def refused(index: int) -> ElectLeadersPartitionResult:
+        return ElectLeadersPartitionResult(
+            partition_id=index, error_code=code, error_message=message
+        )
+
+    results = []
+    for topic in request.topic_partitions or ():
+        await turns.take()
+        partitions = await turns.map(refused, topic.partitions)
+        results.append(
+            ElectLeadersReplicaElectionResult(topic=topic.topic, partition_result=tuple(partitions))
+        )
+    return ElectLeadersResponse(error_code=code, replica_election_results=tuple(results))

@@ -5,9 +5,10 @@ JoinGroup, key 11, versions 0-9; Heartbeat, key 12, 0-4; LeaveGroup, key 13, 0-5
 
 Behaviour: JoinGroup is answered when all members have joined, SyncGroup when the leader's
 assignment is on disk. A lost connection does not remove a member, its session timeout does. A group
-of the new protocol (`group_consumer.py`) is listed, deleted, and left by LeaveGroup. To join it the
-classic way is refused with INCONSISTENT_GROUP_PROTOCOL, unless it is empty; for DescribeGroups it
-does not exist.
+of the new protocol (`group_consumer.py`) is listed, deleted, and left by LeaveGroup; for
+DescribeGroups it does not exist. Members of the classic protocol may join it, unless
+`group.consumer.migration.policy` is disabled (INCONSISTENT_GROUP_PROTOCOL). Each is then answered
+at once, for itself; nobody leads. Their generation is the member's epoch.
 
 Versions: JoinGroup 0 has no rebalance timeout and uses the session's; 4 gives a new member only an
 id to come back with (MEMBER_ID_REQUIRED, KIP-394); 5 knows static members (KIP-345); 9 may let a
@@ -29,7 +30,14 @@ from odradek.broker.api.context import RequestContext, text_bytes
 from odradek.broker.api.operations import GROUP_OPERATIONS, NOT_ASKED
 from odradek.broker.group.consumer.state import ConsumerState
 from odradek.broker.group.members import ClassicGroup, Member, MemberProtocol
-from odradek.broker.group.requests import Claim, Joined, Joining, MemberIdRequiredError, Syncing
+from odradek.broker.group.requests import (
+    Claim,
+    Joined,
+    Joining,
+    MemberIdRequiredError,
+    Syncing,
+    UnnamedRefusalError,
+)
 from odradek.broker.group.state import GroupState
 from odradek.broker.turns import Turns
 from odradek.protocol.apis.group import (
@@ -87,7 +95,9 @@ async def join_group(context: RequestContext, request: JoinGroupRequest) -> Join
         # The member joins again with the id that this answer gives it (KIP-394).
         if isinstance(error, MemberIdRequiredError):
             member_id = error.member_id
-        elif error.code is ErrorCode.GROUP_MAX_SIZE_REACHED:
+        elif error.code is ErrorCode.GROUP_MAX_SIZE_REACHED or isinstance(
+            error, UnnamedRefusalError
+        ):
             member_id = ""
         return JoinGroupResponse(
             error_code=error.code,
@@ -96,7 +106,7 @@ async def join_group(context: RequestContext, request: JoinGroupRequest) -> Join
             member_id=member_id,
             members=(),
         )
-    return _joined_response(joined)
+    return _joined_response(joined, version)
 
 
 async def _polled(context: RequestContext, waiting: Coroutine[Any, Any, T]) -> T:
@@ -135,12 +145,13 @@ def _joining(
     )
 
 
-def _joined_response(joined: Joined) -> JoinGroupResponse:
+def _joined_response(joined: Joined, version: int) -> JoinGroupResponse:
     return JoinGroupResponse(
         error_code=ErrorCode.NONE,
         generation_id=joined.generation_id,
         protocol_type=joined.protocol_type,
-        protocol_name=joined.protocol_name,
+        # The empty name is null where there is null, as in Kafka.
+        protocol_name=joined.protocol_name or (None if version >= NULLABLE_PROTOCOL_FROM else ""),
         leader=joined.leader_id,
         skip_assignment=joined.skip_assignment,
         member_id=joined.member_id,
@@ -272,7 +283,7 @@ def _describe(context: RequestContext, group_id: str, operations: int) -> Descri
             protocol_type="",
             protocol_data="",
             members=(),
-            authorized_operations=operations if is_missing else NOT_ASKED,
+            authorized_operations=operations if is_silent else NOT_ASKED,
         )
 
 

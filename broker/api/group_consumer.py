@@ -5,17 +5,20 @@ ConsumerGroupHeartbeat, key 68, versions 0-1; ConsumerGroupDescribe, key 69, 0-1
 Behaviour: a heartbeat joins (epoch 0), goes on, leaves (-1), or leaves for a while as a static
 member (-2). Its answer has the member's epoch, and the partitions that the member may own now if
 they have changed, or if it has sent all its fields. Both are on disk when they are returned. An
-error has a message, and nothing else. A group that is not there, or is a classic one, is
-GROUP_ID_NOT_FOUND.
+error has a message, and nothing else. A group that is not there is GROUP_ID_NOT_FOUND. So is a
+classic one, unless a member joins and `group.consumer.migration.policy` lets the group be
+converted. The group is a classic one again when the last member of the new protocol has gone.
 
 Versions: ConsumerGroupHeartbeat 1 has a regular expression to subscribe with, and the client makes
 its member id; before, the coordinator made it for an empty one. ConsumerGroupDescribe 1 has the
 type of each member.
 
 Differs from Kafka: patterns are matched at once, so that the first answer has their topics, by RE2
-itself, Kafka's by its translation to Java. A group with members does not change its protocol, as in
-Kafka with `group.consumer.migration.policy=disabled`. Ids have up to 249 characters, patterns
-4,096.
+itself, Kafka's by its translation to Java. Ids have up to 249 characters, patterns 4,096. A classic
+group is converted during its first rebalance, too. A group that goes back to the classic protocol
+begins with a rebalance if any member has not reached its target, and after a failover goes on with
+it; a classic member without any of the new protocol is asked to join again when the group's epoch
+has risen.
 """
 
 from typing import Final
@@ -50,8 +53,9 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC
 
 MEMBER_ID_FROM: Final = 1
+CLASSIC_MEMBER: Final = 0
 CONSUMER_MEMBER: Final = 1
-"""The type of a member that uses the new protocol."""
+"""The types of members, by the protocol that they use."""
 
 
 async def consumer_group_heartbeat(
@@ -71,7 +75,9 @@ async def consumer_group_heartbeat(
         error_code=ErrorCode.NONE,
         member_id=beaten.member.member_id,
         member_epoch=request.member_epoch if is_leaving else beaten.member.epoch,
-        heartbeat_interval_ms=0 if is_leaving else core.config.group_consumer_heartbeat_interval_ms,
+        heartbeat_interval_ms=0
+        if is_leaving
+        else core.groups.consumers.heartbeat_interval_ms(request.group_id),
         assignment=_assignment(beaten) if beaten.shows_assignment else None,
     )
 
@@ -208,7 +214,7 @@ def _described_member(
         subscribed_topic_regex=member.regex,
         assignment=_named({key: frozenset(each) for key, each in owned.items()}, image),
         target_assignment=_named(target, image),
-        member_type=CONSUMER_MEMBER,
+        member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
     )
 
 

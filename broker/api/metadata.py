@@ -9,8 +9,9 @@ has LEADER_NOT_AVAILABLE and no leader (-1). Replicas of brokers that are away a
 and so is a damaged one of this broker. Authorised operations that a request asks for are all of
 them, as there is no authoriser.
 
-Versions: 4 lets the client forbid auto-creation; 10 brings topic ids; 12 looks topics up by id: an
-unknown id is UNKNOWN_TOPIC_ID; 13 has an error of its own for the whole answer.
+Versions: 4 lets the client forbid auto-creation; 10 brings topic ids, which 10 and 11 refuse in a
+request (INVALID_REQUEST for every topic); 12 looks topics up by id: an unknown id is
+UNKNOWN_TOPIC_ID; 13 has an error of its own for the whole answer.
 
 Differs from Kafka: the first answer about a new topic has its leader, instead of
 LEADER_NOT_AVAILABLE. A topic with a null name and no id is INVALID_REQUEST for that topic, where
@@ -26,7 +27,7 @@ from uuid import UUID
 from odradek.broker.api.context import RequestContext
 from odradek.broker.api.leaders import reachable_leader
 from odradek.broker.api.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from odradek.broker.cluster.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from odradek.broker.cluster.image import BrokerImage, PartitionImage, TopicImage
 from odradek.broker.cluster.new_topic import check_name
 from odradek.broker.turns import Turns
 from odradek.protocol.apis.metadata import (
@@ -43,6 +44,7 @@ from odradek.protocol.apis.metadata import (
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.schema import ZERO_UUID
 
+BY_ID_FROM: Final = 10
 NULL_NAME_FROM: Final = 12
 """Requests may have a null name from version 10 on, answers only from here."""
 
@@ -57,6 +59,10 @@ Found = TopicImage | MetadataResponseTopic
 
 
 async def metadata(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+    if BY_ID_FROM <= context.api_version < NULL_NAME_FROM and await _names_ids(request):
+        refuse = partial(_refused, context, code=ErrorCode.INVALID_REQUEST)
+        refused = await Turns().map(refuse, request.topics or ())
+        return MetadataResponse(brokers=(), topics=tuple(refused))
     wants_all = request.topics is None or (context.api_version == 0 and not request.topics)
     found: Iterable[Found]
     if wants_all:
@@ -77,6 +83,16 @@ async def metadata(context: RequestContext, request: MetadataRequest) -> Metadat
         topics=tuple(topics),
         cluster_authorized_operations=CLUSTER_OPERATIONS if of_cluster else NOT_ASKED,
     )
+
+
+async def _names_ids(request: MetadataRequest) -> bool:
+    """Return True if a topic is named by its id. Versions 10 and 11 have ids in answers only."""
+    turns = Turns()
+    for topic in request.topics or ():
+        await turns.take()
+        if topic.name is None or topic.topic_id != ZERO_UUID:
+            return True
+    return False
 
 
 async def _wanted_topics(context: RequestContext, request: MetadataRequest) -> list[Found]:
@@ -111,7 +127,7 @@ async def _described(
             work = partial(_partition, context, each.name)
             partitions = await turns.map(work, tuple(enumerate(each.partitions)))
             each = _topic(each, partitions, operations)
-        elif each.name:
+        elif each.error_code != ErrorCode.UNKNOWN_TOPIC_ID:
             each = replace(each, topic_authorized_operations=operations)
         described.append(each)
     return described
@@ -199,7 +215,7 @@ async def describe_cluster(
 ) -> DescribeClusterResponse:
     image = context.core.cluster.image
     if request.endpoint_type != BROKERS:
-        return _no_such_endpoints(image, request)
+        return _no_such_endpoints(request)
     return DescribeClusterResponse(
         error_code=ErrorCode.NONE,
         cluster_id=image.cluster_id,
@@ -211,9 +227,7 @@ async def describe_cluster(
     )
 
 
-def _no_such_endpoints(
-    image: ClusterImage, request: DescribeClusterRequest
-) -> DescribeClusterResponse:
+def _no_such_endpoints(request: DescribeClusterRequest) -> DescribeClusterResponse:
     code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
     message = f"Unsupported endpoint type {request.endpoint_type}. Ask for the brokers, type 1."
     if request.endpoint_type == CONTROLLERS:
@@ -223,11 +237,7 @@ def _no_such_endpoints(
             "CONTROLLER. Here is no controller to ask; use the broker."
         )
     return DescribeClusterResponse(
-        error_code=code,
-        error_message=message,
-        cluster_id=image.cluster_id,
-        endpoint_type=request.endpoint_type,
-        brokers=(),
+        error_code=code, error_message=message, cluster_id="", brokers=()
     )
 
 

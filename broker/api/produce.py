@@ -19,7 +19,9 @@ topics by id. A fenced producer gets INVALID_PRODUCER_EPOCH, never PRODUCER_FENC
 
 Differs from Kafka: null or empty records are INVALID_RECORD, where Kafka does not answer at all.
 Records are not looked into, but for their keys where the topic is compacted: their number and
-contents are what the batch header says. A compacted topic takes at most 1,000,000 records a batch
+contents are what the batch header says. `compression.type` changes the codec of a batch, and
+nothing else in it; one that decompresses to more than 64 MiB is MESSAGE_TOO_LARGE then. A compacted
+topic takes at most 1,000,000 records a batch
 (what librdkafka makes at most) and 64 MiB decompressed. Several
 batches for one partition in a request are all appended; Kafka loses all but the last. A batch that
 was refused, or was a repeat, does not make a producer's next transaction out of order; Kafka keeps
@@ -28,7 +30,6 @@ coordinator is asked, so version 12 does not add it to the transaction.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -38,15 +39,19 @@ import trio
 from odradek.broker.api.context import Deferred, RequestContext
 from odradek.broker.api.leaders import LeaderHints
 from odradek.broker.api.parallel import for_each
+from odradek.broker.api.produce_batches import (
+    BATCHES_AT_ONCE,
+    NO_OFFSET,
+    Batch,
+    recompress_some,
+)
 from odradek.broker.api.transactional import (
     PRODUCE_ADDS_FROM,
     log_refusal,
     note_opener,
     produce_code,
 )
-from odradek.broker.partitions.partitions import Appended, Partition
 from odradek.broker.storage.validation import check_client_batch, check_keys
-from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.turns import Turns
 from odradek.broker.txn.admission import refusal_words
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
@@ -60,7 +65,7 @@ from odradek.protocol.apis.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from odradek.protocol.batch import HEADER_BYTES, BatchHeader, Codec, read_header
+from odradek.protocol.batch import HEADER_BYTES, Codec, read_header
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError, with_phrase
 from odradek.protocol.state_topics import INTERNAL_TOPICS
 
@@ -68,7 +73,6 @@ ACKS_ALL: Final = -1
 ACKS: Final = frozenset({ACKS_ALL, 0, 1})
 ADMIN_CLIENT: Final = "__admin_client"
 """The client id with which Kafka's own tools may write to internal topics."""
-NO_OFFSET: Final = -1
 OWN_DISK_MS: Final = 1_000
 """The least time-out for this broker's own disk: the request's is meant for other replicas."""
 UNKNOWN_LOG: Final = frozenset(
@@ -83,52 +87,11 @@ UNKNOWN_LOG: Final = frozenset(
 """Refusals of an append that are answered without the log start offset. All others have it."""
 
 
-BATCHES_AT_ONCE: Final = 100
-"""Batches that are checked and appended without a checkpoint."""
+NO_RECORDS: Final = memoryview(b"")
 LOOK_UP_STEPS: Final = 3
 """The cost of looking up one partition, in steps of a turn."""
 TOPIC_STEPS: Final = 2
 """The cost of looking up one topic, or of answering it, without its partitions."""
-
-
-@dataclass(slots=True)
-class Batch:
-    """The records of a request for one partition, and what became of them."""
-
-    topic: str
-    index: int
-    records: memoryview
-    header: BatchHeader | None = None
-    is_transactional: bool = False
-    """What the header says. Kept, as it is asked several times for every small request."""
-    partition: Partition | None = None
-    appended: Appended | None = None
-    error: KafkaError | None = None
-    """Without its traceback, which refers to the batch and so to the whole request."""
-    keys_error: KafkaError | None = None
-    """Why a compacted log refuses the records. Refusals of the transaction come first."""
-    log_start_offset: int = NO_OFFSET
-    """Answered with an error that the log itself has found."""
-    verified_after: int | None = None
-    """Of a transactional batch that was admitted: see `Verdict`."""
-    by_all: bool = True
-    """acks=all: the batch counts when all in-sync replicas have it, else when this one does."""
-    is_settled: bool = False
-    """True once the batch is on disk, or has failed to get there."""
-
-    @property
-    def where(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.index)
-
-    @property
-    def producer(self) -> ProducerIdAndEpoch | None:
-        """The producer of a transactional batch; None for any other batch."""
-        header = self.header
-        if header is None or not self.is_transactional:
-            return None
-        return ProducerIdAndEpoch(
-            producer_id=header.producer_id, producer_epoch=header.producer_epoch
-        )
 
 
 async def produce(
@@ -151,10 +114,13 @@ async def produce(
         refusal = error.with_traceback(None)
         for batch in batches:
             batch.error = refusal
-    for start in range(0, len(batches), BATCHES_AT_ONCE):
+    start = 0
+    while start < len(batches):
         if start:
             await trio.lowlevel.checkpoint()
-        await _append_some(context, request, producer, batches[start : start + BATCHES_AT_ONCE])
+        end = await recompress_some(context, batches, start)
+        await _append_some(context, request, producer, batches[start:end])
+        start = end
 
     if request.acks == 0:
         _close_on_error(batches)
@@ -247,6 +213,7 @@ async def _append_some(
     for batch in batches:
         if batch.error is None:
             _append(context, request, batch)
+        batch.records = NO_RECORDS  # which may be much, if they were compressed anew
     if request.transactional_id is not None:
         _note_producers(context, request.transactional_id, batches)
 
@@ -331,7 +298,7 @@ async def _check_keys(context: RequestContext, batch: Batch, turns: Turns) -> No
         header = check_client_batch(batch.records, partition.config, context.core.clock.wall_ms())
         await check_keys(header, batch.records, partition.decompressor, turns)
     except KafkaError as error:
-        batch.keys_error = error.with_traceback(None)
+        batch.records_error = error.with_traceback(None)
 
 
 def _look_up(context: RequestContext, batch: Batch) -> None:
@@ -355,8 +322,8 @@ def _look_up(context: RequestContext, batch: Batch) -> None:
 def _append(context: RequestContext, request: ProduceRequest, batch: Batch) -> None:
     assert batch.partition is not None
     try:
-        if batch.keys_error is not None:
-            raise batch.keys_error
+        if batch.records_error is not None:
+            raise batch.records_error
         if batch.by_all:
             batch.partition.check_in_sync()
         batch.appended = batch.partition.append_from_client(

@@ -9,7 +9,9 @@ Versions: 1 may forbid that the number of replicas changes.
 
 Differs from Kafka: any broker begins a move, not only the controller. A move ends only when
 min.insync.replicas of the target are in sync. Of a partition that is named several times the last
-target counts. The replication of a move has no quota.
+target counts. A move that takes the place of an unfinished one, and is cancelled, goes back to the
+replicas before both; in Kafka those that the first was adding stay. The replication of a move has
+no quota.
 """
 
 from typing import Final
@@ -50,10 +52,13 @@ async def alter_partition_reassignments(
         timeout_ms=request.timeout_ms,
     )
     found: dict[str, list[ReassignablePartitionResponse]] = {}
+    for topic in request.topics:
+        await turns.take()
+        found[topic.name] = []
     for where in wanted:
         await turns.take(STEPS)
         error = outcomes[where]
-        found.setdefault(where.topic, []).append(
+        found[where.topic].append(
             ReassignablePartitionResponse(
                 partition_index=where.partition,
                 error_code=ErrorCode.NONE if error is None else error.code,
@@ -65,7 +70,9 @@ async def alter_partition_reassignments(
         await turns.take()
         responses.append(ReassignableTopicResponse(name=name, partitions=tuple(partitions)))
     return AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=request.allow_replication_factor_change,
+        # Kafka answers a request without topics with the defaults.
+        allow_replication_factor_change=request.allow_replication_factor_change
+        or not request.topics,
         error_code=ErrorCode.NONE,
         error_message=None,
         responses=tuple(responses),
@@ -116,6 +123,6 @@ def _ongoing(index: int, partition: PartitionImage) -> OngoingPartitionReassignm
     return OngoingPartitionReassignment(
         partition_index=index,
         replicas=partition.replicas,
-        adding_replicas=partition.adding,
+        adding_replicas=partition.arriving,
         removing_replicas=partition.removing,
     )

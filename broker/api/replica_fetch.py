@@ -23,7 +23,7 @@ from uuid import UUID
 import trio
 
 from odradek.broker.api.context import ANSWER_ITEM_BYTES, RequestContext
-from odradek.broker.api.fetch import diverged, failed, where_it_parted
+from odradek.broker.api.fetch_reading import diverged, failed, where_it_parted
 from odradek.broker.api.offsets import check_leader_epoch
 from odradek.broker.env import Buffer
 from odradek.broker.partitions.reads import check_range, read_for_follower

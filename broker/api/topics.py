@@ -4,9 +4,9 @@ CreateTopics, key 19, versions 2-7; DeleteTopics, key 20, versions 1-6; CreatePa
 versions 0-3.
 
 Behaviour: every topic of a request succeeds or fails on its own, with a sentence that says why. A
-topic that is named several times fails once (INVALID_REQUEST). `validate_only` checks everything
-and changes nothing. The answer is sent when the change is on disk, so the time-out of the request
-has no effect.
+topic that is named several times, or by name and by id, fails once (INVALID_REQUEST).
+`validate_only` checks everything and changes nothing. The answer is sent when the change is on
+disk, so the time-out of the request has no effect.
 
 Versions: CreateTopics 5 answers with the settings, 7 with the topic's id; -1 partitions or replicas
 ask for the broker's defaults. DeleteTopics 5 has a sentence for errors, 6 takes ids.
@@ -17,6 +17,7 @@ topics can be neither deleted nor grown. Records of a deleted topic are gone at 
 """
 
 import logging
+from collections.abc import Iterable
 from typing import Final
 from uuid import UUID
 
@@ -47,6 +48,10 @@ LOGGER: Final = logging.getLogger(__name__)
 
 NAMED_TWICE: Final = "Duplicate topic name. The request names this topic more than once."
 ID_GIVEN_TWICE: Final = "Duplicate topic id. The request has this topic's id more than once."
+NAMED_AND_BY_ID: Final = (
+    "The topic name corresponds to the id of another entry. The request has this topic by name and "
+    "by id; give it once."
+)
 
 CREATE_STEPS: Final = 50
 DELETE_STEPS: Final = 20
@@ -123,9 +128,20 @@ async def delete_topics(
     else:
         counts = await turns.distinct((name, ZERO_UUID) for name in request.topic_names)
     results = []
+    twice = await _named_and_by_id(context, counts, turns)
     for (name, topic_id), count in counts.items():
         await turns.take(DELETE_STEPS)
-        if count > 1:
+        topic = twice.get((name, topic_id))
+        if topic is not None:
+            if topic_id == ZERO_UUID:
+                continue  # the answer for the id is that for the topic
+            result = DeletableTopicResult(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                error_code=ErrorCode.INVALID_REQUEST,
+                error_message=NAMED_AND_BY_ID,
+            )
+        elif count > 1:
             result = DeletableTopicResult(
                 name=name,
                 topic_id=topic_id,
@@ -136,6 +152,21 @@ async def delete_topics(
             result = await _delete_topic(context, DeleteTopicState(name=name, topic_id=topic_id))
         results.append(result)
     return DeleteTopicsResponse(responses=tuple(results))
+
+
+async def _named_and_by_id(
+    context: RequestContext, asked: Iterable[tuple[str | None, UUID]], turns: Turns
+) -> dict[tuple[str | None, UUID], TopicImage]:
+    """Return what is asked for about topics that the request has by name and by id."""
+    image = context.core.cluster.image
+    found: dict[tuple[str | None, UUID], TopicImage] = {}
+    keys = frozenset(asked)
+    for name, topic_id in keys:
+        await turns.take()
+        topic = image.topic_by_id(topic_id) if name is None and topic_id != ZERO_UUID else None
+        if topic is not None and (topic.name, ZERO_UUID) in keys:
+            found[name, topic_id] = found[topic.name, ZERO_UUID] = topic
+    return found
 
 
 async def _delete_topic(context: RequestContext, asked: DeleteTopicState) -> DeletableTopicResult:

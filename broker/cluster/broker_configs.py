@@ -1,21 +1,25 @@
-"""Settings of brokers that change while they run: kept in the metadata store, read by a watch."""
+"""Settings of brokers and groups that change while brokers run: kept in the metadata store."""
 
 from typing import Final
 
 from odradek.broker.cluster.image import ClusterImage
 from odradek.broker.cluster.metadata import ClusterMetadata
-from odradek.broker.cluster.store import broker_configs_key, pack, unpack
+from odradek.broker.cluster.store import broker_configs_key, group_configs_key, pack, unpack
 from odradek.broker.config.changes import Alter
 from odradek.broker.config.live import NO_CONFIGS, LiveConfig
 from odradek.broker.env import Compare, MetaStore
+from odradek.broker.group.limits import GROUP_ID_MAX_BYTES
 from odradek.broker.guarded_write import guarded_write
+from odradek.protocol.errors import ErrorCode, KafkaError
 
 ABSENT: Final = 0
 """The revision of a key that is not there."""
+GROUPS_MAX: Final = 10_000
+"""The number of groups that may have settings of their own. Every broker keeps them in memory."""
 
 
 class BrokerConfigs:
-    """The changed settings of all brokers, as this broker reads and writes them."""
+    """The changed settings of all brokers and groups, as this broker reads and writes them."""
 
     def __init__(self, store: MetaStore, metadata: ClusterMetadata, settings: LiveConfig) -> None:
         self._store = store
@@ -37,11 +41,38 @@ class BrokerConfigs:
         if validate_only:
             return
         with self._metadata.shielded():
-            await self._metadata.reached(await self._write(broker, alter))
+            await self._metadata.reached(await self._write(broker_configs_key(broker), alter))
 
-    async def _write(self, broker: str, alter: Alter) -> int:
+    async def alter_group(
+        self, group_id: str, alter: Alter, *, validate_only: bool = False
+    ) -> None:
+        """Change the settings of a consumer group, as `alter` those of a broker.
+
+        Raises also INVALID_REQUEST for a name that cannot be, POLICY_VIOLATION for one too many.
+        """
+        known = self.image.group_configs
+        if not group_id:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "Default group resources are not allowed. Change the brokers' settings instead.",
+            )
+        if len(group_id.encode()) > GROUP_ID_MAX_BYTES:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"A group id has up to {GROUP_ID_MAX_BYTES} bytes."
+            )
+        changed = alter(known.get(group_id, NO_CONFIGS))
+        if changed and group_id not in known and len(known) >= GROUPS_MAX:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{GROUPS_MAX} groups have settings of their own, the most there may be.",
+            )
+        if validate_only:
+            return
+        with self._metadata.shielded():
+            await self._metadata.reached(await self._write(group_configs_key(group_id), alter))
+
+    async def _write(self, key: str, alter: Alter) -> int:
         """Return the revision in which the store has the changes."""
-        key = broker_configs_key(broker)
         while True:
             found, revision = await self._store.range(key)
             stored = found.get(key)

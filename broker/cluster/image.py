@@ -42,11 +42,17 @@ class PartitionImage:
     last_leader: int = NO_LEADER
     """While there is no leader: the last one. It is elected if no replica is known to be whole."""
     adding: tuple[int, ...] = ()
-    """Replicas that a reassignment adds and that were not all in sync yet (`reassignment.py`)."""
+    """Replicas that a reassignment adds and that were not all in sync yet; and those that an
+    earlier one was adding when it was given up, which are to go (`reassignment.py`)."""
     removing: tuple[int, ...] = ()
     """Replicas that it removes at its end."""
     epoch: int = 0
     """The partition epoch: the revision of the metadata store in which this was written."""
+
+    @property
+    def arriving(self) -> tuple[int, ...]:
+        """The new replicas of the target."""
+        return tuple(node for node in self.adding if node not in self.removing)
 
     @property
     def is_moving(self) -> bool:
@@ -94,6 +100,8 @@ class ClusterImage:
     """The number of partitions of all topics except the broker's own."""
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Changed settings of brokers, by their ids; under `""` those of all brokers."""
+    group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Settings of consumer groups that have their own, by the groups' ids."""
 
     @property
     def has_transaction_groups(self) -> bool:

@@ -23,6 +23,7 @@ from odradek.broker.cluster.store import (
     BROKERS,
     CLUSTER,
     CONTROLLER,
+    GROUP_CONFIGS,
     PARTITIONS,
     TOPICS,
     pack,
@@ -64,6 +65,7 @@ class ImageBuilder:
         self._partitions: dict[str, dict[int, PartitionImage]] = {}
         self._touched: dict[str, None] = {}
         self._broker_configs: dict[str, Mapping[str, str]] = {}
+        self._group_configs: dict[str, Mapping[str, str]] = {}
 
     def put(self, key: str, stored: Versioned | None) -> None:
         """Take over one key; None deletes it."""
@@ -93,6 +95,12 @@ class ImageBuilder:
                 self._broker_configs.pop(broker, None)
             else:
                 self._broker_configs[broker] = unpack(stored.value)
+        elif key.startswith(GROUP_CONFIGS):
+            group_id = key.removeprefix(GROUP_CONFIGS)
+            if stored is None:
+                self._group_configs.pop(group_id, None)
+            else:
+                self._group_configs[group_id] = unpack(stored.value)
         elif key == CONTROLLER:
             self._controller = (
                 None if stored is None else (unpack(stored.value)["id"], stored.create_revision)
@@ -118,6 +126,7 @@ class ImageBuilder:
             brokers=tuple(self._brokers[node] for node in sorted(self._brokers)),
             revision=revision,
             broker_configs=dict(self._broker_configs),
+            group_configs=dict(self._group_configs),
         )
         return image.with_topics(topics.values())
 

@@ -9,6 +9,11 @@ The state of a move is in the partition's key in the metadata store, so it outli
    election, also if the leader stays: a replica that has been removed reports nothing any more.
    Brokers without a replica remove their logs when their image shows it.
 
+Another target may take the place of the first before its replicas are in sync. A replica that the
+first move was adding, and that the second does not want, goes with the others at the end of the
+second, as in Kafka. It stays in `adding` besides, because it was never one of the partition's own:
+it does not raise the number that must be in sync, and a cancelled move does not keep it.
+
 A move that is cancelled goes back to the replicas that are not new, in the same way. Everything
 here is pure; the writes are in `requested_moves.py` and `controller.py`.
 """
@@ -30,13 +35,14 @@ from odradek.broker.topic_partition import TopicPartition
 def begun(partition: PartitionImage, target: Sequence[int]) -> PartitionImage:
     """Return a partition that begins to move. Another move that is under way ends there.
 
-    A replica that is new and not yet in sync stays new if the other target has it, too.
+    A replica that is new and not yet in sync stays new, also if the other target does not have it.
     """
     removing = tuple(node for node in partition.replicas if node not in target)
+    replicas = (*target, *removing)
     adding = tuple(
-        node for node in target if node not in partition.replicas or node in partition.adding
+        node for node in replicas if node not in partition.replicas or node in partition.adding
     )
-    return replace(partition, replicas=(*target, *removing), adding=adding, removing=removing)
+    return replace(partition, replicas=replicas, adding=adding, removing=removing)
 
 
 def completions(
@@ -65,7 +71,7 @@ def complete(
     target = tuple(node for node in partition.replicas if node not in partition.removing)
     isr = [node for node in partition.isr if node in target]
     is_enough = len(isr) >= min(min_isr, len(target))
-    if not is_enough or not set(partition.adding) <= set(isr):
+    if not is_enough or not set(partition.arriving) <= set(isr):
         return None
     return _settled(partition, target, brokers, min_isr)
 

@@ -86,7 +86,7 @@ class RequestedMoves:
     ) -> tuple[bool, int]:
         compares, puts = write_of_partitions(image, planned)
         guarded = {partition.leader for partition in planned.values()}
-        adding = {node for partition in planned.values() for node in partition.adding}
+        adding = {node for partition in planned.values() for node in partition.arriving}
         for broker in image.brokers:
             if broker.node_id in adding - guarded:
                 key = broker_key(broker.node_id)

@@ -45,6 +45,7 @@ PARTITIONS: Final = "/partitions/"
 BROKERS: Final = "/brokers/"
 CONTROLLER: Final = "/controller"
 BROKER_CONFIGS: Final = "/configs/brokers/"
+GROUP_CONFIGS: Final = "/configs/groups/"
 
 GUARDS: Final = 28
 """The operations of a transaction that are left for conditions on brokers."""
@@ -156,6 +157,11 @@ def read_broker(key: str, stored: Versioned) -> BrokerImage:
 def broker_configs_key(broker: str) -> str:
     """Return the key of the changed settings of a broker; of all brokers for `""`."""
     return f"{BROKER_CONFIGS}{broker}"
+
+
+def group_configs_key(group_id: str) -> str:
+    """Return the key of the settings of a consumer group."""
+    return f"{GROUP_CONFIGS}{group_id}"
 
 
 def pack_topic(topic: TopicImage, *, is_finished: bool = True) -> bytes:

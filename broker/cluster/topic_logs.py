@@ -1,7 +1,7 @@
 """The logs of topics on this broker: between the cluster's image and the partitions."""
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 from uuid import UUID
@@ -11,16 +11,17 @@ import trio
 from odradek.broker.cluster.image import ClusterImage, PartitionImage, TopicImage
 from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.config.live import LiveConfig
+from odradek.broker.config.records import LZ4_DEFAULT, PRODUCER
 from odradek.broker.config.topic import min_insync_replicas, state_topic_configs, topic_value
 from odradek.broker.partitions.directories import ForeignDirectory
 from odradek.broker.partitions.partitions import Partitions
-from odradek.broker.storage.config import FlushPolicy, LogConfig
+from odradek.broker.storage.config import Compression, FlushPolicy, LogConfig
 from odradek.broker.storage.damage import Others
 from odradek.broker.storage.identity import Identity
 from odradek.broker.storage.segment import DamagedSegment
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.turns import STEPS_PER_TURN, Turns
-from odradek.protocol.batch import TimestampType
+from odradek.protocol.batch import Codec, TimestampType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import INTERNAL_TOPICS
 
@@ -110,13 +111,15 @@ class LocalTopicLogs:
             ) from error
 
     def configure(self, topic: TopicImage) -> None:
-        """Let the logs of a topic have the settings that it has now."""
-        here = [self._partitions.find(TopicPartition(topic.name, n)) for n in self.here(topic)]
+        """Let the logs of a topic have the settings that it has now; note them on disk later."""
         config = log_config(topic, self._config)
-        for partition in here:
-            is_same = partition is not None and partition.topic_id == topic.topic_id
-            if partition is not None and is_same and partition.config != config:
+        for index in self.here(topic):
+            partition = self._partitions.find(TopicPartition(topic.name, index))
+            if partition is None or partition.topic_id != topic.topic_id:
+                continue
+            if partition.config != config:
                 partition.configure(config)
+            self._partitions.identities.keep(partition.log, self._identity(topic, index))
 
     async def _open(
         self, wanted: Iterable[tuple[TopicImage, int]], *, is_start: bool = False
@@ -192,6 +195,7 @@ class LocalTopicLogs:
             partition_count=len(topic.partitions),
             configs=topic.configs,
             cluster_id=self._cluster_id,
+            is_by_tag=topic.is_by_tag,
         )
 
     async def delete(self, topic: TopicImage, indexes: Sequence[int]) -> None:
@@ -250,10 +254,26 @@ def log_config(topic: TopicImage, broker: BrokerConfig) -> LogConfig:
             if topic.min_insync_replicas is None
             else topic.min_insync_replicas
         ),
+        compression=_compression(configs, broker),
         producer_id_expiration_ms=broker.producer_id_expiration_ms,
         member_producer_expiration_ms=member_producer_expiration_ms(broker),
         flush=FlushPolicy(broker.log_flush),
     )
+
+
+def _compression(configs: Mapping[str, str], broker: BrokerConfig) -> Compression | None:
+    """Return the codec that a topic's batches get; None if they keep the producer's."""
+    kind = str(topic_value("compression.type", configs, broker))
+    if kind == PRODUCER:
+        return None
+    if kind == "uncompressed":
+        return Compression(Codec.NONE)
+    level = None
+    if kind != "snappy":
+        level = int(topic_value(f"compression.{kind}.level", configs, broker))
+    if kind == "lz4" and level == LZ4_DEFAULT:
+        level = None
+    return Compression(Codec[kind.upper()], level)
 
 
 def member_producer_expiration_ms(broker: BrokerConfig) -> int:

@@ -160,11 +160,17 @@ class TopicWriter:
         return Compare(key=topic_key(topic.name), mod_revision=stored.mod_revision)
 
     async def _stored(self, topic: TopicImage) -> Versioned:
-        """Return what the store has of a topic. Raises UNKNOWN_TOPIC_OR_PARTITION."""
+        """Return what the store has of a topic. Raises UNKNOWN_TOPIC_OR_PARTITION.
+
+        Also for a topic that another broker is deleting in several writes, which nothing may
+        change in between: the image of this broker may still have it.
+        """
         key = topic_key(topic.name)
         found, _ = await self._store.range(key)
         stored = found.get(key)
-        if stored is None or unpack(stored.value)["id"] != topic.topic_id.bytes:
+        fields = {} if stored is None else unpack(stored.value)
+        is_same = fields.get("id") == topic.topic_id.bytes and not fields.get("unfinished")
+        if stored is None or not is_same:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic.name} was deleted meanwhile."
             )

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from odradek.broker.config.groups import ConsumerGroupSettings, groups_last
 from odradek.broker.config.properties import Given, unknown_settings
+from odradek.broker.config.records import RecordSettings, inherited_last
 from odradek.broker.config.settings import (
     ConfigError,
     ConfigType,
@@ -46,7 +46,7 @@ REPLICAS_MAX: Final = 32_767
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig(ConsumerGroupSettings):
+class BrokerConfig(RecordSettings):
     """All settings of `odradek serve`, checked. `settle` makes an instance."""
 
     # identity and addresses
@@ -441,7 +441,7 @@ RENAMED: Final[dict[str, str]] = {"log.dir": "log.dirs", "broker.id": "node.id"}
 @functools.cache
 def broker_settings() -> dict[str, Setting]:
     """Return the broker's settings, by Kafka's name."""
-    return groups_last(settings_of(BrokerConfig))
+    return inherited_last(settings_of(BrokerConfig))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

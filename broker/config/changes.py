@@ -16,6 +16,7 @@ from odradek.broker.config.broker import (
     BrokerConfig,
     broker_settings,
 )
+from odradek.broker.config.group import check_group_configs
 from odradek.broker.config.live import ALL_BROKERS, DYNAMIC
 from odradek.broker.config.settings import (
     ConfigError,
@@ -164,6 +165,29 @@ def topic_replacement(topic: str, changes: Sequence[SettingChange], broker: Brok
         return alter({name: text for name, text in kept if name not in OF_STATE_TOPICS})
 
     return replaced
+
+
+def group_alteration(
+    changes: Sequence[SettingChange], broker: BrokerConfig, *, replaces: bool = False
+) -> Alter:
+    """Return what changes of a consumer group's settings make of those that it has."""
+
+    def alter(configs: Mapping[str, str]) -> dict[str, str]:
+        changed = {} if replaces else dict(configs)
+        for change in changes:
+            if change.operation in (Operation.APPEND, Operation.SUBTRACT):
+                raise KafkaError(
+                    ErrorCode.INVALID_CONFIG,
+                    f"Can't {Operation(change.operation).name} to key {shortened(change.name)} "
+                    "because its type is not LIST. Set it.",
+                )
+            _apply(change, changed, "")
+        try:
+            return check_group_configs(changed, broker)
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+    return alter
 
 
 def broker_alteration(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from odradek.broker.config.settings import INT32_MAX, Setting, int32, settings_of, words
+from odradek.broker.config.settings import INT32_MAX, Setting, int32, settings_of, string, words
 
 SECOND_MS: Final = 1000
 
@@ -40,8 +40,21 @@ class ConsumerGroupSettings:
         choices=("uniform,range", "range,uniform", "uniform", "range"),
         about="The assignors of the new group protocol. The first is used if members name none.",
     )
+    group_consumer_migration_policy: str = string(
+        "bidirectional",
+        choices=("disabled", "upgrade", "downgrade", "bidirectional"),
+        any_case=True,
+        about="The directions in which groups with members change between the classic and the new "
+        "protocol when members of the other one join, or when the last ones of the new go.",
+    )
     group_consumer_assignment_interval_ms: int = int32(
         SECOND_MS, low=0, about="The least time between two assignments of one group."
+    )
+    group_consumer_min_assignment_interval_ms: int = int32(
+        0, low=0, about="The least of `group.consumer.assignment.interval.ms`."
+    )
+    group_consumer_max_assignment_interval_ms: int = int32(
+        15 * SECOND_MS, low=0, about="The most of `group.consumer.assignment.interval.ms`."
     )
 
 

@@ -24,6 +24,11 @@ NO_CHANGES: Final[Mapping[str, Configs]] = MappingProxyType({})
 
 DYNAMIC: Final = frozenset(
     {
+        "group.consumer.assignment.interval.ms",
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.type",
+        "compression.zstd.level",
         "log.cleaner.backoff.ms",
         "log.cleaner.dedupe.buffer.size",
         "log.cleaner.delete.retention.ms",

@@ -53,6 +53,8 @@ class Setting:
     low: float | None = None
     high: float | None = None
     choices: tuple[str, ...] = ()
+    any_case: bool = False
+    """True if a choice may be written in capitals, too."""
     why: str = ""
     """The reason of the bounds or choices, where it is not obvious."""
 
@@ -76,6 +78,8 @@ class Setting:
             raise ConfigError(f"{name} is empty; give it a value, or leave it out.")
         if self.type is ConfigType.LIST:
             text = ",".join(dict.fromkeys(part.strip() for part in text.split(",")))
+        if self.any_case:
+            text = text.lower()
         if self.choices and text not in self.choices:
             raise ConfigError(self._not_a_choice(name, text))
         return text
@@ -88,6 +92,8 @@ class Setting:
             raise ConfigError(f"{name} is a whole number, not {_quoted(text)}.")
         if len(text) > SHOWN_MAX:  # Python refuses to convert some thousand digits
             raise ConfigError(f"{name} cannot be a number of {len(text)} digits.")
+        if self.choices and text not in self.choices:
+            raise ConfigError(self._not_a_choice(name, text))
         value = int(text)
         in_ones = value * unit if value > 0 else value  # -1 is "no limit" in every unit
         if not low <= in_ones <= high:

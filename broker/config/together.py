@@ -24,7 +24,7 @@ def check_together(config: "BrokerConfig") -> None:
         raise ConfigError(
             "group.min.session.timeout.ms cannot be more than group.max.session.timeout.ms."
         )
-    for what in ("session.timeout", "heartbeat.interval"):
+    for what in ("session.timeout", "heartbeat.interval", "assignment.interval"):
         _check_between(config, what)
     if config.group_consumer_heartbeat_interval_ms >= config.group_consumer_session_timeout_ms:
         raise ConfigError(

@@ -19,6 +19,12 @@ from odradek.broker.config.broker import (
     BrokerConfig,
     broker_settings,
 )
+from odradek.broker.config.records import (
+    COMPRESSION_TYPES,
+    GZIP_LEVELS,
+    LZ4_DEFAULT,
+    PRODUCER,
+)
 from odradek.broker.config.settings import (
     ConfigError,
     ConfigType,
@@ -32,7 +38,6 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC
 
 STATE_DELETE_RETENTION_MS: Final = 10 * MINUTE_MS
-_NO_RECOMPRESSION: Final = "the broker keeps the bytes that the producer sent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,13 +78,10 @@ TOPIC_SETTINGS: Final[dict[str, TopicSetting]] = {
         setting=Setting(type=ConfigType.LIST, default="delete", choices=CLEANUP_POLICIES),
         broker_name="log.cleanup.policy",
     ),
-    "compression.type": _text(
-        "producer",
-        None,
-        "producer",
-        why=_NO_RECOMPRESSION,
-        about="How batches are compressed: as the producer sent them.",
-    ),
+    "compression.gzip.level": _int32(-1, "compression.gzip.level", choices=GZIP_LEVELS),
+    "compression.lz4.level": _int32(LZ4_DEFAULT, "compression.lz4.level", low=1, high=17),
+    "compression.type": _text(PRODUCER, "compression.type", *COMPRESSION_TYPES),
+    "compression.zstd.level": _int32(3, "compression.zstd.level", low=-131_072, high=22),
     "delete.retention.ms": _int64(DAY_MS, "log.cleaner.delete.retention.ms", low=0),
     "index.interval.bytes": _int32(4 * KIB, "log.index.interval.bytes", low=0),
     "max.compaction.lag.ms": _int64(2**63 - 1, "log.cleaner.max.compaction.lag.ms", low=1),

@@ -55,7 +55,7 @@ def check_beat(asked: Beat, assignors: Sequence[str], *, must_have_id: bool) -> 
 
 def _problem_of(asked: Beat, *, must_have_id: bool) -> str | None:
     epoch = asked.member_epoch
-    if not asked.member_id and (must_have_id or epoch > JOIN_EPOCH or epoch == LEAVE_EPOCH):
+    if not asked.member_id.strip() and (must_have_id or epoch > JOIN_EPOCH or epoch == LEAVE_EPOCH):
         return "MemberId can't be empty."
     for name, value in (
         ("GroupId", asked.group_id),

@@ -1,8 +1,8 @@
 """The groups of the new protocol that this broker coordinates (KIP-848).
 
 A group that is empty changes its protocol when a member of the other one joins: its records are
-removed, its offsets stay. One with members is refused, as by Kafka with
-`group.consumer.migration.policy=disabled`.
+removed, its offsets stay. One with members is converted while it runs (`consumer/migration.py`), as
+far as `group.consumer.migration.policy` allows it.
 """
 
 import base64
@@ -22,18 +22,39 @@ from odradek.broker.group.consumer.members import (
     ConsumerMember,
     TopicShapes,
 )
-from odradek.broker.group.consumer.state import ConsumerEvent, ConsumerState, decide_for
+from odradek.broker.group.consumer.migration import beat_of, from_classic
+from odradek.broker.group.consumer.records import ConsumerEntry, difference
+from odradek.broker.group.consumer.state import ConsumerEvent, ConsumerState
 from odradek.broker.group.consumer.target import assignor_of
 from odradek.broker.group.expiry import expired_of_consumer
-from odradek.broker.group.limits import GROUPS_MAX, MEMBERSHIP_MAX_BYTES, GroupConfig
+from odradek.broker.group.limits import (
+    GROUPS_MAX,
+    MEMBERSHIP_MAX_BYTES,
+    NAME_MAX_CHARACTERS,
+    GroupConfig,
+)
 from odradek.broker.group.live_consumer import LiveConsumer
 from odradek.broker.group.rebalance import Surroundings
-from odradek.broker.group.requests import Claim, Joining
+from odradek.broker.group.requests import (
+    Claim,
+    Joined,
+    Joining,
+    MemberIdRequiredError,
+    Synced,
+    Syncing,
+)
 from odradek.broker.group.state import GroupEvent, GroupState
 from odradek.broker.group.store import GroupEntry
 from odradek.broker.group.tenure import GroupTenure
 from odradek.broker.turns import Turns
+from odradek.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from odradek.protocol.errors import ErrorCode, KafkaError
+
+UPGRADING: Final = ("upgrade", "bidirectional")
+"""The migration policies with which a classic group may become a consumer group."""
+DISABLED: Final = "disabled"
+NOTHING: Final = ConsumerGroup(group_id="", epoch=-1)
+"""What a converted group is compared with, so that each of its parts has a record."""
 
 
 class ConsumerGroups:
@@ -62,30 +83,51 @@ class ConsumerGroups:
             asked = replace(asked, member_id=self._new_member_id())
         if asked.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
             return await self._leave(asked)
-        tenure, live, shapes = await self._with_matches(asked)
-        is_new = live.group.group_id not in tenure.consumers
+        is_joining = asked.member_epoch == JOIN_EPOCH
+        tenure, live, shapes = await self._with_matches(asked, makes=is_joining)
+        if live is None:
+            raise self._not_found(tenure, asked.group_id)
+        is_new = asked.group_id not in tenure.consumers
         if asked.member_id not in live.group.members:
             self._check_room()
-        first = self._make_way(tenure, asked) if is_new else ()
-        beaten = live.heartbeat(asked, shapes, first)
         if is_new:
-            classic = tenure.groups.pop(asked.group_id, None)
-            if classic is not None:
-                classic.close(GroupEvent.EXPIRE)
-            tenure.consumers[asked.group_id] = live
+            beaten = self._begin(tenure, live, asked, shapes)
+        else:
+            beaten = live.heartbeat(asked, shapes)
         await tenure.durable(live.written)
         return beaten
 
-    async def _with_matches(self, asked: Beat) -> tuple[GroupTenure, LiveConsumer, TopicShapes]:
-        """Return the group, and the topics as they are when all its patterns are matched."""
+    def _begin(
+        self, tenure: GroupTenure, live: LiveConsumer, asked: Beat, shapes: TopicShapes
+    ) -> Beaten:
+        """Let the first member of the new protocol join. Raises KafkaError."""
+        first = self._make_way(tenure, asked, live, shapes)
+        try:
+            beaten = live.heartbeat(asked, shapes, first)
+        except KafkaError:
+            live.discard()
+            raise
+        classic = tenure.groups.pop(asked.group_id, None)
+        if classic is not None:
+            classic.close(GroupEvent.UPGRADE)
+        tenure.consumers[asked.group_id] = live
+        return beaten
+
+    async def _with_matches(
+        self, asked: Beat, *, makes: bool
+    ) -> tuple[GroupTenure, LiveConsumer | None, TopicShapes]:
+        """Return the group, and the topics as they are when all its patterns are matched.
+
+        The group is a new one or None if it is not there.
+        """
         turns = Turns()
         made: LiveConsumer | None = None
         while True:
             tenure = self._tenures.find(asked.group_id)
             live = tenure.consumers.get(asked.group_id)
             if live is None:
-                if asked.member_epoch != JOIN_EPOCH:
-                    raise self._not_found(tenure, asked.group_id)
+                if not makes:
+                    return tenure, None, self._around.shapes()
                 made = live = made or tenure.new_consumer(asked.group_id)
             shapes = self._around.shapes()
             patterns = [*live.group.patterns, *([asked.regex] if asked.regex else [])]
@@ -95,19 +137,36 @@ class ConsumerGroups:
             for pattern in missing:
                 await live.matches.match(pattern, shapes.topics, turns)
 
-    def _make_way(self, tenure: GroupTenure, asked: Beat) -> Sequence[GroupEntry]:
-        """Return the records that remove a classic group of that name. Raises KafkaError."""
+    def _make_way(
+        self, tenure: GroupTenure, asked: Beat, live: LiveConsumer, shapes: TopicShapes
+    ) -> Sequence[GroupEntry | ConsumerEntry]:
+        """Return the records that remove a classic group of that name. Raises KafkaError.
+
+        If it has members, `live` begins with them, and the records add them to it.
+        """
         classic = tenure.groups.get(asked.group_id)
         if classic is None:
             self.check_one_more_group()
             return ()
-        if classic.group.state is not GroupState.EMPTY:
-            raise KafkaError(
-                ErrorCode.GROUP_ID_NOT_FOUND,
-                f"Cannot upgrade classic group {asked.group_id} to consumer group because online "
-                "upgrade is disabled.",
+        removed = GroupEntry(asked.group_id, None)
+        if classic.group.state is GroupState.EMPTY:
+            return (removed,)
+        if self._config.group_consumer_migration_policy not in UPGRADING:
+            raise self._cannot_upgrade(asked.group_id, "online upgrade is disabled")
+        if len(classic.group.members) > self._config.group_consumer_max_size:
+            raise self._cannot_upgrade(
+                asked.group_id, "the group size exceeds the consumer group maximum size"
             )
-        return (GroupEntry(asked.group_id, None),)
+        converted = from_classic(classic.group, shapes)
+        live.start_from(converted)
+        return (removed, *difference(NOTHING, converted))
+
+    @staticmethod
+    def _cannot_upgrade(group_id: str, why: str) -> KafkaError:
+        return KafkaError(
+            ErrorCode.GROUP_ID_NOT_FOUND,
+            f"Cannot upgrade classic group {group_id} to consumer group because {why}.",
+        )
 
     def check_one_more_group(self) -> None:
         """Raise KafkaError if this broker has as many groups as it may have, of both protocols."""
@@ -158,6 +217,62 @@ class ConsumerGroups:
         await tenure.durable(live.written)
         return codes
 
+    def heartbeat_interval_ms(self, group_id: str) -> int:
+        """Return how often the members of a group send heartbeats."""
+        return self._around.settings_of(group_id).heartbeat_interval_ms
+
+    # members that use the classic protocol
+
+    async def join_classic(self, joining: Joining) -> Joined | None:
+        """Serve JoinGroup to a group with members. None if it has become a classic group.
+
+        Raises MemberIdRequiredError, or KafkaError: INCONSISTENT_GROUP_PROTOCOL,
+        GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, UNKNOWN_SERVER_ERROR, and
+        those of the log.
+        """
+        if self._config.group_consumer_migration_policy == DISABLED:
+            raise KafkaError(
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+                f"Cannot join the consumer group {joining.group_id} with the classic protocol "
+                "because the group migration is disabled.",
+            )
+        # Unlike in a classic group, a member may choose its id.
+        if len(joining.member_id) > NAME_MAX_CHARACTERS:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"An id has at most {NAME_MAX_CHARACTERS} characters."
+            )
+        member_id = joining.member_id or self._new_member_id()
+        known = self._find(joining.group_id)[1]
+        known.check_room(member_id)
+        known.check_protocols(joining)
+        is_dynamic = joining.group_instance_id is None
+        if is_dynamic and not joining.member_id and joining.requires_known_member_id:
+            raise MemberIdRequiredError(member_id)
+        asked = beat_of(joining, member_id, self._around.shapes())
+        tenure, live, shapes = await self._with_matches(asked, makes=False)
+        if live is None or not live.group.members:
+            return None
+        if member_id not in live.group.members:
+            self._check_room()
+        live.check_room(member_id)
+        live.check_protocols(joining)
+        beaten = live.join_classic(asked, shapes)
+        await tenure.durable(live.written)
+        return Joined(
+            generation_id=beaten.member.epoch,
+            protocol_type=CONSUMER_PROTOCOL_TYPE,
+            protocol_name=joining.protocols[0].name,
+            leader_id="",
+            member_id=member_id,
+        )
+
+    async def sync_classic(self, tenure: GroupTenure, syncing: Syncing) -> Synced:
+        """Serve SyncGroup (`LiveConsumer.sync_classic`), when what it returns is durable."""
+        live = tenure.consumers[syncing.group_id]
+        synced = live.sync_classic(syncing)
+        await tenure.durable(live.written)
+        return synced
+
     # administration
 
     async def describe_group(self, group_id: str) -> tuple[ConsumerGroup, ConsumerState, str]:
@@ -181,11 +296,9 @@ class ConsumerGroups:
     def make_way(self, tenure: GroupTenure, joining: Joining) -> None:
         """Remove an empty group, for a member of the classic protocol that joins.
 
-        Raises KafkaError: INCONSISTENT_GROUP_PROTOCOL if the group has members, UNKNOWN_MEMBER_ID
-        if the one that joins says that it was a member.
+        Raises UNKNOWN_MEMBER_ID if the one that joins names itself.
         """
         group_id = joining.group_id
-        decide_for(tenure.consumers[group_id].state, ConsumerEvent.JOIN_CLASSIC)
         if joining.member_id:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"{group_id!r} has no members")
         tenure.bury_consumer(group_id, ConsumerEvent.JOIN_CLASSIC)

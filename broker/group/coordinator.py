@@ -21,6 +21,7 @@ from odradek.broker.coordination.state_partition import StatePartitions
 from odradek.broker.coordination.tenure import Tenures
 from odradek.broker.env import Clock
 from odradek.broker.group.checks import check_joining, check_named
+from odradek.broker.group.consumer.commits import check_commit, check_fetch
 from odradek.broker.group.consumer.members import TopicShapes
 from odradek.broker.group.consumers import ConsumerGroups
 from odradek.broker.group.deletion import delete_groups, delete_offsets
@@ -29,11 +30,12 @@ from odradek.broker.group.limits import (
     GROUP_ID_MAX_BYTES,
     MEMBERSHIP_MAX_BYTES,
     OFFSETS_MAX_BYTES,
+    ConsumerGroupConfig,
     GroupConfig,
 )
 from odradek.broker.group.live import LiveGroup
 from odradek.broker.group.members import ClassicGroup
-from odradek.broker.group.offset_answers import fetched_offset, known_partitions, stored_of
+from odradek.broker.group.offset_answers import entries_of, fetched_offset, known_partitions
 from odradek.broker.group.rebalance import Surroundings
 from odradek.broker.group.requests import (
     Claim,
@@ -41,8 +43,10 @@ from odradek.broker.group.requests import (
     FetchedOffset,
     Joined,
     Joining,
+    MemberIdRequiredError,
     Synced,
     Syncing,
+    UnnamedRefusalError,
 )
 from odradek.broker.group.store import OffsetEntry
 from odradek.broker.group.tenure import GroupTenure
@@ -64,12 +68,18 @@ class GroupCoordinator:
         rng: random.Random,
         config: GroupConfig,
         shapes: Callable[[], TopicShapes],
+        settings_of: Callable[[str], ConsumerGroupConfig] | None = None,
     ) -> None:
         self._config = config
         self._clock = clock
         self._timers = new_timers()
         around = Surroundings(
-            timers=self._timers, clock=clock, rng=rng, config=config, shapes=shapes
+            timers=self._timers,
+            clock=clock,
+            rng=rng,
+            config=config,
+            shapes=shapes,
+            settings_of=settings_of or (lambda _group_id: config.of_consumer_groups),
         )
         self._tenures: Final[Tenures[GroupTenure]] = Tenures(
             CONSUMER_OFFSETS_TOPIC,
@@ -127,6 +137,13 @@ class GroupCoordinator:
             )
         check_joining(joining)
         tenure = self._tenure_of(joining.group_id)
+        consumer = tenure.consumers.get(joining.group_id)
+        if consumer is not None and consumer.group.members:
+            joined = await self._join_consumers(joining)
+            if joined is not None:
+                return joined
+            # The group has become a classic one, or an empty one, meanwhile.
+            tenure = self._tenure_of(joining.group_id)
         if joining.group_id in tenure.consumers:
             self.consumers.make_way(tenure, joining)
         live = tenure.groups.get(joining.group_id)
@@ -143,7 +160,19 @@ class GroupCoordinator:
         finally:
             tenure.discard_if_blank(live)
 
+    async def _join_consumers(self, joining: Joining) -> Joined | None:
+        try:
+            return await self.consumers.join_classic(joining)
+        except MemberIdRequiredError:
+            raise
+        except KafkaError as error:
+            raise UnnamedRefusalError(error.code, error.message) from None
+
     async def sync_group(self, syncing: Syncing) -> Synced:
+        check_named(syncing.group_id)
+        tenure = self._tenure_of(syncing.group_id)
+        if syncing.group_id in tenure.consumers:
+            return await self.consumers.sync_classic(tenure, syncing)
         return await self._live_group(syncing.group_id).sync(syncing)
 
     def heartbeat(self, group_id: str, claim: Claim) -> None:
@@ -152,8 +181,16 @@ class GroupCoordinator:
         # look for another coordinator, although their sessions are safe here.
         check_named(group_id)
         tenure = self._tenures.get(self.partition_for(group_id))
-        if tenure is None or tenure.is_loaded:
-            self._live_group(group_id).heartbeat(claim)
+        if tenure is not None and not tenure.is_loaded:
+            return
+        consumer = None if tenure is None else tenure.consumers.get(group_id)
+        if consumer is not None:
+            consumer.heartbeat_classic(claim)
+            return
+        live = None if tenure is None else tenure.groups.get(group_id)
+        if live is None:
+            live = self._live_group(group_id)
+        live.heartbeat(claim)
 
     async def leave_group(self, group_id: str, leaving: Sequence[Claim]) -> list[ErrorCode]:
         check_named(group_id)
@@ -323,7 +360,7 @@ class GroupCoordinator:
         """Raise KafkaError unless a member may read offsets; OffsetFetch 9 names it (KIP-848)."""
         consumer = self._tenure_of(group_id).consumers.get(group_id)
         if consumer is not None:
-            consumer.check_fetch(member_id, member_epoch)
+            check_fetch(consumer.group, member_id, member_epoch)
 
     def offset_count(self, group_id: str) -> int:
         """Return the largest number of offsets that `fetch_offsets` of the whole group can find."""
@@ -357,7 +394,7 @@ class GroupCoordinator:
         consumer = tenure.consumers.get(committing.group_id)
         live = tenure.groups.get(committing.group_id)
         if consumer is not None:
-            consumer.check_commit(committing, in_transaction=in_transaction)
+            check_commit(consumer.group, committing, in_transaction=in_transaction)
         elif live is not None:
             live.check_commit(committing.claim, in_transaction=in_transaction)
         elif committing.claim.generation_id >= 0:
@@ -372,18 +409,11 @@ class GroupCoordinator:
     def _entries_of(
         self, committing: Committing
     ) -> tuple[dict[TopicPartition, ErrorCode], list[OffsetEntry]]:
-        now_ms = self._clock.wall_ms()
-        limit = self._config.offset_metadata_max_bytes
-        results: dict[TopicPartition, ErrorCode] = {}
-        entries = []
-        for partition, asked in committing.offsets.items():
-            if len(asked.metadata.encode("utf-16-le")) // 2 > limit:  # in Java's characters
-                results[partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
-                continue
-            results[partition] = ErrorCode.NONE
-            stored = stored_of(asked, now_ms)
-            entries.append(OffsetEntry(committing.group_id, partition, stored))
-        return results, entries
+        return entries_of(
+            committing,
+            now_ms=self._clock.wall_ms(),
+            metadata_max=self._config.offset_metadata_max_bytes,
+        )
 
     # bounds
 
@@ -409,10 +439,12 @@ class GroupCoordinator:
         # An offset that replaces a stored one is let through: consumers at work must not stop
         # because other groups have filled the memory.
         taken = sum(each.offsets.size_bytes for each in self._tenures)
+        if taken <= OFFSETS_MAX_BYTES:
+            return
         takes_more = in_transaction or any(
             tenure.offsets.stored(entry.group_id, entry.partition) is None for entry in entries
         )
-        if taken > OFFSETS_MAX_BYTES and takes_more:
+        if takes_more:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
                 f"the offsets of all groups take {taken} of {OFFSETS_MAX_BYTES} bytes; "

@@ -27,6 +27,15 @@ OFFSETS_MAX_BYTES: Final = 256 * MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupConfig:
+    """The settings that each group of the new protocol (KIP-848) may have of its own."""
+
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    assignment_interval_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
     """Kafka's properties with Kafka's defaults, except for two.
 
@@ -46,7 +55,17 @@ class GroupConfig:
     group_consumer_max_size: int = 2**31 - 1
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
     group_consumer_assignment_interval_ms: int = 1_000
+    group_consumer_migration_policy: str = "bidirectional"
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     offsets_retention_check_interval_ms: int = 600_000
     offsets_topic_num_partitions: int = 50
+
+    @property
+    def of_consumer_groups(self) -> ConsumerGroupConfig:
+        """Return the settings of a group that has none of its own."""
+        return ConsumerGroupConfig(
+            session_timeout_ms=self.group_consumer_session_timeout_ms,
+            heartbeat_interval_ms=self.group_consumer_heartbeat_interval_ms,
+            assignment_interval_ms=self.group_consumer_assignment_interval_ms,
+        )

@@ -57,6 +57,10 @@ class LiveGroup:
         """Resume a group that was loaded. `written` is the offset after its newest record."""
         self._rebalance.resume(written)
 
+    def rebalance(self) -> None:
+        """Begin a rebalance of a group that was a consumer group (KIP-848), as if a member left."""
+        self._rebalance.do(decide(self.group.state, GroupEvent.REMOVE))
+
     def close(self, event: GroupEvent) -> None:
         """End a group that was deleted, has expired, or has another coordinator."""
         self._rebalance.close(event)

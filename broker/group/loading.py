@@ -32,6 +32,7 @@ from odradek.protocol.errors import ProtocolError
 from odradek.protocol.record import Record
 from odradek.protocol.schema import ZERO_UUID, Buffer
 from odradek.protocol.state_records import iter_state_records
+from odradek.protocol.state_topics import ConsumerGroupMetadataKey
 
 APPLIED_PER_CHECKPOINT: Final = 500
 """The number of offsets that are decoded and applied between two checkpoints, about 5 ms."""
@@ -61,6 +62,10 @@ class Replay:
     def __init__(self, offsets: Offsets, name: str) -> None:
         self.groups: Found = {}
         self.consumers: dict[str, GroupBeingRead] = {}
+        self.downgraded: set[str] = set()
+        """Classic groups that were consumer groups, and whose rebalance has not ended since."""
+        self._ended: dict[str, int] = {}
+        """The offset after the last tombstone of each consumer group."""
         self._offsets = offsets
         self._partition_name = name
         self._newest: dict[bytes, tuple[int, bytes]] = {}
@@ -112,8 +117,16 @@ class Replay:
         entry = self._entry(key, value, offset)
         if isinstance(entry, GroupEntry):
             self.groups[entry.group_id] = (entry.group, offset + 1)
+            # A downgraded group is one batch, which ends with the classic group. The rebalance that
+            # begins with it is not stored before its end: a coordinator that loads it repeats it.
+            if entry.group is not None and self._ended.get(entry.group_id) == offset:
+                self.downgraded.add(entry.group_id)
+            else:
+                self.downgraded.discard(entry.group_id)
         elif isinstance(entry, ConsumerEntry):
             group_id = entry.key.group_id
+            if isinstance(entry.key, ConsumerGroupMetadataKey) and entry.value is None:
+                self._ended[group_id] = offset + 1
             self.consumers.setdefault(group_id, GroupBeingRead(group_id)).apply(entry)
         elif entry is not None:
             self._offsets.apply(entry, offset)

@@ -149,6 +149,9 @@ class ClassicGroup:
     def in_state(self, state: GroupState, now_ms: int) -> "ClassicGroup":
         return replace(self, state=state, state_since_ms=now_ms)
 
+    def with_protocol(self, name: str) -> "ClassicGroup":
+        return replace(self, protocol_name=name)
+
     def with_promised(self, member_id: str) -> "ClassicGroup":
         return replace(self, promised=self.promised | {member_id})
 

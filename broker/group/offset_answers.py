@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from odradek.broker.config.settings import INT64_MAX
 from odradek.broker.group.offsets import Offsets
-from odradek.broker.group.requests import FetchedOffset, OffsetToStore
-from odradek.broker.group.store import NO_EXPIRY, StoredOffset
+from odradek.broker.group.requests import Committing, FetchedOffset
+from odradek.broker.group.store import NO_EXPIRY, OffsetEntry, StoredOffset
 from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.errors import ErrorCode
 
@@ -36,17 +36,23 @@ def fetched_offset(
     )
 
 
-def stored_of(asked: OffsetToStore, now_ms: int) -> StoredOffset:
-    return StoredOffset(
-        offset=asked.offset,
-        leader_epoch=asked.leader_epoch,
-        metadata=asked.metadata,
-        commit_timestamp_ms=now_ms,
-        expire_timestamp_ms=_expiry_of(asked.retention_ms, now_ms),
-        topic_id=asked.topic_id,
-    )
+def entries_of(
+    committing: Committing, *, now_ms: int, metadata_max: int
+) -> tuple[dict[TopicPartition, ErrorCode], list[OffsetEntry]]:
+    """Return an error code for each offset of a request, and the entries of those to store.
 
-
-def _expiry_of(retention_ms: int, now_ms: int) -> int:
-    """Return the time when an offset expires, at most the largest of 64 bits."""
-    return NO_EXPIRY if retention_ms < 0 else min(now_ms + retention_ms, INT64_MAX)
+    `metadata_max` is in characters of Java.
+    """
+    group_id = committing.group_id
+    results = dict.fromkeys(committing.offsets, ErrorCode.NONE)
+    entries: list[OffsetEntry] = []
+    append, new = entries.append, tuple.__new__  # half the time of the classes themselves
+    for partition, asked in committing.offsets.items():
+        offset, leader_epoch, metadata, retention_ms, topic_id = asked
+        if metadata and len(metadata.encode("utf-16-le")) // 2 > metadata_max:
+            results[partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            continue
+        expires_ms = NO_EXPIRY if retention_ms < 0 else min(now_ms + retention_ms, INT64_MAX)
+        stored = (offset, leader_epoch, metadata, now_ms, expires_ms, topic_id)
+        append(new(OffsetEntry, (group_id, partition, new(StoredOffset, stored))))
+    return results, entries

@@ -12,7 +12,7 @@ Everything is synchronous. The caller decides what is durable.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from odradek.broker.group.store import OffsetEntry, StoredOffset
@@ -23,8 +23,7 @@ OFFSET_BASE_BYTES: Final = 256
 """The size that an offset counts for, without its metadata, in memory limits."""
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(NamedTuple):
     """An offset and the place of its record in the log."""
 
     stored: StoredOffset
@@ -118,10 +117,11 @@ class Offsets:
 
     def apply(self, entry: OffsetEntry, log_offset: int) -> None:
         """Apply a record outside a transaction, unless a later one was applied."""
-        if entry.stored is None:
-            self._remove(entry.group_id, entry.partition, log_offset)
+        group_id, partition, stored = entry
+        if stored is None:
+            self._remove(group_id, partition, log_offset)
         else:
-            self._store(entry.group_id, entry.partition, Placed(entry.stored, log_offset))
+            self._store(group_id, partition, tuple.__new__(Placed, (stored, log_offset)))
 
     def add_pending(self, producer_id: int, entry: OffsetEntry, log_offset: int) -> None:
         """Add a record of an open transaction."""
@@ -148,12 +148,13 @@ class Offsets:
     def _store(self, group_id: str, partition: TopicPartition, placed: Placed) -> None:
         group = self._stored.setdefault(group_id, {})
         previous = group.get(partition)
-        if previous is not None:
-            if previous.log_offset > placed.log_offset:
-                return
-            self.size_bytes -= cost(previous.stored)
+        if previous is None:
+            self.size_bytes += cost(placed.stored)
+        elif previous.log_offset > placed.log_offset:
+            return
+        else:
+            self.size_bytes += len(placed.stored.metadata) - len(previous.stored.metadata)
         group[partition] = placed
-        self.size_bytes += cost(placed.stored)
 
     def _remove(self, group_id: str, partition: TopicPartition, log_offset: int) -> None:
         """Apply a tombstone."""

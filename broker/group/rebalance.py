@@ -16,7 +16,7 @@ import trio
 from odradek.broker.coordination.deadlines import Deadlines
 from odradek.broker.env import Clock
 from odradek.broker.group.consumer.members import TopicShapes
-from odradek.broker.group.limits import GroupConfig
+from odradek.broker.group.limits import ConsumerGroupConfig, GroupConfig
 from odradek.broker.group.members import ClassicGroup
 from odradek.broker.group.requests import Joined, JoinedMember, Synced
 from odradek.broker.group.state import Do, Go, GroupEvent, GroupState, decide
@@ -80,6 +80,8 @@ class Surroundings:
     config: GroupConfig
     shapes: Callable[[], TopicShapes]
     """Returns the topics of the cluster."""
+    settings_of: Callable[[str], ConsumerGroupConfig]
+    """Returns the settings of a consumer group (KIP-848) by its id, as they are now."""
 
 
 class Rebalance:
@@ -385,12 +387,16 @@ class Rebalance:
 
     def close(self, event: GroupEvent) -> None:
         """End the group: answer every waiting request and stop the timers."""
-        decide(self.group.state, event)
+        go = decide(self.group.state, event)
+        is_upgrade = go is not None and go.do is Do.SEND_TO_JOIN_AGAIN
+        code = ErrorCode.REBALANCE_IN_PROGRESS if is_upgrade else ErrorCode.NOT_COORDINATOR
         for member_id in [*self.group.members, *self.group.promised]:
-            self.give_up(member_id, ErrorCode.NOT_COORDINATOR)
+            self.give_up(member_id, code)
         self._join_timer.stop()
         self._sync_timer.stop()
         self._enter(GroupState.DEAD)
+        self._group_log.membership_bytes -= self._size_bytes
+        self._size_bytes = 0
 
 
 def refusal(code: ErrorCode, group: ClassicGroup) -> KafkaError:

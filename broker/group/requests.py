@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 from odradek.broker.group.members import MemberProtocol
@@ -46,6 +47,10 @@ class MemberIdRequiredError(KafkaError):
         self.member_id = member_id
 
 
+class UnnamedRefusalError(KafkaError):
+    """A group of the new protocol refuses a JoinGroup. The answer names no member, as Kafka's."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedMember:
     member_id: str
@@ -84,8 +89,9 @@ class Synced:
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetToStore:
+class OffsetToStore(NamedTuple):
+    """An offset of a request. Pass the fields by name."""
+
     offset: int
     leader_epoch: int = -1
     metadata: str = ""

@@ -11,7 +11,7 @@ assignment in its SyncGroup. When the assignment is on disk, every waiting SyncG
       |      no member is left         |  |  |  +---- a member joins or goes --------+   |
       +--------------------------------+--+  |                                           |
       |                                      +---- a member joins or goes ---- Stable <--+
-      v  deleted, expired, unloaded                               the leader's assignment is stored
+      v  deleted, expired, converted, unloaded      the leader's assignment is stored
     Dead
 
 `TABLE` is the whole specification, in the form of the table of transactions: a row for each event,
@@ -81,6 +81,8 @@ class GroupEvent(Enum):
     """The same for a group whose members are not consumers: their topics are not known."""
     EXPIRE = auto()
     """No member and no offset is left."""
+    UPGRADE = auto()
+    """A member of the new protocol (KIP-848) joins, for which the group is converted."""
     UNLOAD = auto()
     """This broker is no longer the group's coordinator."""
 
@@ -108,6 +110,8 @@ class Do(Enum):
     STORE_TOMBSTONES = auto()
     SEND_AWAY = auto()
     """Answer every waiting request with NOT_COORDINATOR."""
+    SEND_TO_JOIN_AGAIN = auto()
+    """Answer every waiting request with REBALANCE_IN_PROGRESS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +168,7 @@ ASSIGNED: Final = Go(STABLE, Do.ANSWER_SYNCS)
 ASSIGNMENT: Final = Go(STABLE, Do.ANSWER_ASSIGNMENT)
 BURY: Final = Go(DEAD, Do.STORE_TOMBSTONES)
 SEND_AWAY: Final = Go(DEAD, Do.SEND_AWAY)
+UPGRADED: Final = Go(DEAD, Do.SEND_TO_JOIN_AGAIN)
 STAY_D: Final = Go(DEAD)
 
 # fmt: off
@@ -192,6 +197,7 @@ _ROWS: Final[dict[GroupEvent, Row]] = {
     E.DELETE_OFFSETS:                     (STAY_E,    STAY_P,    STAY_C,    STAY_S,     NOT_FOUND),
     E.DELETE_OFFSETS_OF_OTHERS:           (STAY_E,    NOT_EMPTY, NOT_EMPTY, NOT_EMPTY,  NOT_FOUND),
     E.EXPIRE:                             (BURY,      LATE,      LATE,      LATE,       LATE),
+    E.UPGRADE:                            (UPGRADED,  UPGRADED,  UPGRADED,  UPGRADED,   GONE),
     E.UNLOAD:                             (SEND_AWAY, SEND_AWAY, SEND_AWAY, SEND_AWAY,  STAY_D),
 }
 # fmt: on

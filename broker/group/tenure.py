@@ -10,7 +10,7 @@ restart leads to the same groups and offsets.
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
@@ -30,7 +30,13 @@ from odradek.broker.group.members import ClassicGroup
 from odradek.broker.group.offsets import Offsets
 from odradek.broker.group.rebalance import Surroundings
 from odradek.broker.group.state import GroupEvent, GroupState
-from odradek.broker.group.store import Entry, GroupEntry, OffsetEntry, write_entry
+from odradek.broker.group.store import (
+    Entry,
+    GroupEntry,
+    OffsetEntry,
+    write_entries,
+    write_entry,
+)
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.record import Record
 
@@ -73,9 +79,9 @@ class GroupTenure(Tenure):
         self.offsets: Final = Offsets()
         self.membership_bytes = 0
         self._around = around
-        self._unapplied: deque[tuple[int, Entry | AppendedMarker]] = deque()
-        """Records that are not durable yet, with their offsets. While the log is being read, also
-        durable ones."""
+        self._unapplied: deque[tuple[int, Sequence[Entry | AppendedMarker]]] = deque()
+        """Batches that are not durable yet, by their base offsets. While the log is being read,
+        also durable ones."""
         self._durable_below = 0
 
     def group(self, group_id: str) -> LiveGroup:
@@ -100,6 +106,21 @@ class GroupTenure(Tenure):
         del self.consumers[group_id]
         return live.written
 
+    def downgrade(
+        self, group: ClassicGroup, tombstones: Sequence[ConsumerEntry], *, rebalances: bool
+    ) -> int:
+        """Put a classic group into the place of a consumer group (KIP-848). Raises KafkaError.
+
+        Return the offset after the records of both.
+        """
+        next_offset = self.append_together([*tombstones, GroupEntry(group.group_id, group)])
+        self.consumers.pop(group.group_id).close(ConsumerEvent.DOWNGRADE)
+        live = self._revive(group)
+        live.resume(next_offset)
+        if rebalances:
+            live.rebalance()
+        return next_offset
+
     def _revive(self, group: ClassicGroup) -> LiveGroup:
         live = self.groups[group.group_id] = LiveGroup(group, self, self._around)
         return live
@@ -109,7 +130,7 @@ class GroupTenure(Tenure):
     def write_group(self, group: ClassicGroup) -> int:
         return self.append([GroupEntry(group.group_id, group)])
 
-    def append(self, entries: Iterable[Entry]) -> int:
+    def append(self, entries: Sequence[Entry]) -> int:
         """Append records, which take effect once they are durable. Return the offset after them.
 
         Raises KafkaError; then only some of the entries, from the first on, may be written.
@@ -118,8 +139,7 @@ class GroupTenure(Tenure):
         for chunk, records in self._batches(entries):
             with _coordinator_errors():
                 appended = self.partition.append_records(records)
-            for place, entry in enumerate(chunk):
-                self._unapplied.append((appended.base_offset + place, entry))
+            self._unapplied.append((appended.base_offset, chunk))
             next_offset = appended.last_offset + 1
         return next_offset
 
@@ -146,7 +166,7 @@ class GroupTenure(Tenure):
 
     def append_in_transaction(
         self,
-        entries: Iterable[OffsetEntry],
+        entries: Sequence[OffsetEntry],
         *,
         producer_id: int,
         producer_epoch: int,
@@ -170,16 +190,16 @@ class GroupTenure(Tenure):
             next_offset = appended.last_offset + 1
         return next_offset
 
-    def _batches(self, entries: Iterable[E]) -> Iterator[tuple[list[E], list[Record]]]:
+    def _batches(self, entries: Sequence[E]) -> Iterator[tuple[list[E], list[Record]]]:
         """Cut entries into batches of a limited size, with their records."""
         # One expiry may remove any number of offsets, more than fit into a batch (KAFKA-13099).
-        now_ms = self._around.clock.wall_ms()
         chunk: list[E] = []
         records: list[Record] = []
         size_bytes = 0
-        for entry in entries:
-            record = write_entry(entry, now_ms)
-            size_bytes += len(record.key or b"") + len(record.value or b"")
+        written = write_entries(entries, self._around.clock.wall_ms())
+        for entry, record in zip(entries, written, strict=True):
+            key, value, *_ = record
+            size_bytes += len(key or b"") + len(value or b"")
             if records and size_bytes > BATCH_MAX_BYTES:
                 yield chunk, records
                 chunk, records, size_bytes = [], [], 0
@@ -205,7 +225,7 @@ class GroupTenure(Tenure):
 
     def marker_written(self, producer_id: int, *, committed: bool, marker_offset: int) -> None:
         """Record an appended marker, which is applied once it is durable."""
-        self._unapplied.append((marker_offset, AppendedMarker(producer_id, committed)))
+        self._unapplied.append((marker_offset, [AppendedMarker(producer_id, committed)]))
 
     def durable_below(self, next_offset: int) -> None:
         """Apply the records below `next_offset`, which are durable."""
@@ -216,21 +236,24 @@ class GroupTenure(Tenure):
             self._apply_below(next_offset)
 
     def _apply_below(self, next_offset: int) -> None:
-        while self._unapplied and self._unapplied[0][0] < next_offset:
-            log_offset, entry = self._unapplied.popleft()
+        unapplied = self._unapplied
+        while unapplied and unapplied[0][0] + len(unapplied[0][1]) <= next_offset:
+            self._apply_batch(*unapplied.popleft())
+
+    def _apply_batch(self, base_offset: int, entries: Sequence[Entry | AppendedMarker]) -> None:
+        expected_id = None
+        for log_offset, entry in enumerate(entries, base_offset):
             if isinstance(entry, OffsetEntry):
-                self._apply_offset(entry, log_offset)
+                if entry.stored is not None and entry.group_id != expected_id:
+                    expected_id = entry.group_id
+                    self._expect_group(expected_id)
+                self.offsets.apply(entry, log_offset)
             elif isinstance(entry, AppendedMarker):
                 self.offsets.end_transaction(
                     entry.producer_id, committed=entry.committed, marker_offset=log_offset
                 )
             elif isinstance(entry, GroupEntry) and entry.group is None:
                 self._bury(entry.group_id, log_offset)
-
-    def _apply_offset(self, entry: OffsetEntry, log_offset: int) -> None:
-        if entry.stored is not None:
-            self._expect_group(entry.group_id)
-        self.offsets.apply(entry, log_offset)
 
     def _expect_group(self, group_id: str) -> None:
         """Make a group for an offset, unless there is one, of either protocol."""
@@ -269,7 +292,10 @@ class GroupTenure(Tenure):
             return
         for group, next_offset in replay.groups.values():
             if group is not None:
-                self._revive(group).resume(next_offset)
+                live = self._revive(group)
+                live.resume(next_offset)
+                if group.group_id in replay.downgraded:
+                    live.rebalance()
         for being_read in replay.consumers.values():
             if being_read.is_there:
                 self._revive_consumer(being_read.group())

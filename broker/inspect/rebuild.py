@@ -265,6 +265,8 @@ def _topic(
             topic_id=topic_id,
             configs={**(unknown if configs is None else configs), **wishes.configs.get(name, {})},
             partitions=(partition,) * count,
+            is_by_tag=any(identity.is_by_tag for identity in identities)
+            or any(topic.is_by_tag for topic in known),
         ),
         size_bytes=sum(partition.size_bytes for partition in found),
         are_configs_known=configs is not None,

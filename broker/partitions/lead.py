@@ -85,7 +85,8 @@ class Lead:
     start_offset: int = 0
     """The log end when the epoch began. What is below it may have been acknowledged before."""
     adding: Sequence[int] = ()
-    """Replicas that a reassignment adds. They do not raise the number that must be in sync."""
+    """Replicas that a reassignment adds, or was adding when another took its place. They do not
+    raise the number that must be in sync."""
     proposed: Sequence[int] | None = None
     """The in-sync set of a change whose outcome is not known yet."""
     followers: dict[int, Progress] = field(default_factory=dict)

@@ -77,6 +77,7 @@ class Maintenance:
             if offset > self._log.log_start_offset:
                 self._log.begin_at(offset)
                 self._partition.update_visible()
+                self._partition.marks.readers.notify()  # sessions return the new start
                 self._partition.marks.followers.notify()
                 await self._checkpoint()
 

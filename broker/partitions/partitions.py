@@ -3,6 +3,7 @@
 - Appends are flushed, and checkpoints written (`background.py`).
 - Retention, rolling by time, expiry of producers, compaction and scrubbing run now and then.
 - Directories of deleted topics, which were only renamed, are removed.
+- The files `topic.meta` follow the settings of their topics (`identities.py`).
 
 A file `clean-shutdown` in the data directory says that every log was closed with a checkpoint at
 its end. It is removed before anything is opened, so that a crash while opening is a crash
@@ -22,6 +23,7 @@ from odradek.broker.env import Clock, Disk, DiskUsage, inline
 from odradek.broker.partitions.answers import Appended, ReadResult
 from odradek.broker.partitions.background import Background
 from odradek.broker.partitions.directories import PartitionDirectories
+from odradek.broker.partitions.identities import Identities
 from odradek.broker.partitions.lead import Lead
 from odradek.broker.partitions.log_cleaner import CleanerConfig, LogCleaner
 from odradek.broker.partitions.partition import Partition
@@ -33,8 +35,8 @@ from odradek.broker.storage.compaction.cleaner import Offload
 from odradek.broker.storage.config import MIB, FlushPolicy, LogConfig
 from odradek.broker.storage.damage import DamagedLog, Others, Rules
 from odradek.broker.storage.decompressor import Decompressor
-from odradek.broker.storage.files import LOG, OpenFiles, file_path, parent_of
-from odradek.broker.storage.identity import IDENTITY, Identity, keep_identity
+from odradek.broker.storage.files import OpenFiles, parent_of
+from odradek.broker.storage.identity import Identity
 from odradek.broker.storage.last_run import LAST_RUN, LastRun, read_last_run, write_last_run
 from odradek.broker.storage.log import Log
 from odradek.broker.storage.recovery import Recovered
@@ -103,6 +105,7 @@ class Partitions:
         self._background = Background()
         self._decompressor = Decompressor(offload)
         self._files = OpenFiles(self._disk)
+        self.identities = Identities(self._disk)
         self._partitions: dict[TopicPartition, Partition] = {}
         self._unopened = UnopenedPartitions()
         self._last_run = LastRun()
@@ -227,7 +230,7 @@ class Partitions:
         )
         opened.add(recovered)
         if identity is not None:
-            await self._keep_identity(log, recovered, identity, found)
+            await self.identities.opened(log, recovered, identity, found)
         partition = Partition(
             topic=topic,
             index=index,
@@ -284,9 +287,15 @@ class Partitions:
 
     def keep_missing(self, topic: str, topic_id: UUID, index: int) -> None:
         """Note that a partition's directory is not there, and that no other replica is whole."""
-        directory = f"{self._directory}/{TopicPartition(topic, index)}"
-        error = DamagedLog(file_path(directory, 0, LOG), 0, 0, "the directory is missing")
-        self.keep_offline(topic, topic_id, index, error)
+        where = TopicPartition(topic, index)
+        reason = (
+            f"the directory {self._directory}/{where} is missing, and no other replica has all "
+            "records. Stop the broker, and put the directory back. If it is lost, let another "
+            f"replica lead while the broker is stopped (`odradek cluster elect {where} "
+            "--unclean`); then start the broker"
+        )
+        self._unopened.add(where, topic_id, reason, is_damaged=True)
+        LOGGER.error("%s is offline: %s", where, reason)
 
     def keep_offline(
         self, topic: str, topic_id: UUID, index: int, error: OSError | DamagedSegment
@@ -327,26 +336,6 @@ class Partitions:
             identity=identity,
             others=others,
         )
-
-    async def _keep_identity(
-        self, log: Log, recovered: Recovered, identity: Identity, found: Identity | None
-    ) -> None:
-        """Write `topic.meta`. Raises OSError, unless the log has data: it is served without it."""
-        checkpoint = recovered.checkpoint
-        has_data = log.log_end_offset > 0
-        try:
-            await keep_identity(
-                self._disk,
-                log.directory,
-                identity,
-                found=found,
-                has_data=has_data,
-                was_flushed=checkpoint is not None and checkpoint.recovery_offset > 0,
-            )
-        except OSError as error:
-            if not has_data:
-                raise
-            LOGGER.warning("%s: its file %s cannot be written: %s", log.name, IDENTITY, error)
 
     async def delete(self, topic: str, indexes: Iterable[int]) -> None:
         """Remove all these partitions; their files are deleted in the background.
@@ -467,14 +456,18 @@ class Partitions:
         """Run the background work until cancelled."""
         if self._opened is None:
             await self.begin()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._background.run)
-            nursery.start_soon(self._retention.run)
-            nursery.start_soon(self._expire_producers)
-            nursery.start_soon(self._directories.run)
-            nursery.start_soon(self.cleaner.run)
-            nursery.start_soon(self._scrubber.run)
-            task_status.started()
+        try:
+            async with trio.open_nursery() as nursery:
+                self.identities.begin(nursery)
+                nursery.start_soon(self._background.run)
+                nursery.start_soon(self._retention.run)
+                nursery.start_soon(self._expire_producers)
+                nursery.start_soon(self._directories.run)
+                nursery.start_soon(self.cleaner.run)
+                nursery.start_soon(self._scrubber.run)
+                task_status.started()
+        finally:
+            self.identities.end()
 
     async def _expire_producers(self) -> None:
         while True:

@@ -16,7 +16,7 @@ from odradek.broker.server.memory import Memory, Share
 from odradek.protocol.connection import REQUEST_ITEMS_MAX, Request, ServerProtocol
 from odradek.protocol.streams import Cursor, TooManyItemsError
 
-ITEMS_AT_ONCE: Final = 500
+ITEMS_AT_ONCE: Final = 1_500
 """The most items of a message that is parsed or built in the loop itself: a few milliseconds."""
 
 ITEM_BYTES: Final = 200

@@ -20,6 +20,8 @@ T = TypeVar("T")
 LOGGER: Final = logging.getLogger(__name__)
 
 WATCH_SECONDS: Final = 1.0
+WATCHED_AT_ONCE: Final = 100
+"""The number of connections that are watched between two looks at the clock of a turn."""
 OFFLOADED_AT_ONCE: Final = 1
 """The number of large messages that are parsed or built at the same time. The loop shares the
 interpreter with each of them."""
@@ -136,11 +138,11 @@ class Server:
             await trio.sleep(tick)
             now = trio.current_time()
             turns = Turns()
-            for connection in list(self._connections.values()):
-                await turns.take()
-                if connection.is_overdue(now):
-                    connection.close_overdue()
-                else:
+            connections = list(self._connections.values())
+            for start in range(0, len(connections), WATCHED_AT_ONCE):
+                some = connections[start : start + WATCHED_AT_ONCE]
+                await turns.take(len(some))
+                for connection in some:
                     connection.look_after(now)
             if self._memory.missing_bytes or self._memory.parsed.is_wanted:
                 for connection in self._connections.values():

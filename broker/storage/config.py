@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from odradek.protocol.batch import TimestampType
+from odradek.protocol.batch import Codec, TimestampType
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -18,6 +18,14 @@ class FlushPolicy(StrEnum):
 
     ACK = "ack"
     OS = "os"
+
+
+@dataclass(frozen=True, slots=True)
+class Compression:
+    """The codec of a topic's batches. A level of None is the codec's default."""
+
+    codec: Codec
+    level: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +43,8 @@ class LogConfig:
     message_timestamp_before_max_ms: int = INT64_MAX
     message_timestamp_after_max_ms: int = HOUR_MS
     min_insync_replicas: int = 1
+    compression: Compression | None = None
+    """The codec that batches of clients get. None keeps the producer's."""
     is_compacted: bool = False
     """cleanup.policy has compact: the log keeps only the newest record of each key."""
     is_limited: bool = True

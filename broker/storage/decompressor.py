@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import trio
 
+from odradek.broker.env import Buffer
 from odradek.broker.storage.compaction.raw_records import (
     RawRecord,
     check_count,
@@ -27,6 +28,7 @@ from odradek.protocol.batch import BatchHeader, Codec
 from odradek.protocol.compression import (
     DECOMPRESSED_MAX_BYTES,
     Decompressed,
+    compress,
     decompress,
     release,
 )
@@ -60,31 +62,46 @@ class Decompressor:
         Raises KafkaError: MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, UNSUPPORTED_COMPRESSION_TYPE.
         """
         await turns.take(STEPS_PER_BATCH)
-        async with self._content(header, batch) as data:
+        async with self.content(header, batch) as data:
             check_count(header, data)
             for record in walk(header, data):
                 await turns.take()
                 yield record
 
     @asynccontextmanager
-    async def _content(self, header: BatchHeader, batch: memoryview) -> AsyncIterator[Decompressed]:
+    async def content(
+        self, header: BatchHeader, batch: memoryview, max_bytes: int = DECOMPRESSED_MAX_BYTES
+    ) -> AsyncIterator[Decompressed]:
+        """Enter with the decompressed records of a batch. Raises KafkaError as `records`."""
         content = content_of(header, batch)
         limit = INLINE_MAX_BYTES if header.codec != Codec.NONE else COPIED_MAX_BYTES
+        limit = min(limit, max_bytes)
         # Most batches are small. A thread would take longer than their decompression.
         try:
             small: Decompressed | None = decompress(header.codec, content, limit)
         except KafkaError as error:
-            if error.code is not ErrorCode.MESSAGE_TOO_LARGE:
+            if error.code is not ErrorCode.MESSAGE_TOO_LARGE or limit == max_bytes:
                 raise
             small = None
         if small is not None:
             yield small
             return
         async with self._slots:
-            data = await self._offload(
-                partial(decompress, header.codec, content, DECOMPRESSED_MAX_BYTES)
-            )
+            data = await self._offload(partial(decompress, header.codec, content, max_bytes))
             try:
                 yield data
             finally:
                 release(data)
+
+    async def compressed(self, codec: Codec, data: Decompressed, level: int | None) -> Buffer:
+        """Return the records that `content` gave, compressed."""
+        work = partial(_compress, codec, data, level)
+        if len(data) <= INLINE_MAX_BYTES:
+            return work()
+        made: bytes = await self._offload(work)
+        return made
+
+
+def _compress(codec: Codec, data: Decompressed, level: int | None) -> bytes:
+    with memoryview(data) as view:  # a mapping cannot be closed while there is a view of it
+        return compress(codec, view, level)

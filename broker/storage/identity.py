@@ -2,12 +2,14 @@
 
 The metadata store has all topics. If it is lost, `odradek storage rebuild` makes it again from
 these files. Each file therefore has everything that the store knows of the topic and that the log
-does not contain: name, id, settings and number of partitions, and the cluster id.
+does not contain: name, id, settings and number of partitions, whether transactional ids are kept by
+their tags, and the cluster id.
 
 The broker writes the file when it creates the partition. The file reaches the disk with the first
-flush of the log, before any record is acknowledged. At every start the broker compares it with the
-store and writes it again if they differ: a directory of an earlier version has no such file, and
-the number of partitions may have grown.
+flush of the log, before any record is acknowledged. When the topic's settings change, the broker
+writes it again in the background (`partitions/identities.py`). At every start the broker compares
+it with the store and writes it again if they differ: a directory of an earlier version has no such
+file, and the number of partitions may have grown.
 
 The content is msgpack behind a CRC-32C, as in `checkpoint`.
 """
@@ -42,6 +44,8 @@ class Identity:
     partition_count: int
     configs: Mapping[str, str]
     cluster_id: str
+    is_by_tag: bool = False
+    """True for a `__transaction_state` that keeps ids where their tag hashes to."""
 
 
 def encode_identity(identity: Identity) -> bytes:
@@ -54,6 +58,7 @@ def encode_identity(identity: Identity) -> bytes:
             "partition_count": identity.partition_count,
             "configs": dict(identity.configs),
             "cluster_id": identity.cluster_id,
+            **({"by_tag": True} if identity.is_by_tag else {}),
         }
     )
     return _CRC.pack(crc32c(content)) + content
@@ -73,6 +78,7 @@ def decode_identity(data: bytes | bytearray) -> Identity | None:
         partition_count=content["partition_count"],
         configs=content["configs"],
         cluster_id=content["cluster_id"],
+        is_by_tag=content.get("by_tag", False),
     )
 
 

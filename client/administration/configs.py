@@ -1,4 +1,4 @@
-"""Administration of settings: those of topics, of brokers, and of all brokers together."""
+"""Administration of settings: those of topics, of groups, of brokers, and of all brokers."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -32,6 +32,7 @@ SOURCES: Final[Mapping[int, str]] = MappingProxyType(
         ConfigSource.DYNAMIC_DEFAULT_BROKER: "all brokers",
         ConfigSource.STATIC_BROKER: "file",
         ConfigSource.DEFAULT: "default",
+        ConfigSource.GROUP: "group",
     }
 )
 """The words for where a value comes from."""
@@ -47,6 +48,10 @@ class ConfigAdmin:
     async def describe_topic_configs(self, *names: str) -> dict[str, dict[str, ConfigEntry]]:
         """Return the settings of topics, by topic and name. Raises `Refused`."""
         return await _describe(self._cluster, None, ResourceType.TOPIC, names)
+
+    async def describe_group_configs(self, *group_ids: str) -> dict[str, dict[str, ConfigEntry]]:
+        """Return the settings of consumer groups, by group and name. Raises `Refused`."""
+        return await _describe(self._cluster, None, ResourceType.GROUP, group_ids)
 
     @bounded("reading the settings of brokers")
     async def describe_broker_configs(self, *node_ids: int) -> dict[int, dict[str, ConfigEntry]]:
@@ -73,6 +78,16 @@ class ConfigAdmin:
         Raises `Refused`: there is no such topic, or a name or value is wrong.
         """
         await _alter(self._cluster, None, ResourceType.TOPIC, topic, changes, validate_only)
+
+    async def alter_group_configs(
+        self, group_id: str, changes: Changes, *, validate_only: bool = False
+    ) -> None:
+        """Change settings of a consumer group (KIP-848), there or not. See `alter_topic_configs`.
+
+        They are `consumer.session.timeout.ms`, `consumer.heartbeat.interval.ms` and
+        `consumer.assignment.interval.ms`; those of the brokers count where a group has none.
+        """
+        await _alter(self._cluster, None, ResourceType.GROUP, group_id, changes, validate_only)
 
     async def alter_broker_configs(
         self, node_id: int, changes: Changes, *, validate_only: bool = False
@@ -159,6 +174,8 @@ async def _alter(
 def _named(kind: ResourceType, name: str) -> str:
     if kind is ResourceType.TOPIC:
         return f"the topic {shortened(name)!r}"
+    if kind is ResourceType.GROUP:
+        return f"the group {shortened(name)!r}"
     return f"broker {shortened(name)}" if name else "all brokers"
 
 

@@ -28,19 +28,36 @@ class GroupMemberDescription:
     client_id: str
     client_host: str
     partitions: tuple[TopicPartition, ...]
+    """The partitions that it owns, or has not yet given up."""
+    target: tuple[TopicPartition, ...] | None = None
+    """The partitions that it will own. None in a classic group, which decides at once."""
+    member_epoch: int | None = None
+    """The group's assignment epoch that it has reached. None in a classic group."""
+    rack: str | None = None
+    """The rack that it has sent (`client_rack`). None in a classic group, whose members exchange
+    their racks among themselves."""
+    is_classic: bool = True
+    """True if the member speaks the classic protocol; a new group may have such members, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDescription:
-    """A group of the classic protocol and its members."""
+    """A group of consumers and its members; of another protocol type, what is known of it."""
 
     group_id: str
     coordinator_id: int
     state: str
     protocol_type: str
     protocol: str
-    """The assignor that the members agreed on; "" unless the group is stable."""
+    """The assignor: of a classic group, the one that the members agreed on, and "" unless the group
+    is stable; of a new one, the one that the broker uses."""
     members: tuple[GroupMemberDescription, ...]
+    group_type: str = "classic"
+    """classic; consumer for a group of the new protocol (KIP-848)."""
+    group_epoch: int | None = None
+    """The number of changes of a new group. None for a classic one."""
+    assignment_epoch: int | None = None
+    """The group epoch that the members' targets are for. None for a classic group."""
 
 
 class GroupLag(NamedTuple):

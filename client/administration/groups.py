@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from odradek.client.administration.consumer_groups import describe_consumer_groups
 from odradek.client.administration.group_descriptions import (
     GroupDescription,
     GroupLag,
@@ -215,7 +216,14 @@ async def _describe_groups(cluster: Cluster, group_ids: Iterable[str]) -> Descri
     async def ask(node_id: int, some: Sequence[str]) -> Described:
         request = DescribeGroupsRequest(groups=tuple(some))
         answer = await cluster.ask(node_id, DESCRIBE_GROUPS, request, purpose="coordinator")
-        return {group.group_id: _described(cluster, node_id, group) for group in answer.groups}
+        found: Described = {
+            group.group_id: _described(cluster, node_id, group) for group in answer.groups
+        }
+        # Groups of the new protocol are not there for this request.
+        missing = [name for name, each in found.items() if _is_missing(each)]
+        if missing:
+            found |= await describe_consumer_groups(cluster, node_id, missing, _error)
+        return found
 
     return await gather(
         cluster,
@@ -377,6 +385,10 @@ def _error(
     if code is ErrorCode.GROUP_ID_NOT_FOUND:
         return _missing(group_id)
     return error_for(code, doing, said)
+
+
+def _is_missing(found: GroupDescription | OdradekError) -> bool:
+    return isinstance(found, OdradekError) and found.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def _missing(group_id: str) -> Refused:

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
+from typing import Final
 
 from odradek.client.administration.many import PARTITIONS_PER_REQUEST, gather, leaders
 from odradek.client.cluster.cluster import Cluster
@@ -16,6 +18,17 @@ from odradek.protocol.apis.delete_records import (
     DeleteRecordsTopic,
 )
 from odradek.protocol.errors import ErrorCode
+
+WHY: Final[Mapping[int, str]] = MappingProxyType(
+    {
+        ErrorCode.OFFSET_OUT_OF_RANGE: "The partition ends before this offset. Give one up to "
+        "its high watermark, or -1 for all records",
+        ErrorCode.POLICY_VIOLATION: "The topic is only compacted. Add delete to its cleanup.policy",
+        ErrorCode.INVALID_TOPIC_EXCEPTION: "It is a topic of the broker's own. Nothing may be "
+        "deleted in it",
+    }
+)
+"""What the codes mean here. The answer has no messages."""
 
 
 class LogAdmin:
@@ -70,12 +83,19 @@ class LogAdmin:
             PARTITIONS_PER_REQUEST,
             "deleting records",
         )
-        starts = {}
-        for partition, start in found.items():
+        starts = {place: start for place, start in found.items() if isinstance(start, int)}
+        for start in found.values():
             if isinstance(start, OdradekError):
-                raise start
-            starts[partition] = start
+                raise _with_done(start, len(starts))
         return starts
+
+
+def _with_done(error: OdradekError, count: int) -> OdradekError:
+    """Return an error that says in how many other partitions the deletion cannot be undone."""
+    if not count:
+        return error
+    others = "one other partition" if count == 1 else f"{count:,} other partitions"
+    return type(error)(f"{error}. Records of {others} were deleted", code=error.code)
 
 
 def _start(
@@ -86,4 +106,4 @@ def _start(
     if result.error_code == ErrorCode.NONE:
         return result.low_watermark
     doing = f"deleting records of {TopicPartition(topic, result.partition_index)}"
-    return error_for(code_of(result.error_code), doing)
+    return error_for(code_of(result.error_code), doing, WHY.get(result.error_code))

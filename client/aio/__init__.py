@@ -10,7 +10,8 @@ cannot be used after a fork: make a new one in the child process.
 
 If a task is cancelled, by `asyncio.timeout` too, the call that it waits for is cancelled in that
 thread, and what was sent before stays sent. Callbacks of the program (`on_delivery`) are called in
-the thread of the event loop that passed them. The functions in options (`partitioner`, `connect`,
+the thread of the event loop that passed them. Serializers, deserializers and `on_error`
+run in the thread of the event loop, too. The functions in options (`partitioner`, `connect`,
 `offload`) are called in trio's thread.
 """
 
@@ -38,6 +39,7 @@ from odradek.client.aio.delivery import Delivery
 from odradek.client.aio.producer import Producer
 from odradek.client.aio.transaction import Transaction
 from odradek.client.aio.transaction_group import TransactionGroup
+from odradek.client.consuming.deserializing import PoisonRecord
 from odradek.client.errors import (
     Aborted,
     BufferFull,
@@ -68,8 +70,10 @@ from odradek.client.types import (
     OffsetAndTimestamp,
     PartitionDescription,
     RecordMetadata,
+    SubscriptionPattern,
     TopicDescription,
     TopicPartition,
+    TransactionPart,
 )
 
 __all__ = [
@@ -107,6 +111,7 @@ __all__ = [
     "PartitionMove",
     "PartitionProducers",
     "Pin",
+    "PoisonRecord",
     "PreparedTransaction",
     "Producer",
     "ProducerDescription",
@@ -116,6 +121,7 @@ __all__ = [
     "Refused",
     "ResetTo",
     "Retriable",
+    "SubscriptionPattern",
     "TimedOut",
     "TopicDescription",
     "TopicPartition",
@@ -123,4 +129,5 @@ __all__ = [
     "TransactionDescription",
     "TransactionGroup",
     "TransactionListing",
+    "TransactionPart",
 ]

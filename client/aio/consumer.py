@@ -1,10 +1,11 @@
 """Consuming with asyncio. Lists of records cross to the program's thread, not records."""
 
-import asyncio
+import contextlib
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Self, Unpack
+from typing import Generic, Self, Unpack
 
 import trio
 
@@ -13,17 +14,34 @@ from odradek.client.aio.hosted import Aio, Reason, aio
 from odradek.client.blocking.consumer import Consumer as BlockingConsumer
 from odradek.client.config import ConsumerOptions
 from odradek.client.consuming.consumer import Consumer as TrioConsumer
+from odradek.client.consuming.deserializing import OnError
+from odradek.client.errors import Closed
 from odradek.client.grouping.membership import OnPartitions
 from odradek.client.types import (
     ConsumerRecord,
     FetchedBatch,
     GroupMetadata,
+    Key,
     OffsetAndMetadata,
+    SubscriptionPattern,
     TopicPartition,
+    Topics,
+    Value,
 )
 
 
-class Consumer(Aio[TrioConsumer]):
+@dataclass(slots=True)
+class _Loan:
+    """Batches that are under way from trio's thread to one task of the program."""
+
+    begins: dict[TopicPartition, int] = field(default_factory=dict)
+    """The offsets at which to read on if they do not arrive."""
+    has_turn: bool = False
+    has_arrived: bool = False
+    is_over: bool = False
+
+
+class Consumer(Aio[TrioConsumer], Generic[Key, Value]):
     """`odradek.client.Consumer` for asyncio programs.
 
     async with Consumer("127.0.0.1:9092") as consumer:
@@ -36,19 +54,31 @@ class Consumer(Aio[TrioConsumer]):
     out, which takes a fraction of a millisecond.
     """
 
-    def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ConsumerOptions]) -> None:
-        self._behind = BlockingConsumer(bootstrap, **options)
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        key_deserializer: Callable[[bytes], Key] | None = None,
+        value_deserializer: Callable[[bytes], Value] | None = None,
+        on_error: OnError | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> None:
+        self._behind = BlockingConsumer(
+            bootstrap,
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
+            on_error=on_error,
+            **options,
+        )
         self._hosted = self._behind._hosted
         self._caller = Caller()
-        self._turns = trio.Lock()
+        self._turn = trio.Semaphore(1, max_value=1)
         """Of the tasks that read at the same time, only one takes records."""
-        self._lent: dict[TopicPartition, int] = {}
-        """Where to read on if the batches that are under way to the program do not arrive."""
 
     __init__.__doc__ = TrioConsumer.__init__.__doc__
 
     @property
-    def _open(self) -> BlockingConsumer:
+    def _open(self) -> BlockingConsumer[Key, Value]:
         """The blocking consumer behind it. Raises `Closed` before this object is entered."""
         _ = self._hosted.entered
         return self._behind
@@ -73,7 +103,7 @@ class Consumer(Aio[TrioConsumer]):
 
     def subscribe(
         self,
-        topics: str | Iterable[str] | re.Pattern[str],
+        topics: Topics,
         *,
         on_assigned: OnPartitions | None = None,
         on_revoked: OnPartitions | None = None,
@@ -84,7 +114,9 @@ class Consumer(Aio[TrioConsumer]):
         The callbacks, plain or async functions, run in the event loop that calls `subscribe`.
         """
         behind = self._open
-        names = topics if isinstance(topics, (str, re.Pattern)) else list(topics)
+        names = (
+            topics if isinstance(topics, (str, re.Pattern, SubscriptionPattern)) else list(topics)
+        )
         behind._async._progress = lambda: behind._run_index
         behind._do(
             partial(
@@ -161,14 +193,20 @@ class Consumer(Aio[TrioConsumer]):
     async def position(self, partition: TopicPartition) -> int:
         """Return the offset that is read next. Raises `OffsetOutOfRange`, `TimedOut`, `Refused`."""
         name = TopicPartition(*partition)
-        waiting = self._open._first_waiting()
-        if name in waiting:
-            return waiting[name]
+        if name in self._open._first_waiting():
+            return self._behind.position(name)
         return await self._call(self._behind._async.position, name)
 
     def positions(self) -> dict[TopicPartition, int]:
         """Return the positions of all assigned partitions, if they are known."""
         return self._open.positions()
+
+    def offsets_to_commit(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return what `commit` stores, for `Transaction.send_offsets`.
+
+        See `odradek.client.Consumer`. Raises `Refused`.
+        """
+        return self._open.offsets_to_commit()
 
     def lags(self) -> dict[TopicPartition, int]:
         """Return how many offsets the positions are behind the ends; see `odradek.client`."""
@@ -178,7 +216,7 @@ class Consumer(Aio[TrioConsumer]):
 
     async def poll(
         self, timeout_ms: float = 500, max_records: int | None = None
-    ) -> list[ConsumerRecord]:
+    ) -> list[ConsumerRecord[Key, Value]]:
         """Return records as soon as there are some, or [] after `timeout_ms`.
 
         At most `max_records`; errors as in `odradek.client.Consumer`.
@@ -187,51 +225,88 @@ class Consumer(Aio[TrioConsumer]):
         if behind._async._has_duty:
             behind._serve()
         if behind._run_index >= len(behind._run):
-            poll = partial(behind._async.poll, timeout_ms, max_records)
-            await self._call(self._keep, poll, timeout_ms / 1000)
-        end = len(behind._run) if max_records is None else behind._run_index + max_records
-        rest = behind._run[behind._run_index : end]
-        behind._run_index += len(rest)
-        return rest
+            poll = partial(behind._async.poll, max_records=max_records)
+            await self._call(self._keep, poll, timeout_ms)
+        return behind._rest_of_run(max_records)
 
     async def _keep(
-        self, take: Callable[[], Awaitable[list[ConsumerRecord]]], limit_s: float
+        self, take: Callable[[float], Awaitable[list[ConsumerRecord]]], timeout_ms: float
     ) -> None:
         """Take records for the program's thread, and keep them until they are returned.
 
         The next call returns them if this one is cancelled. If another task of the program is
-        reading, wait for it: what it has taken must not be replaced before it is returned.
+        reading, wait for it: what it has taken must not be replaced before it is returned. `take`
+        is called with the time that is left, and keeps it: a callback may take longer.
         """
         behind = self._behind
-        with trio.move_on_after(limit_s):
-            async with self._turns:
-                if behind._run_index >= len(behind._run):
-                    await behind._keep(take)
+        left_ms = await self._wait_for_turn(timeout_ms)
+        if left_ms is None:
+            return
+        try:
+            if behind._run_index >= len(behind._run):
+                await behind._keep(partial(take, left_ms))
+        finally:
+            self._turn.release()
+
+    async def _wait_for_turn(self, timeout_ms: float) -> float | None:
+        """Wait until no other task takes records. Return the time that is left; None without."""
+        deadline = trio.current_time() + timeout_ms / 1000
+        with trio.move_on_at(deadline) as waiting:
+            await self._turn.acquire()
+        if waiting.cancelled_caught:
+            return None
+        return max(0.0, deadline - trio.current_time()) * 1000
 
     async def fetch_batches(
         self, timeout_ms: float = 500, max_bytes: int | None = None
     ) -> list[FetchedBatch]:
         """Return whole record batches as they are stored; see `odradek.client.Consumer`."""
         self._open._give_back_run()
+        loan = _Loan()
         try:
-            batches = await self._call(self._lend, timeout_ms, max_bytes)
-        except asyncio.CancelledError:
-            if self._lent:
-                self._behind._do(partial(self._behind._seek_all, self._lent))
-            raise
+            batches = await self._call(self._lend, loan, timeout_ms, max_bytes)
+            loan.has_arrived = True
         finally:
-            self._lent = {}
+            with contextlib.suppress(Closed):
+                self._hosted.entered.run_soon(self._end, loan)
         return batches
 
-    async def _lend(self, timeout_ms: float, max_bytes: int | None) -> list[FetchedBatch]:
-        """Take batches, and note where they begin, until the program has them."""
+    async def _lend(
+        self, loan: "_Loan", timeout_ms: float, max_bytes: int | None
+    ) -> list[FetchedBatch]:
+        """Take batches, and note where they begin.
+
+        The turn goes on until the program has them: if they do not arrive, they are read again, and
+        no other task must have taken what is behind them.
+        """
+        left_ms = await self._wait_for_turn(timeout_ms)
+        if left_ms is None:
+            return []
+        loan.has_turn = True
         consumer = self._behind._async
         before = consumer.positions()
-        batches = await consumer.fetch_batches(timeout_ms, max_bytes)
+        batches = await consumer.fetch_batches(left_ms, max_bytes)
         for batch in reversed(batches):
             name = TopicPartition(batch.topic, batch.partition)
-            self._lent[name] = before.get(name, batch.header.base_offset)
+            loan.begins[name] = before.get(name, batch.header.base_offset)
+        if loan.is_over:
+            self._take_back(loan)
         return batches
+
+    def _end(self, loan: "_Loan") -> None:
+        """End the turn of a loan, in trio's thread. Seek back if the batches have not arrived."""
+        loan.is_over = True
+        if not loan.has_arrived:
+            self._take_back(loan)
+        if loan.has_turn:
+            self._turn.release()
+
+    def _take_back(self, loan: "_Loan") -> None:
+        consumer = self._behind._async
+        assigned = consumer.assignment()
+        for partition, offset in loan.begins.items():
+            if partition in assigned:  # a rebalance may have been faster
+                consumer.seek(partition, offset)
 
     def __aiter__(self) -> Self:
         """Yield records without end. `position` and `commit` follow the records that were yielded.
@@ -240,16 +315,18 @@ class Consumer(Aio[TrioConsumer]):
         """
         return self
 
-    async def __anext__(self) -> ConsumerRecord:
+    async def __anext__(self) -> ConsumerRecord[Key, Value]:
         behind = self._open
         consumer = behind._async
-        while behind._run_index >= len(behind._run) or consumer._has_duty:
+        while True:
             if behind._run_index >= len(behind._run):
-                await self._call(self._keep, consumer.wait_for_records, float("inf"))
-            else:
+                await self._call(self._keep, lambda _: consumer.wait_for_records(), float("inf"))
+            elif consumer._has_duty:
                 behind._serve()
-        behind._run_index += 1
-        return behind._run[behind._run_index - 1]
+            else:
+                record = behind._next_of_run()
+                if record is not None:
+                    return record
 
     # Offsets
 

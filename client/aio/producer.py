@@ -15,7 +15,7 @@ import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import Final, Unpack
+from typing import Final, Generic, Unpack
 
 from odradek.client.aio.crossing import Caller, Outbox
 from odradek.client.aio.delivery import Delivery, Waiter
@@ -29,7 +29,7 @@ from odradek.client.errors import Closed, Refused
 from odradek.client.producing.outcomes import call_back, known_error
 from odradek.client.producing.producer import Producer as TrioProducer
 from odradek.client.producing.record_checks import RECORD_OVERHEAD_BYTES
-from odradek.client.types import Header, OnDelivery
+from odradek.client.types import Header, Key, OnDelivery, Value
 
 QUEUED_BYTES_MAX: Final = 1 * MIB
 """The bytes of records (or the producer's `buffer_bytes`, if they are fewer) in the queue."""
@@ -37,7 +37,7 @@ TURN_BYTES: Final = 64 * KIB
 """The bytes of records that are sent before other tasks of the event loop run."""
 
 
-class Producer(Aio[TrioProducer]):
+class Producer(Aio[TrioProducer], Generic[Key, Value]):
     """`odradek.client.Producer` for asyncio programs.
 
     async with Producer("127.0.0.1:9092") as producer:
@@ -45,9 +45,18 @@ class Producer(Aio[TrioProducer]):
         metadata = await delivery
     """
 
-    def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ProducerOptions]) -> None:
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        key_serializer: Callable[[Key], bytes] | None = None,
+        value_serializer: Callable[[Value], bytes] | None = None,
+        **options: Unpack[ProducerOptions],
+    ) -> None:
         config = ProducerConfig(**options)
-        self._behind = BlockingProducer(bootstrap, **options)
+        self._behind = BlockingProducer(
+            bootstrap, key_serializer=key_serializer, value_serializer=value_serializer, **options
+        )
         self._hosted = self._behind._hosted
         self._caller = Caller()
         self._queued_bytes_max = min(config.buffer_bytes, QUEUED_BYTES_MAX)
@@ -103,9 +112,9 @@ class Producer(Aio[TrioProducer]):
     async def send(
         self,
         topic: str,
-        value: bytes | None,
+        value: Value | None,
         *,
-        key: bytes | None = None,
+        key: Key | None = None,
         headers: Sequence[Header] = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -117,12 +126,14 @@ class Producer(Aio[TrioProducer]):
         exactly once, in the thread of the event loop that called `send`. If `send` raises, it has
         been called with that error. `send` waits while the buffer is full: the records that wait
         there fail with `BufferFull` after `max_block_ms`. If `send` is cancelled, the record is not
-        sent. Options as in `odradek.client.Producer.send`.
+        sent. Serializers run in the event loop's thread; if one fails, `send` raises `Refused`.
+        Options as in `odradek.client.Producer.send`.
         """
         behind = self._behind
         try:
             outbox = self._caller.outbox()
             self._check_ready(outbox)
+            encoded_key, encoded_value = behind._serialized(topic, key, value)
             transaction = behind._transaction
             if self._turn_bytes >= TURN_BYTES:
                 self._turn_bytes = 0
@@ -139,14 +150,14 @@ class Producer(Aio[TrioProducer]):
                 call_back(on_delivery, None, known_error(error))
             raise
         delivery = Delivery(self)
-        size_bytes = RECORD_OVERHEAD_BYTES + _size(value) + _size(key)
+        size_bytes = RECORD_OVERHEAD_BYTES + _size(encoded_value) + _size(encoded_key)
         self._unconfirmed_bytes += size_bytes
         self._turn_bytes += size_bytes
         behind._queue.append(
             Queued(
                 topic,
-                _fixed(value),
-                _fixed(key),
+                _fixed(encoded_value),
+                _fixed(encoded_key),
                 headers,
                 partition,
                 timestamp_ms,
@@ -202,7 +213,7 @@ class Producer(Aio[TrioProducer]):
     partitions_for = aio(TrioProducer.partitions_for)
     complete = aio(TrioProducer.complete)
 
-    def transaction(self) -> Transaction:
+    def transaction(self) -> Transaction[Key, Value]:
         """Return a transaction, to use with `async with`.
 
         Raises `Refused` without transactional id.

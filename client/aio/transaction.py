@@ -2,24 +2,33 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
-from typing import Protocol, Self, TypeVar, TypeVarTuple, Unpack
+from typing import Generic, Protocol, Self, TypeVar, TypeVarTuple, Unpack
 
 from odradek.client.aio.crossing import is_under_asyncio
 from odradek.client.aio.delivery import Delivery
 from odradek.client.blocking.transaction import Transaction as BlockingTransaction
 from odradek.client.producing.detached import DetachedTransaction
 from odradek.client.producing.prepared import PreparedTransaction
-from odradek.client.types import GroupMetadata, OffsetAndMetadata, RecordOptions, TopicPartition
+from odradek.client.types import (
+    GroupMetadata,
+    Key,
+    OffsetAndMetadata,
+    RecordOptions,
+    TopicPartition,
+    Value,
+)
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
+KeySent = TypeVar("KeySent", contravariant=True)
+ValueSent = TypeVar("ValueSent", contravariant=True)
 
 
-class SendsAndCalls(Protocol):
+class SendsAndCalls(Protocol[KeySent, ValueSent]):
     """The methods of a producer that its transactions call."""
 
     async def send(
-        self, topic: str, value: bytes | None, **options: Unpack[RecordOptions]
+        self, topic: str, value: ValueSent | None, **options: Unpack[RecordOptions[KeySent]]
     ) -> Delivery: ...
 
     async def send_batch(
@@ -33,13 +42,15 @@ class SendsAndCalls(Protocol):
     def _start_soon(self, task: Callable[[*Args], Awaitable[None]], *args: *Args) -> None: ...
 
 
-class Transaction:
+class Transaction(Generic[Key, Value]):
     """A transaction of a producer: it commits on a clean exit and aborts on an exception.
 
     Cancelling the task is such an exception. A cancelled `commit` goes on in the background.
     """
 
-    def __init__(self, behind: BlockingTransaction, producer: SendsAndCalls) -> None:
+    def __init__(
+        self, behind: BlockingTransaction[Key, Value], producer: SendsAndCalls[Key, Value]
+    ) -> None:
         self._behind = behind
         self._producer = producer
 
@@ -83,7 +94,7 @@ class Transaction:
             exc.add_note(f"Leaving the transaction failed as well: {error}")
 
     async def send(
-        self, topic: str, value: bytes | None, **options: Unpack[RecordOptions]
+        self, topic: str, value: Value | None, **options: Unpack[RecordOptions[Key]]
     ) -> Delivery:
         """Send a record in this transaction. Arguments and errors are those of `Producer.send`."""
         self._behind._check_current()

@@ -34,6 +34,7 @@ from odradek.client.blocking.delivery import Delivery
 from odradek.client.blocking.producer import Producer
 from odradek.client.blocking.transaction import Transaction
 from odradek.client.blocking.transaction_group import TransactionGroup
+from odradek.client.consuming.deserializing import PoisonRecord
 from odradek.client.errors import (
     Aborted,
     BufferFull,
@@ -64,8 +65,10 @@ from odradek.client.types import (
     OffsetAndTimestamp,
     PartitionDescription,
     RecordMetadata,
+    SubscriptionPattern,
     TopicDescription,
     TopicPartition,
+    TransactionPart,
 )
 
 __all__ = [
@@ -103,6 +106,7 @@ __all__ = [
     "PartitionMove",
     "PartitionProducers",
     "Pin",
+    "PoisonRecord",
     "PreparedTransaction",
     "Producer",
     "ProducerDescription",
@@ -112,6 +116,7 @@ __all__ = [
     "Refused",
     "ResetTo",
     "Retriable",
+    "SubscriptionPattern",
     "TimedOut",
     "TopicDescription",
     "TopicPartition",
@@ -119,4 +124,5 @@ __all__ = [
     "TransactionDescription",
     "TransactionGroup",
     "TransactionListing",
+    "TransactionPart",
 ]

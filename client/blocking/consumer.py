@@ -7,35 +7,57 @@ consumer and others, and what they raise leaves the call.
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from types import TracebackType
-from typing import TypeVar, Unpack
+from typing import Generic, TypeVar, Unpack
 
 from odradek.client.blocking.hosted import Blocking, Hosted, blocking
+from odradek.client.blocking.one_thread import OneThread
 from odradek.client.config import ConsumerConfig, ConsumerOptions, parse_bootstrap
 from odradek.client.consuming.consumer import Consumer as AsyncConsumer
+from odradek.client.consuming.deserializing import Deserializers, OnError
+from odradek.client.consuming.places import Unread
 from odradek.client.errors import Refused
 from odradek.client.grouping.membership import OnPartitions
 from odradek.client.types import (
     ConsumerRecord,
     FetchedBatch,
     GroupMetadata,
+    Key,
     OffsetAndMetadata,
+    SubscriptionPattern,
     TopicPartition,
+    Topics,
+    Value,
 )
 
 T = TypeVar("T")
 
 
-class Consumer(Blocking[AsyncConsumer]):
-    """`odradek.client.Consumer` with plain `with` and `for`, and without `await`."""
+class Consumer(Blocking[AsyncConsumer], Generic[Key, Value]):
+    """`odradek.client.Consumer` with plain `with` and `for`, and without `await`.
 
-    def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ConsumerOptions]) -> None:
+    One thread at a time reads with it: `Refused` is raised in a second one (`one_thread.py`).
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        key_deserializer: Callable[[bytes], Key] | None = None,
+        value_deserializer: Callable[[bytes], Value] | None = None,
+        on_error: OnError | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> None:
         ConsumerConfig(**options)  # raises here for a wrong option, not at the first use
         parse_bootstrap(bootstrap)
         self._hosted = Hosted(lambda: AsyncConsumer(bootstrap, **options))
         self._run: list[ConsumerRecord] = []
+        """Records that were taken for the program's thread, which deserializes them."""
         self._run_index = 0
+        self._use = OneThread()
+        self._deserializers = Deserializers(key_deserializer, value_deserializer, on_error)
 
     __init__.__doc__ = AsyncConsumer.__init__.__doc__
 
@@ -62,6 +84,14 @@ class Consumer(Blocking[AsyncConsumer]):
         """Leave the group as a block without an exception does, and close the connections."""
         self.__exit__(None, None, None)
 
+    def _in_use(self) -> OneThread:
+        """Return the context of a call that takes records, or moves positions.
+
+        Raises `Closed` first, because a process that was forked has none of its parent's threads.
+        """
+        self._hosted.enter()
+        return self._use
+
     def _do(self, function: Callable[[], T]) -> T:
         """Call a plain function in the loop's thread."""
         return self._hosted.loop.call_nowait(function)
@@ -70,7 +100,7 @@ class Consumer(Blocking[AsyncConsumer]):
 
     def subscribe(
         self,
-        topics: str | Iterable[str] | re.Pattern[str],
+        topics: Topics,
         *,
         on_assigned: OnPartitions | None = None,
         on_revoked: OnPartitions | None = None,
@@ -80,7 +110,9 @@ class Consumer(Blocking[AsyncConsumer]):
 
         The callbacks are plain functions, and run in the thread that polls.
         """
-        names = topics if isinstance(topics, (str, re.Pattern)) else list(topics)
+        names = (
+            topics if isinstance(topics, (str, re.Pattern, SubscriptionPattern)) else list(topics)
+        )
         self._async._progress = lambda: self._run_index
         self._do(
             lambda: self._async.subscribe(
@@ -106,8 +138,9 @@ class Consumer(Blocking[AsyncConsumer]):
 
     def unsubscribe(self) -> None:
         """Leave the group now, and read nothing more; see `odradek.client.Consumer`."""
-        self._give_back_run()
-        self._hosted.loop.call(self._async.unsubscribe)
+        with self._in_use():
+            self._give_back_run()
+            self._hosted.loop.call(self._async.unsubscribe)
 
     def group_metadata(self) -> GroupMetadata:
         """Return what identifies the group and the member, for `Transaction.send_offsets`.
@@ -131,8 +164,9 @@ class Consumer(Blocking[AsyncConsumer]):
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Read these partitions and no others. A partition that was assigned keeps its position."""
         wanted = list(partitions)
-        self._give_back_run()
-        self._do(lambda: self._async.assign(wanted))
+        with self._in_use():
+            self._give_back_run()
+            self._do(lambda: self._async.assign(wanted))
 
     def assignment(self) -> list[TopicPartition]:
         """Return the assigned partitions."""
@@ -140,8 +174,9 @@ class Consumer(Blocking[AsyncConsumer]):
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Return no records of these partitions (none given: of all) until they are resumed."""
-        self._give_back_run()
-        self._do(lambda: self._async.pause(*partitions))
+        with self._in_use():
+            self._give_back_run()
+            self._do(lambda: self._async.pause(*partitions))
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Return records of these partitions (none given: of all) again."""
@@ -149,53 +184,64 @@ class Consumer(Blocking[AsyncConsumer]):
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Set the offset at which reading a partition continues. Raises `Refused`."""
-        self._give_back_run()
-        self._do(lambda: self._async.seek(partition, offset))
+        with self._in_use():
+            self._give_back_run()
+            self._do(lambda: self._async.seek(partition, offset))
 
     def seek_to_committed(self, *partitions: TopicPartition) -> None:
         """Continue at the stored offsets of these partitions, or of all, as after a restart."""
-        self._give_back_run()
-        self._do(lambda: self._async.seek_to_committed(*partitions))
+        with self._in_use():
+            self._give_back_run()
+            self._do(lambda: self._async.seek_to_committed(*partitions))
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Seek to the first offset of these partitions, or of all. Raises `TimedOut`, `Refused`."""
-        self._give_back_run()
-        self._hosted.loop.call(self._async.seek_to_beginning, *partitions)
+        with self._in_use():
+            self._give_back_run()
+            self._hosted.loop.call(self._async.seek_to_beginning, *partitions)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
         """Seek to the end of these partitions, or of all (read_committed: last stable offset).
 
         Raises `TimedOut`, `Refused`.
         """
-        self._give_back_run()
-        self._hosted.loop.call(self._async.seek_to_end, *partitions)
+        with self._in_use():
+            self._give_back_run()
+            self._hosted.loop.call(self._async.seek_to_end, *partitions)
 
     def position(self, partition: TopicPartition) -> int:
         """Return the offset that `poll` or the iteration reads next."""
         waiting = self._first_waiting()
         name = TopicPartition(*partition)
         if name in waiting:
-            return waiting[name]
+            return self._do(lambda: self._async._positions_before(waiting))[name]
         return self._hosted.loop.call(self._async.position, name)
 
     def positions(self) -> dict[TopicPartition, int]:
         """Return the positions of all assigned partitions, if they are known."""
-        return {**self._do(self._async.positions), **self._first_waiting()}
+        waiting = self._first_waiting()
+        return self._do(lambda: self._async._positions_before(waiting))
+
+    def offsets_to_commit(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return what `commit` stores, for `Transaction.send_offsets`.
+
+        See `odradek.client.Consumer`. Raises `Refused`.
+        """
+        with self._in_use():
+            waiting = self._first_waiting()
+            return self._do(lambda: self._async._offsets_before(waiting))
 
     def lags(self) -> dict[TopicPartition, int]:
         """Return how many offsets the positions are behind the ends; see `Consumer.lags`."""
-        waiting = self._first_waiting()
+        now = self.positions()
         positions, lags = self._do(lambda: (self._async.positions(), self._async.lags()))
-        return {
-            name: lag + positions[name] - waiting.get(name, positions[name])
-            for name, lag in lags.items()
-        }
+        return {name: lag + positions[name] - now[name] for name, lag in lags.items()}
 
-    def _first_waiting(self) -> dict[TopicPartition, int]:
-        """Return the first offset of each partition that the iteration has not yielded yet."""
-        first: dict[TopicPartition, int] = {}
+    def _first_waiting(self) -> dict[TopicPartition, ConsumerRecord]:
+        """Return the first record of each partition that the iteration has not yielded yet."""
+        first: dict[TopicPartition, ConsumerRecord] = {}
         for record in self._run[self._run_index :]:
-            first.setdefault(TopicPartition(record.topic, record.partition), record.offset)
+            first.setdefault(TopicPartition(record.topic, record.partition), record)
         return first
 
     def _give_back_run(self) -> None:
@@ -203,27 +249,41 @@ class Consumer(Blocking[AsyncConsumer]):
         waiting = self._first_waiting()
         self._run, self._run_index = [], 0
         if waiting:
-            self._do(partial(self._seek_all, waiting))
-
-    def _seek_all(self, offsets: Mapping[TopicPartition, int]) -> None:
-        for partition, offset in offsets.items():
-            self._async.seek(partition, offset)
+            self._do(lambda: self._async._return_to(waiting))
 
     # Reading
 
-    def poll(self, timeout_ms: float = 500, max_records: int | None = None) -> list[ConsumerRecord]:
+    def poll(
+        self, timeout_ms: float = 500, max_records: int | None = None
+    ) -> list[ConsumerRecord[Key, Value]]:
         """Return records as soon as there are some, or [] after `timeout_ms`.
 
-        At most `max_records`; errors as in `odradek.client.Consumer`.
+        At most `max_records`; errors as in `odradek.client.Consumer`, and `Refused` while another
+        thread uses this consumer.
         """
-        if self._async._has_duty:
-            self._serve()
-        if self._run_index >= len(self._run):
-            self._hosted.loop.call(self._keep, partial(self._async.poll, timeout_ms, max_records))
-        end = len(self._run) if max_records is None else self._run_index + max_records
-        rest = self._run[self._run_index : end]
-        self._run_index += len(rest)
+        with self._in_use():
+            if self._async._has_duty:
+                self._serve()
+            if self._run_index >= len(self._run):
+                take = partial(self._async.poll, timeout_ms, max_records)
+                self._hosted.loop.call(self._keep, take)
+            return self._rest_of_run(max_records)
+
+    def _rest_of_run(self, max_records: int | None) -> list[ConsumerRecord[Key, Value]]:
+        """Return up to `max_records` of the run; [] if it is empty, or all of it was skipped."""
+        rest: list[ConsumerRecord[Key, Value]] = []
+        while not rest and self._run_index < len(self._run):
+            end = len(self._run) if max_records is None else self._run_index + max_records
+            rest, self._run_index = self._deserializers.some(
+                self._run, self._run_index, min(end, len(self._run))
+            )
         return rest
+
+    def _next_of_run(self) -> ConsumerRecord[Key, Value] | None:
+        """Return the next record of the run, which is not empty; None if it was skipped."""
+        record = self._deserializers.one(self._run[self._run_index])
+        self._run_index += 1
+        return record
 
     async def _keep(self, take: Callable[[], Awaitable[list[ConsumerRecord]]]) -> None:
         """Take records for the program's thread, and keep them until they are returned.
@@ -237,23 +297,33 @@ class Consumer(Blocking[AsyncConsumer]):
         self, timeout_ms: float = 500, max_bytes: int | None = None
     ) -> list[FetchedBatch]:
         """Return whole record batches as they are stored; see `odradek.client.Consumer`."""
-        self._give_back_run()
-        return self._hosted.loop.call(self._async.fetch_batches, timeout_ms, max_bytes)
+        with self._in_use():
+            self._give_back_run()
+            return self._hosted.loop.call(self._async.fetch_batches, timeout_ms, max_bytes)
 
-    def __iter__(self) -> Iterator[ConsumerRecord]:
+    def __iter__(self) -> Iterator[ConsumerRecord[Key, Value]]:
         """Yield records without end. `position` and `commit` follow the records that were yielded.
 
         Raises `TimedOut` if no broker has answered for `max_block_ms`.
         """
-        consumer = self._async
+        consumer, use, this = self._async, self._use, object()
+        use.begin(this)
         while True:
             while self._run_index < len(self._run):
-                if consumer._has_duty:
-                    self._serve()
+                if use.iteration is not this:
+                    use.resume(this)
                     continue
-                self._run_index += 1
-                yield self._run[self._run_index - 1]
-            self._hosted.loop.call(self._keep, self._async.wait_for_records)
+                if consumer._has_duty:
+                    with use:
+                        self._serve()
+                    continue
+                record = self._next_of_run()
+                if record is not None:
+                    yield record
+            if use.iteration is not this:
+                use.resume(this)
+            with use:
+                self._hosted.loop.call(self._keep, self._async.wait_for_records)
 
     # Offsets
 
@@ -265,12 +335,13 @@ class Consumer(Blocking[AsyncConsumer]):
         Raises `Rebalanced` if the consumer has subscribed and the partitions are not its any more,
         `Refused` without a group_id, `TimedOut`.
         """
-        self._hosted.loop.call(self._commit, offsets, self._first_waiting())
+        with nullcontext() if offsets is not None else self._in_use():
+            self._hosted.loop.call(self._commit, offsets, self._first_waiting())
 
     async def _commit(
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None,
-        waiting: Mapping[TopicPartition, int],
+        waiting: Unread,
     ) -> None:
         await self._async.commit(self._read_so_far(offsets, waiting))
 
@@ -278,18 +349,18 @@ class Consumer(Blocking[AsyncConsumer]):
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None
     ) -> None:
         """Store offsets as `commit` does, in the background; see `odradek.client.Consumer`."""
-        waiting = self._first_waiting()
-        self._do(lambda: self._async.commit_soon(self._read_so_far(offsets, waiting)))
+        with nullcontext() if offsets is not None else self._in_use():
+            waiting = self._first_waiting()
+            self._do(lambda: self._async.commit_soon(self._read_so_far(offsets, waiting)))
 
     def _read_so_far(
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None,
-        waiting: Mapping[TopicPartition, int],
+        waiting: Unread,
     ) -> Mapping[TopicPartition, OffsetAndMetadata | int] | None:
         if offsets is not None or not waiting:
             return offsets
-        positions = self._async.positions()
-        return {name: waiting.get(name, position) for name, position in positions.items()}
+        return self._async._offsets_before(waiting)
 
     committed = blocking(AsyncConsumer.committed)
     offsets_for_times = blocking(AsyncConsumer.offsets_for_times)

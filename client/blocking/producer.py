@@ -10,7 +10,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Final, Unpack
+from typing import Final, Generic, Unpack
 
 import trio
 
@@ -23,9 +23,12 @@ from odradek.client.errors import Closed, OdradekError, Refused, TimedOut
 from odradek.client.journal import LOGGER, loggable, records_were
 from odradek.client.producing.outcomes import call_back, known_error
 from odradek.client.producing.producer import Producer as AsyncProducer
+from odradek.client.producing.serializing import Serializers
 from odradek.client.types import (
     Header,
+    Key,
     OnDelivery,
+    Value,
 )
 
 QUEUED_MAX: Final = 10_000
@@ -35,13 +38,21 @@ DRAINED_AT_ONCE: Final = 500
 """The records that are taken from the queue before other tasks of the loop run."""
 
 
-class Producer(Blocking[AsyncProducer]):
+class Producer(Blocking[AsyncProducer], Generic[Key, Value]):
     """`odradek.client.Producer` with plain `with` and without `await`."""
 
-    def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ProducerOptions]) -> None:
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        key_serializer: Callable[[Key], bytes] | None = None,
+        value_serializer: Callable[[Value], bytes] | None = None,
+        **options: Unpack[ProducerOptions],
+    ) -> None:
         config = ProducerConfig(**options)  # raises here for a wrong option, not at the first use
         parse_bootstrap(bootstrap)
         self._hosted = Hosted(lambda: AsyncProducer(bootstrap, **options))
+        self._serializers = Serializers(key_serializer, value_serializer)
         self._max_block = config.max_block_ms / 1000
         self._loop: Loop | None = None
         self._current_time: Callable[[], float] = float
@@ -51,7 +62,7 @@ class Producer(Blocking[AsyncProducer]):
         self._is_drained = False
         """The producer was closed, and no record is handed over any more."""
         self._is_transactional = options.get("transactional_id") is not None
-        self._transaction: Transaction | None = None
+        self._transaction: Transaction[Key, Value] | None = None
 
     __init__.__doc__ = AsyncProducer.__init__.__doc__
 
@@ -137,9 +148,9 @@ class Producer(Blocking[AsyncProducer]):
     def send(
         self,
         topic: str,
-        value: bytes | None,
+        value: Value | None,
         *,
-        key: bytes | None = None,
+        key: Key | None = None,
         headers: Sequence[Header] = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -149,26 +160,29 @@ class Producer(Blocking[AsyncProducer]):
 
         `result()` also raises the error of a record that cannot be sent. `on_delivery` is called
         exactly once, in another thread. If `send` raises, it has been called with that error.
+        Serializers run in this thread; if one fails, `send` raises `Refused`.
         `send` waits only while the queue is full, for at most `max_block_ms`. Options as in
         `odradek.client.Producer.send`.
         """
         is_full = len(self._queue) > QUEUED_MAX
-        if self._is_transactional or not self._is_awake or self._is_drained or is_full:
-            try:
+        is_ready = self._is_awake and not (self._is_transactional or self._is_drained or is_full)
+        try:
+            if not is_ready:
                 self._check_ready()
                 if is_full:
                     self._hosted.loop.call(self._handed_over)
                     self._check_ready()
-            except BaseException as error:
-                if on_delivery is not None:
-                    call_back(on_delivery, None, known_error(error))
-                raise
+            encoded_key, encoded_value = self._serialized(topic, key, value)
+        except BaseException as error:
+            if on_delivery is not None:
+                call_back(on_delivery, None, known_error(error))
+            raise
         delivery = Delivery(self)
         self._put(
             Queued(
                 topic,
-                value,
-                key,
+                encoded_value,
+                encoded_key,
                 headers,
                 partition,
                 timestamp_ms,
@@ -178,6 +192,13 @@ class Producer(Blocking[AsyncProducer]):
             )
         )
         return delivery
+
+    def _serialized(
+        self, topic: str, key: Key | None, value: Value | None
+    ) -> tuple[bytes | None, bytes | None]:
+        if not self._serializers.is_needed:
+            return key, value  # type: ignore[return-value] # they are bytes
+        return self._serializers(topic, key, value)
 
     def _put(self, queued: Queued) -> None:
         """Queue a record for the loop."""
@@ -249,7 +270,7 @@ class Producer(Blocking[AsyncProducer]):
     partitions_for = blocking(AsyncProducer.partitions_for)
     complete = blocking(AsyncProducer.complete)
 
-    def transaction(self) -> "Transaction":
+    def transaction(self) -> Transaction[Key, Value]:
         """Return a transaction, to use with `with`. Raises `Refused` without transactional id."""
         return Transaction(self, self._async.transaction())
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Protocol, Self, Unpack
+from typing import Generic, Protocol, Self, Unpack
 
 from odradek.client.blocking.delivery import Delivery, Queued
 from odradek.client.blocking.hosted import Hosted
@@ -11,17 +11,24 @@ from odradek.client.producing.detached import DetachedTransaction
 from odradek.client.producing.prepared import PreparedTransaction
 from odradek.client.producing.producer import Producer as AsyncProducer
 from odradek.client.producing.transaction import Transaction as AsyncTransaction
-from odradek.client.types import GroupMetadata, OffsetAndMetadata, RecordOptions, TopicPartition
+from odradek.client.types import (
+    GroupMetadata,
+    Key,
+    OffsetAndMetadata,
+    RecordOptions,
+    TopicPartition,
+    Value,
+)
 
 
-class QueuesRecords(Protocol):
+class QueuesRecords(Protocol[Key, Value]):
     """The parts of a producer that its transactions use."""
 
     _hosted: Hosted[AsyncProducer]
-    _transaction: "Transaction | None"
+    _transaction: "Transaction[Key, Value] | None"
 
     def send(
-        self, topic: str, value: bytes | None, **options: Unpack[RecordOptions]
+        self, topic: str, value: Value | None, **options: Unpack[RecordOptions[Key]]
     ) -> Delivery: ...
 
     def send_batch(
@@ -35,10 +42,10 @@ class QueuesRecords(Protocol):
     def _drop_queue(self, error: OdradekError) -> list[Queued]: ...
 
 
-class Transaction:
+class Transaction(Generic[Key, Value]):
     """A transaction of a producer: it commits on a clean exit and aborts on an exception."""
 
-    def __init__(self, producer: QueuesRecords, inner: AsyncTransaction) -> None:
+    def __init__(self, producer: QueuesRecords[Key, Value], inner: AsyncTransaction) -> None:
         self._producer = producer
         self._inner = inner
         self._is_ended = False
@@ -87,7 +94,9 @@ class Transaction:
             self._producer._drop_queue(Aborted("the transaction was aborted"))
         await self._inner.__aexit__(exc_type, exc, traceback)
 
-    def send(self, topic: str, value: bytes | None, **options: Unpack[RecordOptions]) -> Delivery:
+    def send(
+        self, topic: str, value: Value | None, **options: Unpack[RecordOptions[Key]]
+    ) -> Delivery:
         """Send a record in this transaction. Arguments and errors are those of `Producer.send`."""
         self._check_current()
         return self._producer.send(topic, value, **options)

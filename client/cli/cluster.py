@@ -4,6 +4,7 @@
 an election loses before it asks for one.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import click
@@ -21,6 +22,7 @@ from odradek.client.cli.moves import drain, move
 from odradek.client.cli.words import counted
 from odradek.client.types import (
     ClusterDescription,
+    ConfigEntry,
     OffsetAndTimestamp,
     PartitionDescription,
     TopicDescription,
@@ -41,6 +43,7 @@ OTHERWISE_LOST: Final = (
     "afterwards."
 )
 
+MIN_ISR: Final = "min.insync.replicas"
 LogEnds = dict[int, OffsetAndTimestamp | OdradekError]
 
 
@@ -53,30 +56,55 @@ cluster.add_command(move)
 cluster.add_command(drain)
 
 
-@cluster.command("status")
+@cluster.command
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @connection_options
 @reports_errors
-def status(as_json: bool, bootstrap: str, timeout_s: float) -> None:
+def describe(as_json: bool, bootstrap: str, timeout_s: float) -> None:
     """Show the brokers, what each leads, and the partitions that are not fully in sync.
 
-    The status is 0 if a broker answers, also if partitions are not in sync.
+    Partitions are counted that are offline, under-replicated, or below min.insync.replicas, which
+    refuse records with acks=all.
+
+    The exit status is 0 if a broker answers, also if partitions are not in sync.
     """
     with Admin(bootstrap, **limits(timeout_s)) as admin:
         description = admin.describe_cluster()
         names = admin.list_topics(internal=True)
         topics = admin.describe_topics(*names) if names else []
-    found = facts(description, topics)
+        configs = admin.describe_topic_configs(*names) if names else {}
+    found = facts(description, topics, least_in_sync(configs))
     if as_json:
         echo_json(found)
     else:
         _show(found)
 
 
-def facts(description: ClusterDescription, topics: list[TopicDescription]) -> dict[str, Any]:
-    """Return the status of a cluster, as `--json` prints it."""
+def least_in_sync(configs: Mapping[str, Mapping[str, ConfigEntry]]) -> dict[str, int]:
+    """Return `min.insync.replicas` by topic."""
+    found = {name: entries.get(MIN_ISR) for name, entries in configs.items()}
+    return {name: int(entry.value) for name, entry in found.items() if entry and entry.value}
+
+
+def facts(
+    description: ClusterDescription,
+    topics: list[TopicDescription],
+    min_isr: Mapping[str, int],
+) -> dict[str, Any]:
+    """Return the description of a cluster, as `--json` prints it."""
     alive = {broker.node_id for broker in description.brokers}
     partitions = [(topic.name, found) for topic in topics for found in topic.partitions]
+
+    def described(name: str, found: PartitionDescription) -> dict[str, Any]:
+        return {
+            "topic": name,
+            "partition": found.partition,
+            "leader": found.leader,
+            "replicas": list(found.replicas),
+            "in_sync": list(found.isr),
+            "why": reasons(found, alive, min_isr.get(name)),
+        }
+
     return {
         "cluster": description.cluster_id,
         "controller": description.controller_id,
@@ -84,28 +112,33 @@ def facts(description: ClusterDescription, topics: list[TopicDescription]) -> di
             {
                 "id": broker.node_id,
                 "address": f"{broker.host}:{broker.port}",
+                "rack": broker.rack,
                 "leads": sum(found.leader == broker.node_id for _, found in partitions),
                 "replicas": sum(broker.node_id in found.replicas for _, found in partitions),
             }
             for broker in sorted(description.brokers)
         ],
         "partitions": len(partitions),
+        "offline": sum(found.leader < 0 for _, found in partitions),
+        "under_replicated": sum(len(found.isr) < len(found.replicas) for _, found in partitions),
+        "below_min_isr": [
+            described(name, found)
+            for name, found in partitions
+            if _is_below(found, min_isr.get(name))
+        ],
         "not_in_sync": [
-            {
-                "topic": name,
-                "partition": found.partition,
-                "leader": found.leader,
-                "replicas": list(found.replicas),
-                "in_sync": list(found.isr),
-                "why": reasons(found, alive),
-            }
+            described(name, found)
             for name, found in partitions
             if found.leader < 0 or set(found.isr) != set(found.replicas)
         ],
     }
 
 
-def reasons(partition: PartitionDescription, alive: set[int]) -> list[str]:
+def _is_below(partition: PartitionDescription, min_isr: int | None) -> bool:
+    return min_isr is not None and len(partition.isr) < min_isr
+
+
+def reasons(partition: PartitionDescription, alive: set[int], min_isr: int | None) -> list[str]:
     """Return a phrase for each fact that keeps a partition from being fully in sync."""
     found = ["no leader"] if partition.leader < 0 else []
     for node_id in partition.replicas:
@@ -113,6 +146,8 @@ def reasons(partition: PartitionDescription, alive: set[int]) -> list[str]:
             found.append(f"broker {node_id} is away")
         elif node_id not in partition.isr:
             found.append(f"broker {node_id} is behind")
+    if _is_below(partition, min_isr):
+        found.append(f"fewer than {MIN_ISR} = {min_isr}")
     return found
 
 
@@ -121,15 +156,23 @@ def _show(found: dict[str, Any]) -> None:
     leading = f"controller {controller}" if controller >= 0 else "no controller"
     click.echo(f"{found['cluster']}  {leading}")
     show_table(
-        ("broker", "address", "leads", "replicas"),
-        [[str(value) for value in broker.values()] for broker in found["brokers"]],
+        ("broker", "address", "rack", "leads", "replicas"),
+        [
+            ["" if value is None else str(value) for value in broker.values()]
+            for broker in found["brokers"]
+        ],
         right=("leads", "replicas"),
     )
-    behind = found["not_in_sync"]
-    if not behind:
-        click.echo(f"{counted(found['partitions'], 'partition')}, all in sync")
+    behind, below = found["not_in_sync"], found["below_min_isr"]
+    count = counted(found["partitions"], "partition")
+    if not behind and not below:
+        click.echo(f"{count}, all in sync")
         return
-    click.echo(f"{counted(found['partitions'], 'partition')}, {len(behind):,} not fully in sync:")
+    click.echo(
+        f"{count}, {len(behind):,} not fully in sync ({found['offline']:,} offline, "
+        f"{found['under_replicated']:,} under-replicated), {len(below):,} below {MIN_ISR}:"
+    )
+    shown = [*behind, *(each for each in below if each not in behind)]
     show_table(
         ("topic", "partition", "leader", "in sync", "why"),
         [
@@ -140,7 +183,7 @@ def _show(found: dict[str, Any]) -> None:
                 ",".join(map(str, partition["in_sync"])),
                 "; ".join(partition["why"]),
             )
-            for partition in behind
+            for partition in shown
         ],
         right=("partition",),
     )

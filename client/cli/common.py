@@ -49,7 +49,7 @@ class Seconds(click.FloatRange):
 
 
 class PartitionName(click.ParamType):  # type: ignore[type-arg]  # generic only in the stubs
-    """A partition on the command line: the topic, a hyphen, the number."""
+    """A partition on the command line: the topic, a hyphen or a colon, the number."""
 
     name = "partition"
 
@@ -58,8 +58,8 @@ class PartitionName(click.ParamType):  # type: ignore[type-arg]  # generic only 
     ) -> TopicPartition:
         if isinstance(value, TopicPartition):
             return value
-        topic, hyphen, number = str(value).rpartition("-")
-        if not hyphen or not topic or not (number.isascii() and number.isdigit()):
+        topic, mark, number = str(value).rpartition(":" if ":" in str(value) else "-")
+        if not mark or not topic or not (number.isascii() and number.isdigit()):
             self.fail(f"{value!r} is not TOPIC-PARTITION, as in ledger-0", param, ctx)
         return TopicPartition(topic, int(number))
 
@@ -142,6 +142,17 @@ def assignment(text: str, option: str) -> tuple[str, str]:
     if not separator or not name:
         raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint=option)
     return name, value
+
+
+def assignments(texts: Sequence[str], option: str) -> dict[str, str]:
+    """Return the values of several NAME=VALUE by name. Raises click.BadParameter."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, value = assignment(text, option)
+        if name in found:
+            raise click.BadParameter(f"{name} is given twice", param_hint=option)
+        found[name] = value
+    return found
 
 
 def limits(timeout_s: float) -> ClientOptions:

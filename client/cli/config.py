@@ -1,4 +1,4 @@
-"""`odradek config`: settings of topics and brokers, as they are and as they should be."""
+"""`odradek config`: settings of topics, groups and brokers, as they are and as they should be."""
 
 from collections.abc import Callable, Mapping
 from typing import ParamSpec, TypeVar
@@ -8,7 +8,7 @@ import click
 from odradek.client.blocking import Admin, ConfigEntry, Refused
 from odradek.client.cli.common import (
     INT32_MAX,
-    assignment,
+    assignments,
     connection_options,
     echo_json,
     limits,
@@ -22,28 +22,35 @@ R = TypeVar("R")
 
 @click.group()
 def config() -> None:
-    """Show and change settings of topics and brokers."""
+    """Show and change settings of topics, groups and brokers."""
 
 
 class Whose:
-    """The resource that a command is about: a topic, a broker, or all brokers."""
+    """The resource that a command is about: a topic, a group, a broker, or all brokers."""
 
-    def __init__(self, topic: str | None, broker: int | None, all_brokers: bool) -> None:
-        if (topic is not None) + (broker is not None) + all_brokers != 1:
-            raise click.UsageError("Name one of --topic, --broker and --all-brokers.")
+    def __init__(
+        self, topic: str | None, group: str | None, broker: int | None, all_brokers: bool
+    ) -> None:
+        if sum(each is not None for each in (topic, group, broker)) + all_brokers != 1:
+            raise click.UsageError("Name one of --topic, --group, --broker and --all-brokers.")
         self.topic = topic
+        self.group = group
         self.broker = broker
 
     @property
     def facts(self) -> dict[str, object]:
         if self.topic is not None:
             return {"topic": self.topic}
+        if self.group is not None:
+            return {"group": self.group}
         return {"broker": "all" if self.broker is None else self.broker}
 
     def read(self, admin: Admin) -> dict[str, ConfigEntry]:
         """Return the settings. Raises `Refused`."""
         if self.topic is not None:
             return admin.describe_topic_configs(self.topic)[self.topic]
+        if self.group is not None:
+            return admin.describe_group_configs(self.group)[self.group]
         if self.broker is not None:
             return admin.describe_broker_configs(self.broker)[self.broker]
         return admin.describe_cluster_configs()
@@ -52,6 +59,8 @@ class Whose:
         """Change settings; None stands for the default. Raises `Refused`."""
         if self.topic is not None:
             admin.alter_topic_configs(self.topic, changes, validate_only=dry_run)
+        elif self.group is not None:
+            admin.alter_group_configs(self.group, changes, validate_only=dry_run)
         elif self.broker is not None:
             admin.alter_broker_configs(self.broker, changes, validate_only=dry_run)
         else:
@@ -59,15 +68,18 @@ class Whose:
 
 
 def whose_options(command: Callable[P, R]) -> Callable[P, R]:
-    """Add the options `--topic`, `--broker` and `--all-brokers`."""
+    """Add the options `--topic`, `--group`, `--broker` and `--all-brokers`."""
     topic = click.option("--topic", "-t", metavar="NAME", help="The settings of this topic.")
+    group = click.option(
+        "--group", "-g", metavar="NAME", help="The settings of this consumer group (KIP-848)."
+    )
     broker = click.option(
         "--broker", type=click.IntRange(0, INT32_MAX), help="The settings of this broker."
     )
     everybody = click.option(
         "--all-brokers", is_flag=True, help="The settings that were changed for all brokers."
     )
-    return topic(broker(everybody(command)))
+    return topic(group(broker(everybody(command))))
 
 
 dry_run_option = click.option(
@@ -85,6 +97,7 @@ dry_run_option = click.option(
 def get(
     names: tuple[str, ...],
     topic: str | None,
+    group: str | None,
     broker: int | None,
     all_brokers: bool,
     shows_all: bool,
@@ -94,19 +107,23 @@ def get(
 ) -> None:
     """Show settings with the source of each value: those that are named, or those that were set.
 
-    The source is the topic, a change for this broker or for all brokers, the file (or the command
-    line) that the broker was started with, or the default.
+    The source is the topic, the group, a change for this broker or for all brokers, the file (or
+    the command line) that the broker was started with, or the default. A setting that is named and
+    was not changed for all brokers is shown as the brokers have it.
     """
-    whose = Whose(topic, broker, all_brokers)
+    whose = Whose(topic, group, broker, all_brokers)
     with Admin(bootstrap, **limits(timeout_s)) as admin:
         found = whose.read(admin)
+        if all_brokers:  # found is only what was changed for all of them
+            unchanged = [name for name in names if name not in found]
+            found = {**found, **(_of_brokers(admin, unchanged) if unchanged else {})}
     for name in names:
-        if name not in found and not all_brokers:
+        if name not in found:
             raise Refused(f"there is no setting {name!r}; --all shows those that there are")
     chosen = {
         name: found[name]
         for name in sorted(names or found)
-        if name in found and (names or shows_all or not found[name].is_default)
+        if names or shows_all or not found[name].is_default
     }
     if as_json:
         settings = {
@@ -131,6 +148,23 @@ def get(
         click.echo("all settings at their defaults")
 
 
+def _of_brokers(admin: Admin, names: list[str]) -> dict[str, ConfigEntry]:
+    """Return settings that all brokers have alike. Raises `Refused` if their values differ."""
+    node_ids = sorted(broker.node_id for broker in admin.describe_cluster().brokers)
+    settings = admin.describe_broker_configs(*node_ids)
+    found: dict[str, ConfigEntry] = {}
+    for name in names:
+        entries = [(node, settings[node][name]) for node in node_ids if name in settings[node]]
+        if len({entry for _, entry in entries}) > 1:
+            values = [f"broker {node}: {_value(entry)} ({entry.source})" for node, entry in entries]
+            raise Refused(
+                f"{name} was not changed for all brokers, and they differ: {', '.join(values)}"
+            )
+        if entries:
+            found[name] = entries[0][1]
+    return found
+
+
 def _value(entry: ConfigEntry) -> str:
     if entry.is_sensitive:
         return "(hidden)"
@@ -146,6 +180,7 @@ def _value(entry: ConfigEntry) -> str:
 def set_(
     settings: tuple[str, ...],
     topic: str | None,
+    group: str | None,
     broker: int | None,
     all_brokers: bool,
     dry_run: bool,
@@ -156,8 +191,8 @@ def set_(
 
     A change for one broker counts before one for all brokers.
     """
-    whose = Whose(topic, broker, all_brokers)
-    changes = dict(assignment(setting, "NAME=VALUE") for setting in settings)
+    whose = Whose(topic, group, broker, all_brokers)
+    changes = assignments(settings, "NAME=VALUE")
     with Admin(bootstrap, **limits(timeout_s)) as admin:
         whose.change(admin, changes, dry_run=dry_run)
 
@@ -171,6 +206,7 @@ def set_(
 def unset(
     names: tuple[str, ...],
     topic: str | None,
+    group: str | None,
     broker: int | None,
     all_brokers: bool,
     dry_run: bool,
@@ -178,6 +214,6 @@ def unset(
     timeout_s: float,
 ) -> None:
     """Take changes of settings back: what is below them counts again, in the end the default."""
-    whose = Whose(topic, broker, all_brokers)
+    whose = Whose(topic, group, broker, all_brokers)
     with Admin(bootstrap, **limits(timeout_s)) as admin:
         whose.change(admin, dict.fromkeys(names), dry_run=dry_run)

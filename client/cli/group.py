@@ -16,6 +16,7 @@ from odradek.client.blocking import (
     GroupDescription,
     GroupLag,
     GroupListing,
+    GroupMemberDescription,
     OdradekError,
     OffsetReset,
     Refused,
@@ -153,16 +154,24 @@ def list_groups(
 def describe_group(
     group_ids: tuple[str, ...], as_json: bool, bootstrap: str, timeout_s: float
 ) -> None:
-    """Show a group's members, and how far it is in each partition."""
+    """Show a group's members, and how far it is in each partition.
+
+    For a group of the new protocol (KIP-848), also its epoch, the epoch that each member has
+    reached, and the partitions that a member still has to give up or to get.
+    """
     with Admin(bootstrap, **limits(timeout_s)) as admin:
         listed = {listing.group_id: listing for listing in admin.list_groups()}
         described = admin.describe_groups(*group_ids)
         for group_id, found in described.items():
             if isinstance(found, OdradekError):
                 found = _of_another_type(found, listed.get(group_id))
-            assigned = [place for member in found.members for place in member.partitions]
+            assigned = [
+                place
+                for member in found.members
+                for place in (*member.partitions, *(member.target or ()))
+            ]
             lags = admin.group_lag(group_id, assigned)
-            group_type = listed[group_id].group_type if group_id in listed else ""
+            group_type = listed[group_id].group_type if group_id in listed else found.group_type
             if as_json:
                 echo_json(facts(found, group_type, lags))
             else:
@@ -170,7 +179,7 @@ def describe_group(
 
 
 def _of_another_type(error: OdradekError, listed: GroupListing | None) -> GroupDescription:
-    """Describe a group that the classic protocol does not have: its members are not known."""
+    """Describe a group of a type that cannot be described: its members are not known."""
     if listed is None or error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
         raise error
     return GroupDescription(
@@ -180,6 +189,7 @@ def _of_another_type(error: OdradekError, listed: GroupListing | None) -> GroupD
         protocol_type=listed.protocol_type,
         protocol="",
         members=(),
+        group_type=listed.group_type,
     )
 
 
@@ -195,17 +205,19 @@ def facts(
         "protocol_type": found.protocol_type,
         "protocol": found.protocol,
         "coordinator": found.coordinator_id,
+        "epoch": found.group_epoch,
+        "assignment_epoch": found.assignment_epoch,
         "lag": sum(known),
         "members": [
             {
                 "member": member.member_id,
                 "instance": member.group_instance_id,
+                "rack": member.rack,
                 "client_id": member.client_id,
                 "client_host": member.client_host,
-                "partitions": [
-                    {"topic": place.topic, "partition": place.partition}
-                    for place in member.partitions
-                ],
+                "epoch": member.member_epoch,
+                "partitions": _places_of(member.partitions),
+                "target": None if member.target is None else _places_of(member.target),
             }
             for member in found.members
         ],
@@ -222,12 +234,17 @@ def facts(
     }
 
 
+def _places_of(partitions: Iterable[TopicPartition]) -> list[dict[str, Any]]:
+    return [{"topic": place.topic, "partition": place.partition} for place in partitions]
+
+
 def _show(found: GroupDescription, group_type: str, lags: dict[TopicPartition, GroupLag]) -> None:
     protocol = f", {found.protocol}" if found.protocol else ""
     kind = f" ({group_type}{protocol})" if group_type else ""
+    epoch = "" if found.group_epoch is None else f", epoch {found.group_epoch}"
     click.echo(
         f"{printable(found.group_id)}  {found.state}{kind}, "
-        f"{counted(len(found.members), 'member')}, coordinator {found.coordinator_id}"
+        f"{counted(len(found.members), 'member')}, coordinator {found.coordinator_id}{epoch}"
     )
     owners = {
         place: client(member.group_instance_id or member.client_id, member.client_host) or ""
@@ -253,9 +270,26 @@ def _show(found: GroupDescription, group_type: str, lags: dict[TopicPartition, G
     else:
         click.echo("It has stored no offsets.")
     for member in found.members:
-        if not member.partitions:
-            name = client(member.group_instance_id or member.client_id, member.client_host)
-            click.echo(f"{name} has no partitions.")
+        name = client(member.group_instance_id or member.client_id, member.client_host) or ""
+        for sentence in _sentences(member, found):
+            click.echo(f"{name} {sentence}")
+
+
+def _sentences(member: GroupMemberDescription, found: GroupDescription) -> list[str]:
+    """Return what is to be said about a member besides the partitions that it owns."""
+    sentences = []
+    if not member.partitions:
+        sentences.append("has no partitions.")
+    target = member.partitions if member.target is None else member.target
+    gets = [str(place) for place in target if place not in member.partitions]
+    gives = [str(place) for place in member.partitions if place not in target]
+    if gives:
+        sentences.append(f"has to give up {', '.join(map(printable, gives))}.")
+    if gets:
+        sentences.append(f"is to get {', '.join(map(printable, gets))}.")
+    if member.member_epoch is not None and member.member_epoch != found.assignment_epoch:
+        sentences.append(f"is in epoch {member.member_epoch}.")
+    return sentences
 
 
 def _number(value: int | None) -> str:

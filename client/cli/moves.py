@@ -121,25 +121,34 @@ def drain(
         alive = [broker.node_id for broker in admin.describe_cluster().brokers]
         names = admin.list_topics(internal=True)
         topics = admin.describe_topics(*names) if names else []
-        plan = drained(topics, alive, node_id, admin.list_moves())
-        if not plan:
+        moves = admin.list_moves()
+        plan = drained(topics, alive, node_id, moves)
+        going = [place for place, found in moves.items() if node_id in found.removing]
+        if not plan and not going:
             click.echo(f"Broker {node_id} has no replicas.")
             return
-        show_table(
-            ("topic", "partition", "replicas"),
-            [
-                (place.topic, str(place.partition), ",".join(map(str, replicas)))
-                for place, replicas in plan.items()
-            ],
-            right=("partition",),
-        )
+        if plan:
+            show_table(
+                ("topic", "partition", "replicas"),
+                [
+                    (place.topic, str(place.partition), ",".join(map(str, replicas)))
+                    for place, replicas in plan.items()
+                ],
+                right=("partition",),
+            )
+        if going:
+            click.echo(
+                f"{counted(len(going), 'move')} under way from broker {node_id}: it still has "
+                "these replicas."
+            )
         if dry_run:
             return
-        if not yes and sys.stdin.isatty():
+        if plan and not yes and sys.stdin.isatty():
             click.confirm(f"Move {counted(len(plan), 'partition')}?", abort=True)
-        admin.move_partitions(plan)
+        if plan:
+            admin.move_partitions(plan)
         if wait:
-            _wait(admin, plan, wait_seconds)
+            _wait(admin, [*plan, *going], wait_seconds)
             click.echo(f"Broker {node_id} has no replicas any more.")
 
 
@@ -171,8 +180,8 @@ def drained(
         free = [node for node in counts if node not in replicas]
         if not free:
             raise Refused(
-                f"{place} has replicas on brokers {', '.join(map(str, replicas))}, and no other "
-                f"broker is there that could take the one of broker {node_id}; start one"
+                f"no broker can take the replica of {place} on broker {node_id}, as each has one "
+                f"already ({', '.join(map(str, replicas))}); start another broker"
             )
         comes = min(free, key=lambda node: (counts[node], node))
         counts[comes] += 1

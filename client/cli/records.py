@@ -4,7 +4,8 @@ import base64
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import IO, Final
 
 import click
@@ -28,7 +29,7 @@ from odradek.client.cli.common import (
 )
 from odradek.client.cli.words import counted
 from odradek.client.config import CODECS, Compression, Isolation
-from odradek.client.errors import TimedOut
+from odradek.client.errors import Rebalanced, TimedOut
 
 READ_CHUNK: Final = 2_000
 POLL_MS: Final = 200
@@ -177,6 +178,14 @@ def _records(
     help="Read only this partition. Repeatable.  [default: all]",
 )
 @click.option(
+    "--group",
+    "-g",
+    "group_id",
+    metavar="GROUP",
+    help="Read as a member of this consumer group: what it has not read yet, from the partitions "
+    "that it gives to this member. What was printed counts as read.",
+)
+@click.option(
     "--max-records", "-n", type=click.IntRange(min=1), help="Stop after this many records."
 )
 @click.option(
@@ -198,6 +207,7 @@ def consume(
     from_beginning: bool,
     offset: int | None,
     partitions: tuple[int, ...],
+    group_id: str | None,
     max_records: int | None,
     template: str,
     as_json: bool,
@@ -207,28 +217,50 @@ def consume(
     """Print the records of TOPIC that are there now, or with --follow those that come."""
     if from_beginning and offset is not None:
         raise click.UsageError("--from-beginning and --offset exclude each other.")
+    if group_id is not None and (from_beginning or offset is not None or partitions):
+        raise click.UsageError(
+            "--group excludes --from-beginning, --offset and --partition: its members go on where "
+            "the group is. 'odradek group reset' sets where that is."
+        )
     show = _as_json if as_json else _formatter(template)
-    with Consumer(bootstrap, isolation_level=isolation, **limits(timeout_s)) as consumer:
+    options = limits(timeout_s)
+    with Consumer(bootstrap, group_id=group_id, isolation_level=isolation, **options) as consumer:
         numbers = partitions or tuple(consumer.partitions_for(topic_name))
-        if not partitions:
-            numbers = _with_leader(topic_name, numbers, bootstrap, timeout_s)
-        wanted = [TopicPartition(topic_name, number) for number in numbers]
-        consumer.assign(wanted)
         if follow:
             show_log()
-        _seek(consumer, wanted, offset, at_end=follow and not from_beginning)
-        ends = None if follow else consumer.end_offsets(wanted)
+        if group_id is not None:
+            lists = _lists_of_member(consumer, topic_name, timeout_s, follow=follow)
+        else:
+            if not partitions:
+                numbers = _with_leader(topic_name, numbers, bootstrap, timeout_s)
+            wanted = [TopicPartition(topic_name, number) for number in numbers]
+            consumer.assign(wanted)
+            _seek(consumer, wanted, offset, at_end=follow and not from_beginning)
+            ends = None if follow else consumer.end_offsets(wanted)
+            lists = _lists(consumer, ends, timeout_s)
         left = max_records
-        for records in _lists(consumer, ends, timeout_s):
+        for records in lists:
             check_reader()
             shown = records if left is None else records[:left]
             for record in shown:
                 sys.stdout.buffer.write(show(record))
             sys.stdout.buffer.flush()
+            if group_id is not None and shown:
+                _store(consumer, shown)
             if left is not None:
                 left -= len(shown)
                 if left <= 0:
                     return
+        if group_id is not None:
+            with suppress(Rebalanced):
+                consumer.commit()  # also what is no record: markers of transactions
+
+
+def _store(consumer: Consumer, shown: Iterable[ConsumerRecord]) -> None:
+    """Store that the group has read these records, and nothing that was not shown."""
+    behind = {TopicPartition(each.topic, each.partition): each.offset + 1 for each in shown}
+    with suppress(Rebalanced):  # their next owner reads them again
+        consumer.commit(behind)
 
 
 def _with_leader(
@@ -293,6 +325,39 @@ def _lists(
                     f"come for {timeout_s:g} s, though the broker says that it ends at {end}"
                 )
         yield consumer.poll(POLL_MS, READ_CHUNK)
+
+
+def _lists_of_member(
+    consumer: Consumer, topic_name: str, timeout_s: float, *, follow: bool
+) -> Iterator[list[ConsumerRecord]]:
+    """Join the group, and yield lists of records, without end or until the partitions end.
+
+    The end of a partition is the one that it has when this member gets it. Raises `TimedOut` as
+    `_lists` does, and if the group gives this member no partition for `timeout_s`.
+    """
+    ends: dict[TopicPartition, int] = {}
+
+    def take(partitions: Iterable[TopicPartition]) -> None:
+        ends.update(consumer.end_offsets(partitions))
+
+    def give_up(partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            ends.pop(partition, None)
+
+    if follow:
+        consumer.subscribe(topic_name)
+        yield from _lists(consumer, None, timeout_s)
+    consumer.subscribe(topic_name, on_assigned=take, on_revoked=give_up, on_lost=give_up)
+    deadline = time.monotonic() + timeout_s
+    while not ends:
+        if time.monotonic() >= deadline:
+            raise TimedOut(
+                f"the group has given this member no partition of {topic_name} within "
+                f"{timeout_s:g} s: other members have them, or died and count until their session "
+                "ends ('odradek group describe' shows them)"
+            )
+        yield consumer.poll(POLL_MS, READ_CHUNK)
+    yield from _lists(consumer, ends, timeout_s)
 
 
 def _formatter(template: str) -> Callable[[ConsumerRecord], bytes]:

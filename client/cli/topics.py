@@ -10,7 +10,7 @@ from odradek.client.cli.common import (
     INT16_MAX,
     INT32_MAX,
     INT64_MAX,
-    assignment,
+    assignments,
     connection_options,
     echo_json,
     limits,
@@ -64,7 +64,7 @@ def create_topic(
     timeout_s: float,
 ) -> None:
     """Create topics."""
-    settings = dict(assignment(setting, "--config") for setting in configs)
+    settings = assignments(configs, "--config")
     with Admin(bootstrap, **limits(timeout_s)) as admin:
         for name in names:
             admin.create_topic(
@@ -154,7 +154,7 @@ def _show(description: dict[str, Any]) -> None:
         if row["offline"]:
             click.echo(
                 f"Partition {row['partition']} is offline on broker {_cell(row['offline'])}: its "
-                "log says why. Stop it and use `odradek log repair`."
+                "log says why, and what to do."
             )
 
 
@@ -191,7 +191,7 @@ def alter_topic(
     timeout_s: float,
 ) -> None:
     """Change settings of topics. They count at once. `odradek config get` shows them."""
-    changes = dict(assignment(setting, "--set") for setting in settings)
+    changes = assignments(settings, "--set")
     both = [name for name in unset if name in changes]
     if both:
         raise click.UsageError(f"{both[0]} cannot be set and unset.")

@@ -109,12 +109,15 @@ class BrokerConnection:
         oldest = next(iter(self._pending.values()), None)
         return oldest is not None and trio.current_time() - oldest.since > SILENT_S
 
-    def close(self, why: OdradekError | None = None) -> None:
-        """Close the connection now. Every request under way gets the error `why`."""
+    def close(self, why: OdradekError | None = None, *, is_loss: bool = True) -> None:
+        """Close the connection now. Every request under way gets the error `why`.
+
+        It is no loss if the client itself does not need the answers any more.
+        """
         if self._why is None:
             self._why = why or Closed(f"the connection to {self.peer} was closed")
             self._scope.cancel()
-            if isinstance(self._why, Retriable):
+            if is_loss and isinstance(self._why, Retriable):
                 self.lost_answers = self.in_flight
             # Taken out first: `answered` may post again, or close once more.
             pending, self._pending = self._pending, {}

@@ -269,7 +269,7 @@ class Connections:
         """Close a connection whose answers are not needed any more."""
         link = self._links.get((node_id, purpose))
         if link is not None and link.connection is not None:
-            link.connection.close(Disconnected("the request was taken back"))
+            link.connection.close(Disconnected("the request was taken back"), is_loss=False)
 
     def drop_moved(self, node_id: int) -> None:
         """Close the connections to a node that has another address now."""

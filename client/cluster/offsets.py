@@ -224,31 +224,49 @@ async def fetch_committed(
     A partition without a stored offset is left out. With `require_stable`, wait while a transaction
     with offsets of the group is open (KIP-447). Raises `TimedOut` if it does not end in time.
     """
-    doing = f"reading stored offsets of the group {group_id!r}"
-    numbers = None if partitions is None else numbers_by_topic(partitions)
-    if numbers == {}:
+    wanted, group = None if partitions is None else tuple(partitions), GroupMetadata(group_id)
+    if wanted == ():
         return {}
-    request = _fetch_request(group_id, numbers, require_stable)
+    attempt = partial(fetch_committed_once, cluster, group, wanted, require_stable=require_stable)
+    return await cluster.retrying(reading_stored(group_id), attempt, timeout_ms=timeout_ms)
 
-    async def attempt() -> dict[TopicPartition, OffsetAndMetadata]:
-        answer = await cluster.ask_coordinator(
-            GROUP, group_id, OFFSET_FETCH, request, at_most=WITH_NAMES
-        )
-        found = _stored_in(cluster, group_id, answer, doing)
-        if numbers is not None:
-            wanted = [
-                TopicPartition(name, number)
-                for name, indexes in numbers.items()
-                for number in indexes
-            ]
-            _check_complete(wanted, found, doing)
-        return {name: stored for name, stored in found.items() if stored.offset >= 0}
 
-    return await cluster.retrying(doing, attempt, timeout_ms=timeout_ms)
+def reading_stored(group_id: str) -> str:
+    """Return the words for a read of stored offsets in messages."""
+    return f"reading stored offsets of the group {group_id!r}"
+
+
+async def fetch_committed_once(
+    cluster: Cluster,
+    group: GroupMetadata,
+    partitions: Partitions | None,
+    *,
+    require_stable: bool,
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Do the work of `fetch_committed` by one request. Raises `Retriable`, `Refused`.
+
+    If `group` names a member, the coordinator compares it and its epoch (KIP-848).
+    """
+    doing = reading_stored(group.group_id)
+    numbers = None if partitions is None else numbers_by_topic(partitions)
+    answer = await cluster.ask_coordinator(
+        GROUP,
+        group.group_id,
+        OFFSET_FETCH,
+        _fetch_request(group, numbers, require_stable),
+        at_most=WITH_NAMES,
+    )
+    found = _stored_in(cluster, group.group_id, answer, doing)
+    if numbers is not None:
+        wanted = [
+            TopicPartition(name, number) for name, indexes in numbers.items() for number in indexes
+        ]
+        _check_complete(wanted, found, doing)
+    return {name: stored for name, stored in found.items() if stored.offset >= 0}
 
 
 def _fetch_request(
-    group_id: str, numbers: Mapping[str, list[int]] | None, require_stable: bool
+    group: GroupMetadata, numbers: Mapping[str, list[int]] | None, require_stable: bool
 ) -> OffsetFetchRequest:
     """Build the request with the fields of all versions. The version decides which are sent."""
     alone = several = None
@@ -261,11 +279,14 @@ def _fetch_request(
             OffsetFetchRequestTopics(name=name, partition_indexes=tuple(indexes))
             for name, indexes in numbers.items()
         )
+    asked = OffsetFetchRequestGroup(
+        group_id=group.group_id,
+        member_id=group.member_id or None,
+        member_epoch=group.generation_id,
+        topics=several,
+    )
     return OffsetFetchRequest(
-        group_id=group_id,
-        topics=alone,
-        groups=(OffsetFetchRequestGroup(group_id=group_id, topics=several),),
-        require_stable=require_stable,
+        group_id=group.group_id, topics=alone, groups=(asked,), require_stable=require_stable
     )
 
 

@@ -5,25 +5,26 @@ With `assign` the program decides that, and the group only keeps its offsets. A 
 program stores offsets with `Transaction.send_offsets`.
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from types import TracebackType
-from typing import Final, Self, TypeVar, Unpack
+from typing import Any, Final, Self, TypeVar, Unpack
 
 import trio
 
 from odradek.client.cluster.cluster import Cluster
-from odradek.client.cluster.offsets import (
-    fetch_committed,
-    with_metadata,
-)
+from odradek.client.cluster.offsets import with_metadata
 from odradek.client.config import ConsumerConfig, ConsumerOptions
-from odradek.client.consuming.fetcher import AssignedPartition, Fetcher
-from odradek.client.consuming.places import Places
+from odradek.client.consuming.assigned import AssignedPartition
+from odradek.client.consuming.commit_order import CommitOrderPartition
+from odradek.client.consuming.deserializing import Deserializers, OnError
+from odradek.client.consuming.fetcher import Fetcher
+from odradek.client.consuming.places import Places, Unread
 from odradek.client.consuming.reader import Reader
+from odradek.client.consuming.spool import Spool
 from odradek.client.errors import Refused
 from odradek.client.grouping.commits import Commits
+from odradek.client.grouping.group_member import GroupMember
 from odradek.client.grouping.membership import Callbacks, GroupMembership, OnPartitions
 from odradek.client.grouping.topics import SubscribedTopics
 from odradek.client.types import (
@@ -31,8 +32,11 @@ from odradek.client.types import (
     ConsumerRecord,
     FetchedBatch,
     GroupMetadata,
+    Key,
     OffsetAndMetadata,
     TopicPartition,
+    Topics,
+    Value,
 )
 
 T = TypeVar("T")
@@ -43,7 +47,7 @@ LEAVE_AFTER_ERROR_S: Final = 1.0
 """The same, and for the commits under way, when a block is left by an exception."""
 
 
-class Consumer(Places):
+class Consumer(Places[Key, Value]):
     """A consumer of committed records (with `isolation_level="read_uncommitted"`, of all records).
 
     async with Consumer("127.0.0.1:9092", group_id="readers") as consumer:
@@ -56,23 +60,40 @@ class Consumer(Places):
     its records twice, and no error shows it.
     """
 
-    def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ConsumerOptions]) -> None:
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        key_deserializer: Callable[[bytes], Key] | None = None,
+        value_deserializer: Callable[[bytes], Value] | None = None,
+        on_error: OnError | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> None:
         """Make a consumer from the brokers at `bootstrap`; entering it connects.
 
         `bootstrap` is `"host:port"`, several of them separated by commas, or a sequence of them.
         Raises ValueError for a wrong option. The options and their defaults, times in milliseconds:
 
-        - `group_id` (None): the group whose offsets are used. `subscribe` makes the consumer a
-          member of it.
+        - `key_deserializer`, `value_deserializer`: functions of bytes; records then have what they
+          return. They are not called for None, which means no key, or a tombstone.
+        - `on_error`: a function of a `PoisonRecord`, the error of a record that a deserializer
+          cannot read: it returns to skip the record, or raises. By default the error is raised. The
+          position then stays at the record.
+        - `group_id` (None): the group that `subscribe` joins, and whose offsets are used.
         - `group_instance_id` (None): makes it a static member, which keeps its partitions while it
-          is restarted within `session_timeout_ms`. Each running member needs its own.
-        - `partition_assignors`: how the group may divide partitions, the preferred way first:
-          "cooperative-sticky" (the default, alone), "sticky", "range", "roundrobin". All members
-          must have one in common.
-        - `session_timeout_ms` (45_000): without a heartbeat for so long, a member has died, and its
-          partitions go to others.
-        - `heartbeat_interval_ms` (3_000): the pause between heartbeats, which a task sends while
-          the program processes records. A program that blocks trio's loop blocks them, too.
+          is restarted within the session. Each running member needs its own.
+        - `group_protocol` (None): "consumer" (KIP-848: the broker divides the partitions) or
+          "classic". None is the first where the broker has it, unless a classic option is given.
+        - `group_remote_assignor` (None): "uniform" or "range", with "consumer"; None: the broker's.
+        - `client_rack` (None): the rack (the zone) of the program, as the brokers' `broker.rack`.
+          Members send it to their group. Records come from the leaders all the same.
+        - `partition_assignors` (None): classic; how members may divide partitions, the preferred
+          way first: "cooperative-sticky" (alone, if None), "sticky", "range", "roundrobin". All
+          members must have one in common.
+        - `session_timeout_ms` (None): classic; without a heartbeat for so long (if None, 45_000),
+          a member has died, and its partitions go to others.
+        - `heartbeat_interval_ms` (None): classic; the pause between heartbeats (if None, 3_000),
+          which a task sends. A program that blocks trio's loop blocks them, in both protocols.
         - `max_poll_interval_ms` (300_000): a program that does not poll for so long leaves its
           group. It is also the time that a rebalance waits for a member.
         - `enable_auto_commit` (False): store the positions by itself: at a poll, every
@@ -81,9 +102,13 @@ class Consumer(Places):
         - `auto_commit_interval_ms` (5_000): see `enable_auto_commit`.
         - `isolation_level` ("read_committed"): or "read_uncommitted", which also returns records of
           open and aborted transactions.
-        - `auto_offset_reset` ("earliest"): where to start without a stored offset, and where to
-          continue if a partition does not have an offset any more; or "latest", or "error", which
-          raises.
+        - `order` ("offset"): or "commit", which returns each transaction of a partition at its
+          commit marker; one that stays open delays no other record. See `commit_order.py`.
+        - `transaction_buffer_bytes` (67_108_864): in commit order, the memory for transactions that
+          are open. More of them is kept in files without a name.
+        - `spill_directory` (None): the directory of these files; by default that of `tempfile`.
+        - `auto_offset_reset` ("earliest"): where to start without a stored offset, or with one that
+          the partition does not have any more; or "latest", or "error", which raises.
         - `fetch_max_bytes` (16_777_216): the largest size of an answer with records.
         - `partition_fetch_bytes` (1_048_576): the same for each partition in it.
         - `fetch_max_wait_ms` (500): how long a broker may wait for `fetch_min_bytes`.
@@ -91,7 +116,8 @@ class Consumer(Places):
         - `max_poll_records` (5_000): the most records that `poll` returns.
         - `prefetch_bytes` (33_554_432): the size of fetched and unread records above which no new
           fetch is sent. A fetch under way may add `fetch_max_bytes` for each broker.
-        - `check_crcs` (True): check the CRC of each batch.
+        - `check_crcs` (True): check the CRC of each batch whose records are returned. That of a
+          batch that is left out (a marker, an aborted transaction) is always checked.
         - `offload`: an async function that runs slow functions, such as decompressing a batch of
           more than 1 MiB; by default in a thread.
 
@@ -99,19 +125,28 @@ class Consumer(Places):
         `request_timeout_ms`, `retry_backoff_ms`, `retry_backoff_max_ms`, `metadata_max_age_ms`,
         `max_block_ms`, `first_connect_ms`, `connect`, `wall_ms`, `rng`.
         """
-        self._config = config = ConsumerConfig(**options)
+        self._set_up(
+            bootstrap,
+            ConsumerConfig(**options),
+            Deserializers(key_deserializer, value_deserializer, on_error),
+        )
+
+    def _set_up(
+        self,
+        bootstrap: str | Sequence[str],
+        config: ConsumerConfig,
+        deserializers: Deserializers[Key, Value],
+    ) -> None:
+        self._config = config
         self._cluster = Cluster(bootstrap, config)
-        self._fetcher = Fetcher(self._cluster, config)
-        self._reader = Reader(self._fetcher, config)
+        self._spool = Spool(config.transaction_buffer_bytes, config.spill_directory)
         self._membership: GroupMembership | None = None
         self._progress: Callable[[], object] = lambda: self._reader.progress
         self._commits: Commits | None = None
         if config.group_id is not None:
-            self._commits = Commits(
-                self._cluster,
-                config.group_id,
-                lambda: None if self._membership is None else self._membership.member,
-            )
+            self._commits = Commits(self._cluster, config.group_id, self._member)
+        self._fetcher = Fetcher(self._cluster, config, self._commits)
+        self._reader = Reader(self._fetcher, config, deserializers)
 
     def __repr__(self) -> str:
         assigned = list(self._assigned.values())
@@ -120,6 +155,9 @@ class Consumer(Places):
         )
         more = f" and {len(assigned) - SHOWN_MAX} more" if len(assigned) > SHOWN_MAX else ""
         return f"<Consumer of {places or 'nothing'}{more}, {self._config.isolation_level}>"
+
+    def _member(self) -> GroupMember | None:
+        return None if self._membership is None else self._membership.member
 
     async def __aenter__(self) -> Self:
         await self._cluster.__aenter__()
@@ -134,6 +172,7 @@ class Consumer(Places):
         try:
             await self._leave(exc)
         finally:
+            self._spool.close()
             await self._cluster.__aexit__(None, None, None)
 
     async def _leave(self, exc: BaseException | None) -> None:
@@ -155,7 +194,7 @@ class Consumer(Places):
 
     def subscribe(
         self,
-        topics: str | Iterable[str] | re.Pattern[str],
+        topics: Topics,
         *,
         on_assigned: OnPartitions | None = None,
         on_revoked: OnPartitions | None = None,
@@ -163,9 +202,10 @@ class Consumer(Places):
     ) -> None:
         """Join the group, which divides the partitions of these topics among its members.
 
-        `topics` is a name, several names, or a compiled pattern that matches whole names. The next
-        poll joins; partitions come and go at polls. The callbacks get lists of partitions, and may
-        be async functions:
+        `topics` is a name, several names, or a pattern that matches whole names: one that `re` has
+        compiled is matched by the client, as Python reads it, and a `SubscriptionPattern` by the
+        brokers, as RE2 reads it (new protocol only). The next poll joins; partitions come and go
+        at polls. The callbacks get lists of partitions, and may be async functions:
 
         - `on_assigned` after partitions have come. It may `seek`.
         - `on_revoked` before partitions go. It may still `commit`, or end a transaction. It must
@@ -191,7 +231,7 @@ class Consumer(Places):
             Callbacks(on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost),
             commits=self._commits,
             assign=self._read,
-            positions=self.positions,
+            positions=self._storable,
             wake=self._fetcher.wake_readers,
         )
         self._membership.liveness.progress = self._progress
@@ -233,15 +273,23 @@ class Consumer(Places):
         self._read(TopicPartition(*partition) for partition in partitions)
 
     def _read(self, partitions: Iterable[TopicPartition]) -> None:
-        before = self._assigned
+        before = dict(self._assigned)
         self._fetcher.assigned = {}
         for name in partitions:
-            self._fetcher.assigned[name] = before.get(name) or AssignedPartition(
-                name, self._config.partition_fetch_bytes
+            self._fetcher.assigned[name] = (
+                before.pop(name) if name in before else self._partition(name)
             )
+        for gone in before.values():
+            gone.move(None)
         self._reader.keep_assigned(self._assigned)
         self._reader.assigned()
         self._fetcher.take_back()
+
+    def _partition(self, name: TopicPartition) -> AssignedPartition:
+        max_bytes = self._config.partition_fetch_bytes
+        if self._config.is_in_commit_order:
+            return CommitOrderPartition(name, max_bytes, self._spool)
+        return AssignedPartition(name, max_bytes)
 
     # Reading
 
@@ -250,18 +298,20 @@ class Consumer(Places):
     @trio.lowlevel.enable_ki_protection
     async def poll(
         self, timeout_ms: float = 500, max_records: int | None = None
-    ) -> list[ConsumerRecord]:
+    ) -> list[ConsumerRecord[Key, Value]]:
         """Return records as soon as there are some, or [] after `timeout_ms`.
 
         At most `max_records` (default `max_poll_records`), in order within each partition. A member
         of a group joins, and rebalances, in its polls; the callbacks of `subscribe`, and storing
         offsets before partitions go, are not cut off by `timeout_ms`. Raises
-        `OffsetOutOfRange`, `Refused` for a damaged batch, a partition that does not exist, or a
-        member that the group does not take.
+        `OffsetOutOfRange`, `PoisonRecord`, `Refused` for a damaged batch, a partition that does
+        not exist, or a member that the group does not take.
         """
         count = self._config.max_poll_records if max_records is None else max_records
         if self._reader.has_run and not self._has_duty:
-            return self._reader.rest_of_run(count)
+            rest = self._reader.rest_of_run(count)
+            if rest:
+                return rest
         return await self._wait_for(timeout_ms, lambda: self._reader.take(count), lambda _: False)
 
     @trio.lowlevel.enable_ki_protection
@@ -286,7 +336,7 @@ class Consumer(Places):
         return self
 
     @trio.lowlevel.enable_ki_protection
-    async def __anext__(self) -> ConsumerRecord:
+    async def __anext__(self) -> ConsumerRecord[Key, Value]:
         if self._membership is not None and self._membership.has_duty:
             with self._membership.polling():
                 await self._membership.serve()
@@ -297,8 +347,8 @@ class Consumer(Places):
         return record
 
     async def wait_for_records(
-        self, take: Callable[[], list[ConsumerRecord]] | None = None
-    ) -> list[ConsumerRecord]:
+        self, take: Callable[[], list[ConsumerRecord[Any, Any]]] | None = None
+    ) -> list[ConsumerRecord[Any, Any]]:
         """Wait for records as an iteration does: as long as brokers answer.
 
         Raises `TimedOut` if no broker has answered a fetch for `max_block_ms`, and the errors of
@@ -359,10 +409,18 @@ class Consumer(Places):
     def _needs_poll(self) -> bool:
         return self._membership is not None and self._membership.waits_for_poll
 
-    def _store_if_due(self, unread: Mapping[TopicPartition, int]) -> None:
+    def _store_if_due(self, unread: Unread) -> None:
         """Do an automatic commit if its time has come; see `GroupMembership.store_if_due`."""
         if self._membership is not None:
             self._membership.store_if_due(unread)
+
+    def _storable(self, unread: Unread) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return `_offsets_before` for an automatic commit. What cannot be stored is logged."""
+        try:
+            return self._offsets_before(unread)
+        except Refused as error:
+            self._cluster.journal.not_stored(self._config.group_id or "", error)
+            return {}
 
     async def _take_or_duty(
         self, take: Callable[[], list[T]], returns_empty: Callable[[bool], bool]
@@ -416,7 +474,7 @@ class Consumer(Places):
     def _to_store(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        wanted = with_metadata(self.positions() if offsets is None else offsets)
+        wanted = with_metadata(self.offsets_to_commit() if offsets is None else offsets)
         if self._membership is not None:
             self._membership.check_owned(wanted)
         return wanted
@@ -432,6 +490,4 @@ class Consumer(Places):
         if require_stable is None:
             require_stable = self._config.isolation_level == "read_committed"
         wanted = [TopicPartition(*partition) for partition in partitions]
-        return await fetch_committed(
-            self._cluster, self._group(), wanted, require_stable=require_stable
-        )
+        return await self._storing().stored(wanted, require_stable=require_stable)

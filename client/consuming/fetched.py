@@ -21,7 +21,7 @@ import trio
 
 from odradek.client.config import Offload
 from odradek.client.errors import OdradekError, Refused
-from odradek.client.types import ConsumerRecord, FetchedBatch, TopicPartition
+from odradek.client.types import ConsumerRecord, FetchedBatch, TopicPartition, TransactionPart
 from odradek.protocol.apis.fetch import AbortedTransaction
 from odradek.protocol.batch import (
     CONTROL_BIT,
@@ -45,12 +45,30 @@ BATCHES_PER_TURN: Final = 100
 Batch = tuple[BatchHeader, memoryview]
 
 
+class LeftOutDamagedError(KafkaError):
+    """A batch would be left out because of what its header says, and is damaged."""
+
+    def __init__(self, header: BatchHeader) -> None:
+        super().__init__(ErrorCode.CORRUPT_MESSAGE, "its CRC does not match")
+        self.header = header
+
+
+def check_left_out(header: BatchHeader, data: memoryview) -> None:
+    """Check the CRC of a batch that is not returned. Raises `LeftOutDamagedError`.
+
+    A damaged header may say that a batch of records is a marker, or belongs to another producer.
+    Its records would be missing without an error, so this is checked also without `check_crcs`.
+    """
+    if not crc_is_good(data, header):
+        raise LeftOutDamagedError(header)
+
+
 def visible_batches(
     batches: Iterable[Batch], aborted: Sequence[AbortedTransaction]
 ) -> Iterator[Batch | None]:
     """Yield the batches that are neither control batches nor of `aborted` transactions.
 
-    For each batch that is left out, yield None. Raises `KafkaError` for a damaged control batch.
+    For each batch that is left out, yield None. Raises `KafkaError` if such a batch is damaged.
     """
     # Kafka lists them in the order of their markers.
     waiting = sorted(aborted, key=lambda transaction: transaction.first_offset)
@@ -64,10 +82,12 @@ def visible_batches(
         if not header.attributes & (CONTROL_BIT | TRANSACTIONAL_BIT):
             yield batch
         elif header.is_control:
+            check_left_out(header, data)
             if header.producer_id in open_aborted and not read_marker(data).committed:
                 open_aborted.discard(header.producer_id)
             yield None
-        elif header.is_transactional and header.producer_id in open_aborted:
+        elif header.producer_id in open_aborted:
+            check_left_out(header, data)
             yield None
         else:
             yield batch
@@ -85,6 +105,7 @@ class Fetched:
         "_is_read",
         "_next",
         "_reader",
+        "_transaction",
         "_unseen",
         "_waits_for_room",
         "has_batch",
@@ -111,7 +132,7 @@ class Fetched:
         self.has_batch = last is not None
         self.next_offset = offset if last is None else max(offset, last.next_offset)
         """The offset behind these records, where the next fetch continues."""
-        self._batches = visible_batches(iter_batches(records), aborted)
+        self._batches: Iterator[Batch | None] = visible_batches(iter_batches(records), aborted)
         self._next: Batch | None = None
         """The batch that is open, or is opened next."""
         self._reader: RecordReader | None = None
@@ -123,6 +144,8 @@ class Fetched:
         self._decoded: list[ConsumerRecord] = []
         self._index = 0
         self._failure: OdradekError | None = None
+        self._transaction: TransactionPart | None = None
+        """The transaction of the open batch, in commit order."""
         self._unseen = last is not None
 
     @property
@@ -159,9 +182,15 @@ class Fetched:
                         return True
             except StopIteration:
                 self._unseen = False
+            except LeftOutDamagedError as error:
+                self._failure = damaged(self.name, error.header, error)
             except (KafkaError, ProtocolError) as error:
                 self._failure = _unreadable(self.name, error)
         return self._failure is not None
+
+    def _begin_at(self, position: int) -> int:
+        """Return the first offset that is wanted of a batch that is opened."""
+        return position
 
     def suspend(self) -> None:
         """Free the memory of the open batch. It is opened again when it is needed."""
@@ -185,6 +214,11 @@ class Fetched:
         taken = self._decoded[self._index : self._index + count]
         self._index += count
         return taken
+
+    def put_back(self, records: Sequence[ConsumerRecord]) -> None:
+        """Return these records of the latest `take` again the next time."""
+        self._decoded = [*records, *self._decoded[self._index :]]
+        self._index = 0
 
     def _decode(self, position: int, count: int, check_crcs: bool) -> list[ConsumerRecord]:
         """Return some visible records of the next batch that has any; [] after many without."""
@@ -214,7 +248,7 @@ class Fetched:
                 failure = damaged(self.name, header, error)
         if self._next is opened and self._waits_for_room:
             self._reader, self._failure, self._waits_for_room = reader, failure, False
-            self._begin = position
+            self._begin = self._begin_at(position)
 
     def _open(self, position: int, check_crcs: bool) -> bool:
         """Open the next batch. Return False if there is none or it is large. Raises `Refused`."""
@@ -232,7 +266,7 @@ class Fetched:
                 self._waits_for_room = True
                 return False
             raise damaged(self.name, header, error) from None
-        self._begin = position
+        self._begin = self._begin_at(position)
         return True
 
     def _piece(self, count: int) -> list[ConsumerRecord]:
@@ -241,6 +275,7 @@ class Fetched:
         assert self._reader is not None
         header, reader = self._next[0], self._reader
         topic, partition = self.name
+        part = self._transaction
         timestamp_type = int(header.timestamp_type)
         try:
             records = reader.take(count)
@@ -254,7 +289,7 @@ class Fetched:
         found = [
             new(
                 ConsumerRecord,
-                (topic, partition, offset, timestamp, timestamp_type, key, value, headers),
+                (topic, partition, offset, timestamp, timestamp_type, key, value, headers, part),
             )
             for key, value, headers, timestamp, offset in records
             if first <= offset <= last

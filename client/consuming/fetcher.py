@@ -8,10 +8,11 @@ A seek or a new assignment takes back the request under way, so that the program
 an outdated long poll: its connection is closed, and a new one is made within a millisecond. The
 answer is used only for partitions whose fetch offset has not changed since the request.
 
+Each broker has a fetch session (`fetch_session.py`), so a request lists only what has changed.
+
 Fetch 12 is the newest version used: version 13 has topic ids instead of names.
 """
 
-from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
@@ -20,9 +21,10 @@ import trio
 from odradek.client.cluster.backoff import Backoff
 from odradek.client.cluster.cluster import Cluster, is_retriable
 from odradek.client.cluster.metadata import LEADER_MOVED
-from odradek.client.cluster.offsets import ISOLATION, fetch_committed, list_offsets
+from odradek.client.cluster.offsets import ISOLATION, list_offsets
 from odradek.client.config import ConsumerConfig
-from odradek.client.consuming.fetched import Fetched
+from odradek.client.consuming.assigned import AssignedPartition
+from odradek.client.consuming.fetch_session import ConsumerFetchSession
 from odradek.client.errors import (
     OdradekError,
     OffsetOutOfRange,
@@ -31,13 +33,13 @@ from odradek.client.errors import (
     code_of,
     error_for,
 )
+from odradek.client.grouping.commits import Commits
 from odradek.client.types import EARLIEST, LATEST, TopicPartition
 from odradek.protocol.apis.fetch import (
     FETCH,
     FetchPartition,
     FetchRequest,
     FetchResponse,
-    FetchTopic,
     PartitionData,
 )
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
@@ -47,70 +49,18 @@ PURPOSE: Final = "fetch"
 PARTITION_BYTES_MAX: Final = 1 << 30
 
 
-class AssignedPartition:
-    """One assigned partition: its position, and the records that were fetched ahead."""
-
-    __slots__ = (
-        "error",
-        "fetch_offset",
-        "fetched",
-        "high_watermark",
-        "is_paused",
-        "last_stable_offset",
-        "max_bytes",
-        "name",
-        "not_before",
-        "position",
-        "reset_to",
-    )
-
-    def __init__(self, name: TopicPartition, max_bytes: int) -> None:
-        self.name = name
-        self.position: int | None = None
-        """The next offset that is returned; None until it is looked up."""
-        self.fetch_offset = -1
-        self.fetched: deque[Fetched] = deque()
-        self.reset_to: int | None = None
-        """EARLIEST or LATEST if the position was out of range and must be looked up again."""
-        self.is_paused = False
-        self.error: OdradekError | None = None
-        self.max_bytes = max_bytes
-        self.not_before = float("-inf")
-        self.high_watermark = -1
-        self.last_stable_offset = -1
-
-    @property
-    def unread_bytes(self) -> int:
-        return sum(fetched.size_bytes for fetched in self.fetched)
-
-    def move(self, offset: int | None) -> None:
-        """Set the position, and forget what was fetched."""
-        self.position = offset
-        self.fetch_offset = -1 if offset is None else offset
-        self.fetched.clear()
-        self.error = None
-        self.reset_to = None
-
-    def skip_read(self) -> bool:
-        """Drop the fetches that are read to their end. Return True if the position moved."""
-        moved = False
-        while self.fetched and self.fetched[0].is_empty:
-            following = self.fetched.popleft().next_offset
-            moved |= following != self.position
-            self.position = following
-        return moved
-
-
 class Fetcher:
     """The fetches of one consumer, until its cluster is closed."""
 
-    def __init__(self, cluster: Cluster, config: ConsumerConfig) -> None:
+    def __init__(self, cluster: Cluster, config: ConsumerConfig, commits: Commits | None) -> None:
         self.assigned: dict[TopicPartition, AssignedPartition] = {}
         self._cluster = cluster
         self._config = config
+        self._commits = commits
         self._arrived = trio.Event()
         self._wake = trio.Event()
         self._under_way: dict[int, trio.CancelScope] = {}
+        self._sessions: dict[int, ConsumerFetchSession] = {}
         self._is_started = False
         self._resolving = trio.Lock()
         self._backoff = Backoff(config)
@@ -152,25 +102,22 @@ class Fetcher:
         Raises `OffsetOutOfRange`, `Refused`, `TimedOut`.
         """
         async with self._resolving:
-            lost = [partition for partition in wanted if partition.position is None]
+            lost = [partition for partition in wanted if not partition.is_placed]
             if not lost:
                 return
             stored = {}
-            group_id = self._config.group_id
             fresh = [partition.name for partition in lost if partition.reset_to is None]
-            if group_id is not None and fresh:
-                stored = await fetch_committed(
-                    self._cluster, group_id, fresh, require_stable=self._is_committed_only
-                )
+            if self._commits is not None and fresh:
+                stored = await self._commits.stored(fresh, require_stable=self._is_committed_only)
             for partition in lost:
                 # The program may have sought meanwhile: its position wins.
                 if (
-                    partition.position is None
+                    not partition.is_placed
                     and partition.name in stored
                     and partition.reset_to is None
                 ):
-                    partition.move(stored[partition.name].offset)
-            await self._reset([partition for partition in lost if partition.position is None])
+                    partition.resume(stored[partition.name])
+            await self._reset([partition for partition in lost if not partition.is_placed])
 
     @property
     def _is_committed_only(self) -> bool:
@@ -195,11 +142,9 @@ class Fetcher:
             some_are_enough=True,
         )
         for partition in lost:
-            is_wanted = (
-                partition.position is None and self.assigned.get(partition.name) is partition
-            )
+            is_wanted = not partition.is_placed and self.assigned.get(partition.name) is partition
             if is_wanted and partition.name in found:
-                partition.move(found[partition.name].offset)
+                partition.found(found[partition.name].offset)
 
     # Fetching
 
@@ -211,7 +156,7 @@ class Fetcher:
                 lost = [
                     partition
                     for partition in self._readers()
-                    if partition.position is None and not self._is_leaderless(partition)
+                    if not partition.is_placed and not self._is_leaderless(partition)
                 ]
                 if lost:
                     await self._resolve_or_fail(lost)
@@ -226,7 +171,7 @@ class Fetcher:
             await self.resolve(lost)
         except OdradekError as error:
             for partition in lost:
-                if partition.position is None:
+                if not partition.is_placed:
                     partition.error = error.copy()
             self._arrived.set()
 
@@ -251,7 +196,7 @@ class Fetcher:
         is_leader_missing = False
         for partition in self._readers():
             leader = self._cluster.metadata.leader(*partition.name)
-            if partition.position is None:
+            if not partition.is_placed:
                 is_leader_missing = is_leader_missing or self._is_leaderless(partition)
                 continue
             if partition.not_before > now:
@@ -348,33 +293,36 @@ class Fetcher:
 
     async def _ask(self, node_id: int, readers: list[AssignedPartition]) -> FetchResponse:
         config = self._config
-        topics: dict[str, list[FetchPartition]] = {}
+        wanted = {}
         for partition in readers:
-            topic, index = partition.name
-            leader = self._cluster.metadata.leader(topic, index)
-            topics.setdefault(topic, []).append(
-                FetchPartition(
-                    partition=index,
-                    current_leader_epoch=-1 if leader is None else leader.leader_epoch,
-                    fetch_offset=partition.fetch_offset,
-                    partition_max_bytes=partition.max_bytes,
-                )
+            leader = self._cluster.metadata.leader(*partition.name)
+            wanted[partition.name] = FetchPartition(
+                partition=partition.name.partition,
+                current_leader_epoch=-1 if leader is None else leader.leader_epoch,
+                fetch_offset=partition.fetch_offset,
+                partition_max_bytes=partition.max_bytes,
             )
-        request = FetchRequest(
+        plain = FetchRequest(
             max_wait_ms=config.fetch_max_wait_ms,
             min_bytes=config.fetch_min_bytes,
             max_bytes=config.fetch_max_bytes,
-            isolation_level=ISOLATION[config.isolation_level],
-            topics=tuple(
-                FetchTopic(topic=name, partitions=tuple(partitions))
-                for name, partitions in topics.items()
-            ),
+            isolation_level=0 if config.is_in_commit_order else ISOLATION[config.isolation_level],
+            topics=(),
         )
-        answer = await self._cluster.ask(
-            node_id, FETCH, request, at_most=FETCH_WITH_NAMES, purpose=PURPOSE
-        )
-        self._cluster.check(answer.error_code, "fetching")
-        return answer
+        session = self._sessions.setdefault(node_id, ConsumerFetchSession())
+        was_lost = False
+        while True:
+            answer = await self._cluster.ask(
+                node_id,
+                FETCH,
+                session.request(plain, wanted),
+                at_most=FETCH_WITH_NAMES,
+                purpose=PURPOSE,
+            )
+            if session.answered(answer) or was_lost:
+                self._cluster.check(answer.error_code, "fetching")
+                return answer
+            was_lost = True
 
     def _take(
         self, answer: FetchResponse, asked: dict[TopicPartition, tuple[AssignedPartition, int]]
@@ -402,7 +350,7 @@ class Fetcher:
             return
         aborted = (data.aborted_transactions or ()) if self._is_committed_only else ()
         try:
-            fetched = Fetched(partition.name, partition.fetch_offset, records, aborted)
+            fetched = partition.made(records, aborted)
         except (ProtocolError, KafkaError) as error:
             self._fail_all(
                 [partition],
@@ -448,5 +396,5 @@ class Fetcher:
             f"{partition.name} does not have offset {partition.fetch_offset}: reading continues at "
             f"the {self._config.auto_offset_reset} offset; records in between may be missed",
         )
-        partition.move(None)
-        partition.reset_to = EARLIEST if self._config.auto_offset_reset == "earliest" else LATEST
+        is_earliest = self._config.auto_offset_reset == "earliest"
+        partition.lose(EARLIEST if is_earliest else LATEST)

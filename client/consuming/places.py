@@ -1,6 +1,7 @@
 """The positions of a consumer: where it reads its partitions, and where they begin and end."""
 
 from collections.abc import Iterable, Mapping
+from typing import Generic
 
 import trio
 
@@ -8,24 +9,32 @@ from odradek.client.cluster.bounded import bounded
 from odradek.client.cluster.cluster import Cluster
 from odradek.client.cluster.offsets import list_offsets
 from odradek.client.config import ConsumerConfig
-from odradek.client.consuming.fetcher import AssignedPartition, Fetcher
+from odradek.client.consuming.assigned import AssignedPartition
+from odradek.client.consuming.fetcher import Fetcher
 from odradek.client.consuming.reader import Reader
 from odradek.client.errors import Refused
 from odradek.client.types import (
     EARLIEST,
     LATEST,
+    ConsumerRecord,
+    Key,
+    OffsetAndMetadata,
     OffsetAndTimestamp,
     TopicPartition,
+    Value,
 )
 
+Unread = Mapping[TopicPartition, ConsumerRecord]
+"""The first record of each partition that was taken, and that the program has not got."""
 
-class Places:
+
+class Places(Generic[Key, Value]):
     """The part of a consumer that is about places in partitions; `Consumer` adds the rest."""
 
     _config: ConsumerConfig
     _cluster: Cluster
     _fetcher: Fetcher
-    _reader: Reader
+    _reader: Reader[Key, Value]
 
     @property
     def _assigned(self) -> dict[TopicPartition, AssignedPartition]:
@@ -57,7 +66,7 @@ class Places:
             raise Refused(f"an offset is at least 0, and {offset} was given; see seek_to_beginning")
         assigned = self._get(partition)
         self._reader.drop_run()
-        if assigned.position != offset or assigned.error is not None:
+        if not assigned.is_at(offset) or assigned.error is not None:
             assigned.move(offset)
             self._fetcher.take_back()
 
@@ -93,33 +102,65 @@ class Places:
     async def position(self, partition: TopicPartition) -> int:
         """Return the offset that is read next. Raises `OffsetOutOfRange`, `TimedOut`, `Refused`."""
         assigned = self._get(partition)
-        if assigned.position is None:
+        if not assigned.is_placed:
             await self._fetcher.resolve([assigned])
         else:
             await trio.lowlevel.checkpoint()
-        assert assigned.position is not None, assigned.name
-        return assigned.position
+        position = assigned.position
+        assert position is not None, assigned.name
+        return position
 
     def positions(self) -> dict[TopicPartition, int]:
         """Return the positions of all assigned partitions, if they are known."""
+        return self._positions_before({})
+
+    def _positions_before(self, unread: Unread) -> dict[TopicPartition, int]:
+        """Return the positions if the program has not got these records and later ones."""
+        found: dict[TopicPartition, int] = {}
+        for name, partition in self._assigned.items():
+            record, position = unread.get(name), partition.position
+            if position is not None:
+                found[name] = position if record is None else partition.position_before(record)
+        return found
+
+    def offsets_to_commit(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return what `commit` stores, for `Transaction.send_offsets`.
+
+        These are the positions, if they are known, in commit order with the metadata that a restart
+        needs. In commit order it raises `Refused` if too many transactions are open.
+        """
+        return self._offsets_before({})
+
+    def _offsets_before(self, unread: Unread) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the offsets to store if the program has not got these records and later ones."""
         return {
-            partition.name: partition.position
-            for partition in self._assigned.values()
-            if partition.position is not None
+            name: partition.to_store(unread.get(name))
+            for name, partition in self._assigned.items()
+            if partition.is_placed
         }
+
+    def _return_to(self, unread: Unread) -> None:
+        """Return these records and later ones of their partitions again."""
+        self._reader.drop_run()
+        for name, record in unread.items():
+            self._get(name).go_back(record)
+        self._fetcher.take_back()
 
     def lags(self) -> dict[TopicPartition, int]:
         """Return how many offsets the positions are behind the ends, as far as both are known.
 
-        The end is that of the latest fetch. With read_committed it is the last stable offset. It
-        counts offsets, of which compaction and transactions leave some without a record.
+        The end is that of the latest fetch. With read_committed it is the last stable offset; in
+        commit order it is the high watermark. It counts offsets, of which compaction and
+        transactions leave some without a record.
         """
-        is_committed = self._config.isolation_level == "read_committed"
+        config = self._config
+        is_committed = config.isolation_level == "read_committed" and not config.is_in_commit_order
         found: dict[TopicPartition, int] = {}
         for name, partition in self._assigned.items():
             end = partition.last_stable_offset if is_committed else partition.high_watermark
-            if partition.position is not None and end >= 0:
-                found[name] = max(end - partition.position, 0)
+            position = partition.position
+            if position is not None and end >= 0:
+                found[name] = max(end - position, 0)
         return found
 
     def _get(self, partition: tuple[str, int]) -> AssignedPartition:

@@ -4,21 +4,31 @@ An iteration takes a *run*: records of one partition, of which it yields one aft
 or a new assignment drops the rest of the run, which is then fetched again.
 """
 
+from typing import Generic
+
 from odradek.client.config import ConsumerConfig
-from odradek.client.consuming.fetcher import AssignedPartition, Fetcher
+from odradek.client.consuming.assigned import AssignedPartition
+from odradek.client.consuming.deserializing import Deserializers
+from odradek.client.consuming.fetcher import Fetcher
 from odradek.client.errors import OdradekError
-from odradek.client.types import ConsumerRecord, FetchedBatch, TopicPartition
+from odradek.client.types import ConsumerRecord, FetchedBatch, Key, TopicPartition, Value
 
 
-class Reader:
+class Reader(Generic[Key, Value]):
     """The turns of a consumer's partitions, and the run of its iteration. Only `open_large` waits.
 
     If records were taken before an error, they are returned first, and the next call raises it.
     """
 
-    def __init__(self, fetcher: Fetcher, config: ConsumerConfig) -> None:
+    def __init__(
+        self,
+        fetcher: Fetcher,
+        config: ConsumerConfig,
+        deserializers: Deserializers[Key, Value],
+    ) -> None:
         self._fetcher = fetcher
         self._config = config
+        self._deserializers = deserializers
         self._turns: list[AssignedPartition] = []
         """The assigned partitions, in the order in which they are read next."""
         self._run: list[ConsumerRecord] = []
@@ -72,14 +82,17 @@ class Reader:
                 error, partition.error = partition.error, None
                 raise error
 
-    def take(self, count: int) -> list[ConsumerRecord]:
+    def take(self, count: int) -> list[ConsumerRecord[Key, Value]]:
         """Take up to `count` records, and move the positions behind them."""
-        taken: list[ConsumerRecord] = []
+        taken: list[ConsumerRecord[Key, Value]] = []
+        self._forget_ended()
         for partition in self.unpaused():
             try:
                 while partition.fetched and len(taken) < count:
-                    records = self._take_from(partition, count - len(taken))
-                    if not records:
+                    records, used = self._take_from(
+                        partition, count - len(taken), may_raise=not taken
+                    )
+                    if not used:
                         break
                     taken += records
             except OdradekError:
@@ -92,14 +105,33 @@ class Reader:
                 break
         return taken
 
-    def _take_from(self, partition: AssignedPartition, count: int) -> list[ConsumerRecord]:
-        """Return some records of a partition, and move its position behind them."""
-        assert partition.position is not None, partition.name
-        records = partition.fetched[0].take(partition.position, count, self._config.check_crcs)
-        if records:
-            partition.position = max(partition.position, records[-1].offset + 1)
+    def _forget_ended(self) -> None:
+        """Note that the program has got all that was taken before."""
+        for partition in self._turns:
+            partition.forget_ended()
+
+    def _take_from(
+        self, partition: AssignedPartition, count: int, *, may_raise: bool
+    ) -> tuple[list[ConsumerRecord[Key, Value]], int]:
+        """Return some records of a partition, and move its position behind them.
+
+        Also return how many records were used: more, if some were skipped. Without `may_raise` they
+        are 0 if the next record is a poison record.
+        """
+        fetched = partition.fetched[0]
+        records = partition.take(count, self._config.check_crcs)
+        used = 0
+        try:
+            taken, used = self._deserializers.some(records, 0, len(records), may_raise=may_raise)
+        finally:
+            if used < len(records):
+                fetched.put_back(records[used:])
+            if used:
+                partition.passed(records[used - 1])
+        if records and not used:
+            self._put_first(partition)  # the next call decides about its poison record
         partition.skip_read()
-        return records
+        return taken, used
 
     def _put_last(self, partition: AssignedPartition) -> None:
         """Let other partitions be read first the next time.
@@ -131,7 +163,7 @@ class Reader:
                     self._put_first(partition)
                     return taken
                 if batch is not None:
-                    partition.position = batch.header.next_offset
+                    partition.passed_batch(batch.header.next_offset)
                     taken.append(batch)
                     size_bytes += len(batch.data)
                 partition.skip_read()
@@ -145,11 +177,10 @@ class Reader:
     def take_run(self) -> list[ConsumerRecord]:
         """Take records of one partition for the iteration, which moves the position itself."""
         self.drop_run()
+        self._forget_ended()
         for partition in self.unpaused():
-            if partition.fetched and partition.position is not None:
-                self._run = partition.fetched[0].take(
-                    partition.position, self._config.max_poll_records, self._config.check_crcs
-                )
+            if partition.fetched and partition.is_placed:
+                self._run = partition.take(self._config.max_poll_records, self._config.check_crcs)
                 if self._run:
                     self._run_of = partition
                     self._put_last(partition)
@@ -157,24 +188,31 @@ class Reader:
                 partition.skip_read()  # compaction leaves batches without records
         return []
 
-    def rest_of_run(self, count: int) -> list[ConsumerRecord]:
-        """Return up to `count` records of the run, and move the position behind them."""
-        rest = self._run[self._run_index : self._run_index + count]
-        self._run_index += len(rest)
-        if self._run_of is not None:
-            self._run_of.position = rest[-1].offset + 1
-            if self._run_index >= len(self._run):
-                self._run_of.skip_read()
+    def rest_of_run(self, count: int) -> list[ConsumerRecord[Key, Value]]:
+        """Return up to `count` records of the run, and move the position behind them.
+
+        Returns [] if `on_error` has skipped the last of them.
+        """
+        rest: list[ConsumerRecord[Key, Value]] = []
+        while not rest and self.has_run:
+            end = min(self._run_index + count, len(self._run))
+            rest, index = self._deserializers.some(self._run, self._run_index, end)
+            self._run_index = index
+            if self._run_of is not None:
+                self._run_of.passed(self._run[index - 1])
+                if not self.has_run:
+                    self._run_of.skip_read()
         return rest
 
-    def next_of_run(self) -> ConsumerRecord | None:
+    def next_of_run(self) -> ConsumerRecord[Key, Value] | None:
         """Return the next record of the run, and move the position behind it; None at its end."""
-        if self._run_index >= len(self._run):
-            return None
-        record = self._run[self._run_index]
-        self._run_index += 1
-        if self._run_of is not None:
-            self._run_of.position = record.offset + 1
+        record = None
+        while record is None and self._run_index < len(self._run):
+            raw = self._run[self._run_index]
+            record = self._deserializers.one(raw)
+            self._run_index += 1
+            if self._run_of is not None:
+                self._run_of.passed(raw)
         return record
 
     def drop_run(self, *, only_paused: bool = False) -> None:
@@ -183,6 +221,6 @@ class Reader:
         if only_paused and (partition is None or not partition.is_paused):
             return
         self._run, self._run_index, self._run_of = [], 0, None
-        if partition is not None and is_left and partition.position is not None:
-            partition.move(partition.position)
+        if partition is not None and is_left and partition.is_placed:
+            partition.go_back()
             self._fetcher.take_back()

@@ -1,4 +1,4 @@
-"""Storing a consumer's offsets: now, in the background, and as a member of its group.
+"""Storing a consumer's offsets: now, in the background, and as a member of its group; reading them.
 
 Commits are sent one after the other, so that no older offset overtakes a newer one. What is given
 to `soon` while another commit is under way is stored together, the newest offset of each partition.
@@ -11,10 +11,15 @@ from typing import Final
 import trio
 
 from odradek.client.cluster.cluster import Cluster
-from odradek.client.cluster.offsets import commit_offsets_once, storing
+from odradek.client.cluster.offsets import (
+    commit_offsets_once,
+    fetch_committed_once,
+    reading_stored,
+    storing,
+)
 from odradek.client.errors import OdradekError, Rebalanced, Refused, Retriable
 from odradek.client.grouping.group_member import GroupMember
-from odradek.client.grouping.state import MemberState
+from odradek.client.grouping.state import MEMBERS, MemberState
 from odradek.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from odradek.protocol.errors import ErrorCode
 
@@ -25,13 +30,15 @@ NO_MEMBER: Final = frozenset(
         ErrorCode.ILLEGAL_GENERATION,
         ErrorCode.UNKNOWN_MEMBER_ID,
         ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.FENCED_MEMBER_EPOCH,
     }
 )
 JOINS: Final = frozenset({MemberState.JOINING, MemberState.SYNCING})
 
 
 class Commits:
-    """The commits of one consumer."""
+    """The commits of one consumer, and its reads of stored offsets."""
 
     def __init__(
         self, cluster: Cluster, group_id: str, member: Callable[[], GroupMember | None]
@@ -58,7 +65,9 @@ class Commits:
         if scope.cancelled_caught:
             raise self._cluster.out_of_time(doing, limit_ms, self._cluster.last_trouble)
         try:
-            attempt = partial(self._store, offsets)
+            member = self._member()
+            losses = 0 if member is None else member.losses
+            attempt = partial(self._store, offsets, losses)
             await self._cluster.retrying(doing, attempt, timeout_ms=limit_ms, until=until)
         finally:
             self._turn.release()
@@ -85,6 +94,38 @@ class Commits:
         """Return the offsets that wait in the background."""
         return dict(self._waiting)
 
+    async def stored(
+        self, partitions: Iterable[TopicPartition], *, require_stable: bool
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the stored offsets of partitions, as `fetch_committed` does.
+
+        A member of the new protocol (KIP-848) reads them with its epoch. Raises `TimedOut`,
+        `Refused`.
+        """
+        wanted = tuple(partitions)
+        if not wanted:
+            await trio.lowlevel.checkpoint()
+            return {}
+        attempt = partial(self._look_up, wanted, require_stable)
+        return await self._cluster.retrying(reading_stored(self._group_id), attempt)
+
+    async def _look_up(
+        self, partitions: tuple[TopicPartition, ...], require_stable: bool
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        member = self._member()
+        reader = None if member is None else member.reader
+        group = GroupMetadata(self._group_id) if reader is None else reader
+        try:
+            return await fetch_committed_once(
+                self._cluster, group, partitions, require_stable=require_stable
+            )
+        except Refused as error:
+            if member is None or reader is None or error.code not in NO_MEMBER:
+                raise
+            # The next heartbeat brings the newer epoch, or the end of the membership.
+            member.look_soon()
+            raise Retriable(str(error), code=error.code) from error
+
     async def _store_waiting(self, is_over: trio.Event) -> None:
         try:
             while self._waiting:
@@ -96,8 +137,13 @@ class Commits:
             self._storing = None
             is_over.set()
 
-    async def _store(self, offsets: Offsets) -> None:
+    async def _store(self, offsets: Offsets, losses: int) -> None:
+        """Store offsets of a member that has lost its membership `losses` times."""
         member = self._member()
+        if member is not None and member.losses != losses:
+            raise Rebalanced(
+                f"{storing(self._group_id)}: the member has lost its partitions meanwhile"
+            )
         group = GroupMetadata(self._group_id) if member is None else member.metadata
         try:
             await commit_offsets_once(self._cluster, group, offsets)
@@ -106,6 +152,12 @@ class Commits:
                 raise
             # With the cooperative protocol the program stores while the generation changes.
             is_changing = member.state in JOINS or member.metadata != group
+            is_stale = error.code == ErrorCode.STALE_MEMBER_EPOCH
+            if is_stale and member.state in MEMBERS:
+                # The coordinator has moved the member to an epoch whose heartbeat is not answered
+                # yet. A member that has really gone learns it by that heartbeat.
+                member.look_soon()
+                is_changing = True
             if error.code == ErrorCode.REBALANCE_IN_PROGRESS or is_changing:
                 raise Retriable(str(error), code=error.code) from error
             raise Rebalanced(str(error), code=error.code) from error

@@ -13,6 +13,8 @@ class GroupMember(Protocol):
     state: MemberState
     error: OdradekError | None
     """The reason of FAILED."""
+    losses: int
+    """How often it has lost its membership. What it owned before belongs to others."""
 
     @property
     def is_cooperative(self) -> bool:
@@ -22,6 +24,14 @@ class GroupMember(Protocol):
     @property
     def metadata(self) -> GroupMetadata:
         """The member and its generation, as offsets are stored with them."""
+        ...
+
+    @property
+    def reader(self) -> GroupMetadata | None:
+        """The member and its epoch, as stored offsets are read with them (KIP-848).
+
+        None while it has no epoch that is good, and always in the classic protocol.
+        """
         ...
 
     @property
@@ -37,12 +47,16 @@ class GroupMember(Protocol):
         """Begin to join, with the partitions that the program keeps meanwhile."""
         ...
 
-    def taken(self) -> None:
-        """Note that the program has its assignment."""
+    def taken(self, assignment: tuple[TopicPartition, ...]) -> None:
+        """Note that the program has this assignment, and has given up all others."""
         ...
 
     def rebalance(self) -> None:
-        """Note that the members have to join again."""
+        """Note that partitions have gone, so that the members may have to join again."""
+        ...
+
+    def look_soon(self) -> None:
+        """Ask the coordinator how things are: it has refused the member's epoch as a stale one."""
         ...
 
     async def leave(self, reason: str) -> None:

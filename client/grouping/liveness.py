@@ -37,7 +37,11 @@ class Liveness:
 
     def is_late(self) -> bool:
         """Return True if there was no sign of life for too long."""
+        return self.left_s() < 0
+
+    def left_s(self) -> float:
+        """Return the time until it is too long; less than 0 if it is."""
         now, progress = trio.current_time(), self.progress()
         if self._polls or progress != self._seen:
             self._seen, self._seen_at = progress, now
-        return now - self._seen_at > self._limit_s
+        return self._limit_s - (now - self._seen_at)

@@ -53,7 +53,6 @@ JOIN_SLACK_MS: Final = 5_000
 """The time that a coordinator has to answer JoinGroup after the last member should have joined."""
 MISSING_LOOK_S: Final = 1.0
 """The pause between two looks for a subscribed topic that does not exist."""
-EXPELLED: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 
 
 class ClassicMember:
@@ -70,9 +69,11 @@ class ClassicMember:
         assert config.group_id is not None
         self.state = MemberState.OUT
         self.error: OdradekError | None = None
-        self.is_cooperative = is_cooperative(config.partition_assignors)
+        self.losses = 0
+        self.is_cooperative = is_cooperative(config.classic.partition_assignors)
         self._cluster = cluster
         self._config = config
+        self._options = config.classic
         self._group_id = config.group_id
         self._topics = topics
         self._liveness = liveness
@@ -110,6 +111,10 @@ class ClassicMember:
         return self._visible
 
     @property
+    def reader(self) -> None:
+        return None
+
+    @property
     def answered_at(self) -> float:
         """The time of the coordinator's latest answer; now, while it waits for other members."""
         if not self._is_waiting_for_others:
@@ -141,7 +146,7 @@ class ClassicMember:
             self._spawn(self._beat)
             self._spawn(self._watch)
 
-    def taken(self) -> None:
+    def taken(self, assignment: tuple[TopicPartition, ...]) -> None:
         self._previous, self._previous_generation = self._assignment, self._generation
         self._visible = self._identity()
         self._enter(MemberEvent.TAKEN)
@@ -149,10 +154,18 @@ class ClassicMember:
     def rebalance(self) -> None:
         self._enter(MemberEvent.REBALANCE)
 
-    def _expel(self) -> None:
-        """Forget the membership, which the coordinator has ended."""
-        self._member_id, self._generation = "", NO_GENERATION
+    def look_soon(self) -> None:
+        """Do nothing: a refused generation is never one that has only changed."""
+
+    def _expel(self, *, keeps_id: bool = False) -> None:
+        """Forget the membership, which the coordinator has ended, or only its generation."""
+        # After a failover during a rebalance, the new coordinator has the member in an older
+        # generation. If the member joined with a new id, all others would wait for the old one
+        # until its session is over. Java, librdkafka and kafka-python keep the id, too.
+        self._member_id = self._member_id if keeps_id else ""
+        self._generation = NO_GENERATION
         self._expelled += 1
+        self.losses += 1
         self._enter(MemberEvent.EXPELLED)
 
     def _fail(self, error: OdradekError) -> None:
@@ -225,15 +238,16 @@ class ClassicMember:
             previous=self._previous,
             # What was assigned before an expulsion belongs to that earlier generation.
             generation=self._generation if has_generation else self._previous_generation,
+            rack=config.client_rack,
         )
         request = JoinGroupRequest(
             group_id=self._group_id,
-            session_timeout_ms=config.session_timeout_ms,
+            session_timeout_ms=self._options.session_timeout_ms,
             rebalance_timeout_ms=config.max_poll_interval_ms,
             member_id=self._member_id,
             group_instance_id=config.group_instance_id,
             protocol_type=CONSUMER_PROTOCOL_TYPE,
-            protocols=protocols_of(config.partition_assignors, claim),
+            protocols=protocols_of(self._options.partition_assignors, claim),
         )
         self._is_waiting_for_others = True
         try:
@@ -311,8 +325,8 @@ class ClassicMember:
             self._cluster.forget_coordinator(GROUP, self._group_id)
         if code == ErrorCode.REBALANCE_IN_PROGRESS and self.state is not MemberState.JOINING:
             self.rebalance()
-        elif code in EXPELLED:
-            self._expel()
+        elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+            self._expel(keeps_id=code == ErrorCode.ILLEGAL_GENERATION)
         elif code in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.MEMBER_ID_REQUIRED):
             raise Retriable(f"{doing}: the broker answered {code.name}", code=code)
         else:
@@ -323,7 +337,7 @@ class ClassicMember:
 
     async def _beat(self) -> None:
         """Send heartbeats, and leave if the program does not poll in time."""
-        interval_s = self._config.heartbeat_interval_ms / 1000
+        interval_s = self._options.heartbeat_interval_ms / 1000
         backoff = Backoff(self._config)
         pause_s = interval_s
         while True:
@@ -357,7 +371,7 @@ class ClassicMember:
             self._group_id,
             HEARTBEAT,
             request,
-            timeout_ms=min(self._config.request_timeout_ms, self._config.session_timeout_ms),
+            timeout_ms=min(self._config.request_timeout_ms, self._options.session_timeout_ms),
         )
         # The member may have joined again meanwhile, and the answer be about an older generation.
         if self._identity() != before or self.state not in BEATING:

@@ -14,18 +14,29 @@ from typing import Final
 import trio
 
 from odradek.client.cluster.cluster import Cluster
-from odradek.client.config import ConsumerConfig
+from odradek.client.config import ConsumerConfig, GroupProtocol
 from odradek.client.errors import OdradekError, Rebalanced, Refused
 from odradek.client.grouping.commits import Commits
 from odradek.client.grouping.group_member import GroupMember
+from odradek.client.grouping.kip848_member import Kip848Member
 from odradek.client.grouping.liveness import Liveness
 from odradek.client.grouping.member import ClassicMember
 from odradek.client.grouping.state import WAITS_FOR_POLL, MemberState
 from odradek.client.grouping.topics import SubscribedTopics
-from odradek.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
+from odradek.client.grouping.undecided import UndecidedMember
+from odradek.client.types import (
+    ConsumerRecord,
+    GroupMetadata,
+    OffsetAndMetadata,
+    TopicPartition,
+)
+from odradek.protocol.errors import ErrorCode
 
 STORE_BEFORE_S: Final = 5.0
 """The time that storing offsets may take before partitions go."""
+
+CLASSIC_ONLY: Final = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION})
+"""The codes of a first heartbeat if a group, or its coordinator, has only the classic protocol."""
 
 OnPartitions = Callable[[list[TopicPartition]], Awaitable[None] | None]
 """A callback with the partitions that came or went. It may be an async function."""
@@ -52,18 +63,24 @@ class GroupMembership:
         *,
         commits: Commits,
         assign: Callable[[Iterable[TopicPartition]], None],
-        positions: Callable[[], Mapping[TopicPartition, int]],
+        positions: Callable[
+            [Mapping[TopicPartition, ConsumerRecord]], Mapping[TopicPartition, OffsetAndMetadata]
+        ],
         wake: Callable[[], None],
     ) -> None:
-        """`assign` changes what the consumer reads; `wake` lets a waiting poll look again."""
+        """Join at the next poll.
+
+        `assign` changes what the consumer reads. `positions` returns the offsets to store if the
+        program has not got the given records. `wake` lets a waiting poll look again.
+        """
         self.has_duty = True
         """True if `serve` has something to do."""
         self.topics = topics
         self.liveness = Liveness(config.max_poll_interval_ms)
         self.liveness.begin()
-        self.member: GroupMember = ClassicMember(cluster, config, topics, self.liveness, self._look)
         self._cluster = cluster
         self._config = config
+        self.member: GroupMember = self._first_member()
         self._callbacks = callbacks
         self._commits = commits
         self._assign = assign
@@ -78,6 +95,43 @@ class GroupMembership:
 
     def __repr__(self) -> str:
         return f"<Membership in {self._config.group_id!r}: {self.member.state.value}>"
+
+    # The protocol
+
+    def _first_member(self) -> GroupMember:
+        if self._config.chosen_protocol == "classic":
+            return self._member_of("classic")
+        return UndecidedMember(self._cluster, self._config, self._look, self._decide)
+
+    def _member_of(self, protocol: GroupProtocol) -> GroupMember:
+        if protocol == "consumer":
+            return Kip848Member(self._cluster, self._config, self.topics, self.liveness, self._look)
+        if self.topics.regex is not None:
+            raise Refused(
+                f"the classic protocol of groups has no patterns that brokers match: give "
+                f"re.compile({self.topics.regex!r}), which the client matches"
+            )
+        return ClassicMember(self._cluster, self._config, self.topics, self.liveness, self._look)
+
+    def _decide(self, protocol: GroupProtocol) -> None:
+        """Use a protocol from the next poll on."""
+        self.member = self._member_of(protocol)
+        self._look()
+
+    def _may_fall_back(self) -> bool:
+        """Return True if the group must be joined with the classic protocol.
+
+        Its members speak the classic one, and the coordinator does not let the group change.
+        """
+        error = self.member.error
+        return (
+            isinstance(self.member, Kip848Member)
+            and error is not None
+            and error.code in CLASSIC_ONLY
+            and not self.member.metadata.member_id
+            and self._config.chosen_protocol is None
+            and self.topics.regex is None
+        )
 
     def polling(self) -> AbstractContextManager[None]:
         """Count the program as alive while this block runs."""
@@ -129,7 +183,11 @@ class GroupMembership:
 
     async def _step(self) -> None:
         member = self.member
-        if member.state in (MemberState.LOST, MemberState.FAILED):
+        if member.state is MemberState.FAILED and self._may_fall_back():
+            await member.leave("the group has the classic protocol")
+            self._cluster.journal.group_is_classic(self._config.group_id or "", member.error)
+            self._decide("classic")
+        elif member.state in (MemberState.LOST, MemberState.FAILED):
             await self._lose()
             if member.state is MemberState.FAILED:
                 assert member.error is not None, self
@@ -153,7 +211,7 @@ class GroupMembership:
         await self._give_up(gone)
         if self.member.state is not MemberState.ARRIVED:
             return  # the callback took too long
-        self.member.taken()
+        self.member.taken(assignment)
         self._own((*self._owned, *new))
         if gone:  # others get them only when all have joined again (KIP-429)
             self.member.rebalance()
@@ -209,10 +267,10 @@ class GroupMembership:
             self._is_commit_due = True
             self._look()
 
-    def store_if_due(self, unread: Mapping[TopicPartition, int]) -> None:
+    def store_if_due(self, unread: Mapping[TopicPartition, ConsumerRecord]) -> None:
         """Store the positions in the background, if the time has come.
 
-        `unread` has the first offset of each partition that the program has not got yet, although
+        `unread` has the first record of each partition that the program has not got yet, although
         the position is behind it.
         """
         if self._is_commit_due:
@@ -221,12 +279,10 @@ class GroupMembership:
             self._look()
 
     def _places(
-        self, partitions: Iterable[TopicPartition], unread: Mapping[TopicPartition, int]
+        self, partitions: Iterable[TopicPartition], unread: Mapping[TopicPartition, ConsumerRecord]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        positions = {**self._positions(), **unread}
-        return {
-            name: OffsetAndMetadata(positions[name]) for name in partitions if name in positions
-        }
+        positions = self._positions(unread)
+        return {name: positions[name] for name in partitions if name in positions}
 
     async def _store_last(self, partitions: Iterable[TopicPartition]) -> None:
         """Store where reading has come to. An error is logged: the partitions go all the same."""

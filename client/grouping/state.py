@@ -12,12 +12,16 @@ that waits for the program's next poll, because the program's callbacks are part
 - At TAKEN the program has got its assignment. If it had to give up partitions then, which only
   the cooperative protocol asks, a REBALANCE follows at once, so that others get them.
 - EXPELLED: the group goes on without the member: it was silent for the session's time, or did not
-  join in time, or did not poll. Its partitions have other owners by now, or may have them. At
-  the next poll the program learns that, and JOIN follows.
+  join in time, or did not poll; or, after a failover, without its generation. Its partitions have
+  other owners by now, or may have them. At the next poll the program learns that, and JOIN follows.
 - FAILED: the group does not take the member. Each poll raises the reason, until the program
   subscribes again.
 
-Heartbeats are sent in `BEATING`. In JOINING the coordinator expects none.
+A member of the new protocol (KIP-848) has no SYNCING and no DUE: the coordinator divides the
+partitions, and each heartbeat may bring an ASSIGNED. It replaces an earlier assignment that no poll
+has taken. Its heartbeats go on while it is JOINING.
+
+Heartbeats of the classic protocol are sent in `BEATING`. In JOINING the coordinator expects none.
 """
 
 from collections.abc import Mapping
@@ -40,6 +44,7 @@ class MemberEvent(Enum):
     JOIN = "a poll lets it join"
     JOINED = "JoinGroup is answered: the generation has begun"
     SYNCED = "SyncGroup is answered: the assignment is there"
+    ASSIGNED = "a heartbeat has brought an assignment (KIP-848)"
     TAKEN = "a poll has handed the assignment to the program"
     REBALANCE = "the members have to join again"
     EXPELLED = "the coordinator does not count it as a member any more"
@@ -56,6 +61,7 @@ TABLE: Final[Mapping[MemberEvent, Mapping[MemberState, MemberState]]] = {
     },
     MemberEvent.JOINED: {_S.JOINING: _S.SYNCING},
     MemberEvent.SYNCED: {_S.SYNCING: _S.ARRIVED},
+    MemberEvent.ASSIGNED: dict.fromkeys((_S.JOINING, _S.ARRIVED, _S.STABLE), _S.ARRIVED),
     MemberEvent.TAKEN: {_S.ARRIVED: _S.STABLE},
     MemberEvent.REBALANCE: {
         # While it joins, nothing is to be done for the program before it joins again.
@@ -84,6 +90,8 @@ TABLE: Final[Mapping[MemberEvent, Mapping[MemberState, MemberState]]] = {
 }
 """The next state. A pair that is not in it cannot happen."""
 
+MEMBERS: Final = frozenset({_S.ARRIVED, _S.STABLE})
+"""The states in which the coordinator counts it as a member, and has given it an assignment."""
 BEATING: Final = frozenset({_S.SYNCING, _S.ARRIVED, _S.STABLE, _S.DUE})
 WAITS_FOR_POLL: Final = frozenset({_S.OUT, _S.ARRIVED, _S.DUE, _S.LOST, _S.FAILED})
 """The states in which the next poll has something to do."""

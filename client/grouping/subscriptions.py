@@ -53,6 +53,7 @@ class JoinClaim:
     """Its latest assignment, which may be revoked by now."""
     generation: int = NO_GENERATION
     """The generation of that assignment."""
+    rack: str | None = None
 
 
 def is_cooperative(names: Iterable[AssignorName]) -> bool:
@@ -76,6 +77,7 @@ def protocols_of(
                     user_data=_user_data(name, claim),
                     owned_partitions=_grouped(claim.owned),
                     generation_id=claim.generation,
+                    rack_id=claim.rack,
                 )
             ),
         )

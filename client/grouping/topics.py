@@ -5,31 +5,39 @@ from collections.abc import Iterable, Mapping
 
 from odradek.client.cluster.metadata import Metadata
 from odradek.client.errors import Refused
+from odradek.client.types import SubscriptionPattern, Topics
 
 
 class SubscribedTopics:
     """The topics of a subscription, as they are at the moment."""
 
-    def __init__(self, topics: str | Iterable[str] | re.Pattern[str]) -> None:
-        """`topics` is a name, several names, or a compiled pattern. Raises `Refused`."""
+    def __init__(self, topics: Topics) -> None:
+        """`topics` is a name, several names, or a pattern. Raises `Refused`."""
         self.pattern = topics if isinstance(topics, re.Pattern) else None
+        """A pattern that the client matches."""
+        self.regex = topics.pattern if isinstance(topics, SubscriptionPattern) else None
+        """A pattern that the brokers match."""
         names: Iterable[str] = ()
-        if not isinstance(topics, re.Pattern):
+        if not isinstance(topics, (re.Pattern, SubscriptionPattern)):
             names = (topics,) if isinstance(topics, str) else topics
         self.named: tuple[str, ...] = tuple(dict.fromkeys(names))
-        if self.pattern is None and not self.named:
+        if not self.named and self.pattern is None and not self.regex:
             raise Refused("subscribe needs at least one topic; to leave the group, unsubscribe")
 
     def __repr__(self) -> str:
-        return repr(self.pattern.pattern) if self.pattern is not None else ", ".join(self.named)
+        found = self.regex if self.pattern is None else self.pattern.pattern
+        return ", ".join(self.named) if found is None else repr(found)
 
     @property
     def asked_for(self) -> tuple[str, ...] | None:
         """The topics of a Metadata request; None for all topics."""
-        return None if self.pattern is not None else self.named
+        return self.named or None
 
     def now(self, metadata: Metadata) -> tuple[str, ...]:
-        """Return the names of the topics. A pattern matches whole names, and no internal topic."""
+        """Return the names of the topics. A pattern matches whole names, and no internal topic.
+
+        A pattern that the brokers match has no names here.
+        """
         if self.pattern is None:
             return self.named
         return tuple(

@@ -11,6 +11,10 @@ from odradek.client.cluster.cluster import GROUP, Cluster
 from odradek.client.errors import OdradekError
 from odradek.client.types import GroupMetadata
 from odradek.protocol.apis.group import DESCRIBE_GROUPS, DescribeGroupsRequest
+from odradek.protocol.apis.group_consumer import (
+    CONSUMER_GROUP_DESCRIBE,
+    ConsumerGroupDescribeRequest,
+)
 
 
 class BareGroups:
@@ -28,8 +32,19 @@ class BareGroups:
             self._cluster.tasks.spawn(self._look, group.group_id)
 
     async def _look(self, group_id: str) -> None:
-        request = DescribeGroupsRequest(groups=(group_id,))
         with suppress(OdradekError):  # it is only a warning
-            answer = await self._cluster.ask_coordinator(GROUP, group_id, DESCRIBE_GROUPS, request)
-            if any(group.members for group in answer.groups):
+            if await self._has_members(group_id):
                 self._cluster.journal.group_has_members(group_id)
+
+    async def _has_members(self, group_id: str) -> bool:
+        """Return True if the group has members, by either protocol. Raises OdradekError."""
+        ask = self._cluster.ask_coordinator
+        classic = DescribeGroupsRequest(groups=(group_id,))
+        answer = await ask(GROUP, group_id, DESCRIBE_GROUPS, classic)
+        if any(group.members for group in answer.groups):
+            return True
+        request = ConsumerGroupDescribeRequest(
+            group_ids=(group_id,), include_authorized_operations=False
+        )
+        described = await ask(GROUP, group_id, CONSUMER_GROUP_DESCRIBE, request)
+        return any(group.members for group in described.groups)

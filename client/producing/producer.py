@@ -5,9 +5,9 @@ not known yet or the buffer is full. It lets other tasks run once for each batch
 not for each record: a turn costs more than encoding ten records.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Generic, Self, Unpack
 
 import trio
 
@@ -29,14 +29,15 @@ from odradek.client.producing.record_checks import (
 )
 from odradek.client.producing.room import Room
 from odradek.client.producing.sender import Sender
+from odradek.client.producing.serializing import Serializers
 from odradek.client.producing.session import IdempotentSession, ProducerSession
 from odradek.client.producing.state import SessionState
 from odradek.client.producing.transaction import Transaction
 from odradek.client.producing.transactional_session import TransactionalSession
-from odradek.client.types import Header, OnDelivery, TopicPartition
+from odradek.client.types import Header, Key, OnDelivery, TopicPartition, Value
 
 
-class Producer:
+class Producer(Generic[Key, Value]):
     """A producer of records. By default it is idempotent: a retry never stores a record twice.
 
         async with Producer("127.0.0.1:9092") as producer:
@@ -49,12 +50,21 @@ class Producer:
     the records that are not sent yet.
     """
 
-    def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ProducerOptions]) -> None:
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        key_serializer: Callable[[Key], bytes] | None = None,
+        value_serializer: Callable[[Value], bytes] | None = None,
+        **options: Unpack[ProducerOptions],
+    ) -> None:
         """Make a producer for the brokers at `bootstrap`; entering it connects.
 
         `bootstrap` is `"host:port"`, several of them separated by commas, or a sequence of them.
         Raises ValueError for a wrong option. The options and their defaults, times in milliseconds:
 
+        - `key_serializer`, `value_serializer`: functions that return the bytes of a key and of a
+          value. They are not called for None. Partitioners get the bytes.
         - `transactional_id` (None): the name under which this producer has transactions. No other
           running producer has it, and it stays the same after a restart.
         - `acks` ("all"): when a broker acknowledges a record: if "all" (or -1) in-sync replicas
@@ -84,6 +94,7 @@ class Producer:
         """
         self._config = config = ProducerConfig(**options)
         self._cluster = Cluster(bootstrap, config)
+        self._serializers = Serializers(key_serializer, value_serializer)
         self._accumulator = Accumulator(
             batch_bytes=config.batch_bytes,
             buffer_bytes=config.buffer_bytes,
@@ -173,7 +184,7 @@ class Producer:
         """1 or 2: the generation of the transaction protocol, `transaction.version` (KIP-890)."""
         return self._transactions.transaction_version if self._transactions is not None else 1
 
-    def transaction(self) -> Transaction:
+    def transaction(self) -> Transaction[Key, Value]:
         """Return a transaction, to use with `async with`.
 
         Raises `Refused` without transactional id.
@@ -201,9 +212,9 @@ class Producer:
     async def send(
         self,
         topic: str,
-        value: bytes | None,
+        value: Value | None,
         *,
-        key: bytes | None = None,
+        key: Key | None = None,
         headers: Sequence[Header] = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -214,24 +225,26 @@ class Producer:
         `timestamp_ms` (default: now) is milliseconds since 1970. `value=None` is a tombstone in a
         compacted topic. `on_delivery` is called exactly once, with metadata or with an error, in a
         task of the client: it must be quick and not raise. If `send` raises, `on_delivery` has been
-        called with that error. Raises `Refused` for a record that cannot be sent, `BufferFull` if
-        there was no room within `max_block_ms`, `TimedOut` if the topic did not appear.
+        called with that error. Raises `Refused` for a record that cannot be sent, or if a
+        serializer fails; `BufferFull` if there was no room within `max_block_ms`, `TimedOut` if the
+        topic did not appear.
         """
         try:
             transaction = self._open_transaction
+            encoded_key, encoded_value = self._serialized(topic, key, value)
             if self._yield_after_bytes <= 0:
                 await self._give_way()
                 self._check_still_sending(transaction)
             until = None
             while True:
-                delivery = self.send_nowait(
+                delivery = self._take(
                     topic,
-                    value,
-                    key=key,
-                    headers=headers,
-                    partition=partition,
-                    timestamp_ms=timestamp_ms,
-                    on_delivery=on_delivery,
+                    encoded_value,
+                    encoded_key,
+                    headers,
+                    partition,
+                    timestamp_ms,
+                    on_delivery,
                 )
                 if delivery is not None:
                     return delivery
@@ -247,9 +260,9 @@ class Producer:
     def send_nowait(
         self,
         topic: str,
-        value: bytes | None,
+        value: Value | None,
         *,
-        key: bytes | None = None,
+        key: Key | None = None,
         headers: Sequence[Header] = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -259,6 +272,29 @@ class Producer:
 
         If it raises or returns None, the record was not taken, and `on_delivery` is not called.
         """
+        encoded_key, encoded_value = self._serialized(topic, key, value)
+        return self._take(
+            topic, encoded_value, encoded_key, headers, partition, timestamp_ms, on_delivery
+        )
+
+    def _serialized(
+        self, topic: str, key: Key | None, value: Value | None
+    ) -> tuple[bytes | None, bytes | None]:
+        if not self._serializers.is_needed:
+            return key, value  # type: ignore[return-value] # they are bytes
+        return self._serializers(topic, key, value)
+
+    def _take(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Sequence[Header],
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: OnDelivery | None,
+    ) -> Delivery | None:
+        """Take an encoded record, as `send_nowait` does."""
         session = self._transactions
         if session is not None and session.state is not SessionState.OPEN:
             session.check_sending()

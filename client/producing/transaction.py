@@ -6,7 +6,7 @@ says so. If the commit fails, the transaction is aborted, and the error of the c
 
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Final, Protocol, Self, Unpack
+from typing import Final, Generic, Protocol, Self, TypeVar, Unpack
 
 import trio
 
@@ -19,17 +19,27 @@ from odradek.client.producing.open_transaction import OpenTransaction
 from odradek.client.producing.prepared import PreparedTransaction
 from odradek.client.producing.state import SessionState
 from odradek.client.producing.transactional_session import TransactionalSession
-from odradek.client.types import GroupMetadata, OffsetAndMetadata, RecordOptions, TopicPartition
+from odradek.client.types import (
+    GroupMetadata,
+    Key,
+    OffsetAndMetadata,
+    RecordOptions,
+    TopicPartition,
+    Value,
+)
+
+KeySent = TypeVar("KeySent", contravariant=True)
+ValueSent = TypeVar("ValueSent", contravariant=True)
 
 CANCELLED_GRACE_S: Final = 0.5
 """`ABORT_GRACE_S` for a block that was cancelled, which must end quickly."""
 
 
-class SendsRecords(Protocol):
+class SendsRecords(Protocol[KeySent, ValueSent]):
     """The methods of a producer that its transactions call."""
 
     async def send(
-        self, topic: str, value: bytes | None, **options: Unpack[RecordOptions]
+        self, topic: str, value: ValueSent | None, **options: Unpack[RecordOptions[KeySent]]
     ) -> Delivery: ...
 
     async def send_batch(
@@ -39,10 +49,10 @@ class SendsRecords(Protocol):
     async def flush(self, timeout_ms: float | None = None) -> None: ...
 
 
-class Transaction:
+class Transaction(Generic[Key, Value]):
     """A transaction of a producer, from `producer.transaction()`. Use it with `async with`."""
 
-    def __init__(self, sending: SendsRecords, session: TransactionalSession) -> None:
+    def __init__(self, sending: SendsRecords[Key, Value], session: TransactionalSession) -> None:
         self._sending = sending
         self._session = session
         self._transaction: OpenTransaction | None = None
@@ -118,7 +128,7 @@ class Transaction:
             await self._abort_because(exc)
 
     async def send(
-        self, topic: str, value: bytes | None, **options: Unpack[RecordOptions]
+        self, topic: str, value: Value | None, **options: Unpack[RecordOptions[Key]]
     ) -> Delivery:
         """Send a record in this transaction. Arguments and errors are those of `Producer.send`."""
         self.check_open()

@@ -71,8 +71,9 @@ class StaleDriver(RuntimeError):
 class BatchCommit:
     """The commits of one query or batch write.
 
-    Each commit opens its connections. To keep them, a process that Spark may end at any time would
-    need module state, by query, and would have to drop it when a producer is fenced.
+    Each commit opens its connections, with one client of each kind. To keep them longer, a process
+    that Spark may end at any time would need module state, by query, and would have to drop it when
+    a producer is fenced.
     """
 
     def __init__(self, options: WriteOptions, write_id: str) -> None:
@@ -92,9 +93,13 @@ class BatchCommit:
         the same batch finds that.
         """
         members = [each.transaction for each in messages if each.transaction is not None]
-        with TransactionGroup(
-            self._options.bootstrap, self.group_name, **self._options.client
-        ) as group:
+        with (
+            TransactionGroup(
+                self._options.bootstrap, self.group_name, **self._options.client
+            ) as group,
+            Admin(self._options.bootstrap, **self._options.client) as self._admin,
+            self.decisions.connected(),
+        ):
             has_groups = self._options.mode != "relay" and group.is_served()
             if not has_groups and self._options.mode == "group":
                 raise CommitRefused(NO_GROUPS)
@@ -216,12 +221,11 @@ class BatchCommit:
         its driver. If it fails, or the markers do not come soon, the batch is committed anyway.
         """
         try:
-            with Admin(self._options.bootstrap, **self._options.client) as admin:
-                found = open_members(admin, attempts_of(members[0].transactional_id))
-                chosen = {each.transactional_id for each in members}
-                losers = [each for each in found if each.transactional_id not in chosen]
-                abort_each(group, losers)
-                wait_until_ended(admin, losers)
+            found = open_members(self._admin, attempts_of(members[0].transactional_id))
+            chosen = {each.transactional_id for each in members}
+            losers = [each for each in found if each.transactional_id not in chosen]
+            abort_each(group, losers)
+            wait_until_ended(self._admin, losers)
         except OdradekError as error:
             LOGGER.warning("attempts of %s may be open still: %s", self._write_id, error)
 
@@ -256,8 +260,7 @@ class BatchCommit:
         Nothing is lost if that fails: they time out.
         """
         try:
-            with Admin(self._options.bootstrap, **self._options.client) as admin:
-                found = open_members(admin, attempts_of_group(self.group_name), up_to=batch_id)
+            found = open_members(self._admin, attempts_of_group(self.group_name), up_to=batch_id)
             abort_each(group, found)
         except OdradekError as error:
             LOGGER.warning(

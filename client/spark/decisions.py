@@ -14,6 +14,7 @@ partition is read.
 import json
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -55,9 +56,33 @@ class Decisions:
         self._bootstrap = bootstrap
         self._client = client
         self._write_id = write_id
+        self._connected: Consumer | None = None
         self.group_id: Final = f"{prefix}.{write_id}"
         partition = (murmur2(write_id.encode()) & 0x7FFFFFFF) % DECISION_PARTITIONS
         self.place: Final = TopicPartition(decisions_topic(prefix), partition)
+
+    @contextmanager
+    def connected(self) -> Iterator[None]:
+        """Use one consumer, and its connections, for `hint` and `newest` in the block."""
+        more: ConsumerOptions = {
+            "group_id": self.group_id,
+            "isolation_level": "read_uncommitted",
+        }
+        options: ConsumerOptions = {**self._client, **more}
+        with Consumer(self._bootstrap, **options) as self._connected:
+            try:
+                yield
+            finally:
+                self._connected = None
+
+    @contextmanager
+    def _consumer(self) -> Iterator[Consumer]:
+        if self._connected is not None:
+            yield self._connected
+            return
+        with self.connected():
+            assert self._connected is not None
+            yield self._connected
 
     def hint(self, *, is_driver: bool) -> Decision:
         """Return the newest decision that the group's offset knows of. It may be out of date.
@@ -65,7 +90,7 @@ class Decisions:
         The query's driver, which has ended every earlier transaction, waits until its offset is
         stored. A task does not: a driver that was given up may have its transaction still open.
         """
-        with self._consumer({"group_id": self.group_id}) as consumer:
+        with self._consumer() as consumer:
             stored = consumer.committed([self.place], require_stable=is_driver)
         return _stored_decision(stored.get(self.place))
 
@@ -76,13 +101,13 @@ class Decisions:
         query's driver. So the partition's leader is the right one, every earlier transaction of the
         query's drivers has ended, and nothing of theirs can come to stand before it any more.
         """
-        with self._consumer({"isolation_level": "read_uncommitted"}) as consumer:
+        with self._consumer() as consumer:
             found = list(self._read(consumer, hint.offset + 1, before))
         if not found:
             return hint
         # Some are of drivers that were given up. Which, the last stable offset will tell.
         end = found[-1].offset + 1
-        with self._consumer({}) as consumer:
+        with Consumer(self._bootstrap, **self._client) as consumer:
             committed = list(self._read(consumer, hint.offset + 1, end))
         return max([hint, *committed], key=lambda decision: decision.batch_id)
 
@@ -103,10 +128,6 @@ class Decisions:
         except Refused as refused:
             if refused.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
-
-    def _consumer(self, more: ConsumerOptions) -> Consumer:
-        options: ConsumerOptions = {**self._client, **more}
-        return Consumer(self._bootstrap, **options)
 
     def _read(self, consumer: Consumer, start: int, end: int) -> Iterator[Decision]:
         """Yield the decisions of this query from offset `start` to `end`, which is not included."""

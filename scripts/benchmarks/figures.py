@@ -48,6 +48,10 @@ def below(limit: float) -> Floor:
     return Floor(limit=limit, at_least=False)
 
 
+def at_least(limit: float) -> Floor:
+    return Floor(limit=limit, at_least=True)
+
+
 def at_least_of_theirs(ratio: float) -> Floor:
     return Floor(limit=ratio, at_least=True, of_ratio=True)
 

@@ -39,16 +39,21 @@ class Process(Protocol):
         """The directory that has the partitions' directories."""
 
 
+class NewProcess(Protocol):
+    """Returns a broker that is prepared but not started, with settings besides its defaults."""
+
+    def __call__(
+        self, settings: Mapping[str, str] | None = None
+    ) -> AbstractContextManager[Process]: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A broker to measure.
-
-    `new_process` returns one that is prepared but not started. It is None for a running broker.
-    """
+    """A broker to measure. `new_process` is None for a running broker."""
 
     name: str
     speaks_spark_format: str
-    new_process: Callable[[], AbstractContextManager[Process]] | None
+    new_process: NewProcess | None
     address: str | None = None  # the address of a running broker
 
     @contextlib.contextmanager
@@ -125,9 +130,9 @@ class KafkaProcess(RealKafka):
 
 
 @contextlib.contextmanager
-def our_process() -> Iterator[Process]:
+def our_process(settings: Mapping[str, str] | None = None) -> Iterator[Process]:
     with tempfile.TemporaryDirectory(prefix="odradek-bench-") as directory:
-        process = OurProcess(Path(directory) / "data")
+        process = OurProcess(Path(directory) / "data", settings)
         try:
             yield process
         finally:
@@ -135,8 +140,8 @@ def our_process() -> Iterator[Process]:
 
 
 @contextlib.contextmanager
-def kafka_process() -> Iterator[Process]:
-    process = KafkaProcess()
+def kafka_process(settings: Mapping[str, str] | None = None) -> Iterator[Process]:
+    process = KafkaProcess(settings=settings)
     try:
         process.format()
         yield process

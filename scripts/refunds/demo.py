@@ -6,15 +6,16 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from odradek.client.blocking import Admin, Consumer
-from odradek.client.types import TopicPartition
+from odradek.client.blocking import Admin
 from scripts.refunds import spark_part
 from scripts.refunds.besieged import (
     Besieged,
@@ -24,19 +25,56 @@ from scripts.refunds.besieged import (
     SparedBrokers,
     restarted,
 )
-from scripts.refunds.chaos import PARTITIONS, Strike, Supervisor, schedule
+from scripts.refunds.chaos import PARTITIONS, Strike, schedule
 from scripts.refunds.doomed import BROKER_PID
 from scripts.refunds.flights import QUICK_FLIGHTS
 from scripts.refunds.history import transactions_of
 from scripts.refunds.load import load
-from scripts.refunds.processes import run_broker
-from scripts.refunds.processor import TOPIC_AUDIT, TOPIC_IN, TOPIC_REFUNDS
-from scripts.refunds.verify import Verdict, verify
+from scripts.refunds.processes import (
+    GROUP_SETTINGS,
+    SHORTEST_SESSION_MS,
+    run_broker,
+)
+from scripts.refunds.processor import (
+    TOPIC_AUDIT,
+    TOPIC_IN,
+    TOPIC_REFUNDS,
+    TRANSACTIONAL_IDS,
+)
+from scripts.refunds.supervisor import ZOMBIES_REFUSED, Supervisor
+from scripts.refunds.verify import Verdict, judge_application, verify
 
 ALL_FLIGHTS = 336_776
 BATCHES = 14
 QUICK_BATCHES = 5
 ALL_TOPICS = (TOPIC_IN, TOPIC_REFUNDS, TOPIC_AUDIT, *spark_part.TOPICS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How the application is run: `limit` flights (None: all), and what strikes it."""
+
+    seed: int
+    limit: int | None
+    slice_records: int
+    session_timeout_ms: int | None
+    """The session time-out in the classic group protocol; None: the broker has the protocol's."""
+    strikes: list[Strike]
+    place: Path
+    offsets: str = "transaction"
+    """Where the processors store their offsets; anything else breaks exactly-once."""
+
+    @property
+    def flights(self) -> int:
+        return self.limit or ALL_FLIGHTS
+
+    @property
+    def worker_options(self) -> tuple[str, ...]:
+        session_ms = self.session_timeout_ms
+        return (
+            *("--slice", str(self.slice_records), "--offsets", self.offsets),
+            *(() if session_ms is None else ("--session", str(session_ms))),
+        )
 
 
 def progress_bar(console: Console) -> Progress:
@@ -68,32 +106,33 @@ def load_departures(console: Console, bootstrap: str, limit: int | None) -> int:
 
 
 def run_application(
-    console: Console,
-    besieged: Callable[[Say], Besieged],
-    bootstrap: str,
-    *,
-    strikes: list[Strike],
-    quick: bool,
-    log: Path,
-) -> Counter[str]:
-    with Consumer(bootstrap) as consumer:
-        partitions = [TopicPartition(TOPIC_IN, p) for p in range(PARTITIONS)]
-        ends = {p.partition: end for p, end in consumer.end_offsets(partitions).items()}
+    console: Console, besieged: Callable[[Say], Besieged], plan: Plan
+) -> tuple[Verdict, Counter[str]]:
+    """Run the processors over all flights, under fire, and judge what they have written."""
     with progress_bar(console) as progress:
-        task = progress.add_task("refunding, under fire", total=sum(ends.values()))
+        task = progress.add_task("refunding, under fire", total=plan.flights)
 
         def say(text: str) -> None:
-            progress.console.print(f"  [dim]{text}[/]")
+            progress.console.print(f"  [dim]{escape(text)}[/]")
 
-        return Supervisor(
-            besieged=besieged(say),
-            ends=ends,
-            slice_records=250 if quick else 500,
-            log=log,
+        brokers = besieged(say)
+        supervisor = Supervisor(
+            besieged=brokers,
+            flights=plan.flights,
+            worker_options=plan.worker_options,
+            log=plan.place / "workers.log",
             say=say,
             progress=lambda done: progress.update(task, completed=done),
-            strikes=strikes,
-        ).run()
+            strikes=plan.strikes,
+        )
+        counts = supervisor.run()
+    for sentence in supervisor.owners.summary():
+        console.print(f"  {sentence}")
+    counts += transactions_of(brokers.address, TRANSACTIONAL_IDS)
+    verdict = judge_application(brokers.address, plan.limit)
+    if counts[ZOMBIES_REFUSED] == 0:
+        verdict = replace(verdict, faults=(*verdict.faults, "the zombie was not refused"))
+    return verdict, counts
 
 
 def run_spark(
@@ -139,21 +178,16 @@ def table_of(rows: list[tuple[str, Verdict, Counter[str], float]]) -> Table:
     return table
 
 
-def run_in_network(
-    console: Console, inside: tuple[str, int, int], *, seed: int, quick: bool, place: Path
-) -> None:
+def run_in_network(console: Console, inside: tuple[str, int, int], plan: Plan) -> None:
     """Run the application against a cluster whose brokers a process outside kills."""
     bootstrap, orders, answers = inside
-    strikes = schedule(seed, rounds=1 if quick else 2, is_cluster=True)
-    console.print(f"brokers {bootstrap}, seed {seed}, logs in {place}")
+    console.print(f"brokers {bootstrap}, seed {plan.seed}, logs in {plan.place}")
     with open(orders, "w") as orders_out, open(answers) as answers_in:
         run_on_brokers(
             console,
             lambda say: BrokersOutside(bootstrap, orders_out, answers_in, say),
             bootstrap,
-            strikes=strikes,
-            quick=quick,
-            place=place,
+            plan,
         )
 
 
@@ -190,51 +224,77 @@ def run_spark_on_cluster(
     sys.exit(1 if faults else 0)
 
 
-def run_on_given(console: Console, bootstrap: str, *, seed: int, quick: bool, place: Path) -> None:
+def run_on_given(console: Console, bootstrap: str, plan: Plan) -> None:
     """Run the application on brokers that are there. It kills its own processes only."""
-    strikes = schedule(seed, rounds=1 if quick else 2)
-    console.print(f"brokers {bootstrap}, seed {seed}; topics of an earlier run are deleted")
+    console.print(f"brokers {bootstrap}, seed {plan.seed}; topics of an earlier run are deleted")
     delete_topics(bootstrap)
-    run_on_brokers(
-        console,
-        lambda _: SparedBrokers(bootstrap),
-        bootstrap,
-        strikes=[strike for strike in strikes if strike.partition is not None],
-        quick=quick,
-        place=place,
-    )
+    strikes = [strike for strike in plan.strikes if strike.is_of_processors]
+    spared = replace(plan, strikes=strikes)
+    run_on_brokers(console, lambda _: SparedBrokers(bootstrap), bootstrap, spared)
 
 
 def run_on_brokers(
-    console: Console,
-    besieged: Callable[[Say], Besieged],
-    bootstrap: str,
-    *,
-    strikes: list[Strike],
-    quick: bool,
-    place: Path,
+    console: Console, besieged: Callable[[Say], Besieged], bootstrap: str, plan: Plan
 ) -> None:
-    """Load the departures, run the application, and exit with its verdict."""
-    limit = QUICK_FLIGHTS if quick else None
+    """Create the topics, run the application, and exit with its verdict."""
     create_topics(bootstrap, replication_factor=-1)
-    load_departures(console, bootstrap, limit)
     began = time.monotonic()
-    counts = run_application(
-        console, besieged, bootstrap, strikes=strikes, quick=quick, log=place / "workers.log"
-    )
-    counts += transactions_of(bootstrap, "refunds-")
+    verdict, counts = run_application(console, besieged, plan)
     seconds = time.monotonic() - began
-    verdict = verify(bootstrap, TOPIC_REFUNDS, TOPIC_AUDIT, limit)
     console.print(table_of([("application", verdict, counts, seconds)]))
-    _exit(console, list(verdict.faults), counts)
+    _exit(console, list(verdict.faults))
 
 
-def _exit(console: Console, faults: list[str], counts: Counter[str]) -> None:
-    if counts["fenced"] == 0:
-        faults.append("the zombie was not fenced")
+def _exit(console: Console, faults: list[str]) -> None:
     for fault in faults:
-        console.print(f"[red]{fault}[/]")
+        console.print(f"[red]{escape(fault)}[/]")
     sys.exit(1 if faults else 0)
+
+
+def run_on_one_node(console: Console, plan: Plan, *, quick: bool, with_spark: bool) -> None:
+    """Run both parts on a broker that is killed, and exit with their verdict."""
+    started = time.monotonic()
+    with run_broker(data_dir=plan.place / "data", config=GROUP_SETTINGS) as broker:
+        console.print(f"broker on {broker.address}, seed {plan.seed}, logs in {plan.place}")
+        create_topics(broker.address)
+        began = time.monotonic()
+        verdict, counts = run_application(console, lambda say: OneBroker(broker, say), plan)
+        columns = [("application", verdict, counts, time.monotonic() - began)]
+        faults = list(verdict.faults)
+        if with_spark:
+            began = time.monotonic()
+            spark_counts, torn = run_spark(
+                console,
+                broker.address,
+                lambda folder: restarted(broker, folder / BROKER_PID),
+                seed=plan.seed,
+                quick=quick,
+                flights=plan.flights,
+                place=plan.place,
+            )
+            seconds = time.monotonic() - began
+            console.print("verifying with pandas, from the source data")
+            verdict = verify(broker.address, *spark_part.TOPICS, plan.limit)
+            columns.append(("Spark", verdict, spark_counts, seconds))
+            faults += [*verdict.faults, *torn]
+    console.print(table_of(columns))
+    console.print(f"{plan.flights:,} departures, {time.monotonic() - started:.0f} s in all")
+    _exit(console, faults)
+
+
+def run_on_cluster(console: Console, plan: Plan, *, quick: bool, with_spark: bool) -> None:
+    """Run both parts on clusters whose brokers are killed by their roles, and exit."""
+    from scripts.refunds.on_cluster import run_inside, spark_cluster  # no tests/ in images
+
+    place = plan.place
+    options = ["--seed", str(plan.seed), *(["--quick"] if quick else [])]
+    status = run_inside(place, options)
+    if status != 0 or not with_spark:
+        sys.exit(status)
+    with spark_cluster(place / "spark") as (bootstrap, restarting):
+        run_spark_on_cluster(
+            console, bootstrap, restarting, seed=plan.seed, quick=quick, place=place / "spark"
+        )
 
 
 @click.command()
@@ -243,6 +303,7 @@ def _exit(console: Console, faults: list[str], counts: Counter[str]) -> None:
 @click.option("--keep", type=click.Path(path_type=Path), help="Keep data and logs in this folder.")
 @click.option("--cluster", is_flag=True, help="On three brokers that are killed by their roles.")
 @click.option("--bootstrap", help="On these brokers, which are spared; its topics are made anew.")
+@click.option("--no-spark", is_flag=True, help="The application only.")
 @click.option("--inside", type=(str, int, int), hidden=True)
 def main(
     quick: bool,
@@ -250,73 +311,30 @@ def main(
     keep: Path | None,
     cluster: bool,
     bootstrap: str | None,
+    no_spark: bool,
     inside: tuple[str, int, int] | None,
 ) -> None:
     """Run the refunds pipeline exactly once over real flights, while its processes are killed."""
     console = Console()
-    limit = QUICK_FLIGHTS if quick else None
-    started = time.monotonic()
     with ExitStack() as stack:
         place = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="odradek-")))
         place.mkdir(parents=True, exist_ok=True)
-        if inside is not None:
-            run_in_network(console, inside, seed=seed, quick=quick, place=place)
-        if bootstrap is not None:
-            run_on_given(console, bootstrap, seed=seed, quick=quick, place=place)
-        if cluster:
-            from scripts.refunds.on_cluster import run_inside, spark_cluster  # no tests/ in images
-
-            options = ["--seed", str(seed), *(["--quick"] if quick else [])]
-            status = run_inside(place, options)
-            if status != 0:
-                sys.exit(status)
-            with spark_cluster(place / "spark") as (bootstrap, restarting):
-                run_spark_on_cluster(
-                    console, bootstrap, restarting, seed=seed, quick=quick, place=place / "spark"
-                )
-            return
-        broker = stack.enter_context(run_broker(data_dir=place / "data"))
-        console.print(f"broker on {broker.address}, seed {seed}, logs in {place}")
-        create_topics(broker.address)
-        flights = load_departures(console, broker.address, limit)
-
-        began = time.monotonic()
-        counts = run_application(
-            console,
-            lambda say: OneBroker(broker, say),
-            broker.address,
-            strikes=schedule(seed, rounds=1 if quick else 2),
-            quick=quick,
-            log=place / "workers.log",
-        )
-        counts += transactions_of(broker.address, "refunds-")
-        application_s = time.monotonic() - began
-
-        began = time.monotonic()
-        spark_counts, torn = run_spark(
-            console,
-            broker.address,
-            lambda folder: restarted(broker, folder / BROKER_PID),
+        plan = Plan(
             seed=seed,
-            quick=quick,
-            flights=flights,
+            limit=QUICK_FLIGHTS if quick else None,
+            slice_records=250 if quick else 500,
+            session_timeout_ms=None if bootstrap is None else SHORTEST_SESSION_MS,
+            strikes=schedule(seed, rounds=1 if quick else 2, is_cluster=inside is not None),
             place=place,
         )
-        spark_s = time.monotonic() - began
-
-        console.print("verifying with pandas, from the source data")
-        application = verify(broker.address, TOPIC_REFUNDS, TOPIC_AUDIT, limit)
-        spark = verify(broker.address, *spark_part.TOPICS, limit)
-    console.print(
-        table_of(
-            [
-                ("application", application, counts, application_s),
-                ("Spark", spark, spark_counts, spark_s),
-            ]
-        )
-    )
-    console.print(f"{flights:,} departures, {time.monotonic() - started:.0f} s in all")
-    _exit(console, [*application.faults, *spark.faults, *torn], counts)
+        if inside is not None:
+            run_in_network(console, inside, plan)
+        elif bootstrap is not None:
+            run_on_given(console, bootstrap, plan)
+        elif cluster:
+            run_on_cluster(console, plan, quick=quick, with_spark=not no_spark)
+        else:
+            run_on_one_node(console, plan, quick=quick, with_spark=not no_spark)
 
 
 if __name__ == "__main__":

@@ -17,16 +17,19 @@ from pathlib import Path
 from typing import Final
 
 from scripts.refunds.doomed import ORDER
+from scripts.refunds.processes import GROUP_SETTINGS
+from scripts.refunds.processor import TRANSACTIONAL_IDS
 from scripts.refunds.query import TOPIC_REFUNDS
+from tests.cluster.compose import services, with_settings
 from tests.cluster.running import TemporaryCluster
 
-TRANSACTIONAL_ID: Final = "refunds-0"
+TRANSACTIONAL_ID: Final = TRANSACTIONAL_IDS + "1"
 TOPIC: Final = "departures"
 
 
 def run_inside(place: Path, options: list[str]) -> int:
     """Start a cluster, run the demo in its network, and return the status of the demo."""
-    with TemporaryCluster(place / "cluster") as cluster:
+    with TemporaryCluster(place / "cluster", with_settings(services(), GROUP_SETTINGS)) as cluster:
         orders, orders_out = os.pipe()
         answers_in, answers = os.pipe()
         words = [sys.executable, "-m", "scripts.refunds.demo", *options]

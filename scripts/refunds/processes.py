@@ -13,10 +13,30 @@ from typing import Any
 
 from odradek.broker.testing import RunningBroker, run_broker
 
-__all__ = ["RunningBroker", "Worker", "run_broker", "wait_for"]
+__all__ = [
+    "GROUP_SETTINGS",
+    "SESSION_MS",
+    "SHORTEST_SESSION_MS",
+    "RunningBroker",
+    "Worker",
+    "run_broker",
+    "wait_for",
+]
 
 KILLED = -signal.SIGKILL
 PATIENCE_S = 60
+SHORTEST_SESSION_MS = 6_000
+"""The shortest session time-out that brokers allow by default."""
+SESSION_MS = 3_000
+"""The session time-out on the demo's own brokers: a killed processor is a member for so long."""
+GROUP_SETTINGS = {
+    "group.min.session.timeout.ms": "1000",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": str(SESSION_MS),
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "375",
+}
+"""What allows that time-out, in either group protocol."""
 
 
 class Worker:
@@ -25,8 +45,7 @@ class Worker:
     def __init__(
         self, events: "queue.SimpleQueue[tuple[Worker, dict[str, Any]]]", log: Path, *options: str
     ) -> None:
-        self.options = options
-        self.partition = int(options[options.index("--partition") + 1])
+        self.name = options[options.index("--name") + 1]
         self._log = log.open("ab")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "scripts.refunds.worker", *options],
@@ -50,6 +69,10 @@ class Worker:
 
     def wake(self) -> None:
         self.process.send_signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        """Ask it to leave its group and to end."""
+        self.process.send_signal(signal.SIGTERM)
 
     def end(self) -> None:
         """Kill the process if it still runs, at the end or when the demo is interrupted."""

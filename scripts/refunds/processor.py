@@ -1,28 +1,61 @@
 """An application to copy from: read flights, refund the cancelled ones, exactly once.
 
-One process serves one input partition. Its transactional id has the partition's number, so that a
-restarted process fences its predecessor. Each slice is one transaction with the refunds, the audit
-rows and the offsets of the flights: readers see all of them or none.
+Start as many processors as you like, and stop them when you like: they are a group, which gives
+each partition to one of them. Each slice is one transaction with the refunds, the audit rows and
+the offsets of the flights: readers see all of them or none. If the group has given the partitions
+to another processor meanwhile, the coordinator refuses the offsets and the slice aborts (KIP-447).
 
-    python -m scripts.refunds.processor --partition 0
+    python -m scripts.refunds.processor --name 1
+
+`--name` makes the transactional id. Each running processor has its own, and a processor that is
+started again has the name that it had: then it ends the open transaction of its predecessor.
 """
 
 import json
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import click
 
 from odradek.client import Aborted, Fenced
 from odradek.client.blocking import Consumer, Producer, Transaction
-from odradek.client.types import ConsumerRecord, OffsetAndMetadata, TopicPartition
+from odradek.client.config import ConsumerOptions
+from odradek.client.types import ConsumerRecord, GroupMetadata, TopicPartition
 from scripts.refunds.flights import flight_id, is_cancelled
 
 GROUP = "refunds"
 TOPIC_IN = "departures"
 TOPIC_REFUNDS = "refunds-emitted"
 TOPIC_AUDIT = "refund-audit"
+TRANSACTIONAL_IDS: Final = "refunds-"
 FENCED_STATUS = 3
+TRANSACTION_TIMEOUT_MS: Final = 30_000
+HEARTBEATS_PER_SESSION: Final = 8
+
+Offsets = Mapping[TopicPartition, int]
+Store = Callable[[Consumer, Transaction, Offsets, GroupMetadata], None]
+
+
+class Observer:
+    """The calls of `process` to whoever watches it. These do nothing."""
+
+    def assigned(self, partitions: list[TopicPartition]) -> None:
+        """Partitions have come."""
+
+    def revoked(self, partitions: list[TopicPartition]) -> None:
+        """Partitions are about to go."""
+
+    def lost(self, partitions: list[TopicPartition]) -> None:
+        """Partitions have gone, because this processor was taken for dead."""
+
+    def refunded(self, producer: Producer) -> None:
+        """Both rows of a refund are sent."""
+
+    def committed(self, offsets: Offsets) -> None:
+        """A slice is committed; `offsets` are the next ones to read."""
+
+    def aborted(self, error: Aborted) -> None:
+        """A slice is aborted. The owner of its partitions processes it again."""
 
 
 def refund_of(flight: dict[str, Any]) -> dict[str, Any]:
@@ -34,15 +67,19 @@ def refund_of(flight: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def audit_of(flight: dict[str, Any], record: ConsumerRecord) -> dict[str, Any]:
+def audit_of(
+    flight: dict[str, Any], record: ConsumerRecord, name: str, member: GroupMetadata
+) -> dict[str, Any]:
+    """Return why there is a refund, where its flight was read, and which processor did it."""
     return {
         "flight_id": flight_id(flight),
         "why": "cancelled",
         "from": {"partition": record.partition, "offset": record.offset},
+        "by": {"processor": name, "generation": member.generation_id},
     }
 
 
-def refund(txn: Transaction, record: ConsumerRecord) -> bool:
+def refund(txn: Transaction, record: ConsumerRecord, name: str, member: GroupMetadata) -> bool:
     """Write the two rows of a cancelled flight. Return True if the flight was cancelled."""
     assert record.value is not None
     flight = json.loads(record.value)
@@ -50,70 +87,81 @@ def refund(txn: Transaction, record: ConsumerRecord) -> bool:
         return False
     for topic, row in (
         (TOPIC_REFUNDS, refund_of(flight)),
-        (TOPIC_AUDIT, audit_of(flight, record)),
+        (TOPIC_AUDIT, audit_of(flight, record, name, member)),
     ):
         txn.send(topic, json.dumps(row).encode(), key=record.key, partition=record.partition)
     return True
 
 
+def in_transaction(
+    consumer: Consumer, txn: Transaction, offsets: Offsets, member: GroupMetadata
+) -> None:
+    """Store the offsets with the output, as the member that has read them."""
+    txn.send_offsets(offsets, member)
+
+
 def process(
     bootstrap: str,
-    partition: int,
+    name: str,
     *,
-    until: int,
-    slice_records: int,
-    committed: Callable[[int], None] = lambda offset: None,
-    refunded: Callable[[Producer], None] = lambda producer: None,
+    slice_records: int = 500,
+    session_timeout_ms: int | None = None,
+    observer: Observer | None = None,
+    store: Store = in_transaction,
 ) -> None:
-    """Process `partition` until everything below the offset `until` is done.
+    """Process what the group gives this processor, until an exception ends it.
 
-    `committed` is called with the next offset after each slice, `refunded` with the producer after
-    the two sends of each refund. Raises `Fenced` if another process has taken over. A transaction
-    that the broker aborted (after a timeout, for example) is repeated from the same position.
+    Raises `Fenced` if another processor has taken over the name. A slice that was aborted is
+    processed again by the owner of its partitions, which may be this processor. Without
+    `session_timeout_ms` the partitions of a killed processor move after the default time.
     """
-    source = TopicPartition(TOPIC_IN, partition)
+    watch = observer or Observer()
+    options: ConsumerOptions = {"group_id": GROUP}
+    if session_timeout_ms is not None:
+        options["session_timeout_ms"] = session_timeout_ms
+        options["heartbeat_interval_ms"] = session_timeout_ms // HEARTBEATS_PER_SESSION
     with (
-        # A predecessor's open transaction may still commit offsets. Starting the producer ends it,
-        # so the position is read afterwards.
         Producer(
-            bootstrap, transactional_id=f"refunds-{partition}", transaction_timeout_ms=20_000
+            bootstrap,
+            transactional_id=TRANSACTIONAL_IDS + name,
+            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
         ) as producer,
-        Consumer(bootstrap, group_id=GROUP) as consumer,
+        Consumer(bootstrap, **options) as consumer,
     ):
-        stored = consumer.committed([source]).get(source)
-        position = stored.offset if stored else 0
-        consumer.assign([source])
-        consumer.seek(source, position)
-        while position < until:
+        consumer.subscribe(
+            TOPIC_IN, on_assigned=watch.assigned, on_revoked=watch.revoked, on_lost=watch.lost
+        )
+        while True:
             records = consumer.poll(timeout_ms=1_000, max_records=slice_records)
             if not records:
                 continue
-            following = records[-1].offset + 1
+            member = consumer.group_metadata()  # before the records are processed
             try:
                 with producer.transaction() as txn:
+                    following = {}
                     for record in records:
-                        if refund(txn, record):
-                            refunded(producer)
-                    txn.send_offsets({source: OffsetAndMetadata(following)}, GROUP)
-            # the broker has none of this slice: repeat it
-            except Aborted:
-                consumer.seek(source, position)
-                continue
-            position = following
-            committed(position)
+                        if refund(txn, record, name, member):
+                            watch.refunded(producer)
+                        place = TopicPartition(record.topic, record.partition)
+                        following[place] = record.offset + 1
+                    store(consumer, txn, following, member)
+            except Aborted as error:  # the broker has none of this slice
+                consumer.seek_to_committed()
+                watch.aborted(error)
+            else:
+                watch.committed(following)
 
 
 @click.command()
 @click.option("--bootstrap", default="127.0.0.1:9092", show_default=True)
-@click.option("--partition", type=int, required=True)
-@click.option("--until", type=int, default=2**63 - 1, help="Stop at this input offset.")
+@click.option("--name", required=True, help="Its own, and the same after a restart.")
 @click.option("--slice", "slice_records", default=500, show_default=True)
-def main(bootstrap: str, partition: int, until: int, slice_records: int) -> None:
-    """Refund the cancelled flights of one partition."""
+def main(bootstrap: str, name: str, slice_records: int) -> None:
+    """Refund cancelled flights as a member of the group, until Ctrl-C."""
     try:
-        process(bootstrap, partition, until=until, slice_records=slice_records)
+        process(bootstrap, name, slice_records=slice_records)
     except Fenced as error:
-        raise SystemExit(f"refunds-{partition}: {error}") from None
+        raise SystemExit(f"{TRANSACTIONAL_IDS}{name}: {error}") from None
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Compare the topics with the source data, with pandas: nothing is missing, nothing is doubled."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -12,6 +12,7 @@ from odradek.client.config import Isolation
 from odradek.client.types import ConsumerRecord, TopicPartition
 from scripts.refunds.flights import flight_id, flights, is_cancelled
 from scripts.refunds.processes import wait_for
+from scripts.refunds.processor import GROUP, TOPIC_AUDIT, TOPIC_IN, TOPIC_REFUNDS
 
 ALL: Final = "read_uncommitted"
 
@@ -80,6 +81,57 @@ def verify(bootstrap: str, refunds: str, audit: str, limit: int | None) -> Verdi
     if aborted == 0:
         faults.append(f"{refunds}, {audit}: no kill left an aborted record behind")
     return Verdict(seen[refunds], seen[audit], aborted, tuple(faults))
+
+
+def judge_application(bootstrap: str, limit: int | None) -> Verdict:
+    """Judge the topics of the application, the owners of its partitions, and what it has read."""
+    verdict = verify(bootstrap, TOPIC_REFUNDS, TOPIC_AUDIT, limit)
+    faults = [
+        *verdict.faults,
+        *judge_owners(read_all(bootstrap, TOPIC_AUDIT, "read_committed")),
+        *judge_input(bootstrap),
+    ]
+    return replace(verdict, faults=tuple(faults))
+
+
+def judge_owners(records: list[ConsumerRecord]) -> list[str]:
+    """Return a sentence for each partition that two processors owned at one time.
+
+    Each row has the generation in which its processor owned the partition. A later owner has a
+    later generation and begins where the earlier one has ended. So along the input, generations
+    never go back, and each belongs to one processor.
+    """
+    rows = [
+        (*row["from"].values(), record.offset, row["by"]["generation"], row["by"]["processor"])
+        for record in records
+        for row in [json.loads(record.value or b"{}")]
+    ]
+    faults = []
+    latest: dict[int, tuple[int, str]] = {}
+    for partition, offset, _, generation, processor in sorted(rows):
+        before, owner = latest.get(partition, (generation, processor))
+        latest[partition] = (generation, processor)
+        if generation < before or (generation == before and processor != owner):
+            faults.append(
+                f"{TOPIC_IN}-{partition} had two owners: processor {owner} in generation {before}, "
+                f"and then processor {processor} in generation {generation}, at offset {offset}"
+            )
+    return faults
+
+
+def judge_input(bootstrap: str) -> list[str]:
+    """Return a sentence for each partition whose stored offset is not its end."""
+    with Consumer(bootstrap, group_id=GROUP) as consumer:
+        ends = consumer.end_offsets(
+            [TopicPartition(TOPIC_IN, p) for p in consumer.partitions_for(TOPIC_IN)]
+        )
+        stored = consumer.committed(ends)
+    reached = {place: stored[place].offset if place in stored else 0 for place in ends}
+    return [
+        f"{place} is processed up to {reached[place]} of {end}"
+        for place, end in ends.items()
+        if reached[place] != end
+    ]
 
 
 def judge(topic: str, records: list[ConsumerRecord], source: pd.DataFrame) -> list[str]:

@@ -2,30 +2,64 @@
 
 --die-after N    kill -9 itself inside an open transaction, after N refunds were written
 --pause-after N  stop there instead (SIGSTOP): a zombie, which wakes after others have taken over
+--offsets WHERE  break exactly-once, so that a test sees the demo fail: `outside` the transaction,
+                 or in it by the `bare` name of the group
+
+SIGTERM ends it as `sys.exit` does: it leaves the group, and an open transaction is aborted.
 """
 
 import json
 import os
 import signal
+import sys
+from types import FrameType
+from typing import Final
 
 import click
 
-from odradek.client import Fenced
-from odradek.client.blocking import Producer
-from scripts.refunds.processor import FENCED_STATUS, process
+from odradek.client import Aborted, Fenced
+from odradek.client.blocking import Consumer, Producer, Transaction
+from odradek.client.types import GroupMetadata, TopicPartition
+from scripts.refunds.processor import (
+    FENCED_STATUS,
+    GROUP,
+    Observer,
+    Offsets,
+    Store,
+    in_transaction,
+    process,
+)
 
 
 def say(**event: object) -> None:
     print(json.dumps(event), flush=True)
 
 
-class Fate:
-    """A counter of the open slice's refunds that kills at the Nth, when the broker has them all."""
+class Reporter(Observer):
+    """Report each event, and carry out the order to die: `number` at the Nth refund.
+
+    The broker has all rows of the open slice by then.
+    """
 
     def __init__(self, after: int, number: signal.Signals) -> None:
         self.left, self.number = after, number
 
-    def __call__(self, producer: Producer) -> None:
+    def assigned(self, partitions: list[TopicPartition]) -> None:
+        say(assigned=numbers(partitions))
+
+    def revoked(self, partitions: list[TopicPartition]) -> None:
+        say(revoked=numbers(partitions))
+
+    def lost(self, partitions: list[TopicPartition]) -> None:
+        say(lost=numbers(partitions))
+
+    def committed(self, offsets: Offsets) -> None:
+        say(committed={place.partition: offset for place, offset in offsets.items()})
+
+    def aborted(self, error: Aborted) -> None:
+        say(aborted=str(error))
+
+    def refunded(self, producer: Producer) -> None:
         self.left -= 1
         if self.left == 0:
             producer.flush()
@@ -34,38 +68,63 @@ class Fate:
             os.kill(os.getpid(), self.number)
 
 
+def numbers(partitions: list[TopicPartition]) -> list[int]:
+    return sorted(place.partition for place in partitions)
+
+
+def outside(consumer: Consumer, txn: Transaction, offsets: Offsets, member: GroupMetadata) -> None:
+    consumer.commit_soon(offsets)
+
+
+def bare(consumer: Consumer, txn: Transaction, offsets: Offsets, member: GroupMetadata) -> None:
+    txn.send_offsets(offsets, GROUP)
+
+
+STORES: Final[dict[str, Store]] = {
+    "transaction": in_transaction,
+    "outside": outside,
+    "bare": bare,
+}
+
+
+def stop(number: int, frame: FrameType | None) -> None:
+    sys.exit(0)
+
+
 @click.command()
 @click.option("--bootstrap", required=True)
-@click.option("--partition", type=int, required=True)
-@click.option("--until", type=int, required=True)
+@click.option("--name", required=True)
 @click.option("--slice", "slice_records", type=int, required=True)
+@click.option("--session", "session_timeout_ms", type=int)
 @click.option("--die-after", type=int)
 @click.option("--pause-after", type=int)
+@click.option("--offsets", type=click.Choice([*STORES]), default="transaction")
 def main(
     bootstrap: str,
-    partition: int,
-    until: int,
+    name: str,
     slice_records: int,
+    session_timeout_ms: int | None,
     die_after: int | None,
     pause_after: int | None,
+    offsets: str,
 ) -> None:
+    signal.signal(signal.SIGTERM, stop)
     if pause_after:
-        fate = Fate(pause_after, signal.SIGSTOP)
+        reporter = Reporter(pause_after, signal.SIGSTOP)
     else:
-        fate = Fate(die_after or 0, signal.SIGKILL)
+        reporter = Reporter(die_after or 0, signal.SIGKILL)
     try:
         process(
             bootstrap,
-            partition,
-            until=until,
+            name,
             slice_records=slice_records,
-            committed=lambda offset: say(committed=offset),
-            refunded=fate,
+            session_timeout_ms=session_timeout_ms,
+            observer=reporter,
+            store=STORES[offsets],
         )
     except Fenced as error:
         say(fenced=str(error))
         raise SystemExit(FENCED_STATUS) from None
-    say(done=True)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,22 @@
-"""State topics stay as small as what is in them, however many transactions there have been."""
+"""State topics stay as small as what is in them, however many transactions there have been.
 
+Fetch sessions take the memory that they are counted with, however many clients there are.
+"""
+
+import random
+import tracemalloc
 from contextlib import ExitStack
 from pathlib import Path
 
+from odradek.broker.partitions.fetch_sessions import PLACE_BYTES, FetchSessions
 from odradek.broker.partitions.log_cleaner import LogCleaner
 from odradek.broker.storage.compaction.plan import STATE_ROLL_BYTES
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.testing import run_broker
 from odradek.client.blocking import Admin, Producer, TopicPartition
+from odradek.protocol.apis.fetch import FetchPartition
 from odradek.protocol.record import Record
+from odradek.protocol.schema import ZERO_UUID
 from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC
 from tests.broker.storage.keyed import consume, newest, wait_until_compacted
 from tests.broker.storage.samples import TOPIC_ID, Machine
@@ -86,3 +94,30 @@ def test_the_state_of_a_broker_stays_bounded_and_is_read_again(tmp_path: Path) -
         ):
             txn.send("copies", b"another", key=b"key")
         assert broker.stop() == 0
+
+
+async def test_five_thousand_clients_have_a_thousand_fetch_sessions_of_the_counted_size() -> None:
+    machine = Machine()
+    await machine.start()
+    partition = await machine.partitions.create("t", TOPIC_ID, 0, LogConfig())
+    max_bytes = 2_000 * 20 * PLACE_BYTES // 3
+    sessions = FetchSessions(random.Random(1), slots=1_000, max_bytes=max_bytes)
+    tracemalloc.start()
+    try:
+        for _ in range(5_000):
+            session = sessions.begin(20, by_id=False)
+            if session is None:
+                continue
+            for index in range(20):
+                wanted = FetchPartition(
+                    partition=index, fetch_offset=2**40 + index, partition_max_bytes=2**20 + index
+                )
+                place = session.place("topic", ZERO_UUID, wanted)
+                if sessions.has_room(session):
+                    place.watch(partition)
+        used_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 600 < len(sessions) <= 1_000
+    assert len(partition.marks.readers.watches) == 20 * len(sessions)
+    assert used_bytes < 1.1 * sessions.size_bytes < 1.1 * max_bytes

@@ -101,7 +101,9 @@ def test_the_listener_of_a_controller_is_left_out_with_the_rest_and_no_other() -
 
 def test_a_broker_serves_with_the_largest_number_in_every_setting() -> None:
     largest = {
-        name: str(limit if setting.high is None else setting.high)
+        name: max(
+            setting.choices, key=int, default=str(limit if setting.high is None else setting.high)
+        )
         for name, setting in broker_settings().items()
         if (limit := LARGEST.get(setting.type)) is not None
         and not name.endswith("replication.factor")

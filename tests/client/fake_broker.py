@@ -140,6 +140,7 @@ class FakeBroker:
         self.partitions = partitions
         self.apis = APIS_WITH_2PC if serves_two_phases else APIS
         self.topics = {"t"}
+        self.more_features: dict[str, int] = {}
         self.requests: list[Request] = []
         self.stored, self.offsets = self.state.stored, self.state.offsets
         self.ended, self.codecs = self.state.ended, self.state.codecs
@@ -256,15 +257,10 @@ class FakeBroker:
 
     def _api_versions(self, body: ApiVersionsRequest, code: ErrorCode) -> ApiVersionsResponse:
         limits = TV1_LIMITS if self.transaction_version < 2 else {}
-        features = (
-            FinalizedFeatureKey(
-                name="transaction.version",
-                max_version_level=self.transaction_version,
-                min_version_level=self.transaction_version,
-            ),
-            FinalizedFeatureKey(
-                name="transaction.groups", max_version_level=1, min_version_level=1
-            ),
+        levels = {"transaction.version": self.transaction_version, "transaction.groups": 1}
+        features = tuple(
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in {**levels, **self.more_features}.items()
         )
         return ApiVersionsResponse(
             error_code=0,

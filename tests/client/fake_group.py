@@ -164,6 +164,8 @@ class FakeGroup(FakeBroker):
     def _fetch_offsets(self, body: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse:
         groups = []
         for group in body.groups:
+            if group.member_id is not None:
+                code = self._judged(group.member_id, group.member_epoch, code)
             topics = tuple(
                 OffsetFetchResponseTopics(
                     name=topic.name,

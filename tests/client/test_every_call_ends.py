@@ -139,9 +139,13 @@ CALLS: Final[dict[str, Call]] = {
     "Admin.list_offsets": on_client("list_offsets", {PLACE: "latest"}),
     "Admin.committed": on_client("committed", "g"),
     "Admin.describe_topic_configs": on_client("describe_topic_configs", "u"),
+    "Admin.describe_group_configs": on_client("describe_group_configs", "g"),
     "Admin.describe_broker_configs": on_client("describe_broker_configs", 1, 2, 3),
     "Admin.describe_cluster_configs": on_client("describe_cluster_configs"),
     "Admin.alter_topic_configs": on_client("alter_topic_configs", "u", {"retention.ms": "1"}),
+    "Admin.alter_group_configs": on_client(
+        "alter_group_configs", "g", {"consumer.session.timeout.ms": "45000"}
+    ),
     "Admin.alter_broker_configs": on_client("alter_broker_configs", 1, {"log.roll.ms": "1"}),
     "Admin.alter_cluster_configs": on_client("alter_cluster_configs", {"log.roll.ms": "1"}),
     "Admin.describe_cluster": on_client("describe_cluster"),

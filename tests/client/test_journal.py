@@ -13,7 +13,7 @@ from trio.testing import MockClock
 from odradek.broker.testing import run_broker
 from odradek.client import Admin, Consumer, Disconnected, OdradekError, Producer, Refused, TimedOut
 from odradek.client.journal import PLACES_MAX, QUIET_S, TEXT_MAX, Journal
-from odradek.protocol.apis.fetch import FetchPartition, PartitionData
+from odradek.protocol.apis.fetch import FETCH, FetchPartition, FetchRequest, PartitionData
 from odradek.protocol.apis.produce import PRODUCE
 from odradek.protocol.errors import ErrorCode
 from tests.client.conftest import MakeProducer
@@ -54,6 +54,24 @@ async def test_a_lost_connection_is_logged_with_the_reason(
     assert lines(caplog) == [
         "WARNING lost broker:9092: the broker broker:9092 closed the connection"
     ]
+
+
+async def test_a_fetch_that_a_seek_takes_back_is_no_line(
+    autojump_clock: MockClock, fake_broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It looked like a lost broker whenever partitions moved between members of a group."""
+    fake_broker.read = lambda wanted: None
+    async with Consumer(ADDRESS, connect=fake_broker.connect) as consumer:
+        consumer.assign([PLACE])
+        for offset in (0, 1):
+            consumer.seek(PLACE, offset)
+            assert await consumer.poll(100) == []  # a longer fetch is under way
+        assert [_offset(request) for request in fake_broker.asked(FETCH)] == [0, 1]
+    assert lines(caplog) == []
+
+
+def _offset(request: FetchRequest) -> int:
+    return request.topics[0].partitions[0].fetch_offset
 
 
 async def test_a_short_retry_is_no_line_and_a_long_one_is(

@@ -64,7 +64,7 @@ def up(cluster: Cluster) -> None:
         starter.close()
         raise
     starter.keep()
-    click.echo(f"Up: {cluster.bootstrap}, for clients in scripts/cluster run COMMAND.")
+    click.echo(f"Up. {cluster.for_clients()}")
 
 
 @main.command()
@@ -86,14 +86,16 @@ def down(cluster: Cluster, volumes: bool) -> None:
 @main.command()
 @click.pass_obj
 def status(cluster: Cluster) -> None:
-    """Show which services run and which links are cut; then `odradek cluster status`."""
+    """Show which services run and which links are cut; then `odradek cluster describe`."""
     if cluster.state("anchor") == "down":
         raise UnknownService(f"Nothing runs: the cluster in {cluster.directory} is down.")
     for name in cluster.services:
         click.echo(f"{name:10}{cluster.state(name)}")
     for source, target in cluster.network.cuts():
         click.echo(f"cut: {source} to {target}")
-    words = [str(ODRADEK), "cluster", "status", "--bootstrap", cluster.bootstrap]
+    click.echo(cluster.for_clients())
+    words = [str(ODRADEK), "cluster", "describe", "--bootstrap", cluster.bootstrap]
+    sys.stdout.flush()
     sys.exit(subprocess.run(cluster.client(words), check=False).returncode)
 
 
@@ -159,6 +161,8 @@ def heal(cluster: Cluster) -> None:
 @click.pass_obj
 def run(cluster: Cluster, words: tuple[str, ...]) -> None:
     """Run a client where the names of the services are known."""
+    if shutil.which(words[0]) is None:
+        raise UnknownService(f"There is no program {words[0]} to run.")
     command = cluster.client(words)
     os.execvp(command[0], command)
 

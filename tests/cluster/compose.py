@@ -1,7 +1,7 @@
 """docker-compose.yml, read as far as `scripts/cluster` needs it: services and their commands."""
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -53,6 +53,15 @@ def services() -> list[Service]:
             )
         )
     return found
+
+
+def with_settings(found: Iterable[Service], settings: Mapping[str, str]) -> list[Service]:
+    """Return the services with settings of the brokers."""
+    words = [word for item in settings.items() for word in ("--set", "=".join(item))]
+    return [
+        replace(service, command=(*service.command, *words)) if service.is_broker else service
+        for service in found
+    ]
 
 
 def with_etcd_nodes(found: Iterable[Service], count: int) -> list[Service]:

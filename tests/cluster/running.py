@@ -148,9 +148,19 @@ class Cluster:
         """Return the command that runs these words where the names of the services are known."""
         return self.network.command("client", words)
 
+    def for_clients(self) -> str:
+        """Return where clients reach the brokers, as a sentence for a person."""
+        if isinstance(self.network, LoopbackNetwork):
+            (addresses,) = self.client([self.bootstrap])
+            return f"Brokers for clients on this machine: --bootstrap {addresses}"
+        return (
+            f"The brokers have names only inside of it: scripts/cluster run .venv/bin/odradek "
+            f"cluster describe --bootstrap {self.bootstrap}"
+        )
+
     def status(self) -> dict[str, Any]:
-        """Return what `odradek cluster status --json` prints. Raises DidNotStart."""
-        return self._asked("cluster", "status")
+        """Return what `odradek cluster describe --json` prints. Raises DidNotStart."""
+        return self._asked("cluster", "describe")
 
     def leader(self, topic: str, partition: int = 0) -> str:
         """Return the broker that leads a partition. Raises DidNotStart if no broker answers."""

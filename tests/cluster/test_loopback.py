@@ -1,5 +1,6 @@
 """The network without namespaces: a cut holds bytes back, and nothing outlives its starter."""
 
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ import pytest
 
 from tests.cluster.loopback import LoopbackStarter
 from tests.cluster.network import CLIENT, Process
+from tests.cluster.running import Cluster
 from tests.cluster.test_network import ROOT, wait_until
 
 LISTEN = """
@@ -119,3 +121,19 @@ def test_its_processes_end_with_a_starter_that_is_killed(tmp_path: Path) -> None
         assert anchor.state is not None
         other.kill()
     wait_until(lambda: anchor.state is None)
+
+
+def test_the_addresses_that_are_printed_are_those_of_the_brokers_on_this_machine(
+    tmp_path: Path,
+) -> None:
+    cluster = Cluster(tmp_path, is_loopback=True)
+    starter = cluster.create()
+    try:
+        said = cluster.for_clients()
+        addresses = said.rpartition(" ")[2].split(",")
+        assert len(addresses) == len(cluster.brokers)
+        for address in addresses:
+            host, port = address.split(":")
+            socket.create_connection((host, int(port)), timeout=60).close()
+    finally:
+        starter.close()

@@ -1,10 +1,21 @@
 """What the agents in Python have in common; what an agent is, says `agents.py`."""
 
+import faulthandler
+import signal
 from collections.abc import Iterable
 from typing import ClassVar, Final
 
 EVERY_THIRD: Final = 3
 """Of the transactions of a relay this one is aborted on purpose, and done again."""
+NO_INSTANCE: Final = "-"
+SHORT_SESSION_MS: Final = 6_000
+"""The session time-out of a relay without an instance: the shortest that a broker allows."""
+LONGEST_POLL_MS: Final = 20_000
+"""The `max.poll.interval.ms` of a relay without an instance. A coordinator waits so long for a
+member that sends heartbeats and does not join again, because it hangs (the default: 5 minutes)."""
+
+SHOW_STACKS: Final = signal.SIGUSR1
+"""Has an agent write to its standard error what each of its threads does."""
 
 
 class Agent:
@@ -14,6 +25,7 @@ class Agent:
     """What the client library raises."""
 
     def run(self, lines: Iterable[str]) -> None:
+        faulthandler.register(SHOW_STACKS)
         for line in lines:
             command, *words = line.split()
             try:

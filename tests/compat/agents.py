@@ -13,7 +13,12 @@ without a word, as in life. The commands:
     offsets NAME GROUP TOPIC PARTITION OFFSET
     relay BOOTSTRAP TRANSACTIONAL_ID GROUP INSTANCE SOURCE TARGET COUNT BATCH
                                              consume, transform, produce, until COUNT records of
-                                             SOURCE are done; BATCH at most in one transaction
+                                             SOURCE are done; BATCH at most in one transaction.
+                                             INSTANCE `-` (confluent, kafka-python): a member that
+                                             is forgotten soon after it was killed; and one more
+                                             word (confluent) is the group's protocol
+    copy (the words of a relay)              (aiokafka) consume, produce, commit, without
+                                             transactions; it does not end
 
 The answer is `ok WORDS...` or `error KIND MESSAGE`; a relay says `progress COMMITTED` before it.
 """
@@ -103,10 +108,17 @@ class Agent:
 
     def line(self, deadline: float) -> str:
         """Return the next line. Raises TimeoutError, and EOFError if the agent has ended."""
+        line = self.line_within(_seconds_until(deadline))
+        if line is None:
+            raise TimeoutError(f"the agent does not answer; it wrote:\n{self.said()}")
+        return line
+
+    def line_within(self, seconds: float | None) -> str | None:
+        """Return the next line; None if none comes. Raises EOFError if the agent has ended."""
         try:
-            line = self._lines.get(timeout=_seconds_until(deadline))
+            line = self._lines.get(timeout=seconds)
         except queue.Empty:
-            raise TimeoutError(f"the agent does not answer; it wrote:\n{self.said()}") from None
+            return None
         if line is None:
             raise EOFError(f"the agent is gone; it wrote:\n{self.said()}")
         return line

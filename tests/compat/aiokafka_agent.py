@@ -8,9 +8,15 @@ import sys
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.errors import InvalidProducerEpoch, KafkaError, ProducerFenced
+from aiokafka.errors import (
+    CommitFailedError,
+    IllegalStateError,
+    InvalidProducerEpoch,
+    KafkaError,
+    ProducerFenced,
+)
 
-from tests.compat.agent import EVERY_THIRD, Agent, say
+from tests.compat.agent import EVERY_THIRD, LONGEST_POLL_MS, SHORT_SESSION_MS, Agent, say
 
 RETRY_BACKOFF_MS: Final = 20
 FOR_EVER: Final = (ProducerFenced, InvalidProducerEpoch)
@@ -55,6 +61,10 @@ class AiokafkaAgent(Agent):
 
     async def do_relay(self, *words: str) -> str:
         return await _relay(*words[:6], count=int(words[6]), batch=int(words[7]))
+
+    async def do_copy(self, *words: str) -> None:
+        bootstrap, _, group, _, source, target = words[:6]
+        await _copy(bootstrap, group, source, target, batch=int(words[7]))
 
 
 async def _opened(bootstrap: str, transactional_id: str, timeout_ms: int = 60_000) -> Any:
@@ -115,6 +125,55 @@ async def _relay(
         await receiver.stop()
         await sender.stop()
     return f"{committed} {aborted}"
+
+
+async def _copy(bootstrap: str, group: str, source: str, target: str, *, batch: int) -> None:
+    """Copy as a member that is forgotten soon after it was killed: write, then store offsets.
+
+    Offsets of a transaction have no member id in aiokafka, those of `commit` have. So a record is
+    copied at least once.
+    """
+    sender = AIOKafkaProducer(
+        bootstrap_servers=bootstrap, enable_idempotence=True, retry_backoff_ms=RETRY_BACKOFF_MS
+    )
+    receiver = AIOKafkaConsumer(
+        source,
+        bootstrap_servers=bootstrap,
+        group_id=group,
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        session_timeout_ms=SHORT_SESSION_MS,
+        max_poll_interval_ms=LONGEST_POLL_MS,
+        heartbeat_interval_ms=300,
+        fetch_max_wait_ms=50,
+        retry_backoff_ms=RETRY_BACKOFF_MS,
+    )
+    committed = 0
+    try:
+        await sender.start()
+        await receiver.start()
+        while True:
+            records = await receiver.getmany(timeout_ms=100, max_records=batch)
+            if not records:
+                continue
+            sent = [
+                await sender.send(target, record.value, partition=place.partition)
+                for place, some in records.items()
+                for record in some
+            ]
+            await asyncio.gather(*sent)
+            after = {place: some[-1].offset + 1 for place, some in records.items()}
+            try:
+                await receiver.commit(after)
+            except (CommitFailedError, IllegalStateError) as error:
+                print(f"given to another member: {error!r}", file=sys.stderr)
+                continue
+            committed += 1
+            say("progress", committed)
+    finally:
+        await receiver.stop()
+        await sender.stop()
 
 
 async def _transact(sender: Any, group: str, records: Any, target: str, *, commits: bool) -> bool:

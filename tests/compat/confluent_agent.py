@@ -14,7 +14,14 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from tests.compat.agent import EVERY_THIRD, Agent, say
+from tests.compat.agent import (
+    EVERY_THIRD,
+    LONGEST_POLL_MS,
+    NO_INSTANCE,
+    SHORT_SESSION_MS,
+    Agent,
+    say,
+)
 
 TIMEOUT_SECONDS: Final = 30.0
 QUICK: Final = {  # how soon a broker that died is looked for again
@@ -82,7 +89,8 @@ class ConfluentAgent(Agent):
         stranger.close()
 
     def do_relay(self, *words: str) -> str:
-        return _relay(*words[:6], count=int(words[6]), batch=int(words[7]))
+        protocol = words[8] if len(words) > 8 else "classic"
+        return _relay(*words[:6], count=int(words[6]), batch=int(words[7]), protocol=protocol)
 
 
 def _opened(bootstrap: str, transactional_id: str, timeout_ms: int = 60_000) -> Producer:
@@ -120,23 +128,23 @@ def _relay(
     *,
     count: int,
     batch: int,
+    protocol: str,
 ) -> str:
     sender = _opened(bootstrap, transactional_id)
     receiver = Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": group,
-            "group.instance.id": instance,
             "isolation.level": "read_committed",
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            "session.timeout.ms": 45_000,
-            "heartbeat.interval.ms": 300,
             "fetch.wait.max.ms": 50,
+            **_settings_of(instance, protocol),
             **QUICK,
         }
     )
-    receiver.subscribe([source])
+    member = _Membership(receiver, protocol)
+    member.subscribe(source)
     number = committed = aborted = 0
     try:
         while True:
@@ -146,7 +154,8 @@ def _relay(
                     break
                 continue
             number += 1
-            if _transact(sender, receiver, records, target, commits=number % EVERY_THIRD != 0):
+            commits = number % EVERY_THIRD != 0
+            if _transact(sender, member.metadata(), records, target, commits=commits):
                 committed += 1
                 say("progress", committed)
             else:
@@ -155,6 +164,43 @@ def _relay(
     finally:
         receiver.close()
     return f"{committed} {aborted}"
+
+
+class _Membership:
+    """The member as it was when it got its partitions.
+
+    When a coordinator has refused the generation and later the member, both are gone from the live
+    metadata, while records from before still wait in the queue of `consume`. The offsets of such a
+    stranger are always stored in a transaction, though another member has the partitions.
+    """
+
+    def __init__(self, receiver: Consumer, protocol: str) -> None:
+        self._receiver = receiver
+        self._is_classic = protocol == "classic"
+        self._of_assignment: Any = None
+
+    def subscribe(self, topic: str) -> None:
+        self._receiver.subscribe([topic], on_assign=self._assigned)
+
+    def metadata(self) -> Any:
+        # In the new protocol a member keeps its id, and its epoch grows without a new assignment.
+        if self._is_classic:
+            return self._of_assignment
+        return self._receiver.consumer_group_metadata()
+
+    def _assigned(self, receiver: Consumer, places: list[TopicPartition]) -> None:
+        self._of_assignment = receiver.consumer_group_metadata()
+
+
+def _settings_of(instance: str, protocol: str) -> dict[str, Any]:
+    """Return the options of a member. In the new protocol, the broker has the other times."""
+    member: dict[str, Any] = {"group.instance.id": instance}
+    if instance == NO_INSTANCE:
+        member = {"max.poll.interval.ms": LONGEST_POLL_MS}
+    if protocol == "consumer":
+        return {**member, "group.protocol": protocol}
+    session_ms = SHORT_SESSION_MS if instance == NO_INSTANCE else 45_000
+    return {**member, "session.timeout.ms": session_ms, "heartbeat.interval.ms": 300}
 
 
 def _is_done(receiver: Consumer, count: int) -> bool:
@@ -182,7 +228,7 @@ def _records(messages: "list[Message[bytes, bytes]]") -> "list[Message[bytes, by
 
 def _transact(
     sender: Producer,
-    receiver: Consumer,
+    metadata: Any,
     records: "list[Message[bytes, bytes]]",
     target: str,
     *,
@@ -200,7 +246,6 @@ def _transact(
             sender.produce(target, record.value(), partition=partition)
             next_offsets[partition] = TopicPartition(topic, partition, offset + 1)
         places = list(next_offsets.values())
-        metadata = receiver.consumer_group_metadata()
         _until_done(lambda t: sender.send_offsets_to_transaction(places, metadata, t))
         if commits:
             _until_done(sender.commit_transaction)

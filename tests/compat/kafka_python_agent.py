@@ -4,7 +4,13 @@ import re
 import sys
 from typing import Any, Final
 
-from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
+from kafka import (
+    ConsumerRebalanceListener,
+    KafkaConsumer,
+    KafkaProducer,
+    OffsetAndMetadata,
+    TopicPartition,
+)
 from kafka.errors import (
     FencedInstanceIdError,
     InvalidProducerEpochError,
@@ -13,7 +19,14 @@ from kafka.errors import (
     ProducerFencedError,
 )
 
-from tests.compat.agent import EVERY_THIRD, Agent, say
+from tests.compat.agent import (
+    EVERY_THIRD,
+    LONGEST_POLL_MS,
+    NO_INSTANCE,
+    SHORT_SESSION_MS,
+    Agent,
+    say,
+)
 
 TIMEOUT_SECONDS: Final = 30.0
 QUICK: Final = {  # how soon a broker that died is looked for again
@@ -88,6 +101,18 @@ def _keep_requests(producer: Any) -> None:
     client.await_ready = is_ready
 
 
+def _join_in_one_poll(consumer: Any) -> None:
+    """Mend kafka-python 3.0.12, which forgets an assignment that arrives between two polls.
+
+    The next poll joins again then. If this member is the leader, that makes all members join again,
+    and so on, for as long as they take longer to join than a poll: seen for two minutes. A poll
+    waits for the assignment now, however long the other members take.
+    """
+    coordinator = consumer._coordinator
+    ensure_active_group = coordinator.ensure_active_group
+    coordinator.ensure_active_group = lambda **_: ensure_active_group(timeout_ms=None)
+
+
 def _relay(
     bootstrap: str,
     transactional_id: str,
@@ -101,35 +126,32 @@ def _relay(
 ) -> str:
     sender = _opened(bootstrap, transactional_id)
     receiver = KafkaConsumer(
-        source,
         bootstrap_servers=bootstrap,
         group_id=group,
-        group_instance_id=instance,
+        group_instance_id=None if instance == NO_INSTANCE else instance,
         isolation_level="read_committed",
         auto_offset_reset="earliest",
         enable_auto_commit=False,
-        session_timeout_ms=45_000,
+        **_times_of(instance),
         heartbeat_interval_ms=300,
         fetch_max_wait_ms=50,
         max_poll_records=batch,
         **QUICK,
     )
+    _join_in_one_poll(receiver)
+    member = _Membership(receiver)
+    receiver.subscribe([source], listener=member)
     number = committed = aborted = 0
     try:
         while True:
-            # A poll that ends between SyncGroup and its answer loses the assignment for good
-            # (kafka-python 3.0.12): the first ones are long, and who has none then joins again.
-            records = receiver.poll(timeout_ms=100 if receiver.assignment() else 5_000)
-            if not receiver.assignment():
-                receiver.unsubscribe()
-                receiver.subscribe([source])
-                continue
+            records = receiver.poll(timeout_ms=100)
             if not records:
                 if sum(_stored(receiver).values()) == count:
                     break
                 continue
             number += 1
-            if _transact(sender, receiver, records, target, commits=number % EVERY_THIRD != 0):
+            commits = number % EVERY_THIRD != 0
+            if _transact(sender, member.metadata, records, target, commits=commits):
                 committed += 1
                 say("progress", committed)
             else:
@@ -142,7 +164,31 @@ def _relay(
     return f"{committed} {aborted}"
 
 
-def _transact(sender: Any, receiver: Any, records: Any, target: str, *, commits: bool) -> bool:
+def _times_of(instance: str) -> dict[str, int]:
+    if instance != NO_INSTANCE:
+        return {"session_timeout_ms": 45_000}
+    return {"session_timeout_ms": SHORT_SESSION_MS, "max_poll_interval_ms": LONGEST_POLL_MS}
+
+
+class _Membership(ConsumerRebalanceListener):  # type: ignore[misc]
+    """The member as it was when it got its partitions.
+
+    A heartbeat may find that the coordinator has forgotten the member. It has no id and no
+    generation then, and the offsets of such a one are always stored in a transaction.
+    """
+
+    def __init__(self, receiver: Any) -> None:
+        self.metadata: Any = None
+        self._receiver = receiver
+
+    def on_partitions_assigned(self, assigned: Any) -> None:
+        self.metadata = self._receiver.group_metadata()
+
+    def on_partitions_revoked(self, revoked: Any) -> None:
+        """Let the partitions go: no transaction is open during a poll."""
+
+
+def _transact(sender: Any, metadata: Any, records: Any, target: str, *, commits: bool) -> bool:
     """Whether it was committed. Raises KafkaError: nothing more can be done."""
     sender.begin_transaction()
     try:
@@ -154,7 +200,7 @@ def _transact(sender: Any, receiver: Any, records: Any, target: str, *, commits:
                 place: OffsetAndMetadata(some[-1].offset + 1, "", -1)
                 for place, some in records.items()
             },
-            receiver.group_metadata(),
+            metadata,
         )
         if commits:
             sender.commit_transaction()

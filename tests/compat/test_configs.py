@@ -138,3 +138,18 @@ def test_the_tool_is_refused_what_a_broker_reads_at_its_start(configs: Configs) 
     refused = configs(*where, "--alter", "--add-config", "num.partitions=9")
     assert refused.status != 0
     assert "Cannot update these configs dynamically" in refused.text
+
+
+@pytest.mark.peers
+def test_the_tool_changes_a_group(configs: Configs, unique: Callable[[str], str]) -> None:
+    where = ("--entity-type", "groups", "--entity-name", unique("group"))
+    setting = "consumer.session.timeout.ms"
+    said = configs(*where, "--alter", "--add-config", f"{setting}=20000")
+    assert (said.status, said.lines[0][:9]) == (0, "Completed"), said.text
+    becomes(lambda: shown(configs, *where), [f"{setting}=20000"])
+    wrong = configs(*where, "--alter", "--add-config", f"{setting}=1")
+    assert wrong.status != 0
+    assert f"{setting} must be greater than or equal to" in wrong.text
+    said = configs(*where, "--alter", "--delete-config", setting)
+    assert said.status == 0, said.text
+    becomes(lambda: shown(configs, *where), [])

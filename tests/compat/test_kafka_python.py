@@ -21,7 +21,15 @@ from tests.compat.kafka_python import consumer, deliver, poll_until, producer, r
 from tests.compat.wire import stored_codecs
 from tests.stories.looking import eventually
 
+BROKER_VERSION = (4, 3)
+"""What kafka-python infers from the versions of the APIs."""
 CODECS = [None, "gzip", "snappy", "lz4", "zstd"]  # in the order of their codes
+
+
+def test_the_version_of_the_broker_is_inferred(bootstrap: str) -> None:
+    with consumer(bootstrap) as receiver, producer(bootstrap) as sender:
+        assert receiver.config["api_version"] == BROKER_VERSION
+        assert sender.config["api_version"] == BROKER_VERSION
 
 
 def test_an_idempotent_producer_gets_ascending_offsets(

@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from odradek.broker.testing import RunningBroker, run_broker
+from odradek.client.blocking import Admin
 from tests.compat.agents import Agent, Client, Refused
 from tests.compat.confluent import deliver, producer, read
 from tests.compat.conftest import DEADLINE_SECONDS
@@ -28,6 +29,17 @@ OF_PEERS: Final = (
 )
 ALL: Final = pytest.mark.parametrize(
     "client", ["confluent", "kafka_python", "aiokafka", *OF_PEERS], indirect=True
+)
+ALL_AND_848: Final = pytest.mark.parametrize(
+    "client",
+    [
+        "confluent",
+        "kafka_python",
+        "aiokafka",
+        *OF_PEERS,
+        pytest.param("franz-go-848", marks=pytest.mark.peers),
+    ],
+    indirect=True,
 )
 STABLE: Final = pytest.mark.parametrize(
     "client", ["confluent", "kafka_python", *OF_PEERS], indirect=True
@@ -67,6 +79,12 @@ class Loop:
         steps = states_of(self.broker.data_dir, f"{self.name}-id")
         return len({step.epoch for step in steps if step.state.startswith("Complete")})
 
+    def has_consumer_group(self) -> bool:
+        """Return True if the group is of the new protocol (KIP-848)."""
+        with Admin(self.broker.address) as admin:
+            listed = admin.list_groups(types=["consumer"])
+        return f"{self.name}-group" in [group.group_id for group in listed]
+
     def assert_each_record_is_there_once_and_in_order(self) -> None:
         found = read(
             self.broker.address, f"{self.name}-target", count=RECORDS, partitions=PARTITIONS
@@ -98,7 +116,7 @@ def loop(broker: RunningBroker, unique: Callable[[str], str]) -> Loop:
     return made
 
 
-@ALL
+@ALL_AND_848
 def test_hundreds_of_small_transactions_with_offsets(loop: Loop, client: Client) -> None:
     with client.running() as agent:
         loop.start(agent, batch=1)
@@ -109,6 +127,7 @@ def test_hundreds_of_small_transactions_with_offsets(loop: Loop, client: Client)
     ends = committed + aborted  # and each has an epoch of its own in the second generation only
     # A commit is answered when it is decided; that it is complete is written a moment later.
     eventually(loop.epochs_of_ends, ends if client.transaction_version == 2 else 1)
+    assert loop.has_consumer_group() == (client.name == "franz-go-848")
     loop.assert_each_record_is_there_once_and_in_order()
 
 
@@ -163,7 +182,7 @@ def fence_a_sleeper(loop: Loop, client: Client, *, wakes_early: bool) -> None:
     loop.assert_each_record_is_there_once_and_in_order()
 
 
-@ALL
+@ALL_AND_848
 def test_the_broker_dies_twice_under_a_loop(loop: Loop, client: Client) -> None:
     with client.running() as agent:
         loop.start(agent, batch=3)

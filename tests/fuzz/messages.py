@@ -10,6 +10,12 @@ from random import Random
 from typing import Any, Final
 from uuid import UUID
 
+from odradek.protocol.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    ConsumerTopicPartitions,
+    encode_versioned,
+)
 from odradek.protocol.schema import ZERO_UUID, FieldType
 from tests.fuzz.batches import some_records
 
@@ -18,14 +24,42 @@ IDS: Final = tuple(f"fuzz-id-{number}" for number in range(8))
 GROUPS: Final = tuple(f"fuzz-group-{number}" for number in range(4))
 MEMBERS: Final = ("", "fuzz-member", "fuzz-1-00000000-0000-0000-0000-000000000000")
 
+EPOCHS: Final = (-2, -1, -1, 0, 0, 0, 1, 2, 3, 7)
+PATTERNS: Final = ("fuzz.*", "fuzz-[0-2]", "", "(", "(?=x)", "a**", "\\p{Nosuch}", "x{1001}")
+"""Regular expressions, and texts that are none for RE2."""
+SUBSCRIPTIONS: Final = tuple(
+    encode_versioned(
+        ConsumerProtocolSubscription(
+            topics=topics,
+            owned_partitions=tuple(
+                ConsumerTopicPartitions(topic=topic, partitions=(0, 1)) for topic in topics[:1]
+            ),
+        ),
+        version,
+    )
+    for topics in ((), ("fuzz-0",), ("fuzz-0", "fuzz-missing"))
+    for version in (0, 1, 3)
+)
+ASSIGNMENTS: Final = tuple(
+    encode_versioned(
+        ConsumerProtocolAssignment(
+            assigned_partitions=(ConsumerTopicPartitions(topic=topic, partitions=(0, 1, 99)),),
+            user_data=user_data,
+        )
+    )
+    for topic in ("fuzz-0", "fuzz-missing")
+    for user_data in (None, b"", b"custom")
+)
+
 NAMED: Final[dict[str, tuple[Any, ...]]] = {
     "acks": (-1, -1, 0, 1),
     "allow_auto_topic_creation": (True, False),
     "committed": (True, False),
     "current_leader_epoch": (-1, 0, 1),
     "enable_2pc": (False,),
-    "generation_id": (-1, 0, 1),
-    "generation_id_or_member_epoch": (-1, 0, 1),
+    "assignment": ASSIGNMENTS,
+    "generation_id": EPOCHS,
+    "generation_id_or_member_epoch": EPOCHS,
     "group_id": GROUPS,
     "group_instance_id": (None, None, "fuzz-instance"),
     "groups_names": GROUPS,
@@ -35,7 +69,10 @@ NAMED: Final[dict[str, tuple[Any, ...]]] = {
     "keep_prepared_txn": (False,),
     "max_bytes": (1, 1024, 1 << 20, 64 << 20),
     "max_wait_ms": (0, 0, 0, 1, 50),
+    "instance_id": (None, None, "fuzz-instance"),
+    "member_epoch": EPOCHS,
     "member_id": MEMBERS,
+    "metadata": SUBSCRIPTIONS,
     "min_bytes": (0, 1),
     "num_partitions": (-1, 1, 2),
     "partition_max_bytes": (1, 1024, 1 << 20),
@@ -43,11 +80,13 @@ NAMED: Final[dict[str, tuple[Any, ...]]] = {
     "rebalance_timeout_ms": (1, 10, 100),
     "replica_id": (-1,),
     "replication_factor": (-1, 1),
-    "resource_name": (*TOPICS, "1"),
-    "resource_type": (2, 4),
-    "session_epoch": (-1, 0),
+    "resource_name": (*TOPICS, *GROUPS, "1"),
+    "resource_type": (2, 4, 32),
+    "server_assignor": (None, None, "uniform", "range", "nosuch"),
+    "session_epoch": (-1, 0, 0, 1, 2),
     "session_id": (0,),
     "session_timeout_ms": (6000, 10_000),
+    "subscribed_topic_regex": (None, None, *PATTERNS),
     "timeout_ms": (0, 100, 1000),
     "timestamp": (-1, -2, -3, 0, 1_700_000_000_000),
     "transaction_timeout_ms": (1, 100, 60_000),
@@ -115,6 +154,8 @@ def _meant(rng: Random, name: str, kind: FieldType, version: int) -> Any:
     if kind.kind == "records":
         return some_records(rng)
     if kind.kind == "bytes":
+        if name in NAMED and rng.random() < 0.8:
+            return rng.choice(NAMED[name])
         return rng.randbytes(rng.choice((0, 1, 8, 40)))
     if kind.kind == "bool":
         return rng.random() < 0.3

@@ -7,7 +7,7 @@ answer or the patience is over. The last answer is recorded.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from odradek.protocol.api import Api
 from odradek.protocol.apis.topics import (
@@ -31,6 +31,15 @@ NOT_YET: Final = frozenset(
     }
 )
 BETWEEN_ATTEMPTS_SECONDS: Final = 0.001
+Said = TypeVar("Said")
+
+
+def asked_until(ask: Callable[[], Said], is_right: Callable[[Said], bool]) -> None:
+    """Ask until the answer is right, and record nothing. Raises AssertionError if it takes long."""
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    while not is_right(said := ask()):
+        assert time.monotonic() < give_up, said
+        time.sleep(BETWEEN_ATTEMPTS_SECONDS)  # between two questions, not for luck
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,14 +163,13 @@ class Asker:
 
     def _wait_until_read(self, name: str, partition: int, answer: ErrorCode) -> None:
         wire = self.names.on_wire(name)
-        give_up = time.monotonic() + PATIENCE_SECONDS
-        while True:
+
+        def ask() -> tuple[str, str]:
             read = fetch(self.line, wire, partition, 0, version=BY_NAME).error_code
             code, _ = list_offset(self.line, wire, partition, -1)
-            if (read, code) == (answer, answer):
-                return
-            assert time.monotonic() < give_up, (name, code_name(read), code_name(code))
-            time.sleep(BETWEEN_ATTEMPTS_SECONDS)  # between two questions, not for luck
+            return code_name(read), code_name(code)
+
+        asked_until(ask, lambda codes: set(codes) == {code_name(answer)})
 
     # Words
 

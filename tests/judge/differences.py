@@ -107,10 +107,10 @@ _OF_READING: Final = (
         name="an offset out of range is answered with the bounds",
         reason="Kafka leaves high watermark, LSO and log start at -1. With the bounds, a"
         " consumer knows where it can go on.",
-        story=r"(walk|partition_walk|stable)\..*",
+        story=r"(walk|partition_walk|stable|administration)\..*",
         kafka=r"(?P<what>(look|read) .* -> OFFSET_OUT_OF_RANGE) hw -1 lso -1( start -1)?"
         r"(?P<rest>.*)",
-        ours=r"(?P<what>(look|read) .* -> OFFSET_OUT_OF_RANGE) hw \d+ lso \d+( start (-1|0))?"
+        ours=r"(?P<what>(look|read) .* -> OFFSET_OUT_OF_RANGE) hw \d+ lso \d+( start (-1|\d+))?"
         r"(?P<rest>.*)",
     ),
 )
@@ -140,6 +140,22 @@ _OF_PARTITIONS: Final = (
         story=r"markers\..*generation=\(2, 2\).*",
         kafka=r"(?P<what>end of t-0 -> NONE NONE) [34] stable [34]",
         ours=r"(?P<what>end of t-0 -> NONE NONE) 2 stable 2",
+    ),
+    Difference(
+        name="a batch that cannot be decompressed is corrupt",
+        reason="Kafka answers by the exceptions of its libraries, mostly UNKNOWN_SERVER_ERROR.",
+        story=r"compression\.nonsense.*",
+        kafka=r"(?P<what>(noise|cut|empty) \w+ -> )(UNKNOWN_SERVER_ERROR|INVALID_RECORD)",
+        ours=r"(?P<what>(noise|cut|empty) \w+ -> )CORRUPT_MESSAGE",
+    ),
+    Difference(
+        name="the records of a batch are not counted",
+        reason="Kafka reads every record of a compressed batch. We do so for compacted topics only:"
+        " the producer's own consumers find what it has sent. A number that the size of the batch"
+        " rules out is refused, as corrupt.",
+        story=r"compression\.a_count_that_is_wrong.*",
+        kafka=r"(?P<what>\d+ of 2 -> )INVALID_RECORD",
+        ours=r"(?P<what>\d+ of 2 -> )(@0|CORRUPT_MESSAGE)",
     ),
     Difference(
         name="a producer id below -1 has no markers",
@@ -190,4 +206,220 @@ _OF_PARTITIONS: Final = (
     ),
 )
 
-DIFFERENCES: Final[tuple[Difference, ...]] = (*_OF_COORDINATORS, *_OF_READING, *_OF_PARTITIONS)
+_NEW_GROUP: Final = r"GroupMetadata .*: b'\\x00\\x03(\\x00){6}(\\xff){4}<current_.*>(\\x00){4}'"
+_IN_GROUPS: Final = r"(group_members|static_members|group_requests|consumer_groups|migration)\..*"
+
+
+def _is_same_but_for_an_empty_topic(kafka: str, ours: str) -> bool:
+    """Kafka's has the topic `u` without partitions, as the last one of two."""
+    described = kafka.replace(" {topic_id=id(u) topic_name=u partitions=[]}", "", 1)
+    stored = described.replace(r"\x03<t>", r"\x02<t>", 1).replace(r"<u>\x01\x00", "", 1)
+    return kafka != stored == ours
+
+
+def _is_nothing_or_has_the_same_key(kafka: str, ours: str) -> bool:
+    return not ours or ours.partition(": ")[0] == kafka.partition(": ")[0]
+
+
+_OF_GROUPS: Final = (
+    Difference(
+        name="a new group is not stored before it has an assignment",
+        reason="Kafka writes an empty group for its first JoinGroup. Nothing is lost without it:"
+        " until the first assignment there is nothing that a member could come back to.",
+        story=_IN_GROUPS,
+        kafka=_NEW_GROUP,
+        ours=r"",
+    ),
+    Difference(
+        name="a protocol that a member names twice",
+        reason="Kafka counts it as that of two members and so does not choose it. We take the"
+        " first one's metadata.",
+        story=r"group_members\.protocols_that_are_named_twice",
+        kafka=r"(?P<what>(join|sync) .* -> \{error_code=|describe groups v6 g -> ).*",
+        ours=r"(?P<what>(join|sync) .* -> \{error_code=|describe groups v6 g -> ).*",
+    ),
+    Difference(
+        name="a refused member leaves no group behind",
+        reason="Kafka keeps the group that it made for a JoinGroup with an unusable protocol, and"
+        " so checks the protocol of an unknown member before its id.",
+        story=r"group_members\.joins_that_make_no_sense.*",
+        kafka=r"(?P<what>join v\d g 'somebody' .* -> \{error_code=)INCONSISTENT_GROUP_PROTOCOL"
+        r"(?P<rest>.*)"
+        r"|describe groups v6 g -> \{groups=\[\{error_code=NONE group_id=g group_state=Empty .*",
+        ours=r"(?P<what>join v\d g 'somebody' .* -> \{error_code=)UNKNOWN_MEMBER_ID(?P<rest>.*)"
+        r"|describe groups v6 g -> \{groups=\[\{error_code=GROUP_ID_NOT_FOUND group_id=g .*",
+    ),
+    Difference(
+        name="a static member that comes back has one record of each kind",
+        reason="Kafka first writes those of its predecessor under its id, and then, in the same"
+        " batch, its own.",
+        story=r"(consumer_groups\.(a_)?static_member|migration\.a_static_member).*",
+        kafka=r"ConsumerGroup(MemberMetadata|TargetAssignmentMember|CurrentMemberAssignment) "
+        r"b'.*': b'.*",
+        ours=r"(ConsumerGroupMemberMetadata .*)?",
+        also=_is_nothing_or_has_the_same_key,
+    ),
+    Difference(
+        name="a classic member that owns a partition that is not there",
+        reason="Kafka's assignor fails (UNKNOWN_SERVER_ERROR), and the group cannot be converted"
+        " until its leader assigns again. We take the partition from the member, as any other that"
+        " it is to give up.",
+        story=r"migration\.a_classic_member_that_owns_a_partition_that_is_not_there",
+        kafka=r"(?P<what>beat v1 g 'new' at 0 .* -> )\{error_code=UNKNOWN_SERVER_ERROR\}",
+        ours=r"(?P<what>beat v1 g 'new' at 0 .* -> )\{error_code=NONE .*\}",
+    ),
+    Difference(
+        name="a topic of which a member owns no partition",
+        reason="Kafka stores and describes it, if the leader of the classic group has named it. It"
+        " says nothing.",
+        story=r"migration\.classic_groups_of_all_kinds\[what=no partition\]",
+        kafka=r"(describe consumers|ConsumerGroup(Target|Current)\w+) .*",
+        ours=r"(describe consumers|ConsumerGroup(Target|Current)\w+) .*",
+        also=_is_same_but_for_an_empty_topic,
+    ),
+    Difference(
+        name="classic members alone in a group with the policy upgrade",
+        reason="Kafka asks them to join again only if a member of the new protocol is there: what"
+        " it had owned stays without an owner.",
+        story=r"migration\.to_the_new_protocol_and_back\[policy=upgrade\]",
+        kafka=r"(?P<what>heartbeat v4 g 'm1' of 2 .*error_code=)NONE\}",
+        ours=r"(?P<what>heartbeat v4 g 'm1' of 2 .*error_code=)REBALANCE_IN_PROGRESS\}",
+    ),
+    Difference(
+        name="a draw between assignors",
+        reason="Kafka chooses the first in the order of a hash table, we the first that a member"
+        " named.",
+        story=r"consumer_groups\.assignors_of_several_members",
+        kafka=r"(?P<what>describe consumers .*) assignor_name=uniform (?P<rest>.*)",
+        ours=r"(?P<what>describe consumers .*) assignor_name=range (?P<rest>.*)",
+    ),
+    Difference(
+        name="a pattern is matched before the first answer",
+        reason="Kafka matches it in the background: the member joins without topics, and the group"
+        " gets another epoch when they are known.",
+        story=r"consumer_groups\.nonsense\[what=a pattern alone,version=1\]",
+        kafka=r"(?P<what>join|go on|describe) .*epoch=1 .*",
+        ours=r"(?P<what>join|go on|describe) .*(epoch=2 .*|FENCED_MEMBER_EPOCH\})",
+    ),
+    Difference(
+        name="an offset is fetched with an epoch and without a member",
+        reason="Kafka answers UNKNOWN_SERVER_ERROR for a member id that is null.",
+        story=r"group_requests\.fetch_as_a_member.*",
+        kafka=r"(?P<what>fetch v\d+ c None at .* error_code=)UNKNOWN_SERVER_ERROR(?P<rest>.*)",
+        ours=r"(?P<what>fetch v\d+ c None at .* error_code=)UNKNOWN_MEMBER_ID(?P<rest>.*)",
+    ),
+    Difference(
+        name="an offset that is to be deleted twice is deleted once",
+        reason="So that no small request writes or returns much.",
+        story=r"(group_requests\.delete_offsets_that_are_named_twice|nonsense.*=OffsetDelete\])",
+        kafka=r"(?P<what>delete offsets .*)|(?P<removed>offsets: (?P<it>[ot] t-0 removed)) (?P=it)",
+        ours=r"(?P<start>delete offsets .*)|(?P<removed>offsets: [ot] t-0 removed)",
+    ),
+)
+
+
+_KEPT_LONG: Final = " (log.retention.ms='604800000' 5)"
+
+
+def _is_same_but_for_defaults(kafka: str, ours: str) -> bool:
+    """Ours has one more synonym, and no cluster-wide min.insync.replicas."""
+    return ours.replace(_KEPT_LONG, "") == re.sub(
+        r" ; min\.insync\.replicas='1' from 3 type \d (\(min\.insync\.replicas='1' 3\) )?\S+$",
+        "",
+        kafka,
+    )
+
+
+_TWICE: Final = re.compile(r"(\{(?:[^{}]|\{[^{}]*\})*\}) \1")
+
+
+def _is_said_once(kafka: str, ours: str) -> bool:
+    return kafka != ours == _TWICE.sub(r"\1", kafka)
+
+
+_OF_ADMINISTRATION: Final = (
+    Difference(
+        name="a partition that is named twice is answered once",
+        reason="So that no small request has a huge answer.",
+        story=r"nonsense\.any\[api=(ElectLeaders|OffsetDelete|AlterPartitionReassignments)\]",
+        kafka=r"(?P<what>[.\w]+: twice the same -> ).*",
+        ours=r"(?P<what>[.\w]+: twice the same -> ).*",
+        also=_is_said_once,
+    ),
+    Difference(
+        name="a cursor behind the last partition that there can be",
+        reason="Kafka's next cursor has overflown.",
+        story=r"nonsense\.any\[api=DescribeTopicPartitions\]",
+        kafka=r"(?P<what>cursor.partition_index=2147483647 -> .*) next_cursor=\{.*-\d+\}\}",
+        ours=r"(?P<what>cursor.partition_index=2147483647 -> .*)\}",
+    ),
+    Difference(
+        name="ids of members have at most 249 characters",
+        reason="They are kept in memory, and any client may send them.",
+        story=r"nonsense\.any\[api=ConsumerGroupHeartbeat\]",
+        kafka=r"(?P<what>(member|instance|rack)_id=300 characters -> )\{error_code=(NONE|GROUP_).*",
+        ours=r"(?P<what>(member|instance|rack)_id=300 characters -> )\{error_code=INVALID_REQ.*",
+    ),
+    Difference(
+        name="defaults in other settings",
+        reason="log.retention.ms has a default here, and in Kafka log.retention.hours has. Kafka"
+        " sets min.insync.replicas for the cluster when it formats the metadata (KIP-966).",
+        story=r"settings\..*",
+        kafka=r"settings of .*",
+        ours=r"settings of .*",
+        also=_is_same_but_for_defaults,
+    ),
+    Difference(
+        name="no broker has settings of loggers",
+        reason="The log of Odradek is Python's; its levels are options of the program.",
+        story=r"(group_)?settings\.listed.*",
+        kafka=r"(?P<what>resources of \[8?\] v1 -> NONE) 8 '1'(?P<rest>.*)",
+        ours=r"(?P<what>resources of \[8?\] v1 -> NONE)(?P<rest>.*)",
+    ),
+    Difference(
+        name="an operation on a setting that does not exist",
+        reason="Kafka answers UNKNOWN_SERVER_ERROR (a null pointer).",
+        story=r"(group_settings\.refused_changes.*|nonsense\.any\[api=IncrementalAlterConfigs\])",
+        kafka=r"(?P<what>change .* 9 '1' .* -> \w+ '\w+' )UNKNOWN_SERVER_ERROR"
+        r"|(?P<n>.*config_operation=-?\d+ -> .*error_code=)UNKNOWN_SERVER_ERROR(?P<rest> .*)",
+        ours=r"(?P<what>change .* 9 '1' .* -> \w+ '\w+' )INVALID_REQUEST"
+        r"|(?P<n>.*config_operation=-?\d+ -> .*error_code=)INVALID_REQUEST(?P<rest> .*)",
+    ),
+    Difference(
+        name="a topic that is only validated has no id",
+        reason="Kafka chooses one and forgets it.",
+        story=r"(topic_requests\.create\[version=7,only_checked=true\]|compression\.settings)",
+        kafka=r"(?P<what>create .* NONE \d/1) id (?P<rest>.*)",
+        ours=r"(?P<what>create .* NONE \d/1) no id (?P<rest>.*)",
+    ),
+    Difference(
+        name="a partition that is to be elected twice is answered once",
+        reason="So that no small request has a huge answer.",
+        story=r"administration\.elections.*",
+        kafka=r"(?P<what>elect \d .*partition_result=\[)(?P<once>\{.*?\}) (?P=once)(?P<rest>.*)",
+        ours=r"(?P<what>elect \d .*?partition_result=\[)(?P<once>\{.*?\})(?P<rest>.*)",
+    ),
+    Difference(
+        name="a topic without name and id is refused alone",
+        reason="Kafka answers UNKNOWN_SERVER_ERROR (a null pointer), for the whole request.",
+        story=r"administration\.metadata.*",
+        kafka=r"(?P<what>metadata of None/zero .* -> ).*UNKNOWN_SERVER_ERROR.*",
+        ours=r"(?P<what>metadata of None/zero .* -> )NONE .*error_code=INVALID_REQUEST name=None.*",
+    ),
+    Difference(
+        name="an invalid name does not spoil the answer about other topics",
+        reason="DescribeTopicPartitions answers UNKNOWN_SERVER_ERROR for all topics in Kafka, if"
+        " one has a name that no topic may have and metrics of topics are counted.",
+        story=r"(topic_requests\.topic_partitions|nonsense\.any\[api=DescribeTopicPartitions\])",
+        kafka=r"(?P<what>(partitions of .*|topics\.name=.*) -> ).*UNKNOWN_SERVER_ERROR.*",
+        ours=r"(?P<what>(partitions of .*|topics\.name=.*) -> ).*INVALID_TOPIC_EXCEPTION.*",
+    ),
+)
+
+DIFFERENCES: Final[tuple[Difference, ...]] = (
+    *_OF_COORDINATORS,
+    *_OF_READING,
+    *_OF_PARTITIONS,
+    *_OF_GROUPS,
+    *_OF_ADMINISTRATION,
+)

@@ -41,7 +41,15 @@ class Line:
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> Any:
         """Send a request and return its answer. Raises Silence, after which it has reconnected."""
+        self.begin(api, version, message)
+        return self.answer(patience_seconds=patience_seconds)
+
+    def begin(self, api: Api[Any, Any], version: int, message: object) -> None:
+        """Send a request and do not wait: `answer` does."""
         self._send(api, version, message)
+
+    def answer(self, *, patience_seconds: float = PATIENCE_SECONDS) -> Any:
+        """Return the answer to the request that was sent. Raises Silence as `ask` does."""
         try:
             self._socket.settimeout(patience_seconds)
             return self._connection.response(self._frame())[1]

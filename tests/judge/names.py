@@ -6,6 +6,8 @@ transactional ids of a story have its prefix on the wire, and none in a transcri
 """
 
 import dataclasses
+import re
+from collections.abc import Collection
 from typing import Any, Final
 from uuid import UUID
 
@@ -14,6 +16,9 @@ from odradek.protocol.schema import ZERO_UUID
 
 NOBODY: Final = 2**62
 """A producer id that no broker has assigned."""
+
+CHOSEN: Final = re.compile(r"[-\w]{22}$")
+"""The end of a member id that a broker has chosen: a UUID, as hexadecimal digits or in base 64."""
 
 UNSAID: Final = frozenset({"throttle_time_ms", "error_message", "correlation_id"})
 """Fields that a transcript leaves out, because brokers may differ there."""
@@ -28,6 +33,8 @@ class Names:
         self.prefix = prefix
         self._given: dict[str, dict[object, str]] = {}
         self.topic_ids: dict[str, UUID] = {}
+        self.shows_all = False
+        """Set it to show bytes, which are counted otherwise, and member ids of the story's own."""
 
     def on_wire(self, name: str) -> str:
         """Return a name as it is sent. Internal topics and the empty name have no prefix."""
@@ -60,7 +67,18 @@ class Names:
         return str(epoch) if epoch < 0 else self._of("c", epoch)
 
     def member(self, member_id: str) -> str:
-        return member_id if not member_id else self._of("m", member_id)
+        if not member_id or (self.shows_all and not CHOSEN.search(member_id)):
+            return member_id
+        return self._of("m", member_id)
+
+    @property
+    def members(self) -> dict[str, str]:
+        """The names that were given to member ids, by member id."""
+        return {str(wire): name for wire, name in self._given.get("m", {}).items()}
+
+    def without_prefix(self, data: bytes | bytearray | memoryview) -> bytes:
+        """Return bytes with the names in them as they are in a transcript."""
+        return bytes(data).replace(self.prefix.encode(), b"")
 
     def topic_id(self, topic_id: UUID) -> str:
         if topic_id == ZERO_UUID:
@@ -87,12 +105,24 @@ class Names:
         if isinstance(value, UUID):
             return self.topic_id(value)
         if isinstance(value, bytes | bytearray | memoryview):
-            return f"{len(value)} bytes"
+            return repr(self.without_prefix(value)) if self.shows_all else f"{len(value)} bytes"
         return self.here(value) if isinstance(value, str) else str(value)
 
-    def _fields(self, message: Any) -> list[str]:
+    def describe_fields(self, message: Any) -> list[str]:
+        """Format the fields of a message that are neither messages nor arrays."""
+        inner = {
+            field.name
+            for field in dataclasses.fields(message)
+            if isinstance(getattr(message, field.name), tuple)
+            or dataclasses.is_dataclass(getattr(message, field.name))
+        }
+        return self._fields(message, but=inner)
+
+    def _fields(self, message: Any, but: Collection[str] = ()) -> list[str]:
         said = []
         for field in dataclasses.fields(message):
+            if field.name in but:
+                continue
             value = getattr(message, field.name)
             if field.name in UNSAID or field.name.endswith(TIMES) or _is_default(field, value):
                 continue

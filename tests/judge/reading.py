@@ -219,13 +219,17 @@ class OffsetsLog:
             _, end = list_offset(self._line, CONSUMER_OFFSETS_TOPIC, partition, -1)
             self._from[partition] = max(end, 0)
 
+    def batches(self) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """Yield what was written since to the partitions of the groups, which others share."""
+        for partition, offset in self._from.items():
+            yield from read_log(self._line, CONSUMER_OFFSETS_TOPIC, partition, offset)
+
     def describe(self, names: Names) -> Iterator[str]:
         """A line for each batch of the story's groups and each marker of its producers."""
-        for partition, offset in self._from.items():
-            for header, batch in read_log(self._line, CONSUMER_OFFSETS_TOPIC, partition, offset):
-                said = describe_offsets(names, header, batch)
-                if said is not None:
-                    yield said
+        for header, batch in self.batches():
+            said = describe_offsets(names, header, batch)
+            if said is not None:
+                yield said
 
 
 def describe_offsets(names: Names, header: BatchHeader, batch: memoryview) -> str | None:

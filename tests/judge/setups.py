@@ -42,7 +42,7 @@ from odradek.protocol.state_topics import (
 )
 from tests.judge.line import PATIENCE_SECONDS, Line
 from tests.judge.reading import STATE_PARTITIONS
-from tests.judge.story import BRIEF, GIVING_UP, SHARED, Story
+from tests.judge.story import BRIEF, GIVING_UP, GROUPS, POLICIES, SHARED, Story, with_policy
 from tests.peers.kafka import RealKafka
 
 ADMIN_CLIENT: Final = "__admin_client"
@@ -60,6 +60,15 @@ COMMON: Final = {
 }
 EXPIRES_MS: Final = 1_500
 """The time after which unused ids expire in the setup BRIEF."""
+MEMBERS_MAX: Final = 3
+"""The size of a group in the setup GROUPS."""
+OF_GROUPS: Final = {
+    **COMMON,
+    "group.max.size": str(MEMBERS_MAX),
+    "group.consumer.max.size": str(MEMBERS_MAX),
+    "group.consumer.assignment.interval.ms": "0",
+}
+POLICY: Final = "group.consumer.migration.policy"
 SETTINGS: Final[Mapping[str, Mapping[str, str]]] = {
     SHARED: COMMON,
     GIVING_UP: COMMON,
@@ -70,7 +79,15 @@ SETTINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "producer.id.expiration.ms": str(EXPIRES_MS),
         "producer.id.expiration.check.interval.ms": "100",
     },
+    GROUPS: OF_GROUPS,
+    **{with_policy(policy): {**OF_GROUPS, POLICY: policy} for policy in POLICIES[1:]},
 }
+KAFKAS: Final[Mapping[str, Mapping[str, str]]] = {
+    setup: {"group.consumer.assignor.offload.enable": "false"}
+    for setup in SETTINGS
+    if setup.startswith(GROUPS)
+}
+"""Settings that only a real Kafka has: an assignment is in the answer to the request for it."""
 OURS: Final = {"log.flush": "os"}
 """Only answers are compared: nothing here needs to survive a power cut."""
 WAIT_MS: Final = "100"
@@ -121,7 +138,7 @@ def our_setup(setup: str, stories: Iterable[Story]) -> Iterator[Setup]:
 @contextlib.contextmanager
 def kafka_setup(setup: str, stories: Iterable[Story]) -> Iterator[Setup]:
     """Run a real Kafka with the settings and records of a setup."""
-    with RealKafka(settings=SETTINGS[setup]) as kafka:
+    with RealKafka(settings={**SETTINGS[setup], **KAFKAS.get(setup, {})}) as kafka:
         if _prepare(kafka, setup, stories):
             kafka.stop()
             kafka.start()

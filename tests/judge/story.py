@@ -31,6 +31,9 @@ _ATTEMPTS: Final = "judge_attempts"
 SHARED: Final = "shared"
 BRIEF: Final = "brief"
 GIVING_UP: Final = "giving up"
+GROUPS: Final = "groups"
+POLICIES: Final = ("bidirectional", "upgrade", "downgrade", "disabled")
+"""The values of `group.consumer.migration.policy`, Kafka's default first."""
 
 StoryFunction = Callable[..., Hurry | None]
 """If it returns a `Hurry`, its time must not be over before the logs at the end have been read."""
@@ -75,6 +78,7 @@ class Story:
         """Run the story. Return the transcript, with the logs at the end. Raises TooSlow."""
         for name in self.planted:
             broker.states.watch_from_planted(broker.names.on_wire(name))
+        broker.names.shows_all = self.setup.startswith(GROUPS)
         hurry = self.function(broker, **self.arguments)
         broker.write_down_the_end()
         if hurry is not None:
@@ -130,6 +134,11 @@ def in_setup(setup: str | Callable[..., str]) -> Callable[[StoryFunction], Story
         return function
 
     return mark
+
+
+def with_policy(policy: str = POLICIES[0]) -> str:
+    """Return the setup of groups with this `group.consumer.migration.policy`."""
+    return GROUPS if policy == POLICIES[0] else f"{GROUPS}, {policy}"
 
 
 def in_brief_setup(function: StoryFunction) -> StoryFunction:

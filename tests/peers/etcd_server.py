@@ -100,8 +100,9 @@ def _build(program: Path) -> None:
 class EtcdNode:
     """One member: its directory, its ports and, between `start` and `stop`, its process."""
 
-    def __init__(self, name: str, directory: Path, scheme: str) -> None:
-        client_port, peer_port = free_ports(2)
+    def __init__(
+        self, name: str, directory: Path, scheme: str, client_port: int, peer_port: int
+    ) -> None:
         self.name = name
         self.address = f"127.0.0.1:{client_port}"
         self.client_url = f"{scheme}://{self.address}"
@@ -175,8 +176,12 @@ class RealEtcd:
         self.nodes = self._new_nodes(nodes)
 
     def _new_nodes(self, count: int) -> list[EtcdNode]:
+        ports = free_ports(2 * count)  # all at once: no two nodes get the same
         return [
-            EtcdNode(f"etcd{1 + index}", self._data_dir, self._scheme) for index in range(count)
+            EtcdNode(f"etcd{1 + index}", self._data_dir, self._scheme, client_port, peer_port)
+            for index, (client_port, peer_port) in enumerate(
+                zip(ports[::2], ports[1::2], strict=True)
+            )
         ]
 
     @property

@@ -14,6 +14,7 @@ from typing import Final
 HERE: Final = Path(__file__).parent
 LIBS: Final = HERE / "libs"
 KAFKA_POM: Final = HERE / "pom.xml"
+STREAMS_POM: Final = HERE / "streams.pom.xml"
 SPARK_CONNECTOR_POM: Final = HERE / "spark-connector.pom.xml"
 FETCH_TIMEOUT_SECONDS: Final = 600
 HOW_TO_GET_THEM: Final = (
@@ -36,6 +37,11 @@ def require_tools() -> None:
 def kafka_jars() -> Path:
     """The directory with Apache Kafka's jars: for `java -cp 'DIRECTORY/*' CLASS`."""
     return _fetched(KAFKA_POM, LIBS / "kafka")
+
+
+def streams_jars() -> Path:
+    """The directory with the jars of Kafka Streams."""
+    return _fetched(STREAMS_POM, LIBS / "kafka-streams")
 
 
 def spark_connector_jars() -> list[Path]:

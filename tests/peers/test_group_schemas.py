@@ -29,7 +29,7 @@ def put_structs(declared: list[dict[str, Any]], structs: dict[str, Any]) -> None
         if common is not None:
             field["fields"] = common
         if field.get("default", "") is None:
-            field["default"] = "null"
+            del field["default"]  # Kafka's generator takes only the text "null" for null
         put_structs(field.get("fields", []), structs)
 
 

@@ -6,7 +6,7 @@ from tests.planted.bug import Planted
 
 DELETE_RECORDS: Final = "tests/broker/api/test_delete_records.py::test_"
 OFFSET_DELETE: Final = "tests/broker/group/test_offset_delete.py::test_"
-TOOLS: Final = "tests/broker/api/test_administration.py::test_"
+API: Final = "tests/broker/api"
 REASSIGNMENT: Final = "tests/broker/cluster/test_reassignment.py::test_"
 MOVES: Final = "tests/simulation/test_moves.py::test_"
 DELETION: Final = "tests/broker/replication/test_deletion.py::test_"
@@ -18,6 +18,16 @@ ADMINISTRATION_BUGS: Final = (
         old="if not 0 <= target <= partition.high_watermark:",
         new="if target < 0:",
         tests=(f"{DELETE_RECORDS}an_offset_that_is_not_there_is_refused",),
+    ),
+    Planted(
+        bug="a topic that is given by name and by id is deleted, and then unknown",
+        file="broker/api/topics.py",
+        old="(topic.name, ZERO_UUID) in keys",
+        new="topic.name in keys",
+        tests=(
+            f"{API}/test_delete_topics_by_id.py::test_"
+            "a_topic_that_is_given_by_name_and_by_id_is_not_deleted",
+        ),
     ),
     Planted(
         bug="deleted records are there again after a kill",
@@ -59,19 +69,31 @@ ADMINISTRATION_BUGS: Final = (
         file="broker/api/topic_partitions.py",
         old="        if end < len(topic.partitions):\n",
         new="        if False:\n",
-        tests=(f"{TOOLS}pages_go_through_the_topics_in_the_order_of_names",),
+        tests=(
+            f"{API}/test_describe_topic_partitions.py::test_pages_go_through_the_topics_in_the_order_of_names",
+        ),
     ),
     Planted(
         bug="UpdateFeatures says that it has changed what it has not",
         file="broker/api/features.py",
         old="            _check(update, finalized, image.controller_id)\n",
         new="            pass\n",
-        tests=(f"{TOOLS}other_levels_are_refused",),
+        tests=(f"{API}/test_update_features.py::test_other_levels_are_refused",),
+    ),
+    Planted(
+        bug="a replica that a move was adding when it was given up must be in sync",
+        file="broker/cluster/reassignment.py",
+        old="        node for node in replicas if node not in partition.replicas or node in",
+        new="        node for node in target if node not in partition.replicas or node in",
+        tests=(
+            f"{REASSIGNMENT}what_a_move_was_adding_when_it_was_given_up_is_not_needed_to_be_in_sync",
+            f"{REASSIGNMENT}a_cancelled_move_does_not_keep_what_the_move_before_it_was_adding",
+        ),
     ),
     Planted(
         bug="a move ends before the new replica is in sync",
         file="broker/cluster/reassignment.py",
-        old="    if not is_enough or not set(partition.adding) <= set(isr):\n",
+        old="    if not is_enough or not set(partition.arriving) <= set(isr):\n",
         new="    if not is_enough:\n",
         tests=(f"{REASSIGNMENT}a_move_is_complete_when_the_new_replicas_are_in_sync",),
     ),

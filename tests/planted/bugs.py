@@ -9,6 +9,7 @@ from typing import Final
 from tests.planted.administration import ADMINISTRATION_BUGS
 from tests.planted.asyncio_client import ASYNCIO_BUGS
 from tests.planted.clusters import CLUSTER_BUGS
+from tests.planted.commit_order import COMMIT_ORDER_BUGS
 from tests.planted.completion import COMPLETION_BUGS
 from tests.planted.consumer_groups import CONSUMER_GROUP_BUGS
 from tests.planted.coordinator import COORDINATOR_BUGS
@@ -35,6 +36,7 @@ BUGS: Final = (
     *MEMBER_BUGS,
     *OUR_BUGS,
     *ASYNCIO_BUGS,
+    *COMMIT_ORDER_BUGS,
     *ADMINISTRATION_BUGS,
 )
 

@@ -84,6 +84,13 @@ COMPLETION_BUGS: Final = (
         ),
     ),
     Planted(
+        bug="an offset is written under the topic of the one before it",
+        file="broker/group/store.py",
+        old="if (group_id, topic) != place or stored[1:] != common:",
+        new="if stored[1:] != common:",
+        tests=("tests/broker/group/test_store.py::test_many_entries_are_written_as_each_of_them",),
+    ),
+    Planted(
         bug="KAFKA-15468",
         file=TENURE,
         old="if previous is not None and previous.coordinator_epoch > tenure.coordinator_epoch:",

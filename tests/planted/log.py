@@ -5,7 +5,7 @@ from typing import Final
 from tests.planted import reach
 from tests.planted.bug import Planted
 
-FETCH: Final = "broker/api/fetch.py"
+FETCH: Final = "broker/api/fetch_reading.py"
 MARKS: Final = "broker/partitions/marks.py"
 READS: Final = "broker/partitions/reads.py"
 PARTITION: Final = "broker/partitions/partition.py"
@@ -17,6 +17,7 @@ PLAN: Final = "broker/storage/compaction/plan.py"
 KEPT: Final = "broker/storage/compaction/transactions.py"
 
 LOGS: Final = "tests/broker/storage/test_known_bugs.py::test_"
+SESSIONS: Final = "tests/broker/api/test_fetch_sessions.py::test_"
 READ: Final = "tests/broker/storage/test_reading.py::test_"
 COMPACTION: Final = "tests/broker/storage/test_compaction.py::test_"
 COMPACTED_TRANSACTIONS: Final = "tests/broker/storage/test_compaction_of_transactions.py::test_"
@@ -24,6 +25,8 @@ DISKS: Final = "tests/broker/partitions/test_failing_disks.py::test_"
 READERS: Final = "tests/broker/partitions/test_readers.py::test_"
 TOGETHER: Final = "tests/broker/api/test_known_bugs.py::test_"
 
+RECOMPRESSED: Final = "tests/broker/storage/test_recompression.py::test_"
+COMPRESSION: Final = "tests/simulation/test_compression.py::test_"
 DAMAGE: Final = "tests/broker/storage/test_damage.py::test_"
 TORN: Final = "tests/broker/storage/test_crashes.py::test_"
 
@@ -203,5 +206,53 @@ LOG_BUGS: Final = (
         old="return partition.last_stable_offset if read_committed else partition.high_watermark",
         new="return partition.high_watermark",
         tests=(f"{READ}a_time_in_an_open_transaction_is_not_found_by_a_committed_reader",),
+    ),
+    Planted(
+        bug="a partition whose records were returned is first again in its session",
+        file="broker/api/fetch.py",
+        old="                session.to_the_end(place)\n",
+        new="                pass\n",
+        tests=(f"{SESSIONS}partitions_take_turns_where_an_answer_has_room_for_one",),
+    ),
+    Planted(
+        bug="an error is answered once in a fetch session",
+        file="broker/api/fetch.py",
+        old="        or _is_urgent(data)\n",
+        new="",
+        tests=(f"{SESSIONS}an_error_is_answered_each_time_until_it_is_gone",),
+    ),
+    Planted(
+        bug="a session does not hear of a log start that has moved",
+        file="broker/partitions/maintenance.py",
+        old="self._partition.marks.readers.notify()",
+        new="pass",
+        tests=(f"{SESSIONS}deleted_records_are_news_of_the_log_start",),
+    ),
+    Planted(
+        bug="a fetch waits on although its session goes on without it",
+        file="broker/partitions/fetch_sessions.py",
+        old="session.wake()  # an earlier fetch",
+        new="pass  # an earlier fetch",
+        tests=(f"{SESSIONS}a_fetch_ends_when_its_session_goes_on_elsewhere",),
+    ),
+    Planted(
+        bug="a recompressed batch has another sequence, so a retry after a failover is refused",
+        file="broker/storage/recompression.py",
+        old="    made[:HEADER_BYTES] = batch[:HEADER_BYTES]\n",
+        new="    made[:HEADER_BYTES] = batch[:HEADER_BYTES]\n    made[53:57] = bytes(4)\n",
+        tests=(
+            f"{RECOMPRESSED}everything_but_the_codec_stays",
+            f"{COMPRESSION}a_retry_after_a_failover_is_recognised_by_its_sequence",
+        ),
+    ),
+    Planted(
+        bug="a recompressed batch is no longer part of its transaction",
+        file="protocol/batch.py",
+        old="[0] & ~CODEC_MASK\n    _INT16.pack_into(batch, _ATTRIBUTES_START, attributes | codec)",
+        new="[0] & 0\n    _INT16.pack_into(batch, _ATTRIBUTES_START, attributes | codec)",
+        tests=(
+            f"{RECOMPRESSED}everything_but_the_codec_stays",
+            f"{COMPRESSION}transactions_are_whole_while_the_type_changes_and_leaders_are_killed",
+        ),
     ),
 )

@@ -12,11 +12,12 @@ KEYS: Final = "broker/cluster/keys_in_memory.py"
 STORES: Final = "tests/broker/cluster/meta_stores"
 CONFORMING: Final = f"{STORES}/test_conformance.py::test_"
 IN_ETCD: Final = f"{STORES}/test_store_etcd.py::test_"
+WATCHES: Final = f"{STORES}/test_etcd_watches.py::test_"
 IN_FILES: Final = "tests/broker/cluster/test_store_embedded.py::test_"
 WRITING: Final = f"{STORES}/test_guarded_write.py::test_"
 
 CONFIGS: Final = "tests/broker/cluster/test_broker_configs.py::test_"
-IN_LOGS: Final = "tests/broker/cluster/test_topic_logs.py::test_"
+IN_LOGS: Final = "tests/broker/cluster/test_topic_settings.py::test_"
 
 METADATA_BUGS: Final = (
     Planted(
@@ -121,7 +122,7 @@ METADATA_BUGS: Final = (
         file="broker/cluster/store_etcd.py",
         old="yield Changes(revision=from_revision - 1, values={})",
         new="yield Changes(revision=_revision(result), values={})",
-        tests=(f"{IN_ETCD}a_member_that_lags_does_not_set_a_watch_back",),
+        tests=(f"{WATCHES}a_member_that_lags_does_not_set_a_watch_back",),
     ),
     Planted(
         bug="the registration of a broker outlives the broker",
@@ -159,6 +160,16 @@ METADATA_BUGS: Final = (
         tests=(
             "tests/broker/cluster/test_topics.py::test_"
             "what_a_topic_has_grown_by_keeps_its_logs_when_the_store_goes_away",
+        ),
+    ),
+    Planted(
+        bug="a topic that is half deleted can be changed",
+        file="broker/cluster/topic_writer.py",
+        old=' and not fields.get("unfinished")\n',
+        new="\n",
+        tests=(
+            "tests/broker/cluster/test_topic_writer.py::test_"
+            "a_topic_that_is_being_deleted_is_not_changed_by_a_broker_with_an_older_image",
         ),
     ),
 )

@@ -276,4 +276,14 @@ OUR_BUGS: Final = (
             "test_a_broker_that_was_emptied_gives_no_identity_that_was_committed",
         ),
     ),
+    Planted(
+        bug="a changed setting of a topic is noted in its directories at the next start only",
+        file="broker/cluster/topic_logs.py",
+        old="self._partitions.identities.keep(partition.log, self._identity(topic, index))",
+        new="pass",
+        tests=(
+            "tests/broker/inspect/test_rebuild.py::"
+            "test_settings_that_were_changed_while_the_broker_ran_are_rebuilt",
+        ),
+    ),
 )

@@ -30,7 +30,21 @@ DEPOSED: Final = Fixed(
 GROUPS: Final = Fixed(
     faults=("PowerLoss", "Kill", "Resets", "Stall"), settings=QUICK, clients=("group",)
 )
-LATE_TOPICS: Final = Fixed(faults=("SteppingWatches",), settings=QUICK, clients=("make",))
+MEMBERS: Final = Fixed(
+    faults=("Kill", "Kill", "LinkCut", "Elected"),
+    settings=QUICK,
+    seconds=8.0,
+    clients=("members",),
+)
+MEMBERS_CUT_OFF: Final = Fixed(
+    faults=("LinkCut", "LinkCut", "Isolation", "Stall", "Kill", "Elected"),
+    settings=QUICK,
+    seconds=8.0,
+    clients=("members",),
+)
+CLOCKS: Final = Fixed(
+    faults=("ClockJump", "ClockJump", "Kill"), settings=QUICK, seconds=6.0, clients=("members",)
+)
 ID_BLOCKS: Final = Fixed(faults=("LostAnswers",), seconds=12.0, clients=("ids",))
 ROT_AND_POWER: Final = Fixed(
     faults=("BitFlip", "BitFlip", "PowerLoss"),

@@ -114,7 +114,7 @@ APIS: Final[dict[str, dict[str, Any]]] = {
 
 CURRENT_PARTITIONS: Final = [
     *TOPIC_PARTITIONS,
-    {**tagged("AssignmentEpochs", "[]int32", 0, default="null"), "nullableVersions": "0+"},
+    {**tagged("AssignmentEpochs", "[]int32", 0), "nullableVersions": "0+"},
 ]
 CLASSIC_MEMBER: Final = [
     field("SessionTimeoutMs", "int32"),
@@ -162,7 +162,6 @@ RECORDS: Final[dict[str, list[dict[str, Any]]]] = {
                 "ClassicMemberMetadata",
                 "ClassicMemberMetadata",
                 0,
-                default="null",
                 fields=CLASSIC_MEMBER,
             ),
             "nullableVersions": "0+",

@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.state_topics import (
@@ -48,6 +49,16 @@ HASHES: Final = {  # String.hashCode of JDK 17, and the partition of fifty
 @pytest.mark.parametrize(("text", "expected"), HASHES.items())
 def test_identifiers_are_hashed_as_in_java(text: str, expected: tuple[int, int]) -> None:
     assert (java_hash(text), state_partition(text, 50)) == expected
+
+
+@given(st.text(max_size=300))
+def test_identifiers_of_any_length_are_hashed_as_java_does_it(text: str) -> None:
+    data = text.encode("utf-16-be", "surrogatepass")
+    expected = 0
+    for start in range(0, len(data), 2):
+        expected = (31 * expected + int.from_bytes(data[start : start + 2])) % 2**32
+    assert java_hash(text) % 2**32 == expected
+    assert -(2**31) <= java_hash(text) < 2**31
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-from tests.cluster.compose import services, with_etcd_nodes
+from tests.cluster.compose import services, with_etcd_nodes, with_settings
 from tests.cluster.network import NoNamespaces
 from tests.cluster.running import TemporaryCluster
 from tests.compat.agents import go_command, java_command
@@ -23,6 +23,13 @@ from tests.siege.strikes import carry_out, draw
 
 BUILD: Final = Path(__file__).parents[2] / "build" / "siege"
 ETCD_NODES: Final = 3
+GROUP_SETTINGS: Final = {
+    "group.consumer.min.session.timeout.ms": "6000",
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.min.heartbeat.interval.ms": "300",
+    "group.consumer.heartbeat.interval.ms": "300",
+}
+"""In the new protocol, too, the partitions of a killed member move within the siege."""
 VERDICT_SECONDS: Final = 900.0
 """The time to come to rest, read everything and judge it."""
 
@@ -96,7 +103,8 @@ class RunningLoad:
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--seed", type=int, required=True, help="Of the strikes and their times.")
 @click.option("--minutes", type=click.FloatRange(min=0.5), default=3.0, show_default=True)
-def main(seed: int, minutes: float) -> None:
+@click.option("--keep", is_flag=True, help="Keep the logs if there is no anomaly, too.")
+def main(seed: int, minutes: float, *, keep: bool) -> None:
     """Besiege three brokers and three nodes of etcd, and judge what their clients did and saw."""
     directory = BUILD / f"seed-{seed}"
     shutil.rmtree(directory, ignore_errors=True)
@@ -113,13 +121,14 @@ def main(seed: int, minutes: float) -> None:
         raise click.ClickException(f"{verdict['count']} anomalies. The logs are in {directory}.")
     for sentence in idle(verdict["while besieged"], minutes=minutes):
         raise click.ClickException(f"{sentence}. The logs are in {directory}.")
-    shutil.rmtree(directory)
+    if not keep:
+        shutil.rmtree(directory)
     click.echo(f"Seed {seed}: no anomaly.")
 
 
 def besiege(directory: Path, seed: int, seconds: float) -> dict[str, Any]:
     """Run a siege and return the verdict of its clients, with what was done to the services."""
-    described = with_etcd_nodes(services(), ETCD_NODES)
+    described = with_settings(with_etcd_nodes(services(), ETCD_NODES), GROUP_SETTINGS)
     names = [each.name for each in described if not each.is_broker]
     with TemporaryCluster(directory, described) as cluster:
         load = RunningLoad(cluster, seed, directory / "clients.out")

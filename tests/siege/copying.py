@@ -48,6 +48,10 @@ class Copier:
     def start(self) -> None:
         self._thread.start()
 
+    def committed(self) -> dict[str, int]:
+        """Return the transactions, by the name of this copier."""
+        return {self.name: self.transactions}
+
     def finish(self, count: int) -> None:
         """Kill the agent; let successors copy what is left. Raises TimeoutError."""
         self.close()

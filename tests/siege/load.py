@@ -20,6 +20,7 @@ from tests.checker.history import Found, History, Outcome, Partition, Poll, Tran
 from tests.compat.agents import python_command
 from tests.compat.confluent import transactional
 from tests.compat.writers import Journal, write_with_confluent, write_with_our_client
+from tests.siege.at_least_once import check_copied
 from tests.siege.copying import Copier
 from tests.siege.reading import (
     read_everything,
@@ -27,6 +28,7 @@ from tests.siege.reading import (
     read_with_our_client,
     unequal_ends,
 )
+from tests.siege.sharing import SharingGroup
 from tests.siege.writing import (
     Pace,
     Sent,
@@ -37,10 +39,22 @@ from tests.siege.writing import (
 )
 
 LEDGER_PARTITIONS: Final = 3
-SOURCE_PARTITIONS: Final = 2  # as in our_relay.py
-BATCHES: Final = {"steady": 5, "bursts": 750}
+SOURCES: Final = {"steady": 2, "bursts": 2, "shared": 6}
+"""The partitions of each source. The members of groups copy the last."""
+BATCHES: Final = {"steady": 5, "bursts": 750, "shared": 5}
 """The records of a transaction of the copiers of each source."""
-PACES: Final = {"steady": Pace(records=2, seconds=0.5), "bursts": Pace(records=900, seconds=10.0)}
+PACES: Final = {
+    "steady": Pace(records=2, seconds=0.5),
+    "bursts": Pace(records=900, seconds=10.0),
+    "shared": Pace(records=3, seconds=0.5),
+}
+GROUPS: Final = {
+    "classic": ("ours", "confluent", "kafka-python"),
+    "consumer": ("confluent", "confluent-2"),
+}
+"""The members of each protocol's group."""
+WITHOUT_TRANSACTIONS: Final = ("aiokafka", "aiokafka-2")
+"""The members of a classic group that copies at least once."""
 READERS: Final = {"reader-confluent": read_with_confluent, "reader-ours": read_with_our_client}
 PROGRESS_SECONDS: Final = 10.0
 SHOWN: Final = 20
@@ -60,8 +74,8 @@ class Load:
         }
         self.journals = [Journal(name, self.ledger) for name in self.writers]
         self.sent = [
-            Sent(f"{source}-{library}", source, SOURCE_PARTITIONS)
-            for source in BATCHES
+            Sent(f"{source}-{library}", source, partitions)
+            for source, partitions in SOURCES.items()
             for library in ("ours", "confluent")
         ]
         commands = {
@@ -70,7 +84,7 @@ class Load:
             "java": java,
             "franz-go": go,
         }
-        names = list(commands)
+        names, alone = list(commands), ("steady", "bursts")
         random.Random(seed).shuffle(names)
         self.copiers = [
             Copier(
@@ -80,8 +94,38 @@ class Load:
                 source=source,
                 batch=BATCHES[source],
             )
-            for name, source in zip(names, list(BATCHES) * 2, strict=True)
+            for name, source in zip(names, alone * 2, strict=True)
         ]
+        commands |= {"kafka-python": python_command("kafka_python")}
+        commands |= {"confluent-2": commands["confluent"]}
+        self.groups = [
+            SharingGroup(
+                name=f"group-{protocol}",
+                commands={member: commands[member] for member in members},
+                bootstrap=bootstrap,
+                source="shared",
+                partitions=SOURCES["shared"],
+                batch=BATCHES["shared"],
+                protocol=protocol,
+                seed=seed,
+            )
+            for protocol, members in GROUPS.items()
+        ]
+        aiokafka = python_command("aiokafka")
+        self.groups.append(
+            SharingGroup(
+                name="group-plain",
+                commands=dict.fromkeys(WITHOUT_TRANSACTIONS, aiokafka),
+                bootstrap=bootstrap,
+                source="shared",
+                partitions=SOURCES["shared"],
+                batch=BATCHES["shared"],
+                protocol="classic",
+                seed=seed,
+                is_transactional=False,
+            )
+        )
+        self.copying: list[Copier | SharingGroup] = [*self.copiers, *self.groups]
         self.polls: list[Poll] = []
         self._stop = threading.Event()
         self._threads = ThreadPoolExecutor(20)
@@ -89,9 +133,8 @@ class Load:
 
     def topics(self) -> dict[str, int]:
         """Return the partitions of each topic."""
-        targets = dict.fromkeys((each.target for each in self.copiers), SOURCE_PARTITIONS)
-        sources = dict.fromkeys(BATCHES, SOURCE_PARTITIONS)
-        return {"ledger": LEDGER_PARTITIONS, **sources, **targets}
+        targets = {each.target: SOURCES[each.source] for each in self.copying}
+        return {"ledger": LEDGER_PARTITIONS, **SOURCES, **targets}
 
     def start(self) -> None:
         with blocking.Admin(self.bootstrap) as admin:
@@ -107,7 +150,7 @@ class Load:
             self._run(send, sent, PACES[sent.topic])
         for read in READERS.values():
             self._run(read, self.ledger, self.polls)
-        for copier in self.copiers:
+        for copier in self.copying:
             copier.start()
 
     def _run(self, task: Callable[..., None], *arguments: Any) -> None:
@@ -121,7 +164,7 @@ class Load:
         return {
             "committed": {
                 **{each.process: each.committed for each in self.journals},
-                **{each.name: each.transactions for each in self.copiers},
+                **{name: n for each in self.copying for name, n in each.committed().items()},
             },
             "acknowledged": {each.process: len(each.offsets) for each in self.sent},
             "polled": {
@@ -138,11 +181,12 @@ class Load:
         for journal in self.journals:  # a new instance ends the transaction of its predecessor
             transactional(self.bootstrap, journal.process)
         logs = {
-            topic: read_everything(self.bootstrap, topic, SOURCE_PARTITIONS) for topic in BATCHES
+            topic: read_everything(self.bootstrap, topic, number)
+            for topic, number in SOURCES.items()
         }
         finishing = [
             self._threads.submit(copier.finish, sum(map(len, logs[copier.source].values())))
-            for copier in self.copiers
+            for copier in self.copying
         ]
         for finished in finishing:
             finished.result()
@@ -155,7 +199,10 @@ class Load:
             "while besieged": while_besieged,
             "records": sum(len(found) for log in logs.values() for found in log.values()),
             "outcomes": {each.name: outcomes.count(each) for each in Outcome},
-            "refusals of copiers": {each.name: each.refusals[-5:] for each in self.copiers},
+            "refusals of copiers": {each.name: each.refusals[-5:] for each in self.copying},
+            "seconds until a group was settled": {
+                each.name: round(each.settled_seconds, 1) for each in self.groups
+            },
             "count": len(anomalies),
             "anomalies": [str(each) for each in anomalies[:SHOWN]],
         }
@@ -163,7 +210,7 @@ class Load:
     def close(self) -> None:
         """End all tasks and agents."""
         self._stop.set()
-        for copier in self.copiers:
+        for copier in self.copying:
             copier.close()
 
     def _judge_ledger(self, logs: dict[str, dict[Partition, list[Found]]]) -> list[Anomaly]:
@@ -183,16 +230,29 @@ class Load:
     def _judge_copies(self, logs: dict[str, dict[Partition, list[Found]]]) -> list[Anomaly]:
         """Judge the sources, and that each copy has all records of its source once, in order."""
         found = []
-        for source in BATCHES:
+        for source in SOURCES:
             sent = [each for each in self.sent if each.topic == source]
             transactions = [each for one in sent for each in one.as_transactions()]
             found += check(History(transactions=transactions, log=logs[source], stored_offsets={}))
-        for copier in self.copiers:
-            logs[copier.target] = read_everything(self.bootstrap, copier.target, SOURCE_PARTITIONS)
-            found += check(self._copy(copier, logs))
+        for copier in self.copying:
+            partitions = SOURCES[copier.source]
+            logs[copier.target] = read_everything(self.bootstrap, copier.target, partitions)
+            if isinstance(copier, SharingGroup) and not copier.is_transactional:
+                stored = self._stored(copier.group, logs[copier.source])
+                found += check_copied(logs[copier.source], logs[copier.target], stored)
+            else:
+                found += check(self._copy(copier, logs))
         return found
 
-    def _copy(self, copier: Copier, logs: dict[str, dict[Partition, list[Found]]]) -> History:
+    def _stored(self, group: str, log: dict[Partition, list[Found]]) -> dict[Partition, int]:
+        """Return the offsets that a group has stored for the partitions of a log."""
+        with blocking.Consumer(self.bootstrap, group_id=group) as reader:
+            stored = reader.committed([blocking.TopicPartition(*place) for place in log])
+        return {blocking_place(place): at.offset for place, at in stored.items()}
+
+    def _copy(
+        self, copier: Copier | SharingGroup, logs: dict[str, dict[Partition, list[Found]]]
+    ) -> History:
         """Return the history of a copier that has copied its whole source."""
         source = logs[copier.source]
         transactions = [
@@ -204,8 +264,6 @@ class Load:
             for (_, number), records in source.items()
             for _, value in records
         ]
-        with blocking.Consumer(self.bootstrap, group_id=copier.group) as reader:
-            stored = reader.committed([blocking.TopicPartition(*place) for place in source])
         transactions += [
             Transaction(
                 process=copier.name,
@@ -215,7 +273,8 @@ class Load:
             )
             for place, records in source.items()
         ]
-        offsets = {(copier.group, blocking_place(place)): at.offset for place, at in stored.items()}
+        stored = self._stored(copier.group, source)
+        offsets = {(copier.group, place): offset for place, offset in stored.items()}
         return History(
             transactions=transactions,
             log=logs[copier.target],

@@ -1,19 +1,23 @@
 """The relay of `tests/compat/agents.py` over our own client: `python -m tests.siege.our_relay`."""
 
 import sys
-from collections.abc import Sequence
 
 from odradek.client.blocking import (
     Aborted,
     Consumer,
     OdradekError,
-    OffsetAndMetadata,
     Producer,
     TopicPartition,
 )
-from tests.compat.agent import EVERY_THIRD, Agent, say
-
-PARTITIONS = 2
+from odradek.client.config import ConsumerOptions
+from tests.compat.agent import (
+    EVERY_THIRD,
+    LONGEST_POLL_MS,
+    NO_INSTANCE,
+    SHORT_SESSION_MS,
+    Agent,
+    say,
+)
 
 
 class OnPurpose(Exception):
@@ -26,13 +30,14 @@ class OurAgent(Agent):
     refusal = OdradekError
 
     def do_relay(self, *words: str) -> str:
-        return relay(*words[:3], *words[4:6], count=int(words[6]), batch=int(words[7]))
+        return relay(*words[:6], count=int(words[6]), batch=int(words[7]))
 
 
 def relay(
     bootstrap: str,
     transactional_id: str,
     group: str,
+    instance: str,
     source: str,
     target: str,
     *,
@@ -40,49 +45,61 @@ def relay(
     batch: int,
 ) -> str:
     """Copy `count` records of the source, each third transaction aborted and done again."""
-    places = [TopicPartition(source, number) for number in range(PARTITIONS)]
     number = committed = 0
     with (
         # A predecessor's open transaction ends here, so the positions are read afterwards.
         Producer(bootstrap, transactional_id=transactional_id) as sender,
-        Consumer(bootstrap, group_id=group) as receiver,
+        Consumer(bootstrap, **membership(group, instance)) as receiver,
     ):
-        receiver.assign(places)
-        stored = _stored(receiver, places)
-        _seek(receiver, stored)
-        while sum(stored.values()) != count:
+        receiver.subscribe(source)
+        while True:
             records = receiver.poll(timeout_ms=100, max_records=batch)
             if not records:
+                if _is_done(receiver, count):
+                    break
                 continue
             number += 1
-            after = stored | {
+            member = receiver.group_metadata()
+            after = {
                 TopicPartition(source, record.partition): record.offset + 1 for record in records
             }
             try:
                 with sender.transaction() as transaction:
                     for record in records:
                         transaction.send(target, record.value, partition=record.partition)
-                    offsets = {place: OffsetAndMetadata(at) for place, at in after.items()}
-                    transaction.send_offsets(offsets, group)
+                    transaction.send_offsets(after, member)
                     if number % EVERY_THIRD == 0:
                         raise OnPurpose
             except (OnPurpose, Aborted):
-                _seek(receiver, stored)
+                receiver.seek_to_committed()
                 continue
-            stored = after
             committed += 1
             say("progress", committed)
     return f"{committed} {number - committed}"
 
 
-def _stored(receiver: Consumer, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    found = receiver.committed(places)
-    return {place: found[place].offset if place in found else 0 for place in places}
+def membership(group: str, instance: str) -> ConsumerOptions:
+    """Return the options of a member that has an assignor in common with the other clients.
+
+    Without an instance (`-`) it is forgotten after the shortest session.
+    """
+    options: ConsumerOptions = {
+        "group_id": group,
+        "partition_assignors": ["range"],
+        "heartbeat_interval_ms": 300,
+    }
+    if instance == NO_INSTANCE:
+        times: ConsumerOptions = {
+            "session_timeout_ms": SHORT_SESSION_MS,
+            "max_poll_interval_ms": LONGEST_POLL_MS,
+        }
+        return {**options, **times}
+    return {**options, "group_instance_id": instance}
 
 
-def _seek(receiver: Consumer, positions: dict[TopicPartition, int]) -> None:
-    for place, offset in positions.items():
-        receiver.seek(place, offset)
+def _is_done(receiver: Consumer, count: int) -> bool:
+    stored = receiver.committed(receiver.assignment())
+    return sum(place.offset for place in stored.values()) == count
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ from tests.checker.history import (
     Poll,
     Transaction,
 )
+from tests.simulation.members import Crowd
 from tests.simulation.old_producers import make_old
 from tests.simulation.rare_load import RARE
 from tests.simulation.raw import VERSIONS, GivenUp, RawProducer
@@ -51,6 +52,8 @@ DAWDLE_PROBABILITY: Final = 0.04
 PAUSE_SECONDS: Final = 0.05
 GROUPS: Final = "group"
 """The name of the client that ends transactions of several producers together."""
+CROWD: Final = "members"
+"""The name of the members of a consumer group."""
 MEMBERS_MAX: Final = 4
 FINAL_SECONDS: Final = 30.0
 
@@ -94,8 +97,9 @@ class Load:
     def __init__(
         self, world: World, *, transaction_timeout_ms: int, rare: Sequence[str] = ()
     ) -> None:
-        """`rare`: names of clients of `rare_load.py`, or `GROUPS`."""
+        """`rare`: names of clients of `rare_load.py`, or `GROUPS`, or `CROWD`."""
         self.world = world
+        self.crowd = Crowd(world) if CROWD in rare else None
         self._rare = rare
         self.journal = Journal()
         self.stop = trio.Event()
@@ -144,14 +148,16 @@ class Load:
                     writers.start_soon(self._again, f"raw{version}", write)
                 writers.start_soon(self._again, "renewer", self._renew)
                 for name in self._rare:
-                    rare = (
-                        self._decide
-                        if name == GROUPS
-                        else partial(RARE[name], self.world, self.stop)
-                    )
-                    writers.start_soon(self._again, name, rare)
+                    writers.start_soon(self._again, name, self._rare_client(name))
             nursery.cancel_scope.cancel()
         self.ended.set()
+
+    def _rare_client(self, name: str) -> Callable[[str, Random], Awaitable[None]]:
+        if name == GROUPS:
+            return self._decide
+        if self.crowd is not None and name == CROWD:
+            return partial(self.crowd.live, self.stop)
+        return partial(RARE[name], self.world, self.stop)
 
     async def _again(self, process: str, client: Callable[[str, Random], Awaitable[None]]) -> None:
         """Run a client again and again: one that fails is made anew."""
@@ -454,6 +460,8 @@ class Load:
             stored = await admin.committed(
                 GROUP, [*(TopicPartition(TOPIC, n) for n in range(PARTITIONS))]
             )
+            if self.crowd is not None:
+                await self.crowd.read_final(admin)
         return History(
             transactions=self.journal.transactions,
             log=log,

@@ -15,6 +15,10 @@ MARKS: Final = (
     "raw was made anew",
     "a topic was made anew",
     "the epochs of a producer ran out",
+    "a member of a group must revoke",
+    "a member of a group was fenced",
+    "a member of a group went on where another had been",
+    "a commit of a member was refused",
 )
 """The points that every kind of world reaches. Each kind of fault is a mark of its own name."""
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from tests.simulation.faults import ALONE, BY_HAND, CLUSTER, FOR_GOOD, Fault
 from tests.simulation.fixed import Fixed
-from tests.simulation.load import GROUPS
+from tests.simulation.load import CROWD, GROUPS
 
 BROKERS = (1, 1, 1, 3, 3, 5)
 """The numbers of brokers that are drawn."""
@@ -26,6 +26,7 @@ FIXED_STRIKES = (12, 25)
 """The fewest and the most faults of a plan whose kinds of fault are given."""
 OLD_PROBABILITY = 0.2
 GROUPS_PROBABILITY = 0.5
+CROWD_PROBABILITY = 0.5
 AT_ONCE = 3
 """So many of them strike at the beginning."""
 LONG_PROBABILITY = 0.15
@@ -65,7 +66,8 @@ class Plan:
         head = (
             f"seed {self.seed}: {self.brokers} broker(s), transactions of at most "
             f"{self.transaction_timeout_ms} ms, {self.stall_probability:.0%} of fsyncs stall; "
-            f"{'producers with few epochs left; ' if self.has_old_producers else ''}{settings}"
+            f"{'producers with few epochs left; ' if self.has_old_producers else ''}"
+            f"{''.join(f'{name} as a client; ' for name in self.rare)}{settings}"
         )
         return "\n".join([head, *(f"  [{n}] {fault}" for n, fault in self.chosen())])
 
@@ -96,9 +98,14 @@ def draw(
         transaction_timeout_ms=rng.choice((1000, 2000, 5000)),
         faults=_faults(rng, brokers),
         has_old_producers=rng.random() < OLD_PROBABILITY,
-        rare=(GROUPS,) if rng.random() < GROUPS_PROBABILITY else (),
+        rare=_rare(rng),
         without=tuple(without),
     )
+
+
+def _rare(rng: Random) -> tuple[str, ...]:
+    has_groups, has_crowd = rng.random() < GROUPS_PROBABILITY, rng.random() < CROWD_PROBABILITY
+    return (*((GROUPS,) if has_groups else ()), *((CROWD,) if has_crowd else ()))
 
 
 def _draw_the_rest(

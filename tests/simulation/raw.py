@@ -63,19 +63,64 @@ VERSIONS: Final = (
 """By transaction version."""
 
 
-class RawProducer:
+class RawClient:
+    """Single requests to the brokers, each on a connection that is kept."""
+
+    def __init__(self, world: World, name: str, rng: Random) -> None:
+        self._world = world
+        self._host = world.net.host(name)
+        self.name = name
+        self._rng = rng
+        self._connections: dict[int, tuple[Connection, ClientProtocol, FrameReader]] = {}
+
+    async def close(self) -> None:
+        for connection, _, _ in self._connections.values():
+            await connection.aclose()
+        self._connections.clear()
+
+    async def ask(
+        self,
+        node: int,
+        api: Api[Any, Any],
+        version: int,
+        request: Any,
+        *,
+        seconds: float = ANSWER_SECONDS,
+    ) -> Any:
+        """Ask a broker once. Raises OSError if there is no answer."""
+        try:
+            with trio.fail_after(seconds):
+                if node not in self._connections:
+                    machine = self._world.machines.get(node)
+                    if machine is None:
+                        raise OSError("no broker leads")
+                    stream = await self._host.connect(machine.host.name, CLIENT_PORT)
+                    self._connections[node] = stream, ClientProtocol(self.name), FrameReader()
+                stream, protocol, reader = self._connections[node]
+                _, parts = protocol.request(api, version, request)
+                await stream.send_all(parts)
+                while (frame := reader.next_frame()) is None:
+                    count = await stream.receive_into(reader.buffer())
+                    if not count:
+                        raise OSError("the connection was closed")
+                    reader.received(count)
+                return protocol.response(frame)[1]
+        except (OSError, trio.BrokenResourceError, trio.TooSlowError) as error:
+            found = self._connections.pop(node, None)
+            if found is not None:
+                await found[0].aclose()
+            raise OSError(str(error)) from error
+
+
+class RawProducer(RawClient):
     """A transactional producer of one topic. Every method raises `GivenUp`."""
 
     def __init__(
         self, world: World, name: str, rng: Random, *, transaction_version: int, timeout_ms: int
     ) -> None:
-        self._world = world
-        self._host = world.net.host(name)
-        self.name = name
-        self._rng = rng
+        super().__init__(world, name, rng)
         self._versions = VERSIONS[transaction_version]
         self._timeout_ms = timeout_ms
-        self._connections: dict[int, tuple[Connection, ClientProtocol, FrameReader]] = {}
         self._producer = (-1, -1)
         self._sequences: dict[int, int] = {}
         self._added: dict[int, None] = {}
@@ -90,7 +135,7 @@ class RawProducer:
     async def new_producer_id(self, node: int) -> int:
         """Have a broker give a producer id, as an idempotent producer does. Raises OSError."""
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
-        answer = await self._ask(node, INIT_PRODUCER_ID, self._versions.init, request)
+        answer = await self.ask(node, INIT_PRODUCER_ID, self._versions.init, request)
         return int(answer.producer_id)
 
     def _begin_epoch(self, producer_id: int, epoch: int) -> None:
@@ -124,12 +169,17 @@ class RawProducer:
 
         async def ask() -> Any:
             leader = 1 if self._world.is_alone else self._world.leader_of(topic, partition)
-            answer = await self._ask(leader, PRODUCE, self._versions.produce, request)
+            answer = await self.ask(leader, PRODUCE, self._versions.produce, request)
             return answer.responses[0].partition_responses[0]
 
         answer = await self._again(ask, patience)
         self._sequences[partition] = sequence + 1
         return int(answer.base_offset)
+
+    async def send_again(self, topic: str, partition: int, value: bytes) -> int:
+        """Send the latest record once more, as if its answer had been lost. Return its offset."""
+        self._sequences[partition] -= 1
+        return await self.send(topic, partition, value)
 
     async def send_unadded(
         self, topic: str, partition: int, value: bytes, *, patience: float = PATIENCE_SECONDS
@@ -165,21 +215,16 @@ class RawProducer:
         if self._versions.add is None:
             self._begin_epoch(answer.producer_id, answer.producer_epoch)
 
-    async def close(self) -> None:
-        for connection, _, _ in self._connections.values():
-            await connection.aclose()
-        self._connections.clear()
-
     # requests
 
     async def _ask_coordinator(self, api: Api[Any, Any], version: int, request: Any) -> Any:
         async def ask() -> Any:
             where = FindCoordinatorRequest(key=self.name, key_type=TRANSACTION)
             node = self._rng.choice(list(self._world.machines))
-            found = await self._ask(node, FIND_COORDINATOR, 2, where)
+            found = await self.ask(node, FIND_COORDINATOR, 2, where)
             if found.error_code:
                 return found
-            return await self._ask(found.node_id, api, version, request)
+            return await self.ask(found.node_id, api, version, request)
 
         return await self._again(ask)
 
@@ -199,31 +244,6 @@ class RawProducer:
                     raise GivenUp(f"{self.name}: {ErrorCode(code).name}")
                 await trio.sleep(0.02)
         raise GivenUp(f"{self.name}: no answer")
-
-    async def _ask(self, node: int, api: Api[Any, Any], version: int, request: Any) -> Any:
-        """Ask a broker once. Raises OSError if there is no answer."""
-        try:
-            with trio.fail_after(ANSWER_SECONDS):
-                if node not in self._connections:
-                    machine = self._world.machines.get(node)
-                    if machine is None:
-                        raise OSError("no broker leads")
-                    stream = await self._host.connect(machine.host.name, CLIENT_PORT)
-                    self._connections[node] = stream, ClientProtocol(self.name), FrameReader()
-                stream, protocol, reader = self._connections[node]
-                _, parts = protocol.request(api, version, request)
-                await stream.send_all(parts)
-                while (frame := reader.next_frame()) is None:
-                    count = await stream.receive_into(reader.buffer())
-                    if not count:
-                        raise OSError("the connection was closed")
-                    reader.received(count)
-                return protocol.response(frame)[1]
-        except (OSError, trio.BrokenResourceError, trio.TooSlowError) as error:
-            found = self._connections.pop(node, None)
-            if found is not None:
-                await found[0].aclose()
-            raise OSError(str(error)) from error
 
 
 def _error_code(answer: Any) -> int:

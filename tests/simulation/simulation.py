@@ -12,6 +12,7 @@ import trio
 import trio.testing
 
 from tests.checker.check import check
+from tests.checker.members import check_members
 from tests.simulation.guard import guarded
 from tests.simulation.judges import Watch
 from tests.simulation.liveness import Lame, until_at_rest
@@ -146,6 +147,8 @@ async def _live(plan: Plan, world: World, outcome: Outcome) -> None:
         outcome.violations.append(f"liveness: {error}")
         return
     outcome.violations += [str(anomaly) for anomaly in check(history)]
+    if load.crowd is not None:
+        outcome.violations += [str(each) for each in check_members(load.crowd.history)]
     outcome.violations += watch.at_rest()
 
 

@@ -24,10 +24,17 @@ from tests.simulation.machine import CLIENT_PORT, Machine, SimClock
 from tests.simulation.net import Net
 from tests.simulation.scheduling import PROCESS
 
+SESSION_MS: Final = 1500
+"""The time after which a silent member of a group is removed."""
 SMALL: Final = {
     "transaction.state.log.num.partitions": "3",
     "offsets.topic.num.partitions": "3",
     "num.partitions": "3",
+    "group.consumer.min.session.timeout.ms": str(SESSION_MS),
+    "group.consumer.session.timeout.ms": str(SESSION_MS),
+    "group.consumer.min.heartbeat.interval.ms": "200",
+    "group.consumer.heartbeat.interval.ms": "200",
+    "group.consumer.assignment.interval.ms": "200",
 }
 REPLICATED: Final = {
     "default.replication.factor": "3",
@@ -198,20 +205,39 @@ class World:
         """Return True if nothing that is acknowledged is lost when a machine goes down.
 
         With `log.flush=os` that needs the page caches of the other replicas: each of them has all
-        again if it has not gone down since every in-sync set was whole.
+        again if it has not gone down since every in-sync set was whole. A machine that has just
+        gone down, or has not yet left the in-sync sets, is still in them.
         """
         if machine.config.log_flush == "ack":
             return True
-        if self._are_all_registered() and all(
+        are_whole = self._are_all_registered() and all(
             len(partition.isr) == len(partition.replicas)
             for topic in self.image().topics.values()
             for partition in topic.partitions
-        ):
+        )
+        if are_whole and all(map(self._has_everything, self.went_down)):
             self.went_down.clear()
         others = self.went_down | {node for node, _ in self.damaged()}
         if others - {machine.node_id}:
             return False
         self.went_down.add(machine.node_id)
+        return True
+
+    def _has_everything(self, node_id: int) -> bool:
+        """Return True if a machine is up, and has what the leaders of its replicas have shown."""
+        machine = self.machines[node_id]
+        if machine.core is None or machine.is_taken or not machine.is_up:
+            return False
+        for name, topic in self.image().topics.items():
+            for index, partition in enumerate(topic.partitions):
+                leader = self.machines.get(partition.leader)
+                if node_id not in partition.replicas or leader is None or leader.core is None:
+                    continue
+                where = TopicPartition(name, index)
+                mine = machine.core.partitions.find(where)
+                led = leader.core.partitions.find(where)
+                if led and (mine is None or mine.log_end_offset < led.high_watermark):
+                    return False
         return True
 
     def may_damage(self, machine: Machine, where: TopicPartition) -> bool:

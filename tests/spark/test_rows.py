@@ -128,8 +128,9 @@ def test_rows_are_numbered_over_all_parts_of_a_task() -> None:
     batches = encode_all(*parts)
     keys = [row[2] for row in rows_of(batches)]
     numbers = [int(number) for batch in batches for number in batch.rows]
-    assert keys == [b"%d" % number for number in numbers]
-    assert sorted(numbers) == list(range(5_000 * len(parts)))
+    wrong = [each for each in zip(keys, numbers, strict=True) if each[0] != b"%d" % each[1]]
+    assert not wrong[:10]
+    assert len(set(numbers)) == len(numbers) == 5_000 * len(parts)
 
 
 def test_batches_keep_within_their_size() -> None:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from odradek.client.blocking import Admin, Consumer, TopicPartition, TransactionGroup
+from odradek.client.network import Stream, connect_tcp
 from odradek.client.spark import task_writer
 from odradek.client.spark.commit import BatchCommit, StaleDriver
 from odradek.client.spark.members import (
@@ -148,6 +149,26 @@ def test_an_open_attempt_between_two_chosen_ones_does_not_show_readers_a_part_of
             assert len(records) in (0, 100)
             seen += len(records)
             assert time.monotonic() < give_up_at
+
+
+def test_a_commit_opens_the_connections_of_its_clients_once(options: WriteOptions) -> None:
+    opened = 0
+
+    async def connect(host: str, port: int) -> Stream:
+        nonlocal opened
+        opened += 1
+        return await connect_tcp(host, port)
+
+    counted = replace(options, client={**options.client, "connect": connect})
+    commit = BatchCommit(counted, "query")
+    for batch_id in range(2):  # the first makes the topic of decisions
+        opened = 0
+        tasks = [
+            write(options, attempt(number, batch_id=batch_id), many("t")) for number in range(2)
+        ]
+        assert commit.commit(batch_id, tasks)
+    # The group and the administrator have 2 each, the reader of decisions has 3, the producer 4.
+    assert opened <= 11
 
 
 def test_an_attempt_that_ends_after_the_decision_aborts_itself(

@@ -14,6 +14,7 @@ from odradek.broker.group.consumer.members import (
     LEAVE_STATIC_EPOCH,
     NO_EPOCHS,
     NO_PARTITIONS,
+    ClassicSide,
     ConsumerGroup,
     ConsumerMember,
     Partitions,
@@ -44,6 +45,22 @@ class Beat:
     regex: str | None = None
     assignor: str | None = None
     owned: Partitions | None = None
+    classic: ClassicSide | None = None
+    """For the JoinGroup of a member that uses the classic protocol (`migration.py`)."""
+    names_itself: bool = False
+    """True if such a member joins again, with its id."""
+
+    @property
+    def is_bare(self) -> bool:
+        """Return True if it only says that the member is there, as nearly all heartbeats do."""
+        return (
+            self.topics is None
+            and self.regex is None
+            and self.instance_id is None
+            and self.rack_id is None
+            and self.rebalance_timeout_ms == UNCHANGED_MS
+            and self.assignor is None
+        )
 
     @property
     def is_full(self) -> bool:
@@ -84,22 +101,13 @@ def beat(group: ConsumerGroup, asked: Beat, around: Around) -> Beaten:
     Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID,
     UNRELEASED_INSTANCE_ID, INVALID_REGULAR_EXPRESSION.
     """
-    group, before = _find(group, asked)
-    member = _updated(before, asked, group)
-    if member.regex != before.regex and around.pattern_problem is not None:
-        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, around.pattern_problem)
-    is_new = before.member_id not in group.members
-    if member is not before or is_new:
-        group = group.with_member(member)
-    has_subscribed = member.topics != before.topics or member.regex != before.regex
-    group = _in_its_epoch(group, around, must_raise=has_subscribed)
-    is_due = around.now_ms >= group.assigned_ms + around.assignment_interval_ms
+    group, before, member = _followed(group, asked, around)
+    is_due = group.is_assignment_due(
+        now_ms=around.now_ms, interval_ms=around.assignment_interval_ms
+    )
     if group.assignment_epoch < group.epoch and (is_due or not group.assigned_ms):
         group = with_target(group, around.shapes, assignors=around.assignors, now_ms=around.now_ms)
-    if has_subscribed or not member.has_reached(group.assignment_epoch):
-        member = _reconciled(group, member, asked.owned, around, must_fit_topics=has_subscribed)
-        if member is not group.members[member.member_id]:
-            group = group.with_member(member)
+    group, member = _one_step(group, before, member, asked, around)
     return Beaten(
         group=group,
         member=member,
@@ -107,6 +115,62 @@ def beat(group: ConsumerGroup, asked: Beat, around: Around) -> Beaten:
         or asked.is_full
         or member.assigned != before.assigned,
     )
+
+
+def beat_before_downgrade(group: ConsumerGroup, asked: Beat, around: Around) -> tuple[Beaten, bool]:
+    """Return the group after a static member has come back with the classic protocol.
+
+    All others use it already, so that the group becomes a classic one. The second value is False
+    if all members own their targets, which the classic group then has as its assignment. Otherwise
+    it must begin with a rebalance. Raises KafkaError as `beat`.
+    """
+    group, before, member = _followed(group, asked, around)
+    others = [each for key, each in group.members.items() if key != member.member_id]
+    is_settled = group.assignment_epoch == group.epoch and all(
+        each.has_reached(group.epoch) for each in others
+    )
+    if is_settled:
+        group, member = _one_step(group, before, member, asked, around)
+        is_settled = member.has_reached(group.epoch)
+    return Beaten(group=group, member=member, shows_assignment=True), not is_settled
+
+
+def _followed(
+    group: ConsumerGroup, asked: Beat, around: Around
+) -> tuple[ConsumerGroup, ConsumerMember, ConsumerMember]:
+    """Return the group in its epoch with what the request changes, and the member before and after.
+
+    Raises KafkaError as `beat`.
+    """
+    group, before = _find(group, asked)
+    member = _updated(before, asked, group)
+    if member.regex != before.regex and around.pattern_problem is not None:
+        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, around.pattern_problem)
+    is_new = before.member_id not in group.members
+    if member is not before or is_new:
+        group = group.with_member(member)
+    group = _in_its_epoch(group, around, must_raise=_has_subscribed(before, member))
+    return group, before, member
+
+
+def _has_subscribed(before: ConsumerMember, member: ConsumerMember) -> bool:
+    return member.topics != before.topics or member.regex != before.regex
+
+
+def _one_step(
+    group: ConsumerGroup,
+    before: ConsumerMember,
+    member: ConsumerMember,
+    asked: Beat,
+    around: Around,
+) -> tuple[ConsumerGroup, ConsumerMember]:
+    """Return the group and the member one step closer to its target."""
+    has_subscribed = _has_subscribed(before, member)
+    if has_subscribed or not member.has_reached(group.assignment_epoch):
+        member = _reconciled(group, member, asked.owned, around, must_fit_topics=has_subscribed)
+        if member is not group.members[member.member_id]:
+            group = group.with_member(member)
+    return group, member
 
 
 def _find(group: ConsumerGroup, asked: Beat) -> tuple[ConsumerGroup, ConsumerMember]:
@@ -119,15 +183,17 @@ def _find(group: ConsumerGroup, asked: Beat) -> tuple[ConsumerGroup, ConsumerMem
             _check_epoch(member, asked)
         return group, member
     holder = group.static_member(asked.instance_id)
-    if asked.member_epoch != JOIN_EPOCH:
+    if asked.member_epoch != JOIN_EPOCH or asked.names_itself:
         check_holder(group, holder, asked.member_id, asked.instance_id)
         assert holder is not None
-        _check_epoch(holder, asked)
+        if asked.classic is None:
+            _check_epoch(holder, asked)
         return group, holder
     if holder is None:
         member = group.members.get(asked.member_id) or ConsumerMember(member_id=asked.member_id)
         return group, member
-    if not holder.is_away:
+    # With the classic protocol a static member restarts without having left (KIP-345).
+    if not holder.is_away and holder.classic is None and asked.classic is None:
         raise KafkaError(
             ErrorCode.UNRELEASED_INSTANCE_ID,
             f"Static member {asked.member_id} with instance id {asked.instance_id} cannot join "
@@ -177,6 +243,12 @@ def _check_epoch(member: ConsumerMember, asked: Beat) -> None:
 
 def _updated(member: ConsumerMember, asked: Beat, group: ConsumerGroup) -> ConsumerMember:
     """Return the member with what the heartbeat changes; the same object if that is nothing."""
+    if asked.is_bare and (asked.client_id, asked.client_host, asked.classic) == (
+        member.client_id,
+        member.client_host,
+        member.classic,
+    ):
+        return member
     topics = member.topics
     if asked.topics is not None and asked.topics != topics:
         # Members with the same topics share one set.
@@ -194,6 +266,7 @@ def _updated(member: ConsumerMember, asked: Beat, group: ConsumerGroup) -> Consu
         "assignor": member.assignor if asked.assignor is None else asked.assignor,
         "client_id": asked.client_id,
         "client_host": asked.client_host,
+        "classic": asked.classic,
     }
     if all(getattr(member, name) == value for name, value in updated.items()):
         return member

@@ -13,7 +13,8 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from odradek.broker.group.consumer.state import ConsumerState
-from odradek.broker.group.members import MEMBER_BASE_BYTES
+from odradek.broker.group.members import MEMBER_BASE_BYTES, MemberProtocol
+from odradek.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 Partitions = Mapping[UUID, frozenset[int]]
@@ -70,6 +71,15 @@ class MemberProgress(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicSide:
+    """The part of a member that only the classic protocol has. It is kept for a way back."""
+
+    session_timeout_ms: int
+    protocols: tuple[MemberProtocol, ...]
+    """In the member's order of preference. All have the same subscription."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerMember:
     member_id: str
     instance_id: str | None = None
@@ -79,8 +89,10 @@ class ConsumerMember:
     rebalance_timeout_ms: int = -1
     topics: frozenset[str] = frozenset()
     """The topics that it has subscribed to by name."""
-    regex: str | None = None
+    regex: str = ""
     assignor: str | None = None
+    classic: ClassicSide | None = None
+    """For a member that uses the classic protocol: JoinGroup, SyncGroup and Heartbeat."""
     epoch: int = JOIN_EPOCH
     previous_epoch: int = -1
     progress: MemberProgress = MemberProgress.STABLE
@@ -94,8 +106,10 @@ class ConsumerMember:
         owned = sum(
             len(each) for epochs in (self.assigned, self.revoking) for each in epochs.values()
         )
-        names = sum(map(len, self.topics)) + len(self.regex or "")
-        size_bytes = MEMBER_BASE_BYTES + names + owned * PARTITION_BYTES
+        names = sum(map(len, self.topics)) + len(self.regex)
+        protocols = () if self.classic is None else self.classic.protocols
+        metadata = sum(len(each.metadata) for each in protocols)
+        size_bytes = MEMBER_BASE_BYTES + names + metadata + owned * PARTITION_BYTES
         object.__setattr__(self, "size_bytes", size_bytes)
 
     @property
@@ -147,6 +161,11 @@ class ConsumerGroup:
     def size_bytes(self) -> int:
         return sum(member.size_bytes for member in self.members.values())
 
+    def is_assignment_due(self, *, now_ms: int, interval_ms: int) -> bool:
+        """Return True if the time between two assignments is over."""
+        # A clock that was set back may show a time before the last one.
+        return not 0 <= now_ms - self.assigned_ms < interval_ms
+
     def member(self, member_id: str) -> ConsumerMember:
         """Return a member. Raises KafkaError(UNKNOWN_MEMBER_ID)."""
         found = self.members.get(member_id)
@@ -175,6 +194,24 @@ class ConsumerGroup:
         by_name = {id(each.topics): each.topics for each in self.members.values()}
         return frozenset().union(
             *by_name.values(), *(pattern.topics for pattern in self.patterns.values())
+        )
+
+    def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
+        """Return True if a classic member with these protocols may join.
+
+        All members that use the classic protocol must have one of them.
+        """
+        classic = [each.classic for each in self.members.values() if each.classic is not None]
+        return protocol_type == CONSUMER_PROTOCOL_TYPE and any(
+            all(any(own.name == name for own in each.protocols) for each in classic)
+            for name in names
+        )
+
+    def are_all_classic(self, *, without: Iterable[str]) -> bool:
+        """Return True if all other members than these use the classic protocol."""
+        gone = frozenset(without)
+        return all(
+            each.classic is not None for key, each in self.members.items() if key not in gone
         )
 
     # what a change makes of it

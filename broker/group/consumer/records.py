@@ -6,7 +6,7 @@ assignment; each pattern with its topics. All records of one change are one batc
 leaves all of it or nothing. Compaction keeps the newest of each key.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -14,6 +14,7 @@ from uuid import UUID
 from odradek.broker.group.consumer.members import (
     FIRST_EPOCH,
     NO_EPOCHS,
+    ClassicSide,
     ConsumerGroup,
     ConsumerMember,
     Epochs,
@@ -22,7 +23,10 @@ from odradek.broker.group.consumer.members import (
     ResolvedPattern,
 )
 from odradek.broker.group.consumer.reconcile import without_conflicts
+from odradek.broker.group.members import MemberProtocol
 from odradek.protocol.state_topics import (
+    ClassicMemberMetadata,
+    ClassicProtocol,
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupKey,
@@ -75,13 +79,15 @@ def difference(before: ConsumerGroup, after: ConsumerGroup) -> list[ConsumerEntr
     """Return the records that lead from one group to the other, in Kafka's order."""
     group_id = after.group_id
     entries: list[ConsumerEntry] = []
-    for member_id in before.members.keys() - after.members.keys():
-        entries += _without_member(group_id, member_id)
+    for member_id in before.members:
+        if member_id not in after.members:
+            entries += _without_member(group_id, member_id)
     entries += [
         ConsumerEntry(
             ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=it), None
         )
-        for it in before.patterns.keys() - after.patterns.keys()
+        for it in before.patterns
+        if it not in after.patterns
     ]
     for member in after.members.values():
         known = before.members.get(member.member_id)
@@ -129,13 +135,20 @@ def _group_entries(before: ConsumerGroup, after: ConsumerGroup) -> Iterator[Cons
 
 
 def tombstones(group: ConsumerGroup) -> list[ConsumerEntry]:
-    """Return the records that remove a group."""
+    """Return the records that remove a group, in Kafka's order."""
     group_id = group.group_id
-    entries = [
-        entry for member_id in group.members for entry in _without_member(group_id, member_id)
-    ]
-    entries += [
+
+    def of_each(kind: Callable[..., ConsumerGroupKey]) -> list[ConsumerEntry]:
+        return [
+            ConsumerEntry(kind(group_id=group_id, member_id=member_id), None)
+            for member_id in group.members
+        ]
+
+    return [
+        *of_each(ConsumerGroupCurrentMemberAssignmentKey),
+        *of_each(ConsumerGroupTargetAssignmentMemberKey),
         ConsumerEntry(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None),
+        *of_each(ConsumerGroupMemberMetadataKey),
         *(
             ConsumerEntry(
                 ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None
@@ -145,7 +158,6 @@ def tombstones(group: ConsumerGroup) -> list[ConsumerEntry]:
         ConsumerEntry(ConsumerGroupPartitionMetadataKey(group_id=group_id), None),
         ConsumerEntry(ConsumerGroupMetadataKey(group_id=group_id), None),
     ]
-    return entries
 
 
 def _without_member(group_id: str, member_id: str) -> list[ConsumerEntry]:
@@ -194,6 +206,15 @@ def _subscription_entry(group_id: str, member: ConsumerMember) -> ConsumerEntry:
             subscribed_topic_regex=member.regex,
             rebalance_timeout_ms=member.rebalance_timeout_ms,
             server_assignor=member.assignor,
+            classic_member_metadata=None
+            if member.classic is None
+            else ClassicMemberMetadata(
+                session_timeout_ms=member.classic.session_timeout_ms,
+                supported_protocols=tuple(
+                    ClassicProtocol(name=each.name, metadata=each.metadata)
+                    for each in member.classic.protocols
+                ),
+            ),
         ),
     )
 
@@ -212,11 +233,12 @@ def _current_entry(group_id: str, member: ConsumerMember) -> ConsumerEntry:
 
 
 def _written(owned: Epochs) -> tuple[CurrentTopicPartitions, ...]:
+    """Return partitions with their epochs, in the order of their numbers, as Kafka has them."""
     return tuple(
         CurrentTopicPartitions(
             topic_id=topic_id,
-            partitions=tuple(epochs),
-            assignment_epochs=tuple(epochs.values()),
+            partitions=tuple(sorted(epochs)),
+            assignment_epochs=tuple(epochs[index] for index in sorted(epochs)),
         )
         for topic_id, epochs in owned.items()
     )
@@ -312,9 +334,10 @@ class GroupBeingRead:
             client_id=value.client_id,
             client_host=value.client_host,
             topics=self._shared(frozenset(value.subscribed_topic_names)),
-            regex=value.subscribed_topic_regex,
+            regex=value.subscribed_topic_regex or "",
             rebalance_timeout_ms=value.rebalance_timeout_ms,
             assignor=value.server_assignor,
+            classic=_classic_side(value.classic_member_metadata),
         )
 
     def _shared(self, topics: frozenset[str]) -> frozenset[str]:
@@ -357,6 +380,18 @@ class GroupBeingRead:
         self.patterns[regex] = ResolvedPattern(
             topics=frozenset(value.topics), version=value.version, resolved_ms=value.timestamp
         )
+
+
+def _classic_side(value: ClassicMemberMetadata | None) -> ClassicSide | None:
+    # Odradek before this field left it out.
+    if value is None or not value.supported_protocols:
+        return None
+    return ClassicSide(
+        session_timeout_ms=value.session_timeout_ms,
+        protocols=tuple(
+            MemberProtocol(each.name, each.metadata) for each in value.supported_protocols
+        ),
+    )
 
 
 def _read(

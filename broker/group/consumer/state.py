@@ -46,7 +46,12 @@ class ConsumerEvent(Enum):
     LEAVE_FOR_A_WHILE = auto()
     """A static member leaves, and its partitions wait for it (epoch -2)."""
     JOIN_CLASSIC = auto()
-    """A member of the classic protocol joins, for which the group is converted."""
+    """A member of the classic protocol joins. An empty group is removed for it."""
+    SYNC_CLASSIC = auto()
+    """A member of the classic protocol asks for its assignment."""
+    HEARTBEAT_CLASSIC = auto()
+    DOWNGRADE = auto()
+    """All members that stay use the classic protocol, so the group becomes a classic one."""
     COMMIT = auto()
     """A member stores offsets."""
     COMMIT_AS_STRANGER = auto()
@@ -83,7 +88,6 @@ GONE: Final = _may(DEAD)
 UNKNOWN: Final = ErrorCode.UNKNOWN_MEMBER_ID
 MISSING: Final = ErrorCode.GROUP_ID_NOT_FOUND
 BUSY: Final = ErrorCode.NON_EMPTY_GROUP
-OTHER: Final = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 ELSE: Final = ErrorCode.NOT_COORDINATOR
 
 # fmt: off
@@ -93,7 +97,10 @@ _ROWS: Final[dict[ConsumerEvent, Row]] = {
     E.HEARTBEAT:                          (UNKNOWN,  ACTIVE,   ACTIVE,     ACTIVE,  ELSE),
     E.LEAVE:                              (UNKNOWN,  LESS,     LESS,       LESS,    ELSE),
     E.LEAVE_FOR_A_WHILE:                  (UNKNOWN,  IS_A,     IS_R,       AWAY,    ELSE),
-    E.JOIN_CLASSIC:                       (GONE,     OTHER,    OTHER,      OTHER,   ELSE),
+    E.JOIN_CLASSIC:                       (GONE,     ACTIVE,   ACTIVE,     ACTIVE,  ELSE),
+    E.SYNC_CLASSIC:                       (UNKNOWN,  IS_A,     IS_R,       IS_S,    ELSE),
+    E.HEARTBEAT_CLASSIC:                  (UNKNOWN,  IS_A,     IS_R,       IS_S,    ELSE),
+    E.DOWNGRADE:                          (UNKNOWN,  GONE,     GONE,       GONE,    ELSE),
     E.COMMIT:                             (UNKNOWN,  IS_A,     IS_R,       IS_S,    ELSE),
     E.COMMIT_AS_STRANGER:                 (IS_E,     UNKNOWN,  UNKNOWN,    UNKNOWN, ELSE),
     E.COMMIT_IN_TRANSACTION_AS_STRANGER:  (IS_E,     IS_A,     IS_R,       IS_S,    ELSE),

@@ -283,19 +283,6 @@ def test_an_epoch_of_the_last_record_that_nobody_had_is_out_of_range(
     assert answer.error_code == E.OFFSET_OUT_OF_RANGE
 
 
-@pytest.mark.parametrize(
-    ("session_id", "session_epoch", "code"),
-    [(0, -1, E.NONE), (0, 0, E.NONE), (5, 0, E.NONE), (0, 3, None), (5, 3, None)],
-)
-def test_no_session_is_kept(
-    client: RawClient, topic: str, session_id: int, session_epoch: int, code: ErrorCode | None
-) -> None:
-    request = fetch_request(topic, 0, session_id=session_id, session_epoch=session_epoch)
-    answer = client.ask(FETCH, 12, request)
-    assert answer.error_code == (E.FETCH_SESSION_ID_NOT_FOUND if code is None else code)
-    assert answer.session_id == 0
-
-
 @pytest.mark.parametrize("topic_id", [ZERO_UUID, uuid.UUID(int=5)])
 def test_an_unknown_topic_id_is_named_so(client: RawClient, topic_id: uuid.UUID) -> None:
     assert fetch(client, "", 0, version=13, topic_id=topic_id).error_code == E.UNKNOWN_TOPIC_ID

@@ -41,6 +41,7 @@ STEPS: Final = {
     "odradek.broker.turns.STEPS_PER_TAKE": 10,
     "odradek.broker.server.messages.ITEMS_AT_ONCE": 100,
     "odradek.broker.api.produce.BATCHES_AT_ONCE": 10,
+    "odradek.broker.api.produce_batches.BATCHES_AT_ONCE": 10,
     "odradek.broker.api.group_offsets.OFFSETS_AT_ONCE": 10,
     "odradek.broker.api.parallel.TASKS_MAX": 6,
 }

@@ -125,3 +125,16 @@ def test_ten_thousand_partitions_are_answered(client: RawClient) -> None:
     answers = alter(client, *((name, index, [1]) for index in range(10_000)))
     assert len(answers) == 10_000
     assert [index for _, index, code, _ in answers if code is E.NONE] == [0]
+
+
+def test_a_topic_without_partitions_is_answered_and_no_topic_is_the_default(
+    either: RawClient, topic: str
+) -> None:
+    empty = ReassignableTopic(name=topic, partitions=())
+    for topics, names, may_change_factor in (((empty,), [topic], False), ((), [], True)):
+        request = AlterPartitionReassignmentsRequest(
+            allow_replication_factor_change=False, topics=topics
+        )
+        answer = either.ask(ALTER_PARTITION_REASSIGNMENTS, 1, request)
+        assert [each.name for each in answer.responses] == names
+        assert answer.allow_replication_factor_change is may_change_factor

@@ -32,9 +32,15 @@ E = ErrorCode
 PATIENCE_S: Final = 60
 Producer = tuple[int, int]
 
-NOT_NOW: Final = frozenset({E.CONCURRENT_TRANSACTIONS, E.COORDINATOR_LOAD_IN_PROGRESS})
-"""What every client asks again after: the disk is slow with the transaction before, or the broker
-has just started."""
+NOT_NOW: Final = frozenset(
+    {
+        E.CONCURRENT_TRANSACTIONS,
+        E.COORDINATOR_LOAD_IN_PROGRESS,
+        E.NOT_LEADER_OR_FOLLOWER,
+    }
+)
+"""What every client asks again after: the disk is slow with the transaction before, the broker has
+just started, or the leader of a new topic of a real Kafka has not begun."""
 
 
 class Transactor:

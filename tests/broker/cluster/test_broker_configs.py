@@ -12,6 +12,7 @@ from odradek.broker.config.changes import (
     Operation,
     SettingChange,
     broker_alteration,
+    group_alteration,
     topic_alteration,
 )
 from odradek.broker.config.live import LiveConfig
@@ -123,3 +124,39 @@ async def test_a_change_of_a_topic_is_made_again_on_what_another_has_written() -
     found = (await metadata.reached(revision)).topics["t"]
     assert found.configs == {"retention.ms": "5", "segment.ms": "6"}
     assert alter.count == 3
+
+
+async def test_every_broker_sees_the_settings_of_groups() -> None:
+    store = FakeMetaStore()
+    here, there = await metadata_of(store, Random(1)), await metadata_of(store, Random(2))
+    configs = BrokerConfigs(store, here, LiveConfig(BrokerConfig()))
+    own = {"consumer.session.timeout.ms": "50000"}
+    change = SettingChange("consumer.session.timeout.ms", Operation.SET, "50000")
+    await configs.alter_group("a/b", group_alteration([change], BrokerConfig()))
+    await there.reached(here.image.revision)
+    assert there.image.group_configs == {"a/b": own}
+    assert (await metadata_of(store, Random(3))).image.group_configs == {"a/b": own}
+    await configs.alter_group("a/b", group_alteration([], BrokerConfig(), replaces=True))
+    await there.reached(here.image.revision)
+    assert there.image.group_configs == {}
+
+
+async def test_the_number_of_groups_with_settings_is_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("odradek.broker.cluster.broker_configs.GROUPS_MAX", 1)
+    store = FakeMetaStore()
+    here = await metadata_of(store, Random(1))
+    configs = BrokerConfigs(store, here, LiveConfig(BrokerConfig()))
+    change = SettingChange("consumer.session.timeout.ms", Operation.SET, "50000")
+    alteration = group_alteration([change], BrokerConfig())
+    for _ in range(2):
+        await configs.alter_group("a", alteration)
+    for group_id, code in (
+        ("b", ErrorCode.POLICY_VIOLATION),
+        ("x" * 1025, ErrorCode.INVALID_REQUEST),
+        ("", ErrorCode.INVALID_REQUEST),
+    ):
+        with pytest.raises(KafkaError) as refused:
+            await configs.alter_group(group_id, alteration, validate_only=True)
+        assert refused.value.code is code

@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+from odradek.broker.cluster.election import with_isr
 from odradek.broker.cluster.image import NO_LEADER, BrokerImage, PartitionImage, TopicImage
 from odradek.broker.cluster.reassignment import begun, complete, completions, revert
 from odradek.broker.cluster.requested_moves import RequestedMoves
@@ -18,6 +19,7 @@ from odradek.broker.cluster.store import (
     topic_puts,
 )
 from odradek.broker.env import Versioned
+from odradek.broker.partitions.lead import Lead
 from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.broker.cluster.members import ReadMetadata, metadata_of
@@ -45,10 +47,40 @@ def test_a_move_adds_first_and_names_what_goes() -> None:
 def test_another_target_takes_the_place_of_the_one_before() -> None:
     moving = begun(begun(LED_BY_1, (3, 4)), (4, 5))
     assert moving.replicas == (4, 5, 3, 1, 2)
-    assert moving.adding == (4, 5)
+    assert moving.arriving == (4, 5)
     assert moving.removing == (3, 1, 2)
     back = begun(begun(LED_BY_1, (3, 4)), (1, 2))
-    assert (back.replicas, back.adding, back.removing) == ((1, 2, 3, 4), (), (3, 4))
+    assert (back.replicas, back.arriving, back.removing) == ((1, 2, 3, 4), (), (3, 4))
+    again = begun(moving, (3, 1))
+    assert (again.arriving, again.removing) == ((3,), (4, 5, 2))
+
+
+def test_what_a_move_was_adding_when_it_was_given_up_is_not_needed_to_be_in_sync() -> None:
+    """A partition with one replica takes acks=all from it alone, whatever min.insync.replicas."""
+    alone = PartitionImage(leader=1, leader_epoch=7, replicas=(1,), isr=(1,), epoch=9)
+    moving = begun(begun(alone, (2,)), (3,))
+    assert moving.replicas == (3, 2, 1)
+    lead = Lead.over(
+        node_id=1,
+        leader_epoch=7,
+        replicas=moving.replicas,
+        isr=moving.isr,
+        partition_epoch=9,
+        adding=moving.adding,
+        now=0.0,
+    )
+    assert lead.has_enough(2)
+    assert with_isr(moving, (1,), 2).elr == ()
+    done = complete(replace(moving, isr=(1, 3)), brokers(1, 3), 2)
+    assert done is not None, "the replica that was given up is away"
+    assert (done.replicas, done.isr, done.is_moving) == ((3,), (3,), False)
+
+
+def test_a_cancelled_move_does_not_keep_what_the_move_before_it_was_adding() -> None:
+    moving = replace(begun(begun(LED_BY_1, (3, 2)), (4, 2)), isr=(1, 2, 3))
+    reverted = revert(moving, brokers(1, 2, 3, 4), 2)
+    assert reverted is not None
+    assert (set(reverted.replicas), set(reverted.isr)) == ({1, 2}, {1, 2})
 
 
 def test_a_move_is_complete_when_the_new_replicas_are_in_sync() -> None:

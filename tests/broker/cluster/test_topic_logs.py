@@ -16,24 +16,16 @@ from odradek.broker.cluster.new_topic import WantedTopic
 from odradek.broker.cluster.store_embedded import EmbeddedStore
 from odradek.broker.cluster.topic_logs import (
     LocalTopicLogs,
-    log_config,
     member_producer_expiration_ms,
 )
 from odradek.broker.cluster.topic_writer import TopicWriter
 from odradek.broker.cluster.topics import ClusterTopics
 from odradek.broker.config.broker import BrokerConfig
-from odradek.broker.config.changes import (
-    Operation,
-    SettingChange,
-    broker_alteration,
-    topic_alteration,
-)
 from odradek.broker.config.live import LiveConfig
 from odradek.broker.partitions.lead import Lead
 from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.roles import Roles
-from odradek.broker.storage.config import FlushPolicy
-from odradek.protocol.batch import TimestampType
+from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.record import Record
 from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC
@@ -287,21 +279,6 @@ async def test_a_deleted_topics_directory_that_could_not_be_moved_goes_at_the_ne
     assert (await node.meta.range("/deletions/"))[0] == {}
 
 
-async def test_the_settings_of_a_topic_reach_its_log() -> None:
-    node = await Node.start(FakeDisk())
-    topic = await node.cluster.create_topic(
-        WantedTopic(
-            name="t",
-            configs=(("retention.ms", "7"), ("message.timestamp.type", "LogAppendTime")),
-        )
-    )
-    config = log_config(topic, from_properties({"log.flush": "os", "log.retention.bytes": "9"}))
-    assert (config.retention_ms, config.retention_bytes) == (7, 9)
-    assert config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
-    assert config.flush is FlushPolicy.OS
-    await trio.lowlevel.checkpoint()
-
-
 @pytest.mark.parametrize(
     ("properties", "members_ms"),
     [
@@ -445,6 +422,26 @@ async def test_a_replica_that_others_rely_on_does_not_begin_anew_in_its_place() 
     assert {str(where) for where in partitions.missing} == {"t-0"}
 
 
+async def test_a_missing_directory_that_no_other_replica_replaces_is_left_to_a_person(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The log advised a repair of the directory that is missing."""
+    disk = FakeDisk()
+    logs, partitions = storage(disk)
+    await logs.open_all(ClusterImage(cluster_id="c"))
+    await partitions.note_none_relies_on_this()
+    disk.kill()  # before the directory was made
+    logs, partitions = storage(disk)
+    await logs.open_all(shared(1, replace(SHARED, isr=(1,))))
+    assert not list(partitions.all())
+    assert partitions.damaged() == [TopicPartition("t", 0)]
+    with pytest.raises(KafkaError, match="t-0 is missing") as refused:
+        partitions.get("t", 0)
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert "odradek cluster elect t-0 --unclean" in caplog.text
+    assert "log repair" not in caplog.text
+
+
 async def test_a_log_with_records_of_another_topic_id_is_left_alone() -> None:
     disk = FakeDisk()
     logs, partitions = storage(disk)
@@ -460,87 +457,3 @@ async def test_a_log_with_records_of_another_topic_id_is_left_alone() -> None:
     with pytest.raises(KafkaError) as refused:
         partitions.get("t", 0)
     assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
-
-
-async def changed(node: Node, name: str, value: str | None, topic: str = "t") -> None:
-    operation = Operation.DELETE if value is None else Operation.SET
-    change = SettingChange(name, operation, value)
-    await node.cluster.alter_configs(topic, topic_alteration(topic, [change], BrokerConfig()))
-
-
-async def changed_broker(node: Node, broker: str, name: str, value: str | None) -> None:
-    operation = Operation.DELETE if value is None else Operation.SET
-    await node.configs.alter(
-        broker, broker_alteration(broker, [SettingChange(name, operation, value)])
-    )
-
-
-async def test_changed_settings_reach_the_logs_and_outlive_the_broker() -> None:
-    disk = FakeDisk()
-    node = await Node.start(disk)
-    await node.cluster.create_topic(WantedTopic(name="t", partition_count=2))
-    await node.cluster.create_topic(WantedTopic(name="u", partition_count=1))
-    opened = node.partitions.get("t", 1)
-    await changed(node, "retention.ms", "7")
-    await changed(node, "cleanup.policy", "compact")
-    await changed_broker(node, "", "log.segment.bytes", "20000")
-    await changed_broker(node, "1", "log.roll.ms", "9")
-    for life in range(2):
-        config = node.partitions.get("t", 1).config
-        assert (config.retention_ms, config.is_compacted, config.is_limited) == (7, True, False)
-        assert (config.segment_bytes, config.segment_ms) == (20_000, 9)
-        assert node.partitions.get("u", 0).config.segment_bytes == 20_000
-        assert node.partitions.get("u", 0).config.retention_ms != 7
-        if life == 0:
-            assert node.partitions.get("t", 1) is opened, "it was not opened anew"
-            assert opened.log.reader.config is opened.log.config
-            disk.crash()
-            node = await Node.start(disk)
-    await changed(node, "retention.ms", None)
-    await changed_broker(node, "", "log.segment.bytes", None)
-    config = node.partitions.get("t", 1).config
-    assert config.retention_ms == BrokerConfig().log_retention_ms
-    assert config.segment_bytes == BrokerConfig().log_segment_bytes
-
-
-async def test_a_changed_setting_of_a_topic_counts_at_once() -> None:
-    node = await Node.start(FakeDisk())
-    await node.cluster.create_topic(WantedTopic(name="t", partition_count=2))
-    await changed(node, "retention.ms", "7")
-    assert [partition.config.retention_ms for partition in node.partitions] == [7, 7]
-
-
-async def test_a_change_of_another_broker_s_settings_counts_there_only() -> None:
-    node = await Node.start(FakeDisk())
-    await node.cluster.create_topic(WantedTopic(name="t", partition_count=1))
-    await changed_broker(node, "2", "log.segment.bytes", "20000")
-    assert node.partitions.get("t", 0).config.segment_bytes == BrokerConfig().log_segment_bytes
-
-
-async def test_state_topics_keep_their_own_defaults() -> None:
-    node = await Node.start(FakeDisk())
-    await node.cluster.ensure_state_topic(TRANSACTION_STATE_TOPIC)
-    name = "segment.bytes"
-    for value, expected in (("20000", 20_000), (None, 100 * 1024 * 1024)):
-        await changed(node, name, value, TRANSACTION_STATE_TOPIC)
-        config = node.partitions.get(TRANSACTION_STATE_TOPIC, 0).config
-        assert (config.segment_bytes, config.is_compacted) == (expected, True)
-    await changed_broker(node, "", "min.insync.replicas", "3")
-    for value, replicas in (("2", 2), (None, 1)):
-        await changed(node, "min.insync.replicas", value, TRANSACTION_STATE_TOPIC)
-        config = node.partitions.get(TRANSACTION_STATE_TOPIC, 0).config
-        assert config.min_insync_replicas == replicas
-
-
-async def test_min_insync_replicas_is_kept_with_the_topic_when_it_changes() -> None:
-    node = await Node.start(FakeDisk())
-    await node.cluster.create_topic(WantedTopic(name="t", partition_count=1))
-    await changed(node, "min.insync.replicas", "2")
-    assert node.cluster.image.topics["t"].min_insync_replicas == 2
-    assert node.partitions.get("t", 0).config.min_insync_replicas == 2
-    await changed_broker(node, "", "min.insync.replicas", "3")
-    assert node.partitions.get("t", 0).config.min_insync_replicas == 2
-    await changed(node, "min.insync.replicas", None)
-    assert node.partitions.get("t", 0).config.min_insync_replicas == 3
-    made = await node.cluster.create_topic(WantedTopic(name="u", partition_count=1))
-    assert made.min_insync_replicas == 3

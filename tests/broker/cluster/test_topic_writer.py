@@ -13,6 +13,10 @@ from tests.fakes.meta_store import FakeMetaStore, MetaServer
 HERE = PartitionImage(leader=1, leader_epoch=0, replicas=(1, 2, 3), isr=(1, 2, 3))
 
 
+class Died(BaseException):
+    """The end of a broker."""
+
+
 def topic(count: int, *, number: int = 1) -> TopicImage:
     return TopicImage(
         name="t",
@@ -55,9 +59,6 @@ async def test_a_topic_of_ten_thousand_partitions_appears_at_once() -> None:
 async def test_what_a_broker_has_left_that_died_while_it_created_a_topic_is_taken_over() -> None:
     store = FakeMetaStore(max_operations=128)
 
-    class Died(BaseException):
-        pass
-
     def die() -> None:
         if store.txn_count == 4:
             raise Died
@@ -69,6 +70,39 @@ async def test_what_a_broker_has_left_that_died_while_it_created_a_topic_is_take
     store.before_txn = lambda: None
     await TopicWriter(store, 2).create(topic(5, number=2))
     assert topics_in(store) == {"t": 5}
+
+
+@pytest.mark.parametrize("what", ["grow", "alter_configs", "delete"])
+async def test_a_topic_that_is_being_deleted_is_not_changed_by_a_broker_with_an_older_image(
+    what: str,
+) -> None:
+    """The deletion was refused in the middle, or new partitions outlived the topic."""
+    server = MetaServer()
+    store, other = (FakeMetaStore(server, max_operations=128) for _ in range(2))
+    await TopicWriter(store, 1).create(topic(1_000))
+
+    async def change() -> None:
+        writer = TopicWriter(other, 2)
+        if what == "grow":
+            await writer.grow(topic(1_000), topic(1_001))
+        elif what == "delete":
+            await writer.delete(topic(1_000))
+        else:
+            await writer.alter_configs(topic(1_000), lambda _: {"retention.ms": "1"}, lambda _: 1)
+
+    def stop() -> None:
+        if store.txn_count == begun + 3:
+            raise Died
+
+    begun = store.txn_count
+    store.before_txn = stop
+    with pytest.raises(Died):
+        await TopicWriter(store, 1).delete(topic(1_000))
+    before = dict(store.values)
+    with pytest.raises(KafkaError) as refused:
+        await change()
+    assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert store.values == before
 
 
 async def test_of_two_brokers_that_create_a_topic_one_succeeds() -> None:

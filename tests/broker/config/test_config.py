@@ -261,9 +261,9 @@ def test_the_defaults_of_topics_brokers_and_logs_are_the_same() -> None:
         ),
         (
             "compression.type",
-            "zstd",
-            "Invalid value zstd for configuration compression.type: compression.type is producer, "
-            "not 'zstd': the broker keeps the bytes that the producer sent.",
+            "zstt",
+            "Invalid value zstt for configuration compression.type: compression.type is producer "
+            "or uncompressed or zstd or lz4 or snappy or gzip, not 'zstt'. Did you mean zstd?",
         ),
         (
             "retention.mss",

@@ -186,6 +186,22 @@ async def test_targets_are_computed_once_an_interval(nursery: trio.Nursery) -> N
     world.stop()
 
 
+async def test_a_clock_that_is_set_back_does_not_delay_the_next_targets(
+    nursery: trio.Nursery,
+) -> None:
+    world = World(nursery, ONE_PARTITION)
+    world.shapes = topics(t=4)
+    await world.start()
+    first, second = member(world, "a"), member(world, "b")
+    world.clock.skew_ms = 3_600_000
+    await first.beat()
+    world.clock.skew_ms = 0
+    await second.beat()
+    await settle(first, second)
+    assert (first.has(), second.has()) == ([0, 1], [2, 3])
+    world.stop()
+
+
 async def test_range_gives_the_same_partitions_of_two_topics_to_one_member(world: World) -> None:
     world.shapes = topics(t=3, u=3)
     members = [member(world, name, names=("t", "u"), assignor="range") for name in "abc"]

@@ -1,5 +1,6 @@
 """The records of consumer groups (KIP-848): read back as written, and as Kafka writes them."""
 
+from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
@@ -7,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.broker.group.consumer.members import (
+    ClassicSide,
     ConsumerGroup,
     ConsumerMember,
     MemberProgress,
@@ -19,6 +21,7 @@ from odradek.broker.group.consumer.records import (
     difference,
     tombstones,
 )
+from odradek.broker.group.members import MemberProtocol
 from odradek.broker.group.store import read_entry, write_entry
 from odradek.protocol.record import Record
 from odradek.protocol.state_topics import (
@@ -29,12 +32,16 @@ from odradek.protocol.state_topics import (
     ConsumerGroupPartitionMetadataKey,
     ConsumerGroupPartitionMetadataValue,
     CurrentTopicPartitions,
+    decode_value,
     encode_key,
     encode_value,
 )
 
 T: Final = UUID(int=1)
 U: Final = UUID(int=2)
+CLASSIC: Final = ClassicSide(
+    session_timeout_ms=9, protocols=(MemberProtocol("range", b"\0\1"), MemberProtocol("x", b""))
+)
 topic_ids = st.sampled_from([T, U])
 epochs = st.dictionaries(
     topic_ids, st.dictionaries(st.integers(0, 3), st.integers(0, 9), min_size=1)
@@ -58,7 +65,8 @@ def members(draw: st.DrawFn, member_id: str) -> ConsumerMember:
         client_host="/h",
         rebalance_timeout_ms=draw(st.integers(-1, 9)),
         topics=draw(st.frozensets(st.sampled_from(["t", "u"]))),
-        regex=draw(st.sampled_from([None, "", "t.*"])),
+        regex=draw(st.sampled_from(["", "t.*"])),
+        classic=draw(st.sampled_from([None, CLASSIC])),
         assignor=draw(st.sampled_from([None, "range"])),
         epoch=draw(st.integers(-2, 9)),
         previous_epoch=draw(st.integers(-1, 9)),
@@ -177,3 +185,36 @@ def test_the_bytes_are_those_of_kafkas_serialiser() -> None:
     assert encode_value(member).hex() == (
         "00000269000263032f6802027401000000090672616e676501000701000000050100"
     )
+
+
+def test_a_member_of_the_new_protocol_says_so_as_kafka_does() -> None:
+    """The bytes are a real Kafka's. It takes a missing tag 0 for a classic member."""
+    member = ConsumerGroupMemberMetadataValue(
+        instance_id=None,
+        rack_id=None,
+        client_id="judge",
+        client_host="/127.0.0.1",
+        subscribed_topic_names=("t",),
+        subscribed_topic_regex="",
+        rebalance_timeout_ms=300_000,
+        server_assignor=None,
+        classic_member_metadata=None,
+    )
+    written = b"\0\0\0\0\x06judge\x0b/127.0.0.1\x02\x02t\x01\0\x04\x93\xe0\0\x01\0\x01\0"
+    assert encode_value(member) == written
+    assert decode_value(ConsumerGroupMemberMetadataValue, written) == member
+    earlier = written.removesuffix(b"\x01\0\x01\0") + b"\0"  # what Odradek wrote before
+    found = decode_value(ConsumerGroupMemberMetadataValue, earlier)
+    assert found == replace(member, classic_member_metadata=ClassicMemberMetadata())
+
+
+def test_the_partitions_of_a_member_are_in_order_whichever_it_got_first() -> None:
+    member = ConsumerMember(member_id="m", epoch=4, assigned={T: {1: 3, 2: 4, 0: 4}})
+    after = ConsumerGroup(group_id="g", epoch=4, members={"m": member})
+    written = [
+        each.value
+        for each in difference(ConsumerGroup(group_id="g"), after)
+        if isinstance(each.value, ConsumerGroupCurrentMemberAssignmentValue)
+    ]
+    (listed,) = written[0].assigned_partitions
+    assert (listed.partitions, listed.assignment_epochs) == ((0, 1, 2), (4, 3, 4))

@@ -19,8 +19,11 @@ REFUSED = {
     E.HEARTBEAT: {EMPTY: ErrorCode.UNKNOWN_MEMBER_ID},
     E.LEAVE: {EMPTY: ErrorCode.UNKNOWN_MEMBER_ID},
     E.LEAVE_FOR_A_WHILE: {EMPTY: ErrorCode.UNKNOWN_MEMBER_ID},
-    # throwIfClassicMemberCannotJoinConsumerGroup, without migration
-    E.JOIN_CLASSIC: dict.fromkeys(ACTIVE, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+    # classicGroupSync and classicGroupHeartbeat find no member in an empty group
+    E.SYNC_CLASSIC: {EMPTY: ErrorCode.UNKNOWN_MEMBER_ID},
+    E.HEARTBEAT_CLASSIC: {EMPTY: ErrorCode.UNKNOWN_MEMBER_ID},
+    # validateOnlineDowngradeWithFencedMembers: an empty group stays
+    E.DOWNGRADE: {EMPTY: ErrorCode.UNKNOWN_MEMBER_ID},
     # ConsumerGroup.validateOffsetCommit
     E.COMMIT: {EMPTY: ErrorCode.UNKNOWN_MEMBER_ID},
     E.COMMIT_AS_STRANGER: dict.fromkeys(ACTIVE, ErrorCode.UNKNOWN_MEMBER_ID),
@@ -37,7 +40,11 @@ LEADS_TO = {
         RECONCILING: {RECONCILING},
         STABLE: {RECONCILING},
     },
-    E.JOIN_CLASSIC: {EMPTY: {DEAD}},
+    # classicGroupJoin: maybeDeleteEmptyConsumerGroup, or classicGroupJoinToConsumerGroup
+    E.JOIN_CLASSIC: {EMPTY: {DEAD}, **{state: set(ACTIVE) for state in ACTIVE}},
+    E.SYNC_CLASSIC: {state: {state} for state in ACTIVE},
+    E.HEARTBEAT_CLASSIC: {state: {state} for state in ACTIVE},
+    E.DOWNGRADE: {state: {DEAD} for state in ACTIVE},
     E.COMMIT: {state: {state} for state in ACTIVE},
     E.COMMIT_AS_STRANGER: {EMPTY: {EMPTY}},
     E.COMMIT_IN_TRANSACTION_AS_STRANGER: {state: {state} for state in (EMPTY, *ACTIVE)},

@@ -54,6 +54,37 @@ async def test_a_generation_that_was_never_assigned_is_forgotten(world: World) -
         assert refused.value.code is code
 
 
+async def test_a_rebalance_that_was_under_way_ends_without_those_who_do_not_join_again(
+    world: World,
+) -> None:
+    back, hanging, dead = (world.member(name) for name in ("back", "hanging", "dead"))
+    newcomer = world.member("newcomer")
+    await back.join_and_sync()
+    await round_of(back, hanging, dead)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(newcomer.join)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(back.join)
+        await trio.testing.wait_all_tasks_blocked()
+        assert world.groups.describe_group(GROUP).state is GroupState.PREPARING_REBALANCE
+        nursery.cancel_scope.cancel()
+    await world.crash()
+    newcomer.member_id = ""  # the next coordinator does not know it
+    with trio.fail_after(31):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(back.join)
+            nursery.start_soon(newcomer.join)
+            await trio.sleep(0.5)
+            for second in range(30):
+                with pytest.raises(KafkaError, match="PreparingRebalance"):
+                    hanging.heartbeat()
+                members = world.groups.describe_group(GROUP).members
+                assert (dead.member_id in members) is (second < 10)
+                await trio.sleep(1)
+    members = world.groups.describe_group(GROUP).members
+    assert set(members) == {back.member_id, newcomer.member_id}
+
+
 async def test_an_unflushed_assignment_may_or_may_not_survive_but_nothing_in_between(
     world: World,
 ) -> None:

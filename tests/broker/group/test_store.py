@@ -1,8 +1,12 @@
 """Records of `__consumer_offsets`, byte for byte as Kafka writes them where it matters."""
 
+import sys
+from types import FrameType
 from uuid import UUID
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from odradek.broker.group.members import ClassicGroup, Member, MemberProtocol
 from odradek.broker.group.state import GroupState
@@ -13,6 +17,7 @@ from odradek.broker.group.store import (
     StoredOffset,
     read_entry,
     subscribed_topics,
+    write_entries,
     write_entry,
 )
 from odradek.broker.topic_partition import TopicPartition
@@ -67,9 +72,47 @@ ENTRIES: list[Entry] = [
 ]
 
 
+def offset_entries() -> st.SearchStrategy[OffsetEntry]:
+    stored = st.builds(
+        StoredOffset,
+        offset=st.integers(0, 2**63 - 1),
+        leader_epoch=st.integers(-1, 1),
+        metadata=st.sampled_from(["", "m", "é" * 100]),
+        commit_timestamp_ms=st.sampled_from([1, 2]),
+        expire_timestamp_ms=st.sampled_from([-1, 7]),
+        topic_id=st.sampled_from([UUID(int=0), UUID(int=5)]),
+    )
+    places = st.builds(TopicPartition, st.sampled_from(["t", "ü"]), st.integers(0, 3))
+    return st.builds(OffsetEntry, st.sampled_from(["g", "h"]), places, st.none() | stored)
+
+
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_what_is_written_is_read(entry: Entry) -> None:
     assert read_entry(write_entry(entry, 99)) == entry
+
+
+@given(st.lists(st.sampled_from(ENTRIES) | offset_entries(), max_size=20))
+def test_many_entries_are_written_as_each_of_them(entries: list[Entry]) -> None:
+    assert list(write_entries(entries, 99)) == [write_entry(each, 99) for each in entries]
+
+
+def test_what_the_offsets_of_a_request_have_in_common_is_encoded_once() -> None:
+    entries = [
+        OffsetEntry("g", TopicPartition("t", index), StoredOffset(offset=index, metadata="m"))
+        for index in range(1_000)
+    ]
+    encoded = 0
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        nonlocal encoded
+        encoded += event == "call" and frame.f_code is write_entry.__code__
+
+    sys.setprofile(count)
+    try:
+        list(write_entries(entries, 99))
+    finally:
+        sys.setprofile(None)
+    assert encoded == 1
 
 
 def test_offsets_are_written_in_the_version_of_kafka_4_3() -> None:

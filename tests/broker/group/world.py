@@ -37,10 +37,13 @@ ONE_PARTITION = GroupConfig(offsets_topic_num_partitions=1)
 
 
 class TrioClock:
-    """Wall clock that goes with trio's, so that it jumps with it."""
+    """Wall clock that goes with trio's, so that it jumps with it. It may be set otherwise."""
+
+    def __init__(self) -> None:
+        self.skew_ms = 0
 
     def wall_ms(self) -> int:
-        return STARTED_MS + round(trio.current_time() * 1000)
+        return STARTED_MS + self.skew_ms + round(trio.current_time() * 1000)
 
 
 class World:
@@ -49,7 +52,10 @@ class World:
     def __init__(self, nursery: trio.Nursery, config: GroupConfig = ONE_PARTITION) -> None:
         self.nursery = nursery
         self.config = config
+        self.clock = TrioClock()
         self.partitions = FakeStatePartitions(1)
+        self.rng = random.Random(7)
+        """It goes on after a crash: no member id is given twice."""
         self.shapes = ClusterImage(cluster_id="")
         self.groups = self._coordinator()
         self._running = trio.CancelScope()
@@ -61,8 +67,8 @@ class World:
     def _coordinator(self) -> GroupCoordinator:
         return GroupCoordinator(
             state_partitions=self.partitions,
-            clock=TrioClock(),
-            rng=random.Random(7),
+            clock=self.clock,
+            rng=self.rng,
             config=self.config,
             shapes=lambda: self.shapes,
         )

@@ -26,12 +26,13 @@ from odradek.broker.inspect.rebuild import (
 )
 from odradek.broker.inspect.survey import EPOCH_MAX, Surveyed, survey_all
 from odradek.broker.member_ids import member_id
-from odradek.broker.storage.identity import IDENTITY, Identity
+from odradek.broker.storage.identity import IDENTITY, Identity, decode_identity
 from odradek.broker.testing import BrokerDidNotStart, RunningBroker, run_broker
 from odradek.broker.topic_partition import TopicPartition as Where
-from odradek.client import OffsetAndMetadata, TopicPartition
+from odradek.client import OffsetAndMetadata, TopicPartition, TransactionDescription
 from odradek.client.blocking import Admin, Consumer, Producer
 from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from tests.broker.api.producing import until
 
 STATE_PARTITIONS: Final = {
     "transaction.state.log.num.partitions": "7",
@@ -257,6 +258,54 @@ def test_what_can_be_read_of_damaged_metadata_is_used(broker: RunningBroker) -> 
     broker.start()
     assert seen(broker.address) == before
     goes_on(broker.address, before)
+
+
+def test_settings_that_were_changed_while_the_broker_ran_are_rebuilt(broker: RunningBroker) -> None:
+    """The files were written at each start only, so that a rebuild took the change back."""
+    with Admin(broker.address) as admin:
+        admin.alter_topic_configs("orders", {"retention.ms": "777000000", "segment.bytes": None})
+    files = [broker.data_dir / f"orders-{index}" / IDENTITY for index in range(3)]
+    until(
+        lambda: [decode_identity(file.read_bytes()) for file in files],
+        lambda said: all(it and it.configs == {"retention.ms": "777000000"} for it in said),
+    )
+    before = seen(broker.address)
+    broker.kill()
+    lose(broker.data_dir, "missing")
+    status, said = odradek("storage", "rebuild", broker.data_dir)
+    assert status == 0, said
+    assert "retention.ms=777000000" in said
+    broker.start()
+    assert seen(broker.address) == before
+
+
+def test_ids_with_a_tag_are_found_again_where_their_tag_hashes_to(broker: RunningBroker) -> None:
+    """They were looked for in the partition of the whole id, and their state seemed to be gone."""
+    ids = [f"{{orders}}.task-{number}" for number in range(8)]
+    with Admin(broker.address) as admin:
+        for transactional_id in ids:
+            with (
+                Producer(broker.address, transactional_id=transactional_id) as producer,
+                producer.transaction() as txn,
+            ):
+                txn.send("orders", b"x", partition=0)
+        before = states(admin, ids)
+    broker.kill()
+    lose(broker.data_dir, "missing")
+    status, said = odradek("storage", "rebuild", broker.data_dir)
+    assert status == 0, said
+    broker.start()
+    with Admin(broker.address) as admin:
+        assert states(admin, ids) == before
+
+
+def states(admin: Admin, ids: list[str]) -> list[tuple[int, str]]:
+    """Return producer id and state of each transactional id."""
+    found = []
+    for description in admin.describe_transactions(*ids).values():
+        assert isinstance(description, TransactionDescription), description
+        found.append((description.producer_id, description.state))
+    return found
 
 
 def test_a_rebuild_is_refused_where_it_is_not_called_for(

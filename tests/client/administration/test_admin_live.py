@@ -170,11 +170,28 @@ async def test_records_are_deleted_in_the_partitions_that_are_named(bootstrap: s
         assert await admin.delete_records({first: 1, second: -1}) == {first: 1, second: 1}
         starts = await admin.list_offsets({first: "earliest", second: "earliest"})
         assert [start.offset for start in starts.values()] == [1, 1]
-        with pytest.raises(OffsetOutOfRange):
+        with pytest.raises(OffsetOutOfRange, match="ends before this offset"):
             await admin.delete_records({first: 3})
         with pytest.raises(Refused, match="no topic"):
             await admin.delete_records({TopicPartition(name_of("absent"), 0): 0})
         assert await admin.delete_records({}) == {}
+
+
+async def test_an_error_says_that_records_of_other_partitions_were_deleted(bootstrap: str) -> None:
+    topic = name_of("topic")
+    places = [TopicPartition(topic, number) for number in range(3)]
+    async with Admin(bootstrap) as admin, Producer(bootstrap) as producer:
+        await admin.create_topic(topic, partitions=3)
+        for place in (*places[1:], *places[1:]):
+            await producer.send(topic, b"a", partition=place.partition)
+        await producer.flush()
+        with pytest.raises(OffsetOutOfRange, match=r"Records of 2 other partitions were deleted$"):
+            await admin.delete_records(dict.fromkeys(places, 1))
+        starts = await admin.list_offsets(dict.fromkeys(places, "earliest"))
+        assert [start.offset for start in starts.values()] == [0, 1, 1]
+        await admin.alter_topic_configs(topic, {"cleanup.policy": "compact"})
+        with pytest.raises(Refused, match="Add delete to its cleanup"):
+            await admin.delete_records({places[0]: 0})
 
 
 async def test_the_cluster(bootstrap: str) -> None:

@@ -1,6 +1,7 @@
 """Groups through `Admin`, on a real broker: ours, and with --peers Apache Kafka."""
 
 import pytest
+import trio
 
 from odradek.client import (
     Admin,
@@ -13,9 +14,10 @@ from odradek.client import (
     ResetTo,
     TopicPartition,
 )
+from odradek.client.config import ConsumerOptions
 from odradek.client.errors import OdradekError
 from odradek.protocol.errors import ErrorCode
-from tests.client.live import name_of
+from tests.client.live import WAIT_MS, name_of
 
 
 async def test_a_group_is_reset_and_its_lag_follows(bootstrap: str) -> None:
@@ -56,6 +58,56 @@ async def test_groups_that_are_there_and_others(bootstrap: str) -> None:
             await admin.delete_groups(absent, group)
         with pytest.raises(Refused, match="no group"):
             await admin.describe_group(group)
+
+
+async def test_a_group_of_the_new_protocol_is_described_with_epochs_and_targets(
+    bootstrap: str,
+) -> None:
+    topic, group = name_of("topic"), name_of("group")
+    every = [TopicPartition(topic, number) for number in range(4)]
+    first_options: ConsumerOptions = {"group_id": group, "client_id": "first"}
+    second_options: ConsumerOptions = {"group_id": group, "client_id": "second"}
+    async with (
+        Admin(bootstrap) as admin,
+        Consumer(bootstrap, **first_options) as first,
+        Consumer(bootstrap, **second_options) as second,
+    ):
+        await admin.create_topic(topic, partitions=4)
+        first.subscribe(topic)
+        second.subscribe(topic)
+        with trio.fail_after(WAIT_MS / 1000):
+            while len(first.assignment()) < 4:
+                await first.poll(50)
+            while True:  # the second one waits for what the first one, which does not poll, has
+                await second.poll(50)
+                found = await admin.describe_group(group)
+                reached = {member.member_epoch for member in found.members}
+                if len(reached) == 2 and found.group_epoch == found.assignment_epoch in reached:
+                    break
+            assert (found.group_type, found.protocol) == ("consumer", "uniform")
+            assert found.state == "Reconciling"
+            by_client = {member.client_id: member for member in found.members}
+            old, new = by_client["first"], by_client["second"]
+            assert (list(old.partitions), new.partitions) == (every, ())
+            assert sorted((*(old.target or ()), *(new.target or ()))) == every
+            assert old.member_epoch is not None
+            assert old.member_epoch < (found.assignment_epoch or 0) == new.member_epoch
+            assert {old.is_classic, new.is_classic} == {False}
+            while len(second.assignment()) < 2:
+                await first.poll(50)
+                await second.poll(50)
+            while (found := await admin.describe_group(group)).state != "Stable":
+                await first.poll(50)
+            assert {member.target for member in found.members} == {
+                member.partitions for member in found.members
+            }
+        for refused in (
+            admin.set_group_offsets(group, {every[0]: 0}),
+            admin.reset_group(group, ResetTo(earliest=True), partitions=every),
+            admin.delete_groups(group),
+        ):
+            with pytest.raises(Refused, match=r"stop (them|the group's members) first"):
+                await refused
 
 
 async def test_many_groups_in_one_call(bootstrap: str) -> None:

@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 import pytest
-from trio.testing import MockClock
 
 from odradek.client import OdradekError
 from odradek.client.aio import Admin, Consumer, Producer, TransactionGroup, hosted
@@ -21,6 +20,7 @@ from tests.client.fake_broker import ADDRESS
 from tests.client.hostile_broker import HostileBroker, Trouble
 from tests.client.live import WAIT_MS
 from tests.client.test_every_call_ends import CALLS, LONG_CALLS, MEMBER, PLACE, Call, Subject
+from tests.fakes.program_clock import ProgramClock, WatchedEventLoop, loop_on
 
 
 async def _begin_another(subject: Subject) -> None:
@@ -45,14 +45,16 @@ AIO_CALLS: Final = of_asyncio(CALLS)
 
 
 @pytest.fixture
-def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loop]:
-    """One whose time passes at once, for the clients of one test."""
-    loop = Loop(MockClock(autojump_threshold=0))
-    monkeypatch.setattr(hosted, "the_loop", lambda: loop)
-    yield loop
-    assert loop.is_running
-    assert loop._nursery is not None
-    loop.run_soon(loop._nursery.cancel_scope.cancel)
+def event_loop() -> WatchedEventLoop:
+    return WatchedEventLoop()
+
+
+@pytest.fixture
+def loop(monkeypatch: pytest.MonkeyPatch, event_loop: WatchedEventLoop) -> Iterator[Loop]:
+    """One whose time passes at once while the program waits, for the clients of one test."""
+    with loop_on(ProgramClock(), event_loop.is_waiting) as loop:
+        monkeypatch.setattr(hosted, "the_loop", lambda: loop)
+        yield loop
 
 
 @asynccontextmanager
@@ -87,8 +89,15 @@ async def entered(name: str, broker: HostileBroker) -> AsyncIterator[Subject]:
             yield Subject(producer, transaction)
 
 
-def ends_in_time(use: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    thread = threading.Thread(target=lambda: asyncio.run(use()), daemon=True)
+def ends_in_time(
+    use: Callable[[], Coroutine[Any, Any, None]],
+    new_event_loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
+) -> None:
+    def run() -> None:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(use())
+
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join(WAIT_MS / 1000)
     assert not thread.is_alive(), "it waits for ever"
@@ -99,7 +108,7 @@ def ends_in_time(use: Callable[[], Coroutine[Any, Any, None]]) -> None:
 )
 @pytest.mark.parametrize("name", AIO_CALLS)
 def test_every_asyncio_call_ends_and_so_does_leaving(
-    loop: Loop, name: str, trouble: Trouble
+    loop: Loop, event_loop: WatchedEventLoop, name: str, trouble: Trouble
 ) -> None:
     assert loop._nursery is not None
     broker = HostileBroker(loop._nursery)
@@ -114,7 +123,7 @@ def test_every_asyncio_call_ends_and_so_does_leaving(
                 done.append("called")
         done.append("left")
 
-    ends_in_time(use)
+    ends_in_time(use, lambda: event_loop)
     assert done == ["called", "left"]
 
 

@@ -13,9 +13,15 @@ import pytest
 from odradek.client.aio import Admin, Consumer, Producer, Refused, TopicPartition
 from tests.client.live import WAIT_MS, name_of
 
-QUICK: dict[str, Any] = {"heartbeat_interval_ms": 100}
+QUICK: dict[str, Any] = {"group_protocol": "classic", "heartbeat_interval_ms": 100}
 """A member learns of a rebalance by its next heartbeat."""
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    "consumer": {"group_protocol": "consumer"},
+    "classic": {**QUICK, "session_timeout_ms": 45_000},
+}
 PARTITIONS = 4
+SOON_S = 8.0
+"""Less than the session of either protocol, and much more than leaving takes."""
 
 
 @pytest.fixture
@@ -41,7 +47,14 @@ def sizes(*consumers: Consumer) -> list[int]:
     return [len(consumer.assignment()) for consumer in consumers]
 
 
-def test_two_members_share_the_partitions_and_one_takes_over(bootstrap: str, topic: str) -> None:
+@pytest.fixture(params=PROTOCOLS)
+def options(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return PROTOCOLS[request.param]
+
+
+def test_two_members_share_the_partitions_and_one_takes_over(
+    bootstrap: str, topic: str, options: dict[str, Any]
+) -> None:
     group = name_of("group")
     read: list[int] = []
     here = threading.current_thread()
@@ -52,7 +65,7 @@ def test_two_members_share_the_partitions_and_one_takes_over(bootstrap: str, top
             read.append(int(record.value or b""))
 
     async def use() -> None:
-        first, second = (Consumer(bootstrap, group_id=group, **QUICK) for _ in range(2))
+        first, second = (Consumer(bootstrap, group_id=group, **options) for _ in range(2))
 
         def assigned(partitions: list[TopicPartition]) -> None:
             assert threading.current_thread() is here
@@ -107,6 +120,28 @@ def test_what_a_callback_raises_leaves_the_poll(bootstrap: str, topic: str, is_a
     asyncio.run(use())
 
 
+def test_a_callback_is_not_cut_off_by_the_time_limit_of_a_poll(bootstrap: str, topic: str) -> None:
+    told: list[str] = []
+
+    async def waits(partitions: list[TopicPartition]) -> None:
+        told.append("begun")
+        try:
+            await asyncio.sleep(0.2)  # twenty times the limit
+            told.append("ended")
+        except asyncio.CancelledError:
+            told.append("cancelled")
+            raise
+
+    async def use() -> None:
+        async with Consumer(bootstrap, group_id=name_of("group"), **QUICK) as consumer:
+            consumer.subscribe(topic, on_assigned=waits)
+            while not told:
+                await consumer.poll(timeout_ms=10)
+            assert told == ["begun", "ended"], "poll waits for a callback that has begun"
+
+    asyncio.run(asyncio.wait_for(use(), WAIT_MS / 1000))
+
+
 def test_a_poll_that_is_cancelled_cancels_its_callback(bootstrap: str, topic: str) -> None:
     cancelled: list[bool] = []
     begun: list[bool] = []
@@ -148,9 +183,11 @@ def test_subscribe_needs_a_group_and_refuses_assigned_partitions(
     asyncio.run(use())
 
 
-def test_ctrl_c_leaves_the_group_at_once(bootstrap: str, topic: str) -> None:
-    """The next member does not wait for the session of this one, which takes a minute."""
-    group, options = name_of("group"), {**QUICK, "session_timeout_ms": 45_000}
+def test_ctrl_c_leaves_the_group_at_once(
+    bootstrap: str, topic: str, options: dict[str, Any]
+) -> None:
+    """The next member does not wait for the session of this one."""
+    group = name_of("group")
 
     async def interrupted() -> None:
         async with Consumer(bootstrap, group_id=group, **options) as consumer:
@@ -163,7 +200,7 @@ def test_ctrl_c_leaves_the_group_at_once(bootstrap: str, topic: str) -> None:
     async def follow() -> None:
         async with Consumer(bootstrap, group_id=group, **options) as consumer:
             consumer.subscribe(topic)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(SOON_S):
                 while len(consumer.assignment()) < PARTITIONS:
                     await consumer.poll(100)
 

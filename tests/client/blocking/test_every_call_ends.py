@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from odradek.client import OdradekError, TimedOut
 from odradek.client.blocking import Admin, Consumer, Producer, TransactionGroup, hosted
@@ -21,6 +20,7 @@ from tests.client.fake_broker import ADDRESS
 from tests.client.hostile_broker import HostileBroker, Trouble
 from tests.client.live import WAIT_MS
 from tests.client.test_every_call_ends import CALLS, MEMBER, PLACE, Call, Subject
+from tests.fakes.program_clock import ProgramClock, loop_on
 
 TROUBLES: Final = (Trouble.SILENT, Trouble.LOADING)
 
@@ -49,13 +49,10 @@ BLOCKING_CALLS: Final = {
 
 @pytest.fixture
 def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loop]:
-    """One whose time passes at once, for the clients of one test."""
-    loop = Loop(MockClock(autojump_threshold=0))
-    monkeypatch.setattr(hosted, "the_loop", lambda: loop)
-    yield loop
-    assert loop.is_running
-    assert loop._nursery is not None
-    loop.run_soon(loop._nursery.cancel_scope.cancel)
+    """One whose time passes at once while the program waits, for the clients of one test."""
+    with loop_on(ProgramClock()) as loop:
+        monkeypatch.setattr(hosted, "the_loop", lambda: loop)
+        yield loop
 
 
 @contextmanager

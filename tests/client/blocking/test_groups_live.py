@@ -1,9 +1,6 @@
-"""Members of a group in plain threads, and in processes that end in every way."""
+"""Members of a group in plain threads."""
 
 import os
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -12,31 +9,33 @@ import pytest
 
 from odradek.broker.testing import run_broker
 from odradek.client.blocking import Admin, Consumer, Producer, TopicPartition
-from tests.client import stay_and_end
 from tests.client.live import WAIT_MS, name_of
-from tests.client.stay_and_end import HOUR_MS, SESSION_MS, WAYS
+from tests.client.stay_and_end import HOUR_MS, options_of, settings
 from tests.stories.looking import eventually
-
-QUICK: dict[str, Any] = {"heartbeat_interval_ms": 100}
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    config = {
-        "group.initial.rebalance.delay.ms": "0",
-        "group.min.session.timeout.ms": "100",
-        "group.max.session.timeout.ms": str(HOUR_MS),
-    }
-    with run_broker(config=config) as broker:
+    with run_broker(config=settings(HOUR_MS)) as broker:
         yield broker.address
 
 
 @pytest.fixture
 def topic(address: str) -> str:
+    return make_topic(address)
+
+
+def make_topic(address: str) -> str:
     topic = name_of("groups")
     with Admin(address) as admin:
         admin.create_topic(topic, partitions=4)
     return topic
+
+
+@pytest.fixture(params=["consumer", "classic"])
+def protocol(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
 
 
 def fill(address: str, topic: str, count: int) -> None:
@@ -46,7 +45,7 @@ def fill(address: str, topic: str, count: int) -> None:
 
 
 def test_callbacks_run_in_the_thread_that_polls_and_may_use_the_consumer(
-    address: str, topic: str
+    address: str, topic: str, protocol: str
 ) -> None:
     fill(address, topic, 40)
     told: list[tuple[str, int]] = []
@@ -64,7 +63,7 @@ def test_callbacks_run_in_the_thread_that_polls_and_may_use_the_consumer(
         note("revoked", partitions)
         consumer.commit()
 
-    with Consumer(address, group_id=topic, **QUICK) as consumer:
+    with Consumer(address, **options_of(topic, protocol)) as consumer:
         consumer.subscribe([topic], on_assigned=assigned, on_revoked=revoked)
         records = consumer.poll(WAIT_MS)
         assert {record.offset for record in records} >= {5}
@@ -86,7 +85,7 @@ def test_an_exception_of_a_callback_leaves_the_poll(address: str, topic: str) ->
 
 
 def test_an_iteration_shares_its_partitions_and_every_record_is_read_once(
-    address: str, topic: str
+    address: str, topic: str, protocol: str
 ) -> None:
     """The second member joins in the middle of a run of records that the first has fetched."""
     fill(address, topic, 4_000)
@@ -95,8 +94,12 @@ def test_an_iteration_shares_its_partitions_and_every_record_is_read_once(
     is_half, may_go_on = threading.Event(), threading.Event()
 
     def iterate(waits: bool) -> None:
-        options: dict[str, Any] = {**QUICK, "enable_auto_commit": True, "max_block_ms": WAIT_MS}
-        with Consumer(address, group_id=topic, **options) as consumer:
+        options: dict[str, Any] = {
+            **options_of(topic, protocol),
+            "enable_auto_commit": True,
+            "max_block_ms": WAIT_MS,
+        }
+        with Consumer(address, **options) as consumer:
             consumer.subscribe(topic)
             for record in consumer:
                 with lock:
@@ -116,7 +119,7 @@ def test_an_iteration_shares_its_partitions_and_every_record_is_read_once(
     first = threading.Thread(target=iterate, args=(True,))
     first.start()
     assert is_half.wait(WAIT_MS / 1000)
-    with Consumer(address, group_id=topic, **QUICK) as second:
+    with Consumer(address, **options_of(topic, protocol)) as second:
         second.subscribe(topic)
         second.poll(100)  # it asks to join, and waits for the first one
         may_go_on.set()
@@ -145,39 +148,3 @@ def test_a_child_process_closes_its_parents_member_without_a_trace(
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         consumer.commit()  # which needs the membership
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_a_process_that_ends_leaves_its_group(address: str, topic: str, way: str) -> None:
-    """With an hour's session, so that only LeaveGroup can end the membership."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", stay_and_end.__name__, address, topic, way],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "joined 4\n"
-        if way == "signal":
-            process.send_signal(signal.SIGINT)
-        process.wait(WAIT_MS / 1000)
-    with Consumer(address, group_id=topic, **QUICK) as consumer:
-        consumer.subscribe(topic)
-        eventually(lambda: (consumer.poll(50), len(consumer.assignment()))[1], 4)
-
-
-def test_the_partitions_of_a_killed_process_move_after_its_session(
-    address: str, topic: str
-) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", stay_and_end.__name__, address, topic, "killed", str(SESSION_MS)],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with process, Consumer(address, group_id=topic, **QUICK) as consumer:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "joined 4\n"
-        consumer.subscribe(topic)
-        eventually(lambda: (consumer.poll(50), len(consumer.assignment()))[1], 2)
-        process.kill()
-        eventually(lambda: (consumer.poll(50), len(consumer.assignment()))[1], 4)

@@ -1,17 +1,20 @@
-"""`odradek cluster status`: what it makes of the metadata, and against a running broker."""
+"""`odradek cluster describe`: what it makes of the metadata, and against a running broker."""
 
 import json
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 from click.testing import CliRunner
 
-from odradek.client.cli.cluster import cluster, facts, furthest, losses
+from odradek.client.cli.cluster import cluster, facts, furthest, least_in_sync, losses
+from odradek.client.cli.common import PartitionName
 from odradek.client.cli.topics import topic
 from odradek.client.errors import Disconnected
 from odradek.client.types import (
     BrokerDescription,
     ClusterDescription,
+    ConfigEntry,
     OffsetAndTimestamp,
     PartitionDescription,
     TopicDescription,
@@ -19,22 +22,24 @@ from odradek.client.types import (
 )
 
 
-def with_partitions(*partitions: PartitionDescription) -> dict[str, object]:
+def with_partitions(*partitions: PartitionDescription) -> dict[str, Any]:
     """Return the facts of a cluster of which brokers 1 and 2 are there, and broker 3 is not."""
-    brokers = tuple(BrokerDescription(number, f"broker{number}", 9092, None) for number in (2, 1))
+    brokers = tuple(BrokerDescription(n, f"broker{n}", 9092, f"rack{n}") for n in (2, 1))
     topic = TopicDescription("ledger", UUID(int=1), False, partitions)
-    return facts(ClusterDescription("the-cluster", 2, brokers), [topic])
+    entry = ConfigEntry("2", is_default=False, is_read_only=False, is_sensitive=False)
+    least = least_in_sync({"ledger": {"min.insync.replicas": entry}, "empty": {}})
+    return facts(ClusterDescription("the-cluster", 2, brokers), [topic], least)
 
 
 def test_each_broker_has_its_leads_and_replicas() -> None:
     found = with_partitions(
         PartitionDescription(0, 1, 0, (1, 2), (1, 2)),
         PartitionDescription(1, 1, 0, (2, 1), (2, 1)),
-        PartitionDescription(2, 2, 0, (2,), (2,)),
+        PartitionDescription(2, 2, 0, (2, 1), (2, 1)),
     )
     assert found["brokers"] == [
-        {"id": 1, "address": "broker1:9092", "leads": 2, "replicas": 2},
-        {"id": 2, "address": "broker2:9092", "leads": 1, "replicas": 3},
+        {"id": 1, "address": "broker1:9092", "rack": "rack1", "leads": 2, "replicas": 3},
+        {"id": 2, "address": "broker2:9092", "rack": "rack2", "leads": 1, "replicas": 3},
     ]
     assert found["not_in_sync"] == []
 
@@ -51,7 +56,7 @@ def test_a_replica_is_behind_or_its_broker_is_away() -> None:
             "leader": 1,
             "replicas": [1, 2, 3],
             "in_sync": [1],
-            "why": ["broker 2 is behind", "broker 3 is away"],
+            "why": ["broker 2 is behind", "broker 3 is away", "fewer than min.insync.replicas = 2"],
         },
         {
             "topic": "ledger",
@@ -59,22 +64,39 @@ def test_a_replica_is_behind_or_its_broker_is_away() -> None:
             "leader": -1,
             "replicas": [3],
             "in_sync": [3],
-            "why": ["no leader", "broker 3 is away"],
+            "why": ["no leader", "broker 3 is away", "fewer than min.insync.replicas = 2"],
         },
     ]
 
 
-def test_the_status_of_a_running_broker(odradek_address: str) -> None:
-    shown = CliRunner().invoke(cluster, ["status", "-b", odradek_address])
+def test_partitions_are_counted_by_what_is_wrong_with_them() -> None:
+    found = with_partitions(
+        PartitionDescription(0, 1, 4, (1, 2), (1, 2)),
+        PartitionDescription(1, 1, 4, (1, 2, 3), (1, 2)),
+        PartitionDescription(2, 2, 4, (1, 2, 3), (2,)),
+        PartitionDescription(3, -1, 4, (3, 1), ()),
+        PartitionDescription(4, 1, 4, (1,), (1,)),
+    )
+    assert (found["partitions"], found["offline"]) == (5, 1)
+    assert found["under_replicated"] == 3
+    assert [each["partition"] for each in found["not_in_sync"]] == [1, 2, 3]
+    # The last partition has every replica in sync, and refuses acks=all for ever.
+    assert [each["partition"] for each in found["below_min_isr"]] == [2, 3, 4]
+    assert found["below_min_isr"][-1]["why"] == ["fewer than min.insync.replicas = 2"]
+
+
+def test_the_description_of_a_running_broker(odradek_address: str) -> None:
+    shown = CliRunner().invoke(cluster, ["describe", "-b", odradek_address])
     assert shown.exit_code == 0, shown.output
     assert odradek_address in shown.output
-    printed = CliRunner().invoke(cluster, ["status", "--json", "-b", odradek_address])
+    printed = CliRunner().invoke(cluster, ["describe", "--json", "-b", odradek_address])
     (broker,) = json.loads(printed.output)["brokers"]
     assert broker["address"] == odradek_address
+    assert "rack" in broker
 
 
-def test_the_status_of_no_broker_is_an_error_in_one_sentence() -> None:
-    shown = CliRunner().invoke(cluster, ["status", "-b", "127.0.0.1:1", "--timeout", "0.2"])
+def test_the_description_of_no_broker_is_an_error_in_one_sentence() -> None:
+    shown = CliRunner().invoke(cluster, ["describe", "-b", "127.0.0.1:1", "--timeout", "0.2"])
     assert shown.exit_code == 1
     assert shown.output.startswith("Error: ")
     assert shown.output.count("\n") == 1
@@ -164,8 +186,30 @@ def test_a_partition_that_is_led_needs_no_election(odradek_address: str) -> None
         assert "lead" in run.output
 
 
-@pytest.mark.parametrize("name", ["ledger", "-0", "ledger-", "ledger-x"])
+@pytest.mark.parametrize("mark", ["-", ":"])
+def test_a_partition_is_written_with_a_hyphen_or_as_for_consumer_groups_with_a_colon(
+    mark: str,
+) -> None:
+    found = PartitionName().convert(f"led-ger{mark}7", None, None)
+    assert found == TopicPartition("led-ger", 7)
+
+
+@pytest.mark.parametrize("name", ["ledger", "-0", "ledger-", "ledger-x", "ledger-1:", "ledger:-1"])
 def test_a_partition_is_a_topic_and_a_number(name: str) -> None:
     run = CliRunner().invoke(cluster, ["elect", "--", name])
     assert run.exit_code == 2
     assert "is not TOPIC-PARTITION" in run.output
+
+
+def test_the_description_lists_a_partition_that_can_never_have_enough_replicas(
+    odradek_address: str,
+) -> None:
+    run = CliRunner()
+    name, least = "two-of-one", "min.insync.replicas=2"
+    words = ["create", name, "--partitions", "1", "--config", least, "-b", odradek_address]
+    made = run.invoke(topic, words)
+    assert made.exit_code == 0, made.output
+    shown = run.invoke(cluster, ["describe", "-b", odradek_address]).output
+    (row,) = (line for line in shown.splitlines() if line.startswith(f"{name} "))
+    assert row.split(maxsplit=4)[1:] == ["0", "1", "1", "fewer than min.insync.replicas = 2"]
+    assert run.invoke(topic, ["delete", name, "--yes", "-b", odradek_address]).exit_code == 0

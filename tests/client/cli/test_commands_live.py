@@ -87,15 +87,32 @@ def test_settings_of_brokers(run: Run) -> None:
     assert row.endswith("read-only")
 
 
+def test_a_setting_that_was_not_changed_for_all_brokers_is_shown_as_the_brokers_have_it(
+    run: Run,
+) -> None:
+    name, words = "log.cleaner.min.cleanable.ratio", ("config", "get", "--all-brokers")
+    (row,) = run.said(*words, name).splitlines()[1:]
+    assert row.split() == [name, "0.5", "default"]
+    assert json.loads(run.said(*words, name, "--json"))["settings"] == {
+        name: {"value": "0.5", "source": "default", "read_only": False, "sensitive": False}
+    }
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("config", "get"), "Name one of --topic, --broker and --all-brokers."),
+        (("config", "get"), "Name one of --topic, --group, --broker and --all-brokers."),
         (("config", "get", "--topic", "nobody"), "there is no such topic."),
         (("config", "set", "--topic", "nobody", "retention.ms=1"), "there is no such topic."),
         (("config", "set", "--broker", "1", "node.id=7"), "Cannot update these configs dynamical"),
         (("config", "set", "--broker", "1", "log.roll.ms=x"), "Invalid value x for configuratio"),
         (("config", "set", "--broker", "1", "log.roll.ms"), "'log.roll.ms' is not NAME=VALUE"),
+        (("config", "get", "--all-brokers", "nosuch"), "There is no setting 'nosuch'; --all sho"),
+        (
+            ("config", "set", "--broker", "1", "log.roll.ms=1", "log.roll.ms=2"),
+            "log.roll.ms is giv",
+        ),
+        (("topic", "create", "x", "--config", "a=1", "--config", "a=2"), "a is given twice"),
         (("config", "get", "--broker", "1", "nosuch"), "There is no setting 'nosuch'; --all sho"),
         (("topic", "alter", "nobody"), "Nothing to change: name settings by --set or --unset."),
         (("topic", "alter", "t", "--set", "a=1", "--unset", "a"), "a cannot be set and unset."),
@@ -240,6 +257,7 @@ def wait_until_stored(bootstrap: str, place: TopicPartition, end: int) -> None:
         (("consume", "t", "--format", "%q"), 2, "%q"),
         (("consume", "t", "--isolation", "serializable"), 2, "read_committed"),
         (("consume", "t", "--from-beginning", "--offset", "3"), 2, "exclude"),
+        (("consume", "t", "--group", "g", "--offset", "3"), 2, "odradek group reset"),
         (("produce", "t", "-K", ":", "-k", "x"), 2, "exclude"),
         (("topic", "list", "--bootstrap", "nowhere"), 1, "HOST:PORT"),
         (("topic", "list", "--bootstrap", "127.0.0.1:1", "--timeout", "0.3"), 1, "127.0.0.1:1"),

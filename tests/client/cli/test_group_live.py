@@ -8,9 +8,18 @@ from typing import Any
 
 import pytest
 
-from odradek.client.blocking import Admin, Consumer, Producer, TopicPartition
+from odradek.client.blocking import (
+    Admin,
+    Consumer,
+    GroupDescription,
+    GroupMemberDescription,
+    Producer,
+    TopicPartition,
+)
+from odradek.client.cli.group import _sentences
 from tests.broker.group.wire import WireClient
 from tests.client.live import Run, name_of
+from tests.stories.looking import eventually
 
 
 def topic_with(run: Run, partitions: int = 1, *timestamps_ms: int) -> str:
@@ -92,6 +101,64 @@ def test_a_group_is_described_with_its_members_and_its_lag(run: Run) -> None:
         assert columns.split() == ["topic", "partition", "offset", "end", "lag", "member"]
         assert rows[0].split() == [topic, "0", "1", "3", "2", "worker-7", "at", "127.0.0.1"]
         assert rows[1].split()[:5] == [topic, "1", "-", "0", "-"]
+
+
+def test_a_group_of_the_new_protocol_is_described_and_is_not_reset_with_members(run: Run) -> None:
+    topic, group = topic_with(run, 2, 1, 2, 3), name_of("group")
+    with Consumer(
+        run.bootstrap, group_id=group, group_protocol="consumer", client_id="worker-8"
+    ) as consumer:
+        consumer.subscribe(topic)
+        eventually(lambda: (consumer.poll(50), len(consumer.assignment()))[1], 2)
+        consumer.commit({TopicPartition(topic, 0): 1})
+        eventually(lambda: described(run, group)["state"], "Stable")
+        found = described(run, group)
+        assert (found["type"], found["protocol"], found["lag"]) == ("consumer", "uniform", 2)
+        assert found["epoch"] == found["assignment_epoch"] >= 1
+        (one,) = found["members"]
+        assert (one["client_id"], one["epoch"]) == ("worker-8", found["epoch"])
+        assert one["partitions"] == one["target"]
+        assert [place["partition"] for place in one["target"]] == [0, 1]
+        head, columns, *rows = run.said("group", "describe", group).splitlines()
+        assert head == (
+            f"{group}  Stable (consumer, uniform), 1 member, coordinator 1, epoch {found['epoch']}"
+        )
+        assert columns.split()[-1] == "member"
+        assert rows[0].split() == [topic, "0", "1", "3", "2", "worker-8", "at", "127.0.0.1"]
+        assert len(rows) == 2
+        for command in (("reset", "--to-earliest", "--yes"), ("delete", "--yes")):
+            refused = run("group", command[0], group, *command[1:])
+            assert refused.exit_code == 1
+            assert "first" in refused.output
+            assert "members" in refused.output
+
+
+def test_a_member_that_has_not_reached_its_target_is_described_in_sentences() -> None:
+    member = GroupMemberDescription(
+        member_id="a",
+        group_instance_id=None,
+        client_id="reader",
+        client_host="host",
+        partitions=(TopicPartition("t", 0), TopicPartition("t", 1)),
+        target=(TopicPartition("t", 1), TopicPartition("t", 2)),
+        member_epoch=3,
+    )
+    found = GroupDescription(
+        group_id="g",
+        coordinator_id=1,
+        state="Reconciling",
+        protocol_type="consumer",
+        protocol="uniform",
+        members=(member,),
+        group_type="consumer",
+        group_epoch=4,
+        assignment_epoch=4,
+    )
+    assert _sentences(member, found) == [
+        "has to give up t-0.",
+        "is to get t-2.",
+        "is in epoch 3.",
+    ]
 
 
 def test_a_group_of_a_deleted_topic_is_described(run: Run) -> None:

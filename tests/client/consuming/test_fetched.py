@@ -6,7 +6,7 @@ from odradek.client.consuming.fetched import Fetched
 from odradek.client.errors import Refused
 from odradek.client.types import TopicPartition
 from odradek.protocol.apis.fetch import AbortedTransaction
-from odradek.protocol.batch import Codec
+from odradek.protocol.batch import CONTROL_BIT, Codec
 from odradek.protocol.control import encode_marker
 from odradek.protocol.record import Record, encode_batch
 
@@ -138,7 +138,7 @@ def test_records_come_in_portions_with_everything_in_its_place() -> None:
     fetch = fetched(data(5, b"a", b"b", b"c"), offset=5)
     first = fetch.take(5, 2, True)
     assert [record.offset for record in first] == [5, 6]
-    assert first[0] == ("t", 3, 5, 5, 0, b"k", b"a", ())
+    assert tuple(first[0]) == ("t", 3, 5, 5, 0, b"k", b"a", (), None)
     assert not fetch.is_empty
     assert [record.offset for record in fetch.take(7, 2, True)] == [7]
     assert fetch.is_empty
@@ -169,6 +169,35 @@ def test_a_damaged_batch_is_refused_and_names_where_to_go_on() -> None:
         fetch.take(1, 10, True)
     with pytest.raises(Refused, match="seek to 2"):
         fetch.take(1, 10, True)
+
+
+LOW_ATTRIBUTES = 22
+LAST_OF_PRODUCER_ID = 50
+
+
+def damaged_at(batch: bytes, place: int, bits: int) -> bytes:
+    found = bytearray(batch)
+    found[place] ^= bits
+    return bytes(found)
+
+
+@pytest.mark.parametrize("takes", ["records", "batches"])
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        damaged_at(data(1, b"seems to be a marker"), LOW_ATTRIBUTES, CONTROL_BIT),
+        damaged_at(data(1, b"of 3, seems to be of 2", producer_id=3), LAST_OF_PRODUCER_ID, 1),
+    ],
+    ids=["control", "producer id"],
+)
+def test_a_batch_that_only_seems_to_be_left_out_is_refused(damaged: bytes, takes: str) -> None:
+    """Its records were skipped without an error: a disk of a broker had flipped a bit."""
+    records = data(0, b"aborted", producer_id=2) + damaged + marker(2, 2, committed=False)
+    fetch = fetched(records + data(3, b"good"), (2, 0))
+    for _ in range(2):
+        assert not fetch.is_empty
+        with pytest.raises(Refused, match="seek to 2"):
+            fetch.take(0, 10, True) if takes == "records" else fetch.take_batch(0, True)
 
 
 def test_whole_batches_are_given_with_where_to_begin() -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import trio
 
 from odradek.client import Aborted, Consumer, Producer, TopicPartition
@@ -13,18 +14,22 @@ from tests.client.producing.test_producer_live import make_topic
 COUNT = 600
 PARTITIONS = 4
 POLL_INTERVAL_MS = 2_000
-OPTIONS: dict[str, Any] = {
-    "heartbeat_interval_ms": 100,
-    "max_poll_interval_ms": POLL_INTERVAL_MS,
-    "session_timeout_ms": 6_000,
+OPTIONS: dict[str, dict[str, Any]] = {
+    "consumer": {"group_protocol": "consumer"},
+    "classic": {"heartbeat_interval_ms": 100, "session_timeout_ms": 6_000},
 }
 
 
 class Copy:
     """The group of copying members, and what has become of them."""
 
-    def __init__(self, bootstrap: str, source: str, target: str) -> None:
+    def __init__(self, bootstrap: str, protocol: str, source: str, target: str) -> None:
         self.bootstrap, self.source, self.target = bootstrap, source, target
+        self.options: ConsumerOptions = {
+            "group_id": source,
+            "max_poll_interval_ms": POLL_INTERVAL_MS,
+            **OPTIONS[protocol],  # type: ignore[typeddict-item]
+        }
         self.copied = 0
         self.aborted: list[str] = []
         self.hangs: set[str] = set()
@@ -33,7 +38,7 @@ class Copy:
 
     async def run(self, name: str) -> None:
         async with (
-            Consumer(self.bootstrap, group_id=self.source, **OPTIONS) as consumer,
+            Consumer(self.bootstrap, **self.options) as consumer,
             Producer(self.bootstrap, transactional_id=f"{self.source}-{name}") as producer,
         ):
             consumer.subscribe(self.source)
@@ -70,13 +75,16 @@ class Copy:
                 await self.changed.wait()
 
 
-async def test_every_record_is_copied_once_over_all_rebalances(bootstrap: str) -> None:
+@pytest.mark.parametrize("protocol", OPTIONS)
+async def test_every_record_is_copied_once_over_all_rebalances(
+    bootstrap: str, protocol: str
+) -> None:
     source = await make_topic(bootstrap, PARTITIONS)
     target = await make_topic(bootstrap, PARTITIONS)
     async with Producer(bootstrap) as producer:
         for number in range(COUNT):
             await producer.send(source, b"%d" % number, partition=number % PARTITIONS)
-    copy = Copy(bootstrap, source, target)
+    copy = Copy(bootstrap, protocol, source, target)
     with trio.fail_after(WAIT_MS / 1000):
         async with trio.open_nursery() as members:
             members.start_soon(copy.run, "a")
@@ -103,12 +111,14 @@ async def test_every_record_is_copied_once_over_all_rebalances(bootstrap: str) -
     assert sorted(int(record.value or b"") for record in found) == list(range(COUNT))
 
 
-async def test_a_group_that_was_stopped_goes_on_where_it_was(bootstrap: str) -> None:
+@pytest.mark.parametrize("protocol", OPTIONS)
+async def test_a_group_that_was_stopped_goes_on_where_it_was(bootstrap: str, protocol: str) -> None:
     source = await make_topic(bootstrap, 2)
     async with Producer(bootstrap) as producer:
         for number in range(20):
             await producer.send(source, b"%d" % number, partition=number % 2)
     options: ConsumerOptions = {"group_id": name_of("group"), "enable_auto_commit": True}
+    options |= OPTIONS[protocol]  # type: ignore[typeddict-item]
     read: list[int] = []
     while len(read) < 20:
         async with Consumer(bootstrap, **options) as consumer:

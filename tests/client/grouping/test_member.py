@@ -20,6 +20,7 @@ from odradek.protocol.consumer_protocol import decode_subscription
 from odradek.protocol.errors import ErrorCode
 from tests.client.consuming.test_consumer import THREE, part
 from tests.client.fake_broker import ADDRESS, LOST_BEFORE, SILENCE, refused
+from tests.client.fake_consumer_group import FakeConsumerGroup
 from tests.client.fake_group import FakeGroup
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -27,10 +28,15 @@ Told = list[tuple[str, list[TopicPartition]]]
 
 
 @pytest.fixture
-def group(nursery: trio.Nursery) -> FakeGroup:
-    group = FakeGroup(nursery)
+def group(request: pytest.FixtureRequest, nursery: trio.Nursery) -> FakeGroup:
+    """A coordinator of the classic protocol, unless a test asks for others."""
+    group: FakeGroup = getattr(request, "param", FakeGroup)(nursery)
     group.read = three_in_each
     return group
+
+
+both = pytest.mark.parametrize("group", [FakeGroup, FakeConsumerGroup], indirect=True)
+"""What holds whatever protocol the member speaks."""
 
 
 def three_in_each(wanted: FetchPartition) -> PartitionData | None:
@@ -95,6 +101,7 @@ async def test_a_program_that_does_not_poll_leaves_and_learns_that_it_has_lost_p
         assert group.committed == {}
 
 
+@both
 async def test_an_iteration_lives_as_long_as_it_yields(
     autojump_clock: MockClock, group: FakeGroup
 ) -> None:
@@ -118,6 +125,36 @@ async def test_an_expelled_member_joins_anew(autojump_clock: MockClock, group: F
         assert told[1:] == [("lost", [ZERO, ONE]), ("assigned", [ZERO, ONE])]
         assert consumer.group_metadata().member_id != before.member_id
         assert group.asked(JOIN_GROUP)[-2].member_id == ""
+
+
+async def test_a_member_of_another_generation_joins_again_under_its_id(
+    autojump_clock: MockClock, group: FakeGroup
+) -> None:
+    """Under a new id, the others waited until the session of its old one was over."""
+    async with joined(group) as (consumer, told):
+        before = consumer.group_metadata()
+        group.next(HEARTBEAT, refused(ErrorCode.ILLEGAL_GENERATION))
+        await trio.sleep(4)
+        await consumer.poll(500)
+        assert told[1:] == [("lost", [ZERO, ONE]), ("assigned", [ZERO, ONE])]
+        assert group.asked(JOIN_GROUP)[-1].member_id == before.member_id
+        assert consumer.group_metadata().member_id == before.member_id
+        assert consumer.group_metadata().generation_id > before.generation_id
+
+
+async def test_a_member_whose_generation_and_id_are_unknown_gets_a_new_id(
+    autojump_clock: MockClock, group: FakeGroup
+) -> None:
+    async with joined(group) as (consumer, told):
+        before = consumer.group_metadata()
+        group.next(HEARTBEAT, refused(ErrorCode.ILLEGAL_GENERATION))
+        group.next(JOIN_GROUP, refused(ErrorCode.UNKNOWN_MEMBER_ID))
+        await trio.sleep(4)
+        with trio.fail_after(10):
+            while told[-1:] != [("assigned", [ZERO, ONE])] or len(told) < 3:
+                await consumer.poll(500)
+        assert told[1:] == [("lost", [ZERO, ONE]), ("assigned", [ZERO, ONE])]
+        assert consumer.group_metadata().member_id != before.member_id
 
 
 async def test_an_eager_member_gives_all_up_before_it_joins(
@@ -177,6 +214,7 @@ async def test_a_rebalance_is_noticed_between_two_records_of_an_iteration(
         assert group.committed[ZERO] == 1
 
 
+@both
 async def test_an_automatic_commit_waits_for_the_poll_after_the_records(
     autojump_clock: MockClock, group: FakeGroup
 ) -> None:
@@ -253,6 +291,7 @@ async def test_a_commit_of_a_lost_generation_is_refused_and_nothing_is_sent_for_
         assert len(group.asked(OFFSET_COMMIT)) == commits
 
 
+@both
 async def test_a_commit_while_the_group_waits_for_partitions_is_tried_again(
     autojump_clock: MockClock, group: FakeGroup
 ) -> None:
@@ -262,6 +301,7 @@ async def test_a_commit_while_the_group_waits_for_partitions_is_tried_again(
         assert group.committed == {ZERO: 2}
 
 
+@both
 async def test_commits_in_the_background_keep_their_order(
     autojump_clock: MockClock, group: FakeGroup
 ) -> None:
@@ -276,6 +316,7 @@ async def test_commits_in_the_background_keep_their_order(
     assert group.committed == {ZERO: 3, ONE: 2}
 
 
+@both
 async def test_a_commit_in_the_background_that_fails_is_logged(
     autojump_clock: MockClock, group: FakeGroup, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -360,6 +401,7 @@ async def test_an_exception_of_a_callback_leaves_the_poll_and_the_rebalance_goes
         assert group.said()[-1] == "LeaveGroup"
 
 
+@both
 async def test_callbacks_may_be_async_and_are_not_cut_off_by_the_time_of_the_poll(
     autojump_clock: MockClock, group: FakeGroup
 ) -> None:
@@ -377,6 +419,7 @@ async def test_callbacks_may_be_async_and_are_not_cut_off_by_the_time_of_the_pol
     assert group.committed == {ZERO: 1, ONE: 1}
 
 
+@both
 async def test_a_callback_cannot_poll_or_change_the_subscription(
     autojump_clock: MockClock, group: FakeGroup
 ) -> None:
@@ -392,6 +435,7 @@ async def test_a_callback_cannot_poll_or_change_the_subscription(
             await consumer.poll(10)
 
 
+@both
 async def test_subscribe_and_assign_exclude_each_other(
     autojump_clock: MockClock, group: FakeGroup
 ) -> None:
@@ -415,6 +459,7 @@ async def test_subscribe_and_assign_exclude_each_other(
             consumer.subscribe("t")
 
 
+@both
 async def test_a_topic_that_appears_is_read(
     autojump_clock: MockClock, group: FakeGroup, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -427,6 +472,7 @@ async def test_a_topic_that_appears_is_read(
         assert await consumer.poll(10_000)
 
 
+@both
 async def test_a_pattern_matches_whole_names_and_new_topics(
     autojump_clock: MockClock, group: FakeGroup
 ) -> None:
@@ -444,6 +490,7 @@ async def test_a_pattern_matches_whole_names_and_new_topics(
         assert {name.topic for name in consumer.assignment()} == {"t", "t1"}
 
 
+@both
 async def test_an_iteration_without_partitions_ends_when_no_broker_answers(
     autojump_clock: MockClock, group: FakeGroup
 ) -> None:
@@ -459,6 +506,7 @@ async def test_an_iteration_without_partitions_ends_when_no_broker_answers(
         assert trio.current_time() - before <= 61
 
 
+@both
 async def test_seek_to_committed_reads_again(autojump_clock: MockClock, group: FakeGroup) -> None:
     group.committed = {ZERO: 1, ONE: 2}
     async with joined(group) as (consumer, _):
@@ -477,6 +525,7 @@ def test_wrong_options_are_named() -> None:
         ({"partition_assignors": []}, "a sequence of at least one name"),
         ({"heartbeat_interval_ms": 45_000}, "less than session_timeout_ms"),
         ({"group_id": None, "enable_auto_commit": True}, "need a group_id"),
+        ({"client_rack": ""}, "client_rack is a str of at least one character"),
     ):
         with pytest.raises(ValueError, match=words):
             Consumer(ADDRESS, **{"group_id": "g", **options})  # type: ignore[arg-type]

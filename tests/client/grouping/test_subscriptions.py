@@ -43,6 +43,15 @@ def test_a_member_is_read_as_it_was_written(name: AssignorName) -> None:
     assert (member.owned, member.generation) == (OWNED, 7)
 
 
+def test_a_subscription_has_the_rack_of_the_member() -> None:
+    claim = JoinClaim(topics=("a",), rack="zone-a")
+    (protocol,) = protocols_of(["range"], claim)
+    assert decode_subscription(protocol.metadata).rack_id == "zone-a"
+    assert protocol.metadata.endswith(b"\0\6zone-a")  # Java's ConsumerProtocolSubscription 3
+    (protocol,) = protocols_of(["range"], JoinClaim(topics=("a",)))
+    assert protocol.metadata.endswith(b"\xff\xff")
+
+
 def test_the_user_data_is_javas() -> None:
     """A number for the cooperative assignor, and topics and a number for the eager one."""
     sticky, cooperative = protocols_of(["sticky", "cooperative-sticky"], CLAIM)

@@ -2,6 +2,8 @@
 
 # ruff: noqa: PT012 - what raises here is the end of a block, so the block is the statement
 
+from typing import Literal
+
 import pytest
 import trio
 
@@ -12,13 +14,14 @@ from tests.client.producing.test_producer_live import make_topic
 HAS_MEMBERS = "and the group has members"
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
 async def test_a_bare_name_of_a_group_with_members_is_warned_of_once(
-    bootstrap: str, caplog: pytest.LogCaptureFixture
+    bootstrap: str, caplog: pytest.LogCaptureFixture, protocol: Literal["classic", "consumer"]
 ) -> None:
     topic, group = await make_topic(bootstrap, 1), name_of("group")
     place = TopicPartition(topic, 0)
     async with (
-        Consumer(bootstrap, group_id=group) as consumer,
+        Consumer(bootstrap, group_id=group, group_protocol=protocol) as consumer,
         Producer(bootstrap, transactional_id=group) as producer,
     ):
         async with producer.transaction() as transaction:

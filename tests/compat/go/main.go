@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -152,7 +153,11 @@ func relay(words []string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	session, err := kgo.NewGroupTransactSession(append(transactional(bootstrap, transactionalID, 60_000),
+	options := transactional(bootstrap, transactionalID, 60_000)
+	if os.Getenv("FRANZ_GO_848") != "" { // the new group protocol, with one of the balancers that the broker has, too
+		options = append(options, kgo.ServerSideBalancer(), kgo.Balancers(kgo.RangeBalancer()))
+	}
+	session, err := kgo.NewGroupTransactSession(append(options,
 		kgo.ConsumerGroup(group),
 		kgo.InstanceID(instance),
 		kgo.ConsumeTopics(source),
@@ -214,7 +219,9 @@ func records(session *kgo.GroupTransactSession, batch int) ([]*kgo.Record, error
 	for _, failed := range fetches.Errors() {
 		_, joinsAgain := errors.AsType[*kgo.ErrGroupSession](failed.Err)
 		fenced := errors.Is(failed.Err, kerr.FencedInstanceID)
-		if fenced || !joinsAgain && !errors.Is(failed.Err, context.DeadlineExceeded) && !kerr.IsRetriable(failed.Err) {
+		_, isDown := errors.AsType[*net.OpError](failed.Err) // the broker is being started again
+		isTransient := joinsAgain || isDown || errors.Is(failed.Err, context.DeadlineExceeded) || kerr.IsRetriable(failed.Err)
+		if fenced || !isTransient {
 			return nil, failed.Err
 		}
 	}

@@ -1,0 +1,226 @@
+"""A group goes from the classic protocol to the new one and back while it runs (KIP-848). Pure.
+
+The first member of the new protocol converts a classic group (`from_classic`). The classic members
+stay members: the generation is their epoch, the last assignment is what they own. They go on with
+JoinGroup, SyncGroup and Heartbeat, each for itself: JoinGroup is a heartbeat that lists what the
+member owns (`beat_of`), SyncGroup returns what it may own now (`assignment_of`), and a Heartbeat is
+answered with REBALANCE_IN_PROGRESS when it has to join again.
+
+When the last member of the new protocol goes, the group becomes a classic one again
+(`to_classic`), and a rebalance begins.
+"""
+
+import struct
+from collections.abc import Iterable, Mapping
+from typing import Final
+from uuid import UUID
+
+from odradek.broker.group.consumer.heartbeat import Beat
+from odradek.broker.group.consumer.members import (
+    JOIN_EPOCH,
+    ClassicSide,
+    ConsumerGroup,
+    ConsumerMember,
+    Partitions,
+    TopicShapes,
+    hash_of,
+)
+from odradek.broker.group.consumer.reconcile import OwnerOf
+from odradek.broker.group.limits import CLIENT_ID_MAX_CHARACTERS
+from odradek.broker.group.members import ClassicGroup, Member
+from odradek.broker.group.requests import Joining
+from odradek.broker.group.state import GroupState
+from odradek.protocol.consumer_protocol import (
+    CONSUMER_PROTOCOL_TYPE,
+    VERSION_MAX,
+    ConsumerProtocolAssignment,
+    ConsumerTopicPartitions,
+    decode_assignment,
+    decode_subscription,
+    encode_versioned,
+)
+from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
+
+_VERSION: Final = struct.Struct(">h")
+
+
+def from_classic(group: ClassicGroup, shapes: TopicShapes) -> ConsumerGroup:
+    """Return the consumer group that a classic group with members becomes.
+
+    Raises KafkaError: GROUP_ID_NOT_FOUND if the members are no consumers, or what they sent cannot
+    be read or would be lost; UNKNOWN_SERVER_ERROR if two members own the same partition.
+    """
+    if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        raise _cannot_upgrade(group, "the group does not use the consumer embedded protocol")
+    members = {key: _from_classic(group, each, shapes) for key, each in group.members.items()}
+    _check_owners(group, members.values())
+    targets = {
+        key: {topic_id: frozenset(epochs) for topic_id, epochs in each.assigned.items()}
+        for key, each in members.items()
+    }
+    topics = frozenset[str]().union(*(each.topics for each in members.values()))
+    return ConsumerGroup(
+        group_id=group.group_id,
+        epoch=group.generation_id,
+        metadata_hash=hash_of(topics, shapes),
+        assignment_epoch=group.generation_id,
+        members=members,
+        targets=targets,
+    )
+
+
+def _from_classic(group: ClassicGroup, member: Member, shapes: TopicShapes) -> ConsumerMember:
+    # A group in its first rebalance has not selected a protocol yet.
+    protocol = group.protocol_name or group.selected_protocol()
+    try:
+        subscription = decode_subscription(member.metadata(protocol))
+        assignment = decode_assignment(member.assignment)
+    except ProtocolError:
+        raise _cannot_upgrade(group, "the embedded consumer protocol is malformed") from None
+    if assignment.user_data:
+        raise _cannot_upgrade(group, "an unsupported custom assignor is in use")
+    owned = _by_id(assignment.assigned_partitions, shapes)
+    return ConsumerMember(
+        member_id=member.member_id,
+        instance_id=member.group_instance_id,
+        rack_id=subscription.rack_id or None,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        topics=frozenset(subscription.topics),
+        classic=ClassicSide(
+            session_timeout_ms=member.session_timeout_ms, protocols=member.protocols
+        ),
+        epoch=group.generation_id,
+        previous_epoch=group.generation_id,
+        assigned={
+            topic_id: dict.fromkeys(sorted(indexes), group.generation_id)
+            for topic_id, indexes in owned.items()
+        },
+    )
+
+
+def _by_id(listed: Iterable[ConsumerTopicPartitions], shapes: TopicShapes) -> Partitions:
+    """Return partitions by the id of their topic. Topics that are not there are left out."""
+    found: dict[UUID, frozenset[int]] = {}
+    for each in listed:
+        shape = shapes.topics.get(each.topic)
+        if shape is not None and each.partitions:
+            known = found.get(shape.topic_id, frozenset())
+            found[shape.topic_id] = known | frozenset(each.partitions)
+    return found
+
+
+def _check_owners(group: ClassicGroup, members: Iterable[ConsumerMember]) -> None:
+    taken: set[tuple[UUID, int]] = set()
+    for member in members:
+        owned = {(key, index) for key, epochs in member.assigned.items() for index in epochs}
+        if not taken.isdisjoint(owned):
+            raise KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                f"Cannot upgrade classic group {group.group_id} to consumer group because its "
+                "leader has assigned a partition to two members.",
+            )
+        taken |= owned
+
+
+def _cannot_upgrade(group: ClassicGroup, why: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        f"Cannot upgrade classic group {group.group_id} to consumer group because {why}.",
+    )
+
+
+def to_classic(
+    group: ConsumerGroup, shapes: TopicShapes, *, generation_id: int, now_ms: int
+) -> ClassicGroup:
+    """Return the classic group that a group becomes whose members all use the classic protocol.
+
+    Each member is assigned its target, in the version of its subscription.
+    """
+    members = {}
+    for key, each in group.members.items():
+        assert each.classic is not None, each
+        members[key] = Member(
+            member_id=key,
+            group_instance_id=each.instance_id,
+            client_id=each.client_id,
+            client_host=each.client_host,
+            rebalance_timeout_ms=each.rebalance_timeout_ms,
+            session_timeout_ms=each.classic.session_timeout_ms,
+            protocols=each.classic.protocols,
+        )
+    classic = ClassicGroup(
+        group_id=group.group_id,
+        state=GroupState.STABLE,
+        state_since_ms=now_ms,
+        generation_id=generation_id,
+        protocol_type=CONSUMER_PROTOCOL_TYPE,
+        leader_id=next(iter(members)),
+        members=members,
+    )
+    protocol = classic.selected_protocol()
+    assignments = {
+        key: _assignment(group.targets.get(key, {}), member.metadata(protocol), shapes)
+        for key, member in members.items()
+    }
+    return classic.with_protocol(protocol).with_assignment(assignments)
+
+
+def assignment_of(member: ConsumerMember, shapes: TopicShapes) -> bytes:
+    """Return what a classic member may own now, as SyncGroup returns it."""
+    assert member.classic is not None, member
+    owned = {key: frozenset(epochs) for key, epochs in member.assigned.items()}
+    return _assignment(owned, member.classic.protocols[0].metadata, shapes)
+
+
+def _assignment(owned: Partitions, metadata: bytes, shapes: TopicShapes) -> bytes:
+    """Encode partitions in the version of a subscription. Topics that are gone are left out."""
+    named = {shapes.names[key]: indexes for key, indexes in owned.items() if key in shapes.names}
+    value = ConsumerProtocolAssignment(
+        assigned_partitions=tuple(
+            ConsumerTopicPartitions(topic=name, partitions=tuple(sorted(indexes)))
+            for name, indexes in sorted(named.items())
+        )
+    )
+    version = _VERSION.unpack_from(metadata)[0] if len(metadata) >= _VERSION.size else 0
+    return encode_versioned(value, min(max(version, 0), VERSION_MAX))
+
+
+def beat_of(joining: Joining, member_id: str, shapes: TopicShapes) -> Beat:
+    """Return the heartbeat that a JoinGroup stands for. Raises KafkaError(UNKNOWN_SERVER_ERROR)."""
+    try:
+        subscription = decode_subscription(joining.protocols[0].metadata)
+    except ProtocolError:
+        raise KafkaError(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            "Malformed embedded consumer protocol in subscription deserialization.",
+        ) from None
+    return Beat(
+        group_id=joining.group_id,
+        member_id=member_id,
+        member_epoch=JOIN_EPOCH,
+        client_id=joining.client_id[:CLIENT_ID_MAX_CHARACTERS],
+        client_host=joining.client_host,
+        instance_id=joining.group_instance_id,
+        rack_id=subscription.rack_id or None,
+        rebalance_timeout_ms=joining.rebalance_timeout_ms,
+        topics=frozenset(subscription.topics),
+        regex="",
+        owned=_by_id(subscription.owned_partitions, shapes),
+        classic=ClassicSide(
+            session_timeout_ms=joining.session_timeout_ms, protocols=joining.protocols
+        ),
+        names_itself=bool(joining.member_id),
+    )
+
+
+def is_waiting(
+    member: ConsumerMember, targets: Mapping[str, Partitions], owner_of: OwnerOf
+) -> bool:
+    """Return True if another member still owns a partition of this member's target."""
+    return any(
+        index not in member.assigned.get(topic_id, {}) and owner_of(topic_id, index) is not None
+        for topic_id, indexes in targets.get(member.member_id, {}).items()
+        for index in indexes
+    )

@@ -1,0 +1,125 @@
+"""One assigned partition of a consumer: its position, and the records that were fetched ahead."""
+
+from collections import deque
+from collections.abc import Sequence
+
+from odradek.client.consuming.fetched import Fetched
+from odradek.client.errors import OdradekError
+from odradek.client.types import ConsumerRecord, OffsetAndMetadata, TopicPartition
+from odradek.protocol.apis.fetch import AbortedTransaction
+from odradek.protocol.schema import Buffer
+
+
+class AssignedPartition:
+    """A partition that is read in the order of its offsets."""
+
+    __slots__ = (
+        "_position",
+        "error",
+        "fetch_offset",
+        "fetched",
+        "high_watermark",
+        "is_paused",
+        "last_stable_offset",
+        "max_bytes",
+        "name",
+        "not_before",
+        "reset_to",
+    )
+
+    def __init__(self, name: TopicPartition, max_bytes: int) -> None:
+        self.name = name
+        self._position: int | None = None
+        self.fetch_offset = -1
+        self.fetched: deque[Fetched] = deque()
+        self.reset_to: int | None = None
+        """EARLIEST or LATEST if the position was out of range and must be looked up again."""
+        self.is_paused = False
+        self.error: OdradekError | None = None
+        self.max_bytes = max_bytes
+        self.not_before = float("-inf")
+        self.high_watermark = -1
+        self.last_stable_offset = -1
+
+    @property
+    def unread_bytes(self) -> int:
+        return sum(fetched.size_bytes for fetched in self.fetched)
+
+    @property
+    def is_placed(self) -> bool:
+        """Return True if it is known where to read."""
+        return self._position is not None
+
+    def is_at(self, offset: int) -> bool:
+        """Return True if seeking to this offset changes nothing."""
+        return self._position == offset
+
+    @property
+    def position(self) -> int | None:
+        """The next offset that is returned; None until it is looked up."""
+        return self._position
+
+    def position_before(self, unread: ConsumerRecord) -> int:
+        """Return the position if the program has not got this record."""
+        return unread.offset
+
+    def to_store(self, unread: ConsumerRecord | None = None) -> OffsetAndMetadata:
+        """Return the offset that a group stores. The program has not got `unread` yet."""
+        assert self._position is not None, self.name
+        return OffsetAndMetadata(self._position if unread is None else unread.offset)
+
+    def made(self, records: Buffer, aborted: Sequence[AbortedTransaction]) -> Fetched:
+        """Return what was fetched at `fetch_offset`. Raises as `Fetched` does."""
+        return Fetched(self.name, self.fetch_offset, records, aborted)
+
+    def take(self, count: int, check_crcs: bool) -> list[ConsumerRecord]:
+        """Take up to `count` records of the first fetch; see `Fetched.take`."""
+        assert self._position is not None, self.name
+        return self.fetched[0].take(self._position, count, check_crcs)
+
+    def forget_ended(self) -> None:
+        """Note that the program has got all that was taken."""
+
+    def passed(self, record: ConsumerRecord) -> None:
+        """Note that the program gets the records up to this one."""
+        position = record.offset + 1
+        if self._position is None or position > self._position:
+            self._position = position
+
+    def passed_batch(self, next_offset: int) -> None:
+        """Note that the program gets a batch."""
+        self._position = next_offset
+
+    def move(self, offset: int | None) -> None:
+        """Set the position, and forget what was fetched."""
+        self._position = offset
+        self.fetch_offset = -1 if offset is None else offset
+        self.fetched.clear()
+        self.error = None
+        self.reset_to = None
+
+    def resume(self, stored: OffsetAndMetadata) -> None:
+        """Continue where the group has stored an offset."""
+        self.move(stored.offset)
+
+    def go_back(self, unread: ConsumerRecord | None = None) -> None:
+        """Fetch again what is behind the position, or from `unread` on."""
+        self.move(self.position if unread is None else unread.offset)
+
+    def lose(self, reset_to: int) -> None:
+        """Note that the log does not have the position. `found` then sets another one."""
+        self.move(None)
+        self.reset_to = reset_to
+
+    def found(self, offset: int) -> None:
+        """Begin at an offset that was looked up."""
+        self.move(offset)
+
+    def skip_read(self) -> bool:
+        """Drop the fetches that are read to their end. Return True if the position moved."""
+        moved = False
+        while self.fetched and self.fetched[0].is_empty:
+            following = self.fetched.popleft().next_offset
+            moved |= following != self._position
+            self._position = following
+        return moved
