@@ -155,11 +155,13 @@ class Lengthed(Wire):
 
 class Text(Lengthed):
     def emit_content(self, code: FunctionText) -> None:
-        code.line("stop = at + size")
-        with code.block(f"if not 0 <= size <= {STRING_MAX_BYTES} or stop > end:"):
-            code.line("raise wrong_length(size, end - at)")
-        code.line("value = str(data[at:stop], 'utf-8')")
-        code.line("at = stop")
+        code.line("value = ''")  # many texts are empty
+        with code.block("if size:"):
+            code.line("stop = at + size")
+            with code.block(f"if not 0 <= size <= {STRING_MAX_BYTES} or stop > end:"):
+                code.line("raise wrong_length(size, end - at)")
+            code.line("value = str(data[at:stop], 'utf-8')")
+            code.line("at = stop")
 
     def emit_build_content(self, code: FunctionText, value: str) -> None:
         code.line(f"text = {value}.encode()")

@@ -51,10 +51,11 @@ RECORD_MIN_BYTES: Final = 7
 """A byte each for length, attributes, two deltas, two lengths and the number of headers."""
 
 NO_TIMESTAMP: Final = -1
+NO_HEADERS: Final = b"\0"
+"""What stands in a record without headers behind its value."""
 
 _NULL: Final = encode_varint(-1)
 _NULL_ZIGZAG: Final = 1
-_NO_HEADERS: Final = b"\0"
 _EMPTY_HEADER: Final = bytes(HEADER_BYTES)
 
 
@@ -109,7 +110,7 @@ class BatchBuilder:
                 if 0 <= value_bytes < SMALL_COUNT
                 else encode_varint(value_bytes),
                 value or b"",
-                _encode_headers(headers) if headers else _NO_HEADERS,
+                _encode_headers(headers) if headers else NO_HEADERS,
             )
         )
         body_bytes = len(body)
@@ -125,6 +126,32 @@ class BatchBuilder:
             self._max_timestamp = timestamp_ms
         self.count = count + 1
         return True
+
+    def add_encoded(self, contents: Iterable[bytes], timestamp_ms: int) -> int:
+        """Append records of one time, whose contents `encode_contents` has made.
+
+        Stop at the first that does not fit. Return the number of those that were appended.
+        """
+        if not self.count:
+            self._base_timestamp = self._max_timestamp = timestamp_ms
+        start = b"\0" + encode_varint(timestamp_ms - self._base_timestamp)
+        had = count = self.count
+        size_bytes = len(self._out)
+        pieces: list[bytes] = []
+        for each in contents:
+            number = SMALL[count] if count < SMALL_COUNT else encode_varint(count)
+            body_bytes = len(start) + len(number) + len(each)
+            length = SMALL[body_bytes] if body_bytes < SMALL_COUNT else encode_varint(body_bytes)
+            size_bytes += len(length) + body_bytes
+            if count and size_bytes > self.max_bytes:
+                break
+            pieces += (length, start, number, each)
+            count += 1
+        if pieces:
+            self._out += b"".join(pieces)
+            self._max_timestamp = max(self._max_timestamp, timestamp_ms)
+            self.count = count
+        return count - had
 
     def build(
         self,
@@ -183,6 +210,24 @@ def with_timestamps(records: Iterable[Record], now_ms: int) -> list[Record]:
     ]
 
 
+def batch_of(records: Iterable[Record]) -> BatchBuilder:
+    """Return a batch of any size that is not built yet."""
+    builder = BatchBuilder(max_bytes=2**31)
+    add = builder.add
+    for record in records:
+        if not add(record):
+            raise ValueError("a batch cannot have more than 2 GiB")
+    return builder
+
+
+def encode_contents(key: bytes | None, value: bytes | None) -> bytes:
+    """Return what of a record without headers is the same in every batch."""
+    pieces: list[bytes] = []
+    for each in (key, value):
+        pieces += (_NULL,) if each is None else (encode_varint(len(each)), each)
+    return b"".join((*pieces, NO_HEADERS))
+
+
 def encode_batch(
     records: Iterable[Record],
     *,
@@ -199,12 +244,7 @@ def encode_batch(
 
     Raises `ValueError` without records, because Kafka has no such batch.
     """
-    builder = BatchBuilder(max_bytes=2**31)
-    add = builder.add
-    for record in records:
-        if not add(record):
-            raise ValueError("a batch cannot have more than 2 GiB")
-    return builder.build(
+    return batch_of(records).build(
         base_offset=base_offset,
         leader_epoch=leader_epoch,
         producer_id=producer_id,

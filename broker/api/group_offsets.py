@@ -18,6 +18,7 @@ offset is pending. A group id has at most 1 KiB. More than 1,000 offsets are sto
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from itertools import islice
 from typing import Final
 from uuid import UUID
@@ -73,12 +74,12 @@ async def offset_commit(
     context: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse:
     turns = Turns()
+    names = await turns.map(partial(_commit_name, context), request.topics)
     wanted: dict[TopicPartition, OffsetToStore] = {}
     codes: dict[TopicPartition, ErrorCode] = {}
     retention_ms = request.retention_time_ms
     new = tuple.__new__  # half the time of the classes themselves
-    for topic in request.topics:
-        name = _commit_name(context, topic)
+    for topic, name in zip(request.topics, names, strict=True):
         for start in range(0, len(topic.partitions), PARTITIONS_AT_ONCE):
             some_partitions = topic.partitions[start : start + PARTITIONS_AT_ONCE]
             await turns.take(len(some_partitions))
@@ -113,28 +114,26 @@ async def offset_commit(
             codes.update(await context.core.groups.commit_offsets(committing))
         except KafkaError as error:
             codes.update(dict.fromkeys(some, _commit_code(error.code, context.api_version)))
+    refused = codes if any(codes.values()) else None
     topics = []
-    for topic in request.topics:
+    for topic, name in zip(request.topics, names, strict=True):
         await turns.take()
-        topics.append(await _commit_result(context, topic, codes, turns))
+        topics.append(await _commit_result(context, topic, name, refused, turns))
     if has_unknown:
-        topics = await _unknown_first(context, topics, wanted, turns)
+        topics = await _unknown_first(topics, names, wanted, turns)
     return OffsetCommitResponse(topics=tuple(topics))
 
 
 async def _unknown_first(
-    context: RequestContext,
     topics: Iterable[OffsetCommitResponseTopic],
+    names: Iterable[str],
     known: Collection[TopicPartition],
     turns: Turns,
 ) -> list[OffsetCommitResponseTopic]:
     """Return results in Kafka's order: unknown partitions, and the topics with one, come first."""
     first: list[OffsetCommitResponseTopic] = []
     others: list[OffsetCommitResponseTopic] = []
-    for topic in topics:
-        name = topic.name
-        if context.api_version >= COMMIT_BY_ID_FROM:
-            name = _name_of(context, topic.topic_id)
+    for topic, name in zip(topics, names, strict=True):
         unknown: list[OffsetCommitResponsePartition] = []
         stored: list[OffsetCommitResponsePartition] = []
         for each in topic.partitions:
@@ -181,25 +180,34 @@ def _commit_code(code: ErrorCode, version: int) -> ErrorCode:
 
 
 async def _commit_result(
-    context: RequestContext, topic: OffsetCommitRequestTopic, codes: Codes, turns: Turns
+    context: RequestContext,
+    topic: OffsetCommitRequestTopic,
+    name: str,
+    codes: Codes | None,
+    turns: Turns,
 ) -> OffsetCommitResponseTopic:
-    name = _commit_name(context, topic)
-    is_known = bool(name) or context.api_version < COMMIT_BY_ID_FROM
-    # If the id was unknown when the offsets were stored, there is no code.
-    no_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_known else ErrorCode.UNKNOWN_TOPIC_ID
-    code_of = (codes if is_known else {}).get
+    """Return the result of one topic. `codes`: of all partitions; None if all are stored."""
+    is_unknown_id = not name and context.api_version >= COMMIT_BY_ID_FROM
     new = tuple.__new__
 
     def result(each: OffsetCommitRequestPartition) -> OffsetCommitResponsePartition:
         index = each.partition_index
-        code = code_of(new(TopicPartition, (name, index)), no_code)
-        return OffsetCommitResponsePartition(partition_index=index, error_code=code)
+        if codes is None:
+            return _result(index, ErrorCode.NONE)
+        if is_unknown_id:
+            return _result(index, ErrorCode.UNKNOWN_TOPIC_ID)
+        return _result(index, codes[new(TopicPartition, (name, index))])
 
     return OffsetCommitResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         partitions=tuple(await turns.map(result, topic.partitions)),
     )
+
+
+@lru_cache(10 * OFFSETS_AT_ONCE)  # most answers have the same ones
+def _result(index: int, code: ErrorCode) -> OffsetCommitResponsePartition:
+    return OffsetCommitResponsePartition(partition_index=index, error_code=code)
 
 
 # OffsetFetch

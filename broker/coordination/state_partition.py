@@ -8,7 +8,7 @@ waiting for the disk (and, in a cluster, for the replicas) is a call of its own.
 from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
-from odradek.protocol.record import Record
+from odradek.protocol.record import BatchBuilder, Record
 from odradek.protocol.schema import Buffer
 
 
@@ -27,9 +27,12 @@ class StatePartition(Protocol):
     def leader_epoch(self) -> int:
         """The leader epoch of this broker, which is the coordinator epoch of its decisions."""
 
-    def append_records(
+    def append_records(self, records: Sequence[Record]) -> AppendedOffsets:
+        """Append one batch. Raises KafkaError; then nothing of it was written."""
+
+    def append_batch(
         self,
-        records: Sequence[Record],
+        batch: BatchBuilder,
         *,
         producer_id: int = -1,
         producer_epoch: int = -1,
@@ -37,7 +40,7 @@ class StatePartition(Protocol):
         is_transactional: bool = False,
         verified_after: int | None = None,
     ) -> AppendedOffsets:
-        """Append one batch. Raises KafkaError; then nothing of it was written.
+        """Append a batch that is not built yet, whose records have times. Raises the same.
 
         `verified_after` is as in `Partition.append_from_client`.
         """

@@ -117,11 +117,16 @@ class Offsets:
 
     def apply(self, entry: OffsetEntry, log_offset: int) -> None:
         """Apply a record outside a transaction, unless a later one was applied."""
-        group_id, partition, stored = entry
-        if stored is None:
-            self._remove(group_id, partition, log_offset)
-        else:
-            self._store(group_id, partition, tuple.__new__(Placed, (stored, log_offset)))
+        self.apply_all((entry,), log_offset)
+
+    def apply_all(self, entries: Iterable[OffsetEntry], base_offset: int) -> None:
+        """Apply records outside a transaction, one behind the other in the log, as `apply` does."""
+        new = tuple.__new__  # half the time of `Placed`
+        for log_offset, (group_id, partition, stored) in enumerate(entries, base_offset):
+            if stored is None:
+                self._remove(group_id, partition, log_offset)
+            else:
+                self._store(group_id, partition, new(Placed, (stored, log_offset)))
 
     def add_pending(self, producer_id: int, entry: OffsetEntry, log_offset: int) -> None:
         """Add a record of an open transaction."""
@@ -146,14 +151,16 @@ class Offsets:
                 self._store(pending.group_id, pending.partition, pending.placed)
 
     def _store(self, group_id: str, partition: TopicPartition, placed: Placed) -> None:
-        group = self._stored.setdefault(group_id, {})
+        group = self._stored.get(group_id)
+        if group is None:
+            group = self._stored[group_id] = {}
         previous = group.get(partition)
         if previous is None:
-            self.size_bytes += cost(placed.stored)
-        elif previous.log_offset > placed.log_offset:
+            self.size_bytes += cost(placed[0])
+        elif previous[1] > placed[1]:
             return
-        else:
-            self.size_bytes += len(placed.stored.metadata) - len(previous.stored.metadata)
+        elif (metadata := placed[0][2]) is not (before := previous[0][2]):
+            self.size_bytes += len(metadata) - len(before)
         group[partition] = placed
 
     def _remove(self, group_id: str, partition: TopicPartition, log_offset: int) -> None:

@@ -12,7 +12,8 @@ import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing, contextmanager
-from typing import Final, NamedTuple, TypeVar
+from itertools import groupby
+from typing import Final, NamedTuple, TypeVar, cast
 from uuid import UUID
 
 import trio
@@ -34,11 +35,11 @@ from odradek.broker.group.store import (
     Entry,
     GroupEntry,
     OffsetEntry,
-    write_entries,
+    add_entries,
     write_entry,
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.record import Record
+from odradek.protocol.record import BatchBuilder
 
 log: Final = logging.getLogger(__name__)
 
@@ -136,9 +137,9 @@ class GroupTenure(Tenure):
         Raises KafkaError; then only some of the entries, from the first on, may be written.
         """
         next_offset = 0
-        for chunk, records in self._batches(entries):
+        for chunk, batch in self._batches(entries):
             with _coordinator_errors():
-                appended = self.partition.append_records(records)
+                appended = self.partition.append_batch(batch)
             self._unapplied.append((appended.base_offset, chunk))
             next_offset = appended.last_offset + 1
         return next_offset
@@ -172,12 +173,12 @@ class GroupTenure(Tenure):
         producer_epoch: int,
         verified_after: int,
     ) -> int:
-        """Append offsets that stay pending until a marker. Raises as `append_records`."""
+        """Append offsets that stay pending until a marker. Raises as `append_batch`."""
         next_offset = 0
-        for chunk, records in self._batches(entries):
+        for chunk, batch in self._batches(entries):
             with _coordinator_errors():
-                appended = self.partition.append_records(
-                    records,
+                appended = self.partition.append_batch(
+                    batch,
                     producer_id=producer_id,
                     producer_epoch=producer_epoch,
                     base_sequence=0,  # in every batch, as in Kafka; no leader checks it here
@@ -190,23 +191,15 @@ class GroupTenure(Tenure):
             next_offset = appended.last_offset + 1
         return next_offset
 
-    def _batches(self, entries: Sequence[E]) -> Iterator[tuple[list[E], list[Record]]]:
-        """Cut entries into batches of a limited size, with their records."""
+    def _batches(self, entries: Sequence[E]) -> Iterator[tuple[Sequence[E], BatchBuilder]]:
+        """Cut entries into batches of a limited size."""
         # One expiry may remove any number of offsets, more than fit into a batch (KAFKA-13099).
-        chunk: list[E] = []
-        records: list[Record] = []
-        size_bytes = 0
-        written = write_entries(entries, self._around.clock.wall_ms())
-        for entry, record in zip(entries, written, strict=True):
-            key, value, *_ = record
-            size_bytes += len(key or b"") + len(value or b"")
-            if records and size_bytes > BATCH_MAX_BYTES:
-                yield chunk, records
-                chunk, records, size_bytes = [], [], 0
-            chunk.append(entry)
-            records.append(record)
-        if records:
-            yield chunk, records
+        now_ms = self._around.clock.wall_ms()
+        while entries:
+            batch = BatchBuilder(BATCH_MAX_BYTES)
+            count = add_entries(batch, entries, now_ms)
+            yield entries[:count], batch
+            entries = entries[count:]
 
     async def flushed(self, next_offset: int) -> None:
         """Wait until everything below `next_offset` is durable, and make it visible."""
@@ -241,19 +234,27 @@ class GroupTenure(Tenure):
             self._apply_batch(*unapplied.popleft())
 
     def _apply_batch(self, base_offset: int, entries: Sequence[Entry | AppendedMarker]) -> None:
-        expected_id = None
-        for log_offset, entry in enumerate(entries, base_offset):
-            if isinstance(entry, OffsetEntry):
-                if entry.stored is not None and entry.group_id != expected_id:
-                    expected_id = entry.group_id
-                    self._expect_group(expected_id)
-                self.offsets.apply(entry, log_offset)
-            elif isinstance(entry, AppendedMarker):
-                self.offsets.end_transaction(
-                    entry.producer_id, committed=entry.committed, marker_offset=log_offset
-                )
-            elif isinstance(entry, GroupEntry) and entry.group is None:
-                self._bury(entry.group_id, log_offset)
+        for kind, run in groupby(entries, type):
+            some = list(run)
+            if kind is OffsetEntry:
+                self._apply_offsets(cast("list[OffsetEntry]", some), base_offset)
+            else:
+                for log_offset, entry in enumerate(some, base_offset):
+                    self._apply(entry, log_offset)
+            base_offset += len(some)
+
+    def _apply_offsets(self, entries: Sequence[OffsetEntry], base_offset: int) -> None:
+        for group_id in {entry.group_id for entry in entries if entry.stored is not None}:
+            self._expect_group(group_id)
+        self.offsets.apply_all(entries, base_offset)
+
+    def _apply(self, entry: Entry | AppendedMarker, log_offset: int) -> None:
+        if isinstance(entry, AppendedMarker):
+            self.offsets.end_transaction(
+                entry.producer_id, committed=entry.committed, marker_offset=log_offset
+            )
+        elif isinstance(entry, GroupEntry) and entry.group is None:
+            self._bury(entry.group_id, log_offset)
 
     def _expect_group(self, group_id: str) -> None:
         """Make a group for an offset, unless there is one, of either protocol."""

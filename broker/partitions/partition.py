@@ -49,7 +49,7 @@ from odradek.broker.storage.producers import ProducerEntry
 from odradek.broker.storage.validation import check_client_batch
 from odradek.protocol.batch import BatchHeader, TimestampType, read_header, set_append_time
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.record import Record, encode_batch, with_timestamps
+from odradek.protocol.record import BatchBuilder, Record, batch_of, with_timestamps
 
 NO_APPEND_TIME: Final = -1
 NO_EPOCH: Final = -1
@@ -209,9 +209,13 @@ class Partition:
             timestamp_ms = append_time_ms = now_ms
         return self._append(batch, header, timestamp_ms, append_time_ms, now_ms)
 
-    def append_records(
+    def append_records(self, records: Sequence[Record]) -> Appended:
+        """Append own records as `append_batch` does. One without a timestamp gets the time."""
+        return self.append_batch(batch_of(with_timestamps(records, self._clock.wall_ms())))
+
+    def append_batch(
         self,
-        records: Sequence[Record],
+        batch: BatchBuilder,
         *,
         producer_id: int = -1,
         producer_epoch: int = -1,
@@ -219,7 +223,7 @@ class Partition:
         is_transactional: bool = False,
         verified_after: int | None = None,
     ) -> Appended:
-        """Append the broker's own records as one batch. A record without timestamp gets the time.
+        """Append a batch of the broker's own records, which is not built yet.
 
         With a producer id a coordinator writes for that producer: without sequences, but fenced by
         epoch. Raises KafkaError: INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, KAFKA_STORAGE_ERROR,
@@ -227,17 +231,16 @@ class Partition:
         """
         self.check_in_sync()
         now_ms = self._clock.wall_ms()
-        batch = encode_batch(
-            with_timestamps(records, now_ms),
+        built = batch.build(
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             base_sequence=base_sequence,
             is_transactional=is_transactional,
         )
-        header = read_header(batch)
+        header = read_header(built)
         if producer_id >= 0:
             self.log.producers.check_coordinator(header, verified_after=verified_after)
-        return self._append(batch, header, header.max_timestamp, NO_APPEND_TIME, now_ms)
+        return self._append(built, header, header.max_timestamp, NO_APPEND_TIME, now_ms)
 
     def append_marker(self, marker: NewMarker) -> Appended | None:
         """Append a transaction marker. Return None if it repeats the last one; nothing is appended.

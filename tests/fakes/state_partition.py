@@ -14,7 +14,7 @@ import trio
 from odradek.protocol.batch import BatchHeader, read_header
 from odradek.protocol.control import encode_marker
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.record import Record, decode_batch, encode_batch
+from odradek.protocol.record import BatchBuilder, Record, batch_of, decode_batch
 from odradek.protocol.schema import Buffer
 
 
@@ -41,9 +41,12 @@ class FakeStatePartition:
         self._batches: list[tuple[BatchHeader, bytearray]] = []
         self._gate: trio.Event | None = None
 
-    def append_records(
+    def append_records(self, records: Sequence[Record]) -> Appended:
+        return self.append_batch(batch_of(records))
+
+    def append_batch(
         self,
-        records: Sequence[Record],
+        batch: BatchBuilder,
         *,
         producer_id: int = -1,
         producer_epoch: int = -1,
@@ -52,8 +55,7 @@ class FakeStatePartition:
         verified_after: int | None = None,
     ) -> Appended:
         return self._append(
-            encode_batch(
-                records,
+            batch.build(
                 base_offset=self.end_offset,
                 leader_epoch=self.leader_epoch,
                 producer_id=producer_id,

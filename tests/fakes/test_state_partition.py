@@ -5,7 +5,7 @@ import trio
 import trio.testing
 
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.record import Record
+from odradek.protocol.record import Record, batch_of
 from tests.fakes.state_partition import FakeStatePartition, FakeStatePartitions
 
 
@@ -73,7 +73,8 @@ async def test_whoever_lost_the_partition_can_do_nothing_with_it() -> None:
 
 async def test_markers_are_control_batches_among_the_others() -> None:
     partition = FakeStatePartition()
-    partition.append_records([record("a")], producer_id=5, producer_epoch=0, is_transactional=True)
+    batch = batch_of([record("a")])
+    partition.append_batch(batch, producer_id=5, producer_epoch=0, is_transactional=True)
     partition.append_marker(committed=True, producer_id=5, producer_epoch=0, coordinator_epoch=2)
     found = [header async for header, _ in partition.batches(1)]
     assert [(header.is_control, header.base_offset) for header in found] == [(True, 1)]

@@ -86,7 +86,7 @@ COMPLETION_BUGS: Final = (
     Planted(
         bug="an offset is written under the topic of the one before it",
         file="broker/group/store.py",
-        old="if (group_id, topic) != place or stored[1:] != common:",
+        old="if group_id != group_here or topic != topic_here or stored[1:] != common:",
         new="if stored[1:] != common:",
         tests=("tests/broker/group/test_store.py::test_many_entries_are_written_as_each_of_them",),
     ),

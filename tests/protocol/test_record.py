@@ -17,7 +17,13 @@ from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchB
 
 from odradek.protocol.batch import HEADER_BYTES, Codec, iter_batches, read_header, set_crc
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from odradek.protocol.record import BatchBuilder, Record, decode_batch, encode_batch
+from odradek.protocol.record import (
+    BatchBuilder,
+    Record,
+    decode_batch,
+    encode_batch,
+    encode_contents,
+)
 from odradek.protocol.varint import encode_varint
 from tests.protocol.messages import quick
 
@@ -168,6 +174,35 @@ def test_a_builder_makes_the_batch_that_encode_batch_makes() -> None:
     batch = builder.build(base_sequence=3, producer_id=1, producer_epoch=0)
     assert len(batch) == size_bytes
     assert batch == encode_batch(records, base_sequence=3, producer_id=1, producer_epoch=0)
+
+
+@quick
+@given(
+    contents=st.lists(st.tuples(st.none() | some_bytes, st.none() | some_bytes), max_size=4),
+    times=st.lists(st.integers(0, 2**45), min_size=1, max_size=3),
+    max_bytes=st.sampled_from([100, 200, 10_000, 100_000]),
+)
+def test_encoded_records_make_the_batch_of_the_records_themselves(
+    contents: list[tuple[bytes | None, bytes | None]], times: list[int], max_bytes: int
+) -> None:
+    plain, encoded = BatchBuilder(max_bytes), BatchBuilder(max_bytes)
+    for time in times:
+        fit = 0
+        for key, value in contents:
+            if not plain.add(Record(key, value, timestamp_ms=time)):
+                break
+            fit += 1
+        assert encoded.add_encoded((encode_contents(*each) for each in contents), time) == fit
+    assert encoded.count == plain.count
+    assert encoded.size_bytes == plain.size_bytes
+    if plain.count:
+        assert encoded.build() == plain.build()
+
+
+def test_encoded_records_have_long_offsets() -> None:
+    builder = BatchBuilder()
+    assert builder.add_encoded([encode_contents(b"k", None)] * 20_000, 5) == 20_000
+    assert [each.offset for each in decode_batch(builder.build())] == list(range(20_000))
 
 
 def test_a_builder_refuses_what_does_not_fit_and_stays_whole() -> None:

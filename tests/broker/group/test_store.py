@@ -15,14 +15,14 @@ from odradek.broker.group.store import (
     GroupEntry,
     OffsetEntry,
     StoredOffset,
+    add_entries,
     read_entry,
     subscribed_topics,
-    write_entries,
     write_entry,
 )
 from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.errors import ProtocolError
-from odradek.protocol.record import Record
+from odradek.protocol.record import BatchBuilder, Record, decode_batch
 from odradek.protocol.state_topics import GroupMetadataValue, MemberMetadata, encode_value
 
 P0 = TopicPartition("departures", 0)
@@ -93,7 +93,11 @@ def test_what_is_written_is_read(entry: Entry) -> None:
 
 @given(st.lists(st.sampled_from(ENTRIES) | offset_entries(), max_size=20))
 def test_many_entries_are_written_as_each_of_them(entries: list[Entry]) -> None:
-    assert list(write_entries(entries, 99)) == [write_entry(each, 99) for each in entries]
+    batch = BatchBuilder()
+    assert add_entries(batch, entries, 99) == len(entries)
+    if entries:
+        records = [each._replace(offset=-1) for each in decode_batch(batch.build())]
+        assert records == [write_entry(each, 99) for each in entries]
 
 
 def test_what_the_offsets_of_a_request_have_in_common_is_encoded_once() -> None:
@@ -109,7 +113,7 @@ def test_what_the_offsets_of_a_request_have_in_common_is_encoded_once() -> None:
 
     sys.setprofile(count)
     try:
-        list(write_entries(entries, 99))
+        add_entries(BatchBuilder(), entries, 99)
     finally:
         sys.setprofile(None)
     assert encoded == 1
