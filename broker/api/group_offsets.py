@@ -24,7 +24,8 @@ from typing import Final
 from uuid import UUID
 
 from odradek.broker.api.context import RequestContext, text_bytes
-from odradek.broker.group.requests import Claim, Committing, FetchedOffset, OffsetToStore
+from odradek.broker.group.requests import Claim, Committing, FetchedOffset, expiry_ms
+from odradek.broker.group.store import StoredOffset
 from odradek.broker.partitions.barrier import read_barrier
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.turns import Turns
@@ -75,9 +76,10 @@ async def offset_commit(
 ) -> OffsetCommitResponse:
     turns = Turns()
     names = await turns.map(partial(_commit_name, context), request.topics)
-    wanted: dict[TopicPartition, OffsetToStore] = {}
+    wanted: dict[TopicPartition, StoredOffset] = {}
     codes: dict[TopicPartition, ErrorCode] = {}
-    retention_ms = request.retention_time_ms
+    now_ms = context.core.clock.wall_ms()
+    expires_ms = expiry_ms(now_ms, request.retention_time_ms)
     new = tuple.__new__  # half the time of the classes themselves
     for topic, name in zip(request.topics, names, strict=True):
         for start in range(0, len(topic.partitions), PARTITIONS_AT_ONCE):
@@ -93,8 +95,8 @@ async def offset_commit(
                     codes[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                     continue
                 offset, leader_epoch = each.committed_offset, each.committed_leader_epoch
-                to_store = offset, leader_epoch, metadata, retention_ms, topic_id
-                wanted[partition] = new(OffsetToStore, to_store)
+                stored = offset, leader_epoch, metadata, now_ms, expires_ms, topic_id
+                wanted[partition] = new(StoredOffset, stored)
     has_unknown = bool(codes)
     claim = Claim(
         member_id=request.member_id,
@@ -146,8 +148,8 @@ async def _unknown_first(
 
 
 def some_at_a_time(
-    offsets: Mapping[TopicPartition, OffsetToStore],
-) -> Iterator[Mapping[TopicPartition, OffsetToStore]]:
+    offsets: Mapping[TopicPartition, StoredOffset],
+) -> Iterator[Mapping[TopicPartition, StoredOffset]]:
     """Cut a commit into parts that are checked and appended without a checkpoint.
 
     Each partition is answered for itself, so the parts may have different fates. Without offsets
@@ -188,15 +190,16 @@ async def _commit_result(
 ) -> OffsetCommitResponseTopic:
     """Return the result of one topic. `codes`: of all partitions; None if all are stored."""
     is_unknown_id = not name and context.api_version >= COMMIT_BY_ID_FROM
-    new = tuple.__new__
 
     def result(each: OffsetCommitRequestPartition) -> OffsetCommitResponsePartition:
         index = each.partition_index
         if codes is None:
-            return _result(index, ErrorCode.NONE)
-        if is_unknown_id:
-            return _result(index, ErrorCode.UNKNOWN_TOPIC_ID)
-        return _result(index, codes[new(TopicPartition, (name, index))])
+            return _stored(index)
+        code = codes[tuple.__new__(TopicPartition, (name, index))]
+        return OffsetCommitResponsePartition(
+            partition_index=index,
+            error_code=ErrorCode.UNKNOWN_TOPIC_ID if is_unknown_id else code,
+        )
 
     return OffsetCommitResponseTopic(
         name=topic.name,
@@ -206,8 +209,8 @@ async def _commit_result(
 
 
 @lru_cache(10 * OFFSETS_AT_ONCE)  # most answers have the same ones
-def _result(index: int, code: ErrorCode) -> OffsetCommitResponsePartition:
-    return OffsetCommitResponsePartition(partition_index=index, error_code=code)
+def _stored(index: int) -> OffsetCommitResponsePartition:
+    return OffsetCommitResponsePartition(partition_index=index, error_code=ErrorCode.NONE)
 
 
 # OffsetFetch

@@ -16,7 +16,8 @@ from typing import Final
 from odradek.broker.api.context import RequestContext
 from odradek.broker.api.group_offsets import COMMIT_STEPS, Codes, some_at_a_time
 from odradek.broker.api.transactional import log_refusal, note_opener
-from odradek.broker.group.requests import Claim, Committing, OffsetToStore
+from odradek.broker.group.requests import Claim, Committing
+from odradek.broker.group.store import StoredOffset
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.turns import Turns
 from odradek.broker.txn.admission import refusal_words
@@ -40,18 +41,19 @@ async def txn_offset_commit(
     context: RequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse:
     turns = Turns()
-    image = context.core.cluster.image
-    wanted: dict[TopicPartition, OffsetToStore] = {}
+    image, now_ms = context.core.cluster.image, context.core.clock.wall_ms()
+    wanted: dict[TopicPartition, StoredOffset] = {}
     codes: dict[TopicPartition, ErrorCode] = {}
     for topic in request.topics:
         for each in topic.partitions:
             await turns.take()
             partition = TopicPartition(topic.name, each.partition_index)
             if image.has_partition(*partition):
-                wanted[partition] = OffsetToStore(
+                wanted[partition] = StoredOffset(
                     offset=each.committed_offset,
                     leader_epoch=each.committed_leader_epoch,
                     metadata=each.committed_metadata or "",
+                    commit_timestamp_ms=now_ms,
                     topic_id=image.topics[topic.name].topic_id,
                 )
             else:
@@ -89,7 +91,7 @@ async def _commit_in_transaction(
     context: RequestContext,
     request: TxnOffsetCommitRequest,
     producer: ProducerIdAndEpoch,
-    offsets: Mapping[TopicPartition, OffsetToStore],
+    offsets: Mapping[TopicPartition, StoredOffset],
 ) -> Codes:
     core = context.core
     if not request.group_id:

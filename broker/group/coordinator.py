@@ -409,11 +409,7 @@ class GroupCoordinator:
     def _entries_of(
         self, committing: Committing
     ) -> tuple[dict[TopicPartition, ErrorCode], list[OffsetEntry]]:
-        return entries_of(
-            committing,
-            now_ms=self._clock.wall_ms(),
-            metadata_max=self._config.offset_metadata_max_bytes,
-        )
+        return entries_of(committing, metadata_max=self._config.offset_metadata_max_bytes)
 
     # bounds
 

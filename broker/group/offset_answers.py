@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable
 
-from odradek.broker.config.settings import INT64_MAX
 from odradek.broker.group.offsets import Offsets
 from odradek.broker.group.requests import Committing, FetchedOffset
-from odradek.broker.group.store import NO_EXPIRY, OffsetEntry, StoredOffset
+from odradek.broker.group.store import OffsetEntry
 from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.errors import ErrorCode
 
@@ -37,7 +36,7 @@ def fetched_offset(
 
 
 def entries_of(
-    committing: Committing, *, now_ms: int, metadata_max: int
+    committing: Committing, *, metadata_max: int
 ) -> tuple[dict[TopicPartition, ErrorCode], list[OffsetEntry]]:
     """Return an error code for each offset of a request, and the entries of those to store.
 
@@ -46,13 +45,11 @@ def entries_of(
     group_id = committing.group_id
     results = dict.fromkeys(committing.offsets, ErrorCode.NONE)
     entries: list[OffsetEntry] = []
-    append, new = entries.append, tuple.__new__  # half the time of the classes themselves
-    for partition, asked in committing.offsets.items():
-        offset, leader_epoch, metadata, retention_ms, topic_id = asked
+    append, new = entries.append, tuple.__new__  # half the time of the class itself
+    for partition, stored in committing.offsets.items():
+        metadata = stored.metadata
         if metadata and len(metadata.encode("utf-16-le")) // 2 > metadata_max:
             results[partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
-            continue
-        expires_ms = NO_EXPIRY if retention_ms < 0 else min(now_ms + retention_ms, INT64_MAX)
-        stored = (offset, leader_epoch, metadata, now_ms, expires_ms, topic_id)
-        append(new(OffsetEntry, (group_id, partition, new(StoredOffset, stored))))
+        else:
+            append(new(OffsetEntry, (group_id, partition, stored)))
     return results, entries

@@ -122,11 +122,16 @@ class Offsets:
     def apply_all(self, entries: Iterable[OffsetEntry], base_offset: int) -> None:
         """Apply records outside a transaction, one behind the other in the log, as `apply` does."""
         new = tuple.__new__  # half the time of `Placed`
+        group: GroupOffsets = {}
+        group_here = None
         for log_offset, (group_id, partition, stored) in enumerate(entries, base_offset):
             if stored is None:
                 self._remove(group_id, partition, log_offset)
-            else:
-                self._store(group_id, partition, new(Placed, (stored, log_offset)))
+                group_here = None  # the group may be gone
+                continue
+            if group_id != group_here:
+                group_here, group = group_id, self._stored.setdefault(group_id, {})
+            self._store(group, partition, new(Placed, (stored, log_offset)))
 
     def add_pending(self, producer_id: int, entry: OffsetEntry, log_offset: int) -> None:
         """Add a record of an open transaction."""
@@ -148,12 +153,10 @@ class Offsets:
 
         for pending in self._take_pending(producer_id, is_decided):
             if committed:
-                self._store(pending.group_id, pending.partition, pending.placed)
+                group = self._stored.setdefault(pending.group_id, {})
+                self._store(group, pending.partition, pending.placed)
 
-    def _store(self, group_id: str, partition: TopicPartition, placed: Placed) -> None:
-        group = self._stored.get(group_id)
-        if group is None:
-            group = self._stored[group_id] = {}
+    def _store(self, group: GroupOffsets, partition: TopicPartition, placed: Placed) -> None:
         previous = group.get(partition)
         if previous is None:
             self.size_bytes += cost(placed[0])

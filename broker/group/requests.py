@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 from uuid import UUID
 
+from odradek.broker.config.settings import INT64_MAX
 from odradek.broker.group.members import MemberProtocol
+from odradek.broker.group.store import NO_EXPIRY, StoredOffset
 from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.schema import ZERO_UUID
@@ -89,17 +90,6 @@ class Synced:
     assignment: bytes
 
 
-class OffsetToStore(NamedTuple):
-    """An offset of a request. Pass the fields by name."""
-
-    offset: int
-    leader_epoch: int = -1
-    metadata: str = ""
-    retention_ms: int = -1
-    """The time until it expires; -1 for the broker's `offsets.retention.minutes`."""
-    topic_id: UUID = ZERO_UUID
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedOffset:
     """A stored offset; -1 if there is none. `error` is NONE or UNSTABLE_OFFSET_COMMIT."""
@@ -118,6 +108,12 @@ class Committing:
     group_id: str
     claim: Claim
     """For a group of the new protocol its generation is the member's epoch."""
-    offsets: Mapping[TopicPartition, OffsetToStore]
+    offsets: Mapping[TopicPartition, StoredOffset]
+    """As they will be stored, with the time of the request."""
     knows_member_epochs: bool = True
     """False for a request of a version before the new protocol (OffsetCommit 2-8)."""
+
+
+def expiry_ms(now_ms: int, retention_ms: int) -> int:
+    """Return when an offset expires; -1 for a retention of -1, the broker's own."""
+    return NO_EXPIRY if retention_ms < 0 else min(now_ms + retention_ms, INT64_MAX)

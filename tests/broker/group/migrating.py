@@ -15,10 +15,9 @@ from odradek.broker.group.requests import (
     Joined,
     Joining,
     MemberIdRequiredError,
-    OffsetToStore,
     Syncing,
 )
-from odradek.broker.group.store import GroupEntry, read_entry
+from odradek.broker.group.store import GroupEntry, StoredOffset, read_entry
 from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.consumer_protocol import (
     NO_GENERATION,
@@ -233,10 +232,9 @@ def classic_group(world: World) -> ClassicGroup:
 
 
 async def commit(world: World, claim: Claim, *indexes: int) -> ErrorCode:
-    offsets = {
-        TopicPartition("t", index): OffsetToStore(offset=7, topic_id=id_of("t"))
-        for index in indexes
-    }
+    now_ms = world.clock.wall_ms()
+    stored = StoredOffset(offset=7, topic_id=id_of("t"), commit_timestamp_ms=now_ms)
+    offsets = {TopicPartition("t", index): stored for index in indexes}
     committing = Committing(group_id=GROUP, claim=claim, offsets=offsets, knows_member_epochs=False)
     try:
         await world.groups.commit_offsets(committing)

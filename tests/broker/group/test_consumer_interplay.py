@@ -8,7 +8,8 @@ import trio
 import trio.testing
 
 from odradek.broker.group.consumer.state import ConsumerState
-from odradek.broker.group.requests import Claim, Committing, OffsetToStore
+from odradek.broker.group.requests import Claim, Committing
+from odradek.broker.group.store import StoredOffset
 from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.record import Record
@@ -52,10 +53,9 @@ def member(world: World, name: str, **options: object) -> Consumer:
 
 
 async def commit(world: World, claim: Claim, *indexes: int, knows: bool = True) -> ErrorCode:
-    offsets = {
-        TopicPartition("t", index): OffsetToStore(offset=7, topic_id=id_of("t"))
-        for index in indexes
-    }
+    now_ms = world.clock.wall_ms()
+    stored = StoredOffset(offset=7, topic_id=id_of("t"), commit_timestamp_ms=now_ms)
+    offsets = {TopicPartition("t", index): stored for index in indexes}
     committing = Committing(group_id=GROUP, claim=claim, offsets=offsets, knows_member_epochs=knows)
     try:
         codes = await world.groups.commit_offsets(committing)

@@ -4,7 +4,8 @@ import pytest
 import trio
 
 from odradek.broker.group.members import MemberProtocol
-from odradek.broker.group.requests import Claim, Committing, OffsetToStore
+from odradek.broker.group.requests import Claim, Committing, expiry_ms
+from odradek.broker.group.store import StoredOffset
 from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.broker.group.test_store import subscription
@@ -75,14 +76,20 @@ async def test_a_pending_offset_keeps_the_stored_one_and_the_group(world: World)
     assert not is_there(world)
 
 
-async def test_a_client_may_ask_for_its_own_retention(world: World) -> None:
-    await world.groups.commit_offsets(
-        Committing(
-            group_id=GROUP,
-            claim=Claim(),
-            offsets={P0: OffsetToStore(offset=1, retention_ms=60_000)},
-        )
+async def commit_for(world: World, retention_ms: int) -> None:
+    now_ms = world.clock.wall_ms()
+    stored = StoredOffset(
+        offset=1,
+        commit_timestamp_ms=now_ms,
+        expire_timestamp_ms=expiry_ms(now_ms, retention_ms),
     )
+    await world.groups.commit_offsets(
+        Committing(group_id=GROUP, claim=Claim(), offsets={P0: stored})
+    )
+
+
+async def test_a_client_may_ask_for_its_own_retention(world: World) -> None:
+    await commit_for(world, 60_000)
     await world.crash()
     await trio.sleep(599)
     assert world.stored() == {P0: 1}
@@ -91,13 +98,7 @@ async def test_a_client_may_ask_for_its_own_retention(world: World) -> None:
 
 
 async def test_a_retention_that_reaches_beyond_all_clocks_is_for_ever(world: World) -> None:
-    await world.groups.commit_offsets(
-        Committing(
-            group_id=GROUP,
-            claim=Claim(),
-            offsets={P0: OffsetToStore(offset=1, retention_ms=2**63 - 1)},
-        )
-    )
+    await commit_for(world, 2**63 - 1)
     await trio.sleep(8 * DAY)
     assert world.stored() == {P0: 1}
 

@@ -24,8 +24,9 @@ from hypothesis import strategies as st
 
 from odradek.broker.group.consumer.members import ConsumerGroup
 from odradek.broker.group.members import ClassicGroup
-from odradek.broker.group.requests import Claim, Committing, OffsetToStore
+from odradek.broker.group.requests import Claim, Committing
 from odradek.broker.group.state import GroupState
+from odradek.broker.group.store import StoredOffset
 from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.consumer_protocol import NO_GENERATION
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -107,8 +108,9 @@ class Model:
     async def store(self, member: Member) -> None:
         self.born += 1
         with suppress(KafkaError):
+            now_ms = self.world.clock.wall_ms()
             await self.world.groups.commit_offsets(
-                committing(member.claim, member.has(), self.born)
+                committing(member.claim, member.has(), now_ms, self.born)
             )
             self.stored |= {TopicPartition("t", index): self.born for index in member.has()}
 
@@ -223,7 +225,8 @@ class Model:
     def may_store(self, claim: Claim, index: int) -> bool:
         try:
             # The check of a commit in a transaction does not begin the member's session anew.
-            self.world.groups._check_commit(committing(claim, [index]), in_transaction=True)
+            asked = committing(claim, [index], self.world.clock.wall_ms())
+            self.world.groups._check_commit(asked, in_transaction=True)
         except KafkaError:
             return False
         return True
@@ -261,8 +264,8 @@ class Model:
         assert owned == (list(range(self.count)) if self.alive else [])
 
 
-def committing(claim: Claim, indexes: Iterable[int], number: int = 1) -> Committing:
-    offset = OffsetToStore(offset=number, topic_id=id_of("t"))
+def committing(claim: Claim, indexes: Iterable[int], now_ms: int, number: int = 1) -> Committing:
+    offset = StoredOffset(offset=number, topic_id=id_of("t"), commit_timestamp_ms=now_ms)
     offsets = {TopicPartition("t", index): offset for index in indexes}
     return Committing(group_id=GROUP, claim=claim, offsets=offsets)
 

@@ -40,7 +40,7 @@ def context(world: World, topic_id: UUID | None) -> RequestContext:
         pass
 
     cluster = SimpleNamespace(image=image, ensure_state_topic=ensure_state_topic)
-    core = SimpleNamespace(groups=world.groups, cluster=cluster)
+    core = SimpleNamespace(groups=world.groups, cluster=cluster, clock=world.clock)
     return RequestContext(core=cast(Core, core), api_version=7, client_id="", host="127.0.0.1")
 
 

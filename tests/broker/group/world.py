@@ -19,10 +19,10 @@ from odradek.broker.group.requests import (
     Joined,
     Joining,
     MemberIdRequiredError,
-    OffsetToStore,
     Synced,
     Syncing,
 )
+from odradek.broker.group.store import StoredOffset
 from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.fakes.state_partition import FakeStatePartition, FakeStatePartitions
@@ -107,7 +107,7 @@ class World:
         metadata: str = "",
     ) -> dict[TopicPartition, ErrorCode]:
         return await self.groups.commit_offsets(
-            _committing(group_id, claim or Claim(), offsets, metadata)
+            _committing(group_id, claim or Claim(), offsets, metadata, self.clock.wall_ms())
         )
 
     async def commit_in_transaction(
@@ -119,7 +119,7 @@ class World:
         claim: Claim | None = None,
     ) -> dict[TopicPartition, ErrorCode]:
         return await self.groups.commit_transaction_offsets(
-            _committing(group_id, claim or Claim(), offsets, ""),
+            _committing(group_id, claim or Claim(), offsets, "", self.clock.wall_ms()),
             producer_id=producer_id,
             producer_epoch=0,
             verified_after=-1,
@@ -158,13 +158,19 @@ class World:
 
 
 def _committing(
-    group_id: str, claim: Claim, offsets: Mapping[TopicPartition, int], metadata: str
+    group_id: str,
+    claim: Claim,
+    offsets: Mapping[TopicPartition, int],
+    metadata: str,
+    now_ms: int,
 ) -> Committing:
     return Committing(
         group_id=group_id,
         claim=claim,
         offsets={
-            partition: OffsetToStore(offset=offset, leader_epoch=3, metadata=metadata)
+            partition: StoredOffset(
+                offset=offset, leader_epoch=3, metadata=metadata, commit_timestamp_ms=now_ms
+            )
             for partition, offset in offsets.items()
         },
     )
