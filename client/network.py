@@ -3,6 +3,7 @@
 The option `connect` of every client replaces TCP; tests connect to a broker in memory that way.
 """
 
+import signal
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
@@ -75,4 +76,13 @@ class TcpStream:
 
 async def connect_tcp(host: str, port: int) -> TcpStream:
     """Open a TCP connection. Raises OSError."""
-    return TcpStream(await trio.open_tcp_stream(host, port), f"{host}:{port}")
+    try:
+        return TcpStream(await trio.open_tcp_stream(host, port), f"{host}:{port}")
+    except BaseExceptionGroup as group:
+        # trio connects in tasks of its own, which Ctrl-C may strike: it is for the main task.
+        if group.split((KeyboardInterrupt, trio.Cancelled))[1] is not None:
+            raise
+        if group.split(KeyboardInterrupt)[0] is None:
+            raise
+    signal.raise_signal(signal.SIGINT)
+    raise InterruptedError("Ctrl-C came while connecting")

@@ -457,6 +457,19 @@ def test_nothing_grows_too_long() -> None:
     assert too_long == []
 
 
+NURSERIES = {"client/cluster/nursery.py", "client/blocking/loop.py"}
+"""The modules of the client that open nurseries of trio. Ctrl-C never strikes the second's."""
+
+
+def test_nurseries_of_the_client_are_those_that_ctrl_c_does_not_strike() -> None:
+    opened = {
+        str(path.relative_to(ROOT))
+        for path in sorted((ROOT / "client").rglob("*.py"))
+        if "open_nursery(" in path.read_text()
+    }
+    assert opened == NURSERIES
+
+
 def test_no_tracked_file_names_a_path_of_one_machine() -> None:
     scripts = [path for path in (ROOT / "scripts").iterdir() if path.is_file()]
     for path in [*scripts, ROOT / "README.md", ROOT / "pyproject.toml"]:

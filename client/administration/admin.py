@@ -16,6 +16,7 @@ from odradek.client.administration.moves import MoveAdmin
 from odradek.client.administration.transactions import TransactionAdmin
 from odradek.client.cluster.bounded import bounded
 from odradek.client.cluster.cluster import Cluster
+from odradek.client.cluster.nursery import ends_where_it_waits
 from odradek.client.cluster.offsets import fetch_committed, list_offsets
 from odradek.client.config import ClientConfig, ClientOptions, Isolation
 from odradek.client.errors import OdradekError, Refused, Retriable, code_of, error_for
@@ -64,6 +65,7 @@ PLACES: Final[Mapping[str, int]] = {
 NO_CONFIGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
+@ends_where_it_waits
 class Admin(ConfigAdmin, GroupAdmin, LogAdmin, MoveAdmin, TransactionAdmin):
     """An administrator's client: it creates and describes topics, describes and ends transactions.
 

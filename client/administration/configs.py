@@ -6,6 +6,7 @@ from typing import Final
 
 from odradek.client.cluster.bounded import bounded
 from odradek.client.cluster.cluster import Cluster
+from odradek.client.cluster.nursery import ends_where_it_waits
 from odradek.client.errors import Refused, Retriable, code_of
 from odradek.client.types import ConfigEntry
 from odradek.protocol.apis.configs import (
@@ -40,6 +41,7 @@ SOURCES: Final[Mapping[int, str]] = MappingProxyType(
 Changes = Mapping[str, str | None]
 
 
+@ends_where_it_waits
 class ConfigAdmin:
     """The calls about settings of an administrator's client."""
 

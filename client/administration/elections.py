@@ -2,9 +2,8 @@
 
 from typing import Final
 
-import trio
-
 from odradek.client.cluster.cluster import Cluster
+from odradek.client.cluster.nursery import ClientNursery
 from odradek.client.errors import OdradekError, Refused, Retriable, code_of, explain
 from odradek.client.types import OffsetAndTimestamp, TopicPartition
 from odradek.protocol.apis.elections import (
@@ -78,7 +77,7 @@ async def log_ends(
         except OdradekError as error:
             found[node_id] = error
 
-    async with trio.open_nursery() as nursery:
+    async with ClientNursery() as nursery:
         for node_id in nodes:
             nursery.start_soon(look, node_id)
     return {node_id: found[node_id] for node_id in nodes}

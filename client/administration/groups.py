@@ -20,6 +20,7 @@ from odradek.client.administration.many import all_of, coordinators, gather
 from odradek.client.administration.resets import ResetTo, targets
 from odradek.client.cluster.bounded import bounded
 from odradek.client.cluster.cluster import COORDINATOR_MOVED, GROUP, Cluster
+from odradek.client.cluster.nursery import ends_where_it_waits
 from odradek.client.cluster.offsets import commit_offsets, fetch_committed, list_offsets
 from odradek.client.errors import OdradekError, Refused, Retriable, code_of, error_for
 from odradek.client.types import (
@@ -73,6 +74,7 @@ class ConsumerAssignment:
     topics: tuple[AssignedTopic, ...] = array(AssignedTopic)
 
 
+@ends_where_it_waits
 class GroupAdmin:
     """The calls of `Admin` about consumer groups."""
 

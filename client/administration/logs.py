@@ -8,6 +8,7 @@ from typing import Final
 from odradek.client.administration.many import PARTITIONS_PER_REQUEST, gather, leaders
 from odradek.client.cluster.cluster import Cluster
 from odradek.client.cluster.metadata import LEADER_MOVED
+from odradek.client.cluster.nursery import ends_where_it_waits
 from odradek.client.errors import OdradekError, code_of, error_for
 from odradek.client.types import TopicPartition, by_topic
 from odradek.protocol.apis.delete_records import (
@@ -31,6 +32,7 @@ WHY: Final[Mapping[int, str]] = MappingProxyType(
 """What the codes mean here. The answer has no messages."""
 
 
+@ends_where_it_waits
 class LogAdmin:
     """The calls of `Admin` about the logs of partitions."""
 

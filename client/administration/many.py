@@ -4,9 +4,8 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-import trio
-
 from odradek.client.cluster.cluster import Cluster, CoordinatorKind
+from odradek.client.cluster.nursery import ClientNursery
 from odradek.client.errors import OdradekError, Refused, Retriable
 from odradek.client.types import TopicPartition
 from odradek.protocol.errors import ErrorCode
@@ -79,7 +78,7 @@ async def all_of(
         except OdradekError as error:
             results[key] = error
 
-    async with trio.open_nursery() as nursery:
+    async with ClientNursery() as nursery:
         for key, call in calls.items():
             nursery.start_soon(run, key, call)
     return {key: results[key] for key in calls}

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from odradek.client.cluster.bounded import bounded
 from odradek.client.cluster.cluster import Cluster
+from odradek.client.cluster.nursery import ends_where_it_waits
 from odradek.client.errors import OdradekError, Retriable, code_of, error_for
 from odradek.client.types import TopicPartition, by_topic, numbers_by_topic
 from odradek.protocol.apis.reassignments import (
@@ -27,6 +28,7 @@ class PartitionMove(NamedTuple):
     removing: tuple[int, ...]
 
 
+@ends_where_it_waits
 class MoveAdmin:
     """The calls of `Admin` about the replicas of partitions."""
 

@@ -18,6 +18,7 @@ from odradek.client.administration.descriptions import (
 )
 from odradek.client.cluster.bounded import bounded
 from odradek.client.cluster.cluster import Cluster
+from odradek.client.cluster.nursery import ends_where_it_waits
 from odradek.client.cluster.offsets import list_offsets
 from odradek.client.errors import OdradekError, Refused
 from odradek.client.types import LATEST, TopicPartition
@@ -30,6 +31,7 @@ Described = dict[str, TransactionDescription | OdradekError]
 Producers = dict[TopicPartition, PartitionProducers | OdradekError]
 
 
+@ends_where_it_waits
 class TransactionAdmin:
     """The calls of `Admin` about transactions. They work with any broker that has KIP-664."""
 

@@ -19,6 +19,7 @@ from odradek.client.cluster.backoff import Backoff
 from odradek.client.cluster.connection import SILENT_S, BrokerConnection
 from odradek.client.cluster.connections import Connections
 from odradek.client.cluster.metadata import Metadata, Node, Topic, checked
+from odradek.client.cluster.nursery import ends_where_it_waits
 from odradek.client.cluster.tasks import BackgroundTasks
 from odradek.client.config import ClientConfig
 from odradek.client.errors import Closed, OdradekError, Retriable, TimedOut, code_of, error_for
@@ -61,6 +62,7 @@ class _Refresh:
         self.error: OdradekError | None = None
 
 
+@ends_where_it_waits
 class Cluster:
     """A client's view of its cluster. It is an async context manager, and is entered once."""
 

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import trio
 
+from odradek.client.cluster.nursery import ClientNursery
 from odradek.client.errors import (
     Closed,
     Disconnected,
@@ -216,7 +217,7 @@ class BrokerConnection:
         """Serve the connection until it is closed or lost. Raises only trio.Cancelled."""
         try:
             with self._scope:
-                async with trio.open_nursery() as nursery:
+                async with ClientNursery() as nursery:
                     nursery.start_soon(self._write)
                     nursery.start_soon(self._read)
                     task_status.started()

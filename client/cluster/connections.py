@@ -14,6 +14,7 @@ import trio
 from odradek.client.cluster.backoff import Backoff
 from odradek.client.cluster.connection import SILENT_S, BrokerConnection
 from odradek.client.cluster.metadata import Node
+from odradek.client.cluster.nursery import ClientNursery
 from odradek.client.cluster.tasks import BackgroundTasks
 from odradek.client.config import ClientConfig, parse_bootstrap
 from odradek.client.errors import Disconnected, OdradekError, Retriable, TimedOut
@@ -149,7 +150,7 @@ class Connections:
                 refusals.append(error)
             nursery.cancel_scope.cancel()
 
-        async with trio.open_nursery() as nursery:
+        async with ClientNursery() as nursery:
             for node in nodes:
                 is_over = trio.Event()
                 nursery.start_soon(attempt, node, is_over)
@@ -184,7 +185,7 @@ class Connections:
         errors: dict[str, None] = {}
         with trio.move_on_after(limit_ms / 1000):
             # All addresses at once, so that a silent broker does not use up the time of the next.
-            async with trio.open_nursery() as nursery:
+            async with ClientNursery() as nursery:
                 for node in self._bootstrap:
                     nursery.start_soon(self._try_to_reach, node, errors, nursery)
         if not self._was_reached:
@@ -192,7 +193,7 @@ class Connections:
             raise Disconnected(f"{reason}; no broker was reached within {limit_ms} ms")
 
     async def _try_to_reach(
-        self, node: Node, errors: dict[str, None], others: trio.Nursery
+        self, node: Node, errors: dict[str, None], others: ClientNursery
     ) -> None:
         backoff = Backoff(self._config)
         while not self._was_reached:
@@ -219,7 +220,7 @@ class Connections:
                 client_id=self._config.client_id,
                 request_timeout_ms=self._config.request_timeout_ms,
             )
-            async with trio.open_nursery() as nursery:
+            async with ClientNursery() as nursery:
                 await nursery.start(connection.run)
                 try:
                     await connection.ask_versions()

@@ -7,10 +7,9 @@ from collections.abc import Container, Iterable, Mapping
 from functools import partial
 from typing import Final
 
-import trio
-
 from odradek.client.cluster.cluster import COORDINATOR_MOVED, GROUP, Cluster
 from odradek.client.cluster.metadata import LEADER_MOVED
+from odradek.client.cluster.nursery import ClientNursery
 from odradek.client.config import Isolation
 from odradek.client.errors import OdradekError, Retriable
 from odradek.client.types import (
@@ -90,7 +89,7 @@ async def list_offsets(
             except OdradekError as error:
                 errors.append(error)
 
-        async with trio.open_nursery() as nursery:
+        async with ClientNursery() as nursery:
             for node_id, partitions in by_node.items():
                 nursery.start_soon(ask, node_id, partitions)
         if errors:

@@ -1,10 +1,11 @@
 """The background tasks of a client: they run from its opening until its close."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Final
 
 import trio
 
+from odradek.client.cluster.nursery import ClientNursery
 from odradek.client.errors import Closed
 
 WITHOUT_TRIO: Final = (
@@ -18,16 +19,14 @@ class BackgroundTasks:
 
     def __init__(self) -> None:
         self.is_closed = False
-        self._manager: Any = None
-        self._nursery: trio.Nursery | None = None
+        self._nursery: ClientNursery | None = None
         self._running: dict[trio.CancelScope, None] = {}
 
     async def open(self) -> None:
         if not trio.lowlevel.in_trio_task():
             raise RuntimeError(WITHOUT_TRIO)
         assert self._nursery is None, "a cluster is entered once"
-        self._manager = trio.open_nursery()
-        self._nursery = await self._manager.__aenter__()
+        self._nursery = await ClientNursery().__aenter__()
 
     def spawn(self, task: Callable[..., Awaitable[None]], *args: object) -> None:
         """Run a task until the client is closed. Do nothing if it is closed already."""
@@ -66,4 +65,5 @@ class BackgroundTasks:
     async def wait_ended(self) -> None:
         """Wait until every task has ended."""
         # The user's exception stays out of the nursery, which would wrap it in a group.
-        await self._manager.__aexit__(None, None, None)
+        assert self._nursery is not None
+        await self._nursery.__aexit__(None, None, None)

@@ -13,6 +13,7 @@ from typing import Any, Final, Self, TypeVar, Unpack
 import trio
 
 from odradek.client.cluster.cluster import Cluster
+from odradek.client.cluster.nursery import ends_where_it_waits
 from odradek.client.cluster.offsets import with_metadata
 from odradek.client.config import ConsumerConfig, ConsumerOptions
 from odradek.client.consuming.assigned import AssignedPartition
@@ -47,6 +48,8 @@ LEAVE_AFTER_ERROR_S: Final = 1.0
 """The same, and for the commits under way, when a block is left by an exception."""
 
 
+# Ctrl-C is raised before records are taken, or afterwards: it skips none.
+@ends_where_it_waits
 class Consumer(Places[Key, Value]):
     """A consumer of committed records (with `isolation_level="read_uncommitted"`, of all records).
 
@@ -293,9 +296,6 @@ class Consumer(Places[Key, Value]):
 
     # Reading
 
-    # With protection, Ctrl-C is raised before records are taken, or afterwards: it skips none.
-
-    @trio.lowlevel.enable_ki_protection
     async def poll(
         self, timeout_ms: float = 500, max_records: int | None = None
     ) -> list[ConsumerRecord[Key, Value]]:
@@ -314,7 +314,6 @@ class Consumer(Places[Key, Value]):
                 return rest
         return await self._wait_for(timeout_ms, lambda: self._reader.take(count), lambda _: False)
 
-    @trio.lowlevel.enable_ki_protection
     async def fetch_batches(
         self, timeout_ms: float = 500, max_bytes: int | None = None
     ) -> list[FetchedBatch]:
@@ -335,7 +334,6 @@ class Consumer(Places[Key, Value]):
         """
         return self
 
-    @trio.lowlevel.enable_ki_protection
     async def __anext__(self) -> ConsumerRecord[Key, Value]:
         if self._membership is not None and self._membership.has_duty:
             with self._membership.polling():

@@ -7,6 +7,7 @@ import trio
 
 from odradek.client.cluster.bounded import bounded
 from odradek.client.cluster.cluster import Cluster
+from odradek.client.cluster.nursery import ends_where_it_waits
 from odradek.client.cluster.offsets import list_offsets
 from odradek.client.config import ConsumerConfig
 from odradek.client.consuming.assigned import AssignedPartition
@@ -28,6 +29,7 @@ Unread = Mapping[TopicPartition, ConsumerRecord]
 """The first record of each partition that was taken, and that the program has not got."""
 
 
+@ends_where_it_waits
 class Places(Generic[Key, Value]):
     """The part of a consumer that is about places in partitions; `Consumer` adds the rest."""
 

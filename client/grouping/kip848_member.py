@@ -167,8 +167,9 @@ class Kip848Member:
 
     def _fail(self, error: OdradekError) -> None:
         self.error = error
-        self.losses += 1
-        self._enter(MemberEvent.FAIL)
+        if self.state is not MemberState.OUT:  # `leave` may be called while an answer comes
+            self.losses += 1
+            self._enter(MemberEvent.FAIL)
 
     def _show_epoch(self) -> None:
         self._visible = GroupMetadata(

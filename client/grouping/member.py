@@ -130,6 +130,11 @@ class ClassicMember:
             self._group_id, self._generation, self._member_id, self._config.group_instance_id
         )
 
+    @property
+    def _is_out(self) -> bool:
+        """Return True if `leave` was called. It may be while an answer is on its way."""
+        return self.state is MemberState.OUT
+
     # Events
 
     def _enter(self, event: MemberEvent) -> None:
@@ -170,7 +175,7 @@ class ClassicMember:
 
     def _fail(self, error: OdradekError) -> None:
         self.error = error
-        if self.state is not MemberState.OUT:
+        if not self._is_out:
             self._enter(MemberEvent.FAIL)
 
     def _spawn(self, run: Callable[[], Awaitable[None]]) -> None:
@@ -216,6 +221,8 @@ class ClassicMember:
             self._cluster.journal.topic_awaited(name)
         self._joined_topics = self._topics.now(self._cluster.metadata)
         joined = await self._ask_to_join(owned)
+        if self._is_out:
+            return
         code = code_of(joined.error_code)
         if code == ErrorCode.MEMBER_ID_REQUIRED and not self._member_id:
             self._member_id = joined.member_id
@@ -227,7 +234,9 @@ class ClassicMember:
         self._enter(MemberEvent.JOINED)
         is_leader = joined.leader == joined.member_id
         self._divided, self._counts = None, {}
-        await self._sync(joined, await self._divide(joined) if is_leader else ())
+        assignments = await self._divide(joined) if is_leader else ()
+        if not self._is_out:
+            await self._sync(joined, assignments)
 
     async def _ask_to_join(self, owned: tuple[TopicPartition, ...]) -> JoinGroupResponse:
         config = self._config

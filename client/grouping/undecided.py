@@ -86,6 +86,11 @@ class UndecidedMember:
         self._scope.cancel()
         await trio.lowlevel.checkpoint()
 
+    @property
+    def _is_out(self) -> bool:
+        """Return True if `leave` was called. It may be while an answer is on its way."""
+        return self.state is MemberState.OUT
+
     async def _decide(self) -> None:
         doing = f"joining the group {self._group_id!r}"
         since = trio.current_time()
@@ -101,6 +106,8 @@ class UndecidedMember:
                     self._cluster.forget_coordinator(GROUP, self._group_id)
                     await trio.sleep(backoff.next_seconds())
                 except OdradekError as error:
+                    if self._is_out:
+                        return
                     self.error = error
                     self.state = state_after(self.state, MemberEvent.FAIL)
                     self._changed()

@@ -7,6 +7,7 @@ from typing import Any, Self, Unpack
 import psycopg
 import trio
 
+from odradek.client.cluster.nursery import ends_where_it_waits
 from odradek.client.config import ProducerConfig, ProducerOptions
 from odradek.client.errors import Refused
 from odradek.client.postgres.commit import OneCommit
@@ -26,6 +27,7 @@ from odradek.client.producing.transaction import Transaction
 from odradek.client.types import GroupMetadata, OffsetAndMetadata, RecordOptions, TopicPartition
 
 
+@ends_where_it_waits
 class PostgresProducer:
     """A producer whose transactions are committed by the COMMIT of a PostgreSQL connection.
 
@@ -121,6 +123,7 @@ class PostgresProducer:
         return PostgresTransaction(self._producer.transaction(), both, connection, self._reached)
 
 
+@ends_where_it_waits
 class PostgresTransaction:
     """A transaction of both sides: it commits on a clean exit and aborts on an exception.
 

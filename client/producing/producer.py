@@ -12,6 +12,7 @@ from typing import Generic, Self, Unpack
 import trio
 
 from odradek.client.cluster.cluster import Cluster
+from odradek.client.cluster.nursery import ends_where_it_waits
 from odradek.client.config import ProducerConfig, ProducerOptions
 from odradek.client.errors import Closed, Refused, TimedOut
 from odradek.client.producing.accumulator import Accumulator
@@ -37,6 +38,8 @@ from odradek.client.producing.transactional_session import TransactionalSession
 from odradek.client.types import Header, Key, OnDelivery, TopicPartition, Value
 
 
+# Ctrl-C is raised before a record is taken, or afterwards.
+@ends_where_it_waits
 class Producer(Generic[Key, Value]):
     """A producer of records. By default it is idempotent: a retry never stores a record twice.
 
@@ -208,7 +211,6 @@ class Producer(Generic[Key, Value]):
             raise Refused("only a producer with a transactional_id has prepared transactions")
         return await complete(self._transactions, decided)
 
-    @trio.lowlevel.enable_ki_protection  # Ctrl-C comes before the record is taken, or afterwards
     async def send(
         self,
         topic: str,

@@ -10,6 +10,7 @@ from typing import Final, Generic, Protocol, Self, TypeVar, Unpack
 
 import trio
 
+from odradek.client.cluster.nursery import ends_where_it_waits
 from odradek.client.cluster.offsets import with_metadata
 from odradek.client.errors import Aborted, Fatal, OdradekError, Refused
 from odradek.client.producing.delivery import Delivery
@@ -49,6 +50,7 @@ class SendsRecords(Protocol[KeySent, ValueSent]):
     async def flush(self, timeout_ms: float | None = None) -> None: ...
 
 
+@ends_where_it_waits
 class Transaction(Generic[Key, Value]):
     """A transaction of a producer, from `producer.transaction()`. Use it with `async with`."""
 

@@ -38,6 +38,7 @@ from odradek.client.cluster.connection import (
     TRANSACTION_FEATURE,
     BrokerConnection,
 )
+from odradek.client.cluster.nursery import ends_where_it_waits
 from odradek.client.config import ClientConfig, ClientOptions
 from odradek.client.errors import (
     FENCED,
@@ -66,6 +67,7 @@ MEMBER_ENDED: Final = frozenset(
 """The codes for a member whose transaction is not open any more."""
 
 
+@ends_where_it_waits
 class TransactionGroup:
     """A transaction group: it ends the detached transactions of its members together."""
 

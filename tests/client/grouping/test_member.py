@@ -4,7 +4,7 @@
 
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from trio.testing import MockClock
 
 from odradek.client import Consumer, GroupMetadata, Rebalanced, Refused, TimedOut, TopicPartition
 from odradek.client.grouping.state import MemberState
+from odradek.protocol.apis.coordinator import FIND_COORDINATOR
 from odradek.protocol.apis.fetch import FetchPartition, PartitionData
 from odradek.protocol.apis.group import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 from odradek.protocol.apis.group_offsets import OFFSET_COMMIT
@@ -249,6 +250,29 @@ async def test_a_clean_end_stores_and_an_exception_does_not(
     assert group.committed == {ZERO: 3, ONE: 3}
     assert told[1:] == [("revoked", [ZERO, ONE])]
     assert group.said()[-2:] == ["OffsetCommit", "LeaveGroup"]
+
+
+@both
+@pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.GROUP_AUTHORIZATION_FAILED])
+async def test_a_block_may_be_left_at_any_turn_of_a_join(
+    autojump_clock: MockClock, group: FakeGroup, code: ErrorCode
+) -> None:
+    """The member was out already when an answer to its JoinGroup came, and its task failed."""
+    for turns in range(300):
+        group.next(FIND_COORDINATOR, refused(code))
+        async with Consumer(ADDRESS, group_id="g", connect=group.connect) as consumer:
+            consumer.subscribe("t")
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_poll_until_refused, consumer)
+                for _ in range(turns):
+                    await trio.lowlevel.checkpoint()
+                nursery.cancel_scope.cancel()
+        group.expel()
+
+
+async def _poll_until_refused(consumer: Consumer) -> None:
+    with suppress(Refused):
+        await consumer.poll(60_000)
 
 
 async def test_a_static_member_does_not_leave(autojump_clock: MockClock, group: FakeGroup) -> None:
