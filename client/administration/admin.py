@@ -214,7 +214,8 @@ class Admin(ConfigAdmin, GroupAdmin, LogAdmin, MoveAdmin, TransactionAdmin):
 
         Records with a key may then go to another partition than before. Raises `Refused`.
         """
-        doing = f"giving the topic {topic!r} {total_count} partitions"
+        noun = "partition" if total_count == 1 else "partitions"
+        doing = f"giving the topic {topic!r} {total_count} {noun}"
         request = CreatePartitionsRequest(
             topics=(CreatePartitionsTopic(name=topic, count=total_count, assignments=None),),
             timeout_ms=self._config.request_timeout_ms,

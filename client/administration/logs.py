@@ -9,7 +9,7 @@ from odradek.client.administration.many import PARTITIONS_PER_REQUEST, gather, l
 from odradek.client.cluster.cluster import Cluster
 from odradek.client.cluster.metadata import LEADER_MOVED
 from odradek.client.cluster.nursery import ends_where_it_waits
-from odradek.client.errors import OdradekError, code_of, error_for
+from odradek.client.errors import OdradekError, OffsetOutOfRange, code_of, error_for
 from odradek.client.types import TopicPartition, by_topic
 from odradek.protocol.apis.delete_records import (
     DELETE_RECORDS,
@@ -22,8 +22,6 @@ from odradek.protocol.errors import ErrorCode
 
 WHY: Final[Mapping[int, str]] = MappingProxyType(
     {
-        ErrorCode.OFFSET_OUT_OF_RANGE: "The partition ends before this offset. Give one up to "
-        "its high watermark, or -1 for all records",
         ErrorCode.POLICY_VIOLATION: "The topic is only compacted. Add delete to its cleanup.policy",
         ErrorCode.INVALID_TOPIC_EXCEPTION: "It is a topic of the broker's own. Nothing may be "
         "deleted in it",
@@ -108,4 +106,7 @@ def _start(
     if result.error_code == ErrorCode.NONE:
         return result.low_watermark
     doing = f"deleting records of {TopicPartition(topic, result.partition_index)}"
+    if result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+        why = "the broker answered OFFSET_OUT_OF_RANGE (the partition ends before this offset)"
+        return OffsetOutOfRange(f"{doing}: {why}", code=code_of(result.error_code))
     return error_for(code_of(result.error_code), doing, WHY.get(result.error_code))

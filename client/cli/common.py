@@ -7,22 +7,30 @@ import os
 import select
 import shutil
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, ParamSpec, TypeVar
 
 import click
 
+from odradek.client.blocking import Admin
 from odradek.client.config import ClientOptions
-from odradek.client.errors import OdradekError
-from odradek.client.types import TopicPartition
+from odradek.client.errors import OdradekError, Refused
+from odradek.client.types import TopicDescription, TopicPartition
+from odradek.protocol.errors import ErrorCode
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 DEFAULT_TIMEOUT_S: Final = 10.0
 FIRST_CONNECT_S: Final = 2.0
 """With the start of Python, a command reports a broker that is down within three seconds."""
+APPEARS_S: Final = 1.0
+"""The time that a command waits for a topic or a broker that is not there. It may be new."""
+LOOK_S: Final = 0.1
+NOT_THERE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.BROKER_ID_NOT_REGISTERED)
 SECONDS_MAX: Final = 10**9
 """Thirty years. In milliseconds it fits into every clock and every request."""
 INT16_MAX: Final = 2**15 - 1
@@ -164,6 +172,49 @@ def limits(timeout_s: float) -> ClientOptions:
     is_default = source is click.core.ParameterSource.DEFAULT
     first_ms = in_ms(FIRST_CONNECT_S) if is_default else None
     return {"max_block_ms": in_ms(timeout_s), "first_connect_ms": first_ms}
+
+
+def existing_topics(admin: Admin, *names: str) -> list[TopicDescription]:
+    """Describe topics, which may have been created just now. Raises `Refused`."""
+    return once_there(lambda: admin.describe_topics(*names))
+
+
+def check_broker(admin: Admin, node_id: int) -> None:
+    """Raise `Refused` if a broker is not in the cluster; it may have been started just now."""
+
+    def look() -> None:
+        there = sorted(broker.node_id for broker in admin.describe_cluster().brokers)
+        if node_id not in there:
+            raise no_broker(node_id, there)
+
+    once_there(look)
+
+
+def no_broker(node_id: int, there: Sequence[int]) -> Refused:
+    """Return the error for a broker that the cluster does not have."""
+    noun = "broker" if len(there) == 1 else "brokers"
+    return Refused(
+        f"there is no broker {node_id}: the cluster has {noun} {', '.join(map(str, there))} now",
+        code=ErrorCode.BROKER_ID_NOT_REGISTERED,
+    )
+
+
+def once_there(look: Callable[[], T]) -> T:
+    """Return what `look` returns. Repeat it for a second while what it looks for is not there."""
+    deadline = time.monotonic() + APPEARS_S
+    while True:
+        try:
+            return look()
+        except Refused as error:
+            if error.code not in NOT_THERE or time.monotonic() >= deadline:
+                raise
+        time.sleep(LOOK_S)
+
+
+def together(errors: Sequence[OdradekError]) -> OdradekError:
+    """Return one error that says what all of them say."""
+    first = errors[0]
+    return type(first)("; ".join(map(str, errors)), code=first.code)
 
 
 def in_ms(seconds: float) -> int:

@@ -9,6 +9,7 @@ from odradek.client.blocking import Admin, ConfigEntry, Refused
 from odradek.client.cli.common import (
     INT32_MAX,
     assignments,
+    check_broker,
     connection_options,
     echo_json,
     limits,
@@ -52,6 +53,7 @@ class Whose:
         if self.group is not None:
             return admin.describe_group_configs(self.group)[self.group]
         if self.broker is not None:
+            check_broker(admin, self.broker)
             return admin.describe_broker_configs(self.broker)[self.broker]
         return admin.describe_cluster_configs()
 
@@ -62,6 +64,7 @@ class Whose:
         elif self.group is not None:
             admin.alter_group_configs(self.group, changes, validate_only=dry_run)
         elif self.broker is not None:
+            check_broker(admin, self.broker)
             admin.alter_broker_configs(self.broker, changes, validate_only=dry_run)
         else:
             admin.alter_cluster_configs(changes, validate_only=dry_run)

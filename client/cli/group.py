@@ -30,6 +30,7 @@ from odradek.client.cli.common import (
     limits,
     reports_errors,
     show_table,
+    together,
 )
 from odradek.client.cli.words import client, counted
 from odradek.protocol.errors import ErrorCode
@@ -40,6 +41,19 @@ R = TypeVar("R")
 
 NUMBERS: Final = ("partition", "offset", "end", "lag")
 """The columns of numbers."""
+STATES: Final = (
+    "Empty",
+    "Stable",
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Assigning",
+    "Reconciling",
+    "NotReady",
+    "Dead",
+)
+"""The states of groups of all types, as Kafka names them."""
+TYPES: Final = ("classic", "consumer", "share", "streams")
+"""Kafka's types of groups. Odradek has the first two."""
 
 
 @click.group()
@@ -101,12 +115,19 @@ def topics_option(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 @group.command("list")
-@click.option("--state", "states", multiple=True, help="List groups in this state. Repeatable.")
+@click.option(
+    "--state",
+    "states",
+    type=click.Choice(STATES, case_sensitive=False),
+    multiple=True,
+    help="List groups in this state. Repeatable.",
+)
 @click.option(
     "--type",
     "types",
+    type=click.Choice(TYPES, case_sensitive=False),
     multiple=True,
-    help="List groups of this type: classic, consumer. Repeatable.",
+    help="List groups of this type. Repeatable.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each group.")
 @connection_options
@@ -162,9 +183,14 @@ def describe_group(
     with Admin(bootstrap, **limits(timeout_s)) as admin:
         listed = {listing.group_id: listing for listing in admin.list_groups()}
         described = admin.describe_groups(*group_ids)
+        errors: list[OdradekError] = []
         for group_id, found in described.items():
             if isinstance(found, OdradekError):
-                found = _of_another_type(found, listed.get(group_id))
+                try:
+                    found = _of_another_type(found, listed.get(group_id))
+                except OdradekError as error:
+                    errors.append(error)
+                    continue
             assigned = [
                 place
                 for member in found.members
@@ -176,6 +202,8 @@ def describe_group(
                 echo_json(facts(found, group_type, lags))
             else:
                 _show(found, group_type, lags)
+    if errors:
+        raise together(errors)
 
 
 def _of_another_type(error: OdradekError, listed: GroupListing | None) -> GroupDescription:

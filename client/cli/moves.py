@@ -17,11 +17,15 @@ from odradek.client.cli.common import (
     connection_options,
     echo_json,
     limits,
+    no_broker,
+    once_there,
     reports_errors,
     show_table,
 )
 from odradek.client.cli.words import counted
 from odradek.client.types import TopicDescription
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.text import printable
 
 LOOK_SECONDS: Final = 0.2
 """The pause between two looks at moves that are under way."""
@@ -83,11 +87,19 @@ def move(
     if (cancel or target is not None or wait) and not places:
         raise click.UsageError("Name the partitions.")
     with Admin(bootstrap, **limits(timeout_s)) as admin:
+        before = _replicas(admin, places)
         if cancel or target is not None:
             admin.move_partitions(dict.fromkeys(places, target))
         if wait:
             _wait(admin, places, wait_seconds)
-        _show(admin, places or None, as_json)
+        moves = admin.list_moves(places or None)
+        if target is None or moves or as_json:
+            _show(moves, as_json)
+            return
+        for place in places:
+            when = "already" if before[place] == target else "now"
+            brokers = f"{'broker' if len(target) == 1 else 'brokers'} {', '.join(map(str, target))}"
+            click.echo(f"{printable(str(place))} is on {brokers} {when}.")
 
 
 @click.command("drain")
@@ -125,6 +137,8 @@ def drain(
         plan = drained(topics, alive, node_id, moves)
         going = [place for place, found in moves.items() if node_id in found.removing]
         if not plan and not going:
+            if node_id not in alive:
+                raise no_broker(node_id, sorted(alive))
             click.echo(f"Broker {node_id} has no replicas.")
             return
         if plan:
@@ -202,8 +216,27 @@ def _wait(admin: Admin, places: Iterable[TopicPartition], seconds: float) -> Non
         time.sleep(LOOK_SECONDS)
 
 
-def _show(admin: Admin, places: Iterable[TopicPartition] | None, as_json: bool) -> None:
-    moves = admin.list_moves(places)
+def _replicas(admin: Admin, places: Sequence[TopicPartition]) -> Plan:
+    """Return the replicas of partitions. Raises `Refused` for one that does not exist."""
+    names = dict.fromkeys(place.topic for place in places)
+
+    def look() -> Plan:
+        there = {
+            TopicPartition(topic.name, found.partition): found.replicas
+            for topic in (admin.describe_topics(*names) if names else ())
+            for found in topic.partitions
+        }
+        for place in places:
+            if place not in there:
+                raise Refused(
+                    f"there is no partition {place}", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                )
+        return {place: there[place] for place in places}
+
+    return once_there(look)
+
+
+def _show(moves: Mapping[TopicPartition, PartitionMove], as_json: bool) -> None:
     if as_json:
         for place, found in moves.items():
             echo_json(

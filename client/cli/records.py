@@ -22,6 +22,7 @@ from odradek.client.cli.common import (
     assignment,
     check_reader,
     connection_options,
+    existing_topics,
     json_line,
     limits,
     reports_errors,
@@ -30,6 +31,7 @@ from odradek.client.cli.common import (
 from odradek.client.cli.words import counted
 from odradek.client.config import CODECS, Compression, Isolation
 from odradek.client.errors import Rebalanced, TimedOut
+from odradek.client.types import TopicDescription
 
 READ_CHUNK: Final = 2_000
 POLL_MS: Final = 200
@@ -224,15 +226,15 @@ def consume(
         )
     show = _as_json if as_json else _formatter(template)
     options = limits(timeout_s)
+    with Admin(bootstrap, **options) as admin:
+        (topic,) = existing_topics(admin, topic_name)
     with Consumer(bootstrap, group_id=group_id, isolation_level=isolation, **options) as consumer:
-        numbers = partitions or tuple(consumer.partitions_for(topic_name))
         if follow:
             show_log()
         if group_id is not None:
             lists = _lists_of_member(consumer, topic_name, timeout_s, follow=follow)
         else:
-            if not partitions:
-                numbers = _with_leader(topic_name, numbers, bootstrap, timeout_s)
+            numbers = partitions or _with_leader(topic)
             wanted = [TopicPartition(topic_name, number) for number in numbers]
             consumer.assign(wanted)
             _seek(consumer, wanted, offset, at_end=follow and not from_beginning)
@@ -263,18 +265,15 @@ def _store(consumer: Consumer, shown: Iterable[ConsumerRecord]) -> None:
         consumer.commit(behind)
 
 
-def _with_leader(
-    topic_name: str, numbers: tuple[int, ...], bootstrap: str, timeout_s: float
-) -> tuple[int, ...]:
+def _with_leader(topic: TopicDescription) -> tuple[int, ...]:
     """Leave out partitions without a leader, with a line for each, unless no partition has one."""
-    with Admin(bootstrap, **limits(timeout_s)) as admin:
-        (topic,) = admin.describe_topics(topic_name)
+    numbers = tuple(partition.partition for partition in topic.partitions)
     without = {partition.partition for partition in topic.partitions if partition.leader < 0}
     served = tuple(number for number in numbers if number not in without)
     if not served:
         return numbers
     for number in sorted(without):
-        click.echo(f"{topic_name}-{number} has no leader and is left out.", err=True)
+        click.echo(f"{topic.name}-{number} has no leader and is left out.", err=True)
     return served
 
 

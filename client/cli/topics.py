@@ -5,7 +5,14 @@ from typing import Any, Final
 
 import click
 
-from odradek.client.blocking import Admin, TopicDescription, TopicPartition
+from odradek.client.blocking import (
+    Admin,
+    OdradekError,
+    OffsetOutOfRange,
+    Refused,
+    TopicDescription,
+    TopicPartition,
+)
 from odradek.client.cli.common import (
     INT16_MAX,
     INT32_MAX,
@@ -16,6 +23,7 @@ from odradek.client.cli.common import (
     limits,
     reports_errors,
     show_table,
+    together,
 )
 
 HIGH_WATERMARK: Final = -1
@@ -99,12 +107,20 @@ def list_topics(internal: bool, bootstrap: str, timeout_s: float) -> None:
 def describe_topic(names: tuple[str, ...], as_json: bool, bootstrap: str, timeout_s: float) -> None:
     """Show a topic's partitions, their leaders and offsets, and its settings."""
     with Admin(bootstrap, **limits(timeout_s)) as admin:
-        for found in admin.describe_topics(*names):
+        errors: list[OdradekError] = []
+        for name in dict.fromkeys(names):
+            try:
+                (found,) = admin.describe_topics(name)
+            except Refused as error:
+                errors.append(error)
+                continue
             description = _describe(admin, found)
             if as_json:
                 echo_json(description)
             else:
                 _show(description)
+    if errors:
+        raise together(errors)
 
 
 def _describe(admin: Admin, found: TopicDescription) -> dict[str, Any]:
@@ -264,7 +280,13 @@ def delete_records(
         (found,) = admin.describe_topics(name)
         numbers = partitions or [partition.partition for partition in found.partitions]
         offset = HIGH_WATERMARK if before is None else before
-        starts = admin.delete_records({TopicPartition(name, number): offset for number in numbers})
+        try:
+            starts = admin.delete_records(
+                {TopicPartition(name, number): offset for number in numbers}
+            )
+        except OffsetOutOfRange as error:
+            hint = "give an earlier one, or --all for all records that consumers can see"
+            raise OffsetOutOfRange(f"{error}; {hint}", code=error.code) from None
     if as_json:
         for place, start in starts.items():
             echo_json({"topic": name, "partition": place.partition, "first_offset": start})

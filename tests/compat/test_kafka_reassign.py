@@ -159,5 +159,5 @@ def test_a_broker_is_drained_while_its_partitions_are_written_to(
     assert run.said("cluster", "drain", str(drained)) == f"Broker {drained} has no replicas.\n"
     moved = replicas_of(bootstrap, place)
     back = run.said("cluster", "move", str(place), "--to", f"{drained},{moved[0]}", "--wait")
-    assert back == "No move is under way.\n"
+    assert back == f"{place} is on brokers {drained}, {moved[0]} now.\n"
     assert replicas_of(bootstrap, place) == [drained, moved[0]]

@@ -140,6 +140,36 @@ def test_a_topic_grows(run: Run) -> None:
     assert result.exit_code == 1
     assert "INVALID_PARTITIONS" in result.stderr
     assert "currently has 3 partition" in result.stderr
+    assert f"Giving the topic '{topic}' 2 partitions:" in result.stderr
+    less = run("topic", "add-partitions", topic, "--total", "1").stderr
+    assert f"Giving the topic '{topic}' 1 partition:" in less
+
+
+def test_a_topic_that_does_not_exist_hides_no_other_that_is_described_with_it(run: Run) -> None:
+    topic, absent = name_of("topic"), name_of("topic")
+    run.said("topic", "create", topic)
+    result = run("topic", "describe", absent, topic)
+    assert result.exit_code == 1
+    assert result.stdout.startswith(f"{topic}  ")
+    assert result.stderr == f"Error: There is no topic '{absent}'.\n"
+
+
+@pytest.mark.parametrize("how", [(), ("--group", "g"), ("--follow",), ("--partition", "0")])
+def test_a_topic_that_does_not_exist_is_not_waited_for_by_a_reader(
+    run: Run, how: tuple[str, ...]
+) -> None:
+    """The command asked for it again until its time was over."""
+    topic = name_of("topic")
+    result = run("consume", topic, *how)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == f"Error: There is no topic '{topic}'.\n"
+
+
+@pytest.mark.parametrize("words", [("get",), ("set", "log.retention.ms=5"), ("unset", "a.b")])
+def test_a_broker_that_does_not_exist_is_not_waited_for(run: Run, words: tuple[str, ...]) -> None:
+    result = run("config", *words, "--broker", "7")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "Error: There is no broker 7: the cluster has broker 1 now.\n"
 
 
 def test_lines_go_in_and_come_out(run: Run) -> None:
@@ -286,6 +316,8 @@ def test_records_are_deleted_up_to_an_offset_and_all(run: Run) -> None:
     assert refused.exit_code == 1
     assert f"{topic}-1" in refused.stderr
     assert "OFFSET_OUT_OF_RANGE" in refused.stderr
+    assert "-1 " not in refused.stderr  # it is what Kafka's tool takes, and --before does not
+    assert "give an earlier one, or --all" in refused.stderr
     assert "--before" in run("topic", "delete-records", topic).stderr
 
 

@@ -1,6 +1,7 @@
 """How a command ends, and what it can say on any terminal."""
 
 import json
+from typing import cast
 
 import click
 import pytest
@@ -8,8 +9,16 @@ import trio
 from click.testing import CliRunner
 
 from odradek.broker.cli import main
+from odradek.client.blocking import Admin, BrokerDescription, ClusterDescription
 from odradek.client.cli import common
-from odradek.client.cli.common import PADDED_MAX, json_line, reports_errors, sentence, show_table
+from odradek.client.cli.common import (
+    PADDED_MAX,
+    check_broker,
+    json_line,
+    reports_errors,
+    sentence,
+    show_table,
+)
 from odradek.client.errors import Refused
 from tests.client.live import Run
 
@@ -48,6 +57,32 @@ def test_what_is_not_utf8_is_refused_in_words() -> None:
     with pytest.raises(UnicodeEncodeError) as raised:
         given.encode()
     assert end_with(raised.value) == r"Error: '\udcff' is not UTF-8." + "\n"
+
+
+class Growing:
+    """An administrator's client of a cluster to which broker 2 comes at the third look."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def describe_cluster(self) -> ClusterDescription:
+        self.looks += 1
+        nodes = (1, 2) if self.looks == 3 else (1,)
+        brokers = tuple(BrokerDescription(node, "h", 9092, None) for node in nodes)
+        return ClusterDescription("cluster", 1, brokers)
+
+
+def test_a_broker_that_comes_just_now_is_waited_for_and_another_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(common, "APPEARS_S", 60)  # however slow the machine is
+    monkeypatch.setattr(common, "LOOK_S", 0)
+    growing = Growing()
+    check_broker(cast(Admin, growing), 2)
+    assert growing.looks == 3
+    monkeypatch.setattr(common, "APPEARS_S", 0)
+    with pytest.raises(Refused, match="no broker 2: the cluster has broker 1 now"):
+        check_broker(cast(Admin, Growing()), 2)
 
 
 def test_a_long_name_moves_only_its_own_row(capsys: pytest.CaptureFixture[str]) -> None:

@@ -248,6 +248,8 @@ def test_groups_and_offsets_are_deleted(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (("list", "--state", "Stabel"), "'stable', 'preparingrebalance'"),
+        (("list", "--type", "clasic"), "'classic', 'consumer'"),
         (("reset", "g"), "Give one of"),
         (("reset", "g", "--to-earliest", "--to-latest"), "Give one of"),
         (("reset", "g", "--to-time", "yesterday"), "is not a time"),
@@ -262,3 +264,19 @@ def test_mistakes_are_told_in_a_sentence(run: Run, arguments: tuple[str, ...], s
     assert result.exit_code in (1, 2), result.output
     assert said in result.stderr
     assert "Traceback" not in result.output
+
+
+def test_a_group_that_does_not_exist_hides_no_other_that_is_described_with_it(run: Run) -> None:
+    topic, group = topic_with(run, 1, 1_000), name_of("group")
+    store(run, group, topic, 1)
+    result = run("group", "describe", "absent-1", group, "absent-2")
+    assert result.exit_code == 1
+    assert result.stdout.startswith(f"{group}  Empty")
+    assert result.stderr == ("Error: There is no group 'absent-1'; there is no group 'absent-2'.\n")
+
+
+def test_groups_are_listed_by_state_and_type_in_any_case(run: Run) -> None:
+    topic, group = topic_with(run, 1), name_of("group")
+    store(run, group, topic, 0)
+    assert group in run.said("group", "list", "--state", "EMPTY", "--type", "Classic")
+    assert group not in run.said("group", "list", "--state", "stable")

@@ -114,7 +114,7 @@ def test_one_broker_moves_nothing(run: Run) -> None:
     run.said("topic", "create", name, "--partitions", "1")
     assert run.said("cluster", "move") == "No move is under way.\n"
     assert run.said("cluster", "move", f"{name}-0", "--to", "1", "--wait") == (
-        "No move is under way.\n"
+        f"{name}-0 is on broker 1 already.\n"
     )
     refused = run("cluster", "move", f"{name}-0", "--to", "1,9")
     assert refused.exit_code == 1
@@ -125,7 +125,28 @@ def test_one_broker_moves_nothing(run: Run) -> None:
     stuck = run("cluster", "drain", "1", "--yes")
     assert (stuck.exit_code, stuck.stdout) == (1, "")
     assert "start another broker" in stuck.stderr
-    assert run.said("cluster", "drain", "7") == "Broker 7 has no replicas.\n"
+
+
+@pytest.mark.parametrize("more", [("--to", "1"), ("--cancel",), ("--wait",), ()], ids=" ".join)
+def test_a_partition_that_does_not_exist_is_not_moved_and_not_waited_for(
+    run: Run, more: tuple[str, ...]
+) -> None:
+    """The command asked again until its time was over, or said that nothing moves."""
+    name = name_of("topic")
+    absent = run("cluster", "move", f"{name}-0", *more)
+    assert (absent.exit_code, absent.stdout) == (1, "")
+    assert absent.stderr == f"Error: There is no topic '{name}'.\n"
+    run.said("topic", "create", name, "--partitions", "1")
+    beyond = run("cluster", "move", f"{name}-0", f"{name}-1", *more)
+    assert (beyond.exit_code, beyond.stdout) == (1, "")
+    assert beyond.stderr == f"Error: There is no partition {name}-1.\n"
+
+
+def test_a_broker_that_does_not_exist_is_not_drained(run: Run) -> None:
+    """It was said to have no replicas, so a wrong number looked like a success."""
+    drained = run("cluster", "drain", "7", "--yes", "--wait")
+    assert (drained.exit_code, drained.stdout) == (1, "")
+    assert drained.stderr == "Error: There is no broker 7: the cluster has broker 1 now.\n"
 
 
 @pytest.mark.parametrize(
