@@ -119,15 +119,17 @@ def topics_option(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     "--state",
     "states",
     type=click.Choice(STATES, case_sensitive=False),
+    metavar="STATE",
     multiple=True,
-    help="List groups in this state. Repeatable.",
+    help=f"List groups in this state: {', '.join(STATES)}. Repeatable.",
 )
 @click.option(
     "--type",
     "types",
     type=click.Choice(TYPES, case_sensitive=False),
+    metavar="TYPE",
     multiple=True,
-    help="List groups of this type. Repeatable.",
+    help=f"List groups of this type: {', '.join(TYPES)}. Repeatable.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each group.")
 @connection_options
