@@ -6,10 +6,12 @@ import logging
 import os
 import select
 import shutil
+import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, ParamSpec, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, NoReturn, ParamSpec, TypeVar
 
 import click
 
@@ -31,6 +33,8 @@ APPEARS_S: Final = 1.0
 """The time that a command waits for a topic or a broker that is not there. It may be new."""
 LOOK_S: Final = 0.1
 NOT_THERE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.BROKER_ID_NOT_REGISTERED)
+TERMINATED: Final = 128 + signal.SIGTERM
+"""The exit status after SIGTERM, as a shell gives it to a process that the signal has killed."""
 SECONDS_MAX: Final = 10**9
 """Thirty years. In milliseconds it fits into every clock and every request."""
 INT16_MAX: Final = 2**15 - 1
@@ -80,7 +84,8 @@ def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
         # The error has all that the client logs before it.
         logging.getLogger("odradek.client").addHandler(logging.NullHandler())
         try:
-            return command(*args, **kwargs)
+            with _left_by_sigterm():
+                return command(*args, **kwargs)
         except BrokenPipeError:
             # Python would complain again when it flushes standard output at the end.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -91,6 +96,24 @@ def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
             raise click.ClickException(sentence(str(error))) from None
 
     return run
+
+
+@contextmanager
+def _left_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM end a command as Ctrl-C does: it leaves its group, and aborts its transaction."""
+    try:
+        before = signal.signal(signal.SIGTERM, _end)
+    except ValueError:  # not in the main thread: a program that calls the command
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+
+
+def _end(*_: object) -> NoReturn:
+    sys.exit(TERMINATED)
 
 
 def show_log() -> None:

@@ -1,6 +1,12 @@
 """`odradek consume --group`, on a real broker: ours, and with --peers Apache Kafka."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
 
 from odradek.client.blocking import Consumer, TopicPartition
 from tests.client.live import WAIT_MS, Run, name_of
@@ -48,3 +54,24 @@ def test_a_member_that_gets_no_partition_says_who_has_them(run: Run) -> None:
         owner.commit()
         assert owner.assignment() == [TopicPartition(topic, 0)]
     assert place_of(run, group) == (1, 0)
+
+
+@pytest.mark.parametrize(("sent", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_lets_a_reader_leave_its_group(
+    run: Run, sent: signal.Signals, status: int
+) -> None:
+    """SIGTERM killed it, as `timeout` and systemd send it, and nothing was read for 45 seconds."""
+    topic, group = topic_with(run, "one"), name_of("group")
+    code = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from odradek.broker.cli import main; main(prog_name='odradek')\n"
+    )
+    words = ["consume", topic, "--group", group, "--follow", "--bootstrap", run.bootstrap]
+    with subprocess.Popen(
+        [sys.executable, "-c", code, *words], stdout=subprocess.PIPE, env=os.environ
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"one\n"
+        process.send_signal(sent)
+        assert process.wait(WAIT_MS / 1000) == status
+    assert json.loads(run.said("group", "describe", group, "--json"))["members"] == []
