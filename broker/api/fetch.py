@@ -7,6 +7,9 @@ limit, so that a reader always makes progress. The answer waits for `min_bytes`,
 `max_wait_ms`. It does not wait if a partition has an error, or if the client has closed its side of
 the connection.
 
+The answer has the partitions in the order of the request, and then those that were not found. What
+is listed twice is read once, as it is listed last.
+
 High watermark, last stable offset, records and aborted transactions of a partition are taken in one
 step: a second look could belong to a later state (KAFKA-9807).
 
@@ -36,12 +39,14 @@ their number only.
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Final
 from uuid import UUID
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.api.fetch_reading import (
     NONE_YET,
+    NOT_FOUND,
     READING_STEPS,
     Asked,
     Reading,
@@ -86,21 +91,23 @@ async def fetch(context: RequestContext, request: FetchRequest) -> FetchResponse
     if request.session_id != NO_ID:
         context.core.fetch_sessions.end(request.session_id)
     asked = await _everything(context, request)
-    _, found = await poll(context, request, WholeFetch(context, asked))
+    listed = await _read_whole(context, request, asked)
     session_id = NO_ID
     if request.session_epoch == NEW_SESSION and not _is_from_follower(request):
-        session_id = await _begin(context, request, asked.readings, found)
-    return await _whole_answer(context, request, asked.readings, found, session_id)
+        session_id = await _begin(context, request, listed)
+    return await _answer(context, session_id, listed)
 
 
 async def _everything(context: RequestContext, request: FetchRequest) -> Asked:
     """Look up all partitions of a request."""
     turns = Turns()
-    readings = []
+    readings: dict[tuple[str, UUID, int], Reading] = {}
     for reading in _readings(context, request):
         await turns.take(READING_STEPS)
-        readings.append(reading)
-    return await asked_of(readings, turns)
+        topic = request.topics[reading.topic_number]
+        # What is listed twice is read once, as it is listed last.
+        readings[topic.topic, topic.topic_id, reading.wanted.partition] = reading
+    return await asked_of(list(readings.values()), turns)
 
 
 def _is_from_follower(request: FetchRequest) -> bool:
@@ -147,27 +154,51 @@ async def _refused(
     return FetchResponse(error_code=error.code, responses=tuple(responses))
 
 
-async def _whole_answer(
-    context: RequestContext,
-    request: FetchRequest,
-    readings: Sequence[Reading],
-    found: Sequence[PartitionData],
-    session_id: int,
-) -> FetchResponse:
-    """Return the answer to a request that lists everything, in its order."""
+_Listed = tuple[str, UUID, Reading, PartitionData]
+"""A partition of an answer: the name of its topic, or its id, and what is returned."""
+
+
+async def _read_whole(
+    context: RequestContext, request: FetchRequest, asked: Asked
+) -> list[_Listed]:
+    """Read what a request lists, and return it in the order of its answer."""
+    _, found = await poll(context, request, WholeFetch(context, asked))
     turns = Turns()
-    by_topic: list[list[PartitionData]] = [[] for _ in request.topics]
-    hints = LeaderHints(context)
-    for reading, data in zip(readings, found, strict=True):
+    listed: list[_Listed] = []
+    for reading, data in zip(asked.readings, found, strict=True):
         await turns.take()
-        by_topic[reading.topic_number].append(_with_leader(hints, reading, data))
+        topic = request.topics[reading.topic_number]
+        listed.append((topic.topic, topic.topic_id, reading, data))
+    return await _in_order(listed)
+
+
+async def _in_order(listed: Sequence[_Listed]) -> list[_Listed]:
+    """Return the partitions of an answer in its order: as in Kafka, what was not found is last."""
+    turns = Turns()
+    ranked: tuple[list[_Listed], ...] = ([], [], [])
+    for each in listed:
+        await turns.take()
+        ranked[NOT_FOUND.get(each[3].error_code, 0)].append(each)
+    return list(chain(*ranked))
+
+
+async def _answer(
+    context: RequestContext, session_id: int, listed: Sequence[_Listed]
+) -> FetchResponse:
+    """Return an answer. The partitions of a topic are together if nothing is between them."""
+    turns = Turns()
+    hints = LeaderHints(context)
+    topics: list[tuple[str, UUID, list[PartitionData]]] = []
+    for name, topic_id, reading, data in listed:
+        await turns.take()
+        if not topics or topics[-1][:2] != (name, topic_id):
+            topics.append((name, topic_id, []))
+        topics[-1][2].append(_with_leader(hints, reading, data))
     responses = []
-    for topic, partitions in zip(request.topics, by_topic, strict=True):
+    for name, topic_id, partitions in topics:
         await turns.take()
         responses.append(
-            FetchableTopicResponse(
-                topic=topic.topic, topic_id=topic.topic_id, partitions=tuple(partitions)
-            )
+            FetchableTopicResponse(topic=name, topic_id=topic_id, partitions=tuple(partitions))
         )
     return _response(session_id, responses, hints)
 
@@ -198,23 +229,20 @@ def _response(
 async def _begin(
     context: RequestContext,
     request: FetchRequest,
-    readings: Sequence[Reading],
-    found: Sequence[PartitionData],
+    listed: Sequence[_Listed],
 ) -> int:
-    """Begin a session with what a fetch has listed and found. Return its id, or 0 without one."""
+    """Begin a session with what a fetch has returned, in its order. Return its id, or 0."""
     sessions = context.core.fetch_sessions
     by_id = context.api_version >= BY_ID_FROM
-    session = sessions.begin(len(readings), by_id=by_id)
+    session = sessions.begin(len(listed), by_id=by_id)
     if session is None:
         return NO_ID
     turns = Turns()
     is_committed = request.isolation_level == READ_COMMITTED
     session.read_as(read_committed=is_committed)
-    for reading, data in zip(readings, found, strict=True):
+    for name, topic_id, reading, data in listed:
         await turns.take(READING_STEPS)
-        topic = request.topics[reading.topic_number]
-        name = reading.topic if by_id else topic.topic
-        place = session.place(name, topic.topic_id, reading.wanted)
+        place = session.place(reading.topic if by_id else name, topic_id, reading.wanted)
         if not sessions.has_room(session):
             return NO_ID
         place.watch(reading.partition)
@@ -235,8 +263,7 @@ async def _incremental(context: RequestContext, request: FetchRequest) -> FetchR
     if not session.places:
         context.core.fetch_sessions.end(session.session_id)
         asked = await _everything(context, request)
-        _, found = await poll(context, request, WholeFetch(context, asked))
-        return await _whole_answer(context, request, asked.readings, found, NO_ID)
+        return await _answer(context, NO_ID, await _read_whole(context, request, asked))
     refuses = _is_from_follower(request)
     if refuses:
         _warn_of_follower(context, request)
@@ -279,26 +306,19 @@ async def _news_answer(
 ) -> FetchResponse:
     """Return the partitions of which the client does not know everything, in the order of turns."""
     turns = Turns()
-    hints = LeaderHints(context)
     is_committed = request.isolation_level == READ_COMMITTED
-    topics: dict[tuple[str, UUID], list[PartitionData]] = {}
+    listed: list[_Listed] = []
     for reading, data in zip(readings, found, strict=True):
         await turns.take(READING_STEPS)
         place = reading.place
         assert place is not None
         if _is_news(place, data):
-            key = ("", place.topic_id) if session.by_id else (place.topic, ZERO_UUID)
-            topics.setdefault(key, []).append(_with_leader(hints, reading, data))
+            name, topic_id = ("", place.topic_id) if session.by_id else (place.topic, ZERO_UUID)
+            listed.append((name, topic_id, reading, data))
             if data.records:
                 session.to_the_end(place)
         _told(place, data, read_committed=is_committed)
-    responses = []
-    for (name, topic_id), partitions in topics.items():
-        await turns.take()
-        responses.append(
-            FetchableTopicResponse(topic=name, topic_id=topic_id, partitions=tuple(partitions))
-        )
-    return _response(session.session_id, responses, hints)
+    return await _answer(context, session.session_id, await _in_order(listed))
 
 
 def _is_news(place: SessionPlace, data: PartitionData) -> bool:

@@ -5,7 +5,7 @@ that lists everything (`WholeFetch`), or a session (`SessionFetch`), whose sourc
 partitions that are ready each time before they are read.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -32,6 +32,12 @@ PARTITIONS_BETWEEN_YIELDS: Final = 64
 READING_STEPS: Final = 3
 """The cost of looking up one partition, in steps of a turn."""
 NONE_YET: Final = -1
+NOT_FOUND: Final[Mapping[int, int]] = {
+    ErrorCode.UNKNOWN_TOPIC_ID: 1,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: 2,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 2,
+}
+"""The errors for which a partition is not read, in the order in which an answer has them."""
 
 
 @dataclass(slots=True)
@@ -54,7 +60,8 @@ class Reading:
             self.partition = found
             if topic_id != ZERO_UUID and found.topic_id != topic_id:
                 raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
-            check_leader_epoch(found, self.wanted.current_leader_epoch)
+            # Any negative epoch is none; in other requests only -1 is.
+            check_leader_epoch(found, max(NOT_SAID, self.wanted.current_leader_epoch))
         except KafkaError as error:
             self.error = error
 
@@ -290,7 +297,7 @@ def _aborted(
 
 def where_it_parted(partition: Partition, wanted: FetchPartition) -> EpochEndOffset | None:
     """Return the last epoch and offset that this log and the reader's share, if they diverged."""
-    if wanted.last_fetched_epoch == NOT_SAID:
+    if wanted.last_fetched_epoch <= NOT_SAID:
         return None
     epoch, end_offset = partition.offset_for_leader_epoch(wanted.last_fetched_epoch)
     if epoch == NOT_SAID or end_offset == NOT_SAID:
@@ -322,6 +329,6 @@ def failed(partition: Partition | None, wanted: FetchPartition, error: KafkaErro
         high_watermark=partition.high_watermark if partition and is_known else NOT_SAID,
         last_stable_offset=partition.last_stable_offset if partition and is_known else NOT_SAID,
         log_start_offset=partition.log_start_offset if partition and is_known else NOT_SAID,
-        aborted_transactions=None,
+        aborted_transactions=() if error.code in NOT_FOUND else None,
         records=b"",
     )

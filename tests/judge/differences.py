@@ -107,11 +107,56 @@ _OF_READING: Final = (
         name="an offset out of range is answered with the bounds",
         reason="Kafka leaves high watermark, LSO and log start at -1. With the bounds, a"
         " consumer knows where it can go on.",
-        story=r"(walk|partition_walk|stable|administration)\..*",
+        story=r"(walk|partition_walk|stable|administration|fetch_sessions)\..*",
         kafka=r"(?P<what>(look|read) .* -> OFFSET_OUT_OF_RANGE) hw -1 lso -1( start -1)?"
         r"(?P<rest>.*)",
         ours=r"(?P<what>(look|read) .* -> OFFSET_OUT_OF_RANGE) hw \d+ lso \d+( start (-1|\d+))?"
         r"(?P<rest>.*)",
+    ),
+)
+
+_BOUNDS: Final = re.compile(r"(OUT_OF_RANGE) hw \d+ lso \d+ start (?:-1|\d+)")
+
+
+def _is_same_but_for_bounds(kafka: str, ours: str) -> bool:
+    return kafka != ours and kafka == _BOUNDS.sub(r"\1 hw -1 lso -1 start -1", ours)
+
+
+_NOTHING: Final = re.compile(r"( NONE hw \d+ lso \d+ start \d+)( aborted \[[^]]*\])?\}")
+
+
+def _is_same_but_where_nothing_is(kafka: str, ours: str) -> bool:
+    """There may be an offset out of range in the same answer."""
+    mine = _BOUNDS.sub(r"\1 hw -1 lso -1 start -1", ours)
+    return kafka != ours and _NOTHING.sub(r"\1}", kafka) == _NOTHING.sub(r"\1}", mine)
+
+
+_OF_SESSIONS: Final = (
+    Difference(
+        name="an offset out of range is answered with the bounds in a session, too",
+        reason="Kafka leaves high watermark, LSO and log start at -1.",
+        story=r"fetch_sessions\..*",
+        kafka=r"fetch .* OFFSET_OUT_OF_RANGE .*",
+        ours=r"fetch .* OFFSET_OUT_OF_RANGE .*",
+        also=_is_same_but_for_bounds,
+    ),
+    Difference(
+        name="no aborted transactions where no batch fits",
+        reason="If the rest of the room in an answer is too small for a batch, Kafka's list is"
+        " null, and if there is no room at all, it may name some. It says nothing: there are no"
+        " records.",
+        story=r"fetch_sessions\.(random_requests|batches_that_do_not_fit).*",
+        kafka=r"(?P<what>fetch v\d+ \S+ committed max \d+ .*-> ).*",
+        ours=r"(?P<what>fetch v\d+ \S+ committed max \d+ .*-> ).*",
+        also=_is_same_but_where_nothing_is,
+    ),
+    Difference(
+        name="a negative number of bytes of a partition is as none",
+        reason="Kafka answers UNKNOWN_SERVER_ERROR for the partition, though not if the number of"
+        " the whole fetch is negative.",
+        story=r"fetch_sessions\.a_position_that_is_changed.*",
+        kafka=r"(?P<what>fetch .* max -1 -> .*)UNKNOWN_SERVER_ERROR .*",
+        ours=r"(?P<what>fetch .* max -1 -> .*)NONE hw 3 lso 3 start 0 \(0\.\.0\).*",
     ),
 )
 
@@ -419,6 +464,7 @@ _OF_ADMINISTRATION: Final = (
 DIFFERENCES: Final[tuple[Difference, ...]] = (
     *_OF_COORDINATORS,
     *_OF_READING,
+    *_OF_SESSIONS,
     *_OF_PARTITIONS,
     *_OF_GROUPS,
     *_OF_ADMINISTRATION,

@@ -66,6 +66,10 @@ class Names:
     def coordinator_epoch(self, epoch: int) -> str:
         return str(epoch) if epoch < 0 else self._of("c", epoch)
 
+    def session(self, session_id: int) -> str:
+        """Return the name of a fetch session. 0 and what is negative are none."""
+        return str(session_id) if session_id <= 0 else self._of("s", session_id)
+
     def member(self, member_id: str) -> str:
         if not member_id or (self.shows_all and not CHOSEN.search(member_id)):
             return member_id

@@ -222,6 +222,27 @@ LOG_BUGS: Final = (
         tests=(f"{SESSIONS}an_error_is_answered_each_time_until_it_is_gone",),
     ),
     Planted(
+        bug="a fetch session begins in the order of the request instead of its answer",
+        file="broker/api/fetch.py",
+        old="    return await _in_order(listed)\n",
+        new="    return listed\n",
+        tests=(f"{SESSIONS}what_is_not_found_is_last_in_an_answer_and_in_the_session_that_begins",),
+    ),
+    Planted(
+        bug="a partition that a fetch lists twice is read twice",
+        file="broker/api/fetch.py",
+        old="readings[topic.topic, topic.topic_id, reading.wanted.partition] = reading",
+        new="readings[topic.topic, topic.topic_id, len(readings)] = reading",
+        tests=(f"{SESSIONS}what_is_listed_twice_is_answered_once_as_it_is_listed_last",),
+    ),
+    Planted(
+        bug="a fetch takes any epoch but -1 for one that the client knows",
+        file="broker/api/fetch_reading.py",
+        old="check_leader_epoch(found, max(NOT_SAID, self.wanted.current_leader_epoch))",
+        new="check_leader_epoch(found, self.wanted.current_leader_epoch)",
+        tests=(f"{SESSIONS}any_negative_leader_epoch_of_a_fetch_is_none",),
+    ),
+    Planted(
         bug="a session does not hear of a log start that has moved",
         file="broker/partitions/maintenance.py",
         old="self._partition.marks.readers.notify()",

@@ -306,8 +306,11 @@ def test_an_isolation_level_that_there_is_none_of_is_refused(
 
 
 def test_a_hundred_thousand_partitions_are_answered(client: RawClient, topic: str) -> None:
-    wanted = FetchPartition(partition=0, fetch_offset=6, partition_max_bytes=1000)
-    topics = (FetchTopic(topic=topic, partitions=(wanted,) * 100_000),)
+    wanted = tuple(
+        FetchPartition(partition=index, fetch_offset=6, partition_max_bytes=1000)
+        for index in range(100_000)
+    )
+    topics = (FetchTopic(topic=topic, partitions=wanted),)
     client.socket.settimeout(240)
     answer = client.ask(FETCH, 12, FetchRequest(max_wait_ms=0, min_bytes=1, topics=topics))
     assert len(answer.responses[0].partitions) == 100_000

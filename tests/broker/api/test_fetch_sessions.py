@@ -1,6 +1,7 @@
 """Fetch sessions, as a real Kafka has them (with --peers), and what is ours: restarts, wake-ups."""
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from odradek.broker.testing import run_broker
 from odradek.protocol.apis.fetch import FETCH
 from odradek.protocol.apis.topics import DELETE_TOPICS, DeleteTopicsRequest
+from odradek.protocol.batch import iter_batches
 from odradek.protocol.errors import ErrorCode
 from tests.broker.api.fetching import SessionClient, in_answer
 from tests.broker.api.producing import settled, unique, until
@@ -146,6 +148,38 @@ def test_an_error_is_answered_each_time_until_it_is_gone(either: RawClient) -> N
     news = session.news()
     assert news[missing, 0].error_code == E.NONE
     assert session.news() == {}
+
+
+def test_what_is_not_found_is_last_in_an_answer_and_in_the_session_that_begins(
+    either: RawClient,
+) -> None:
+    (there,) = topics(either, ())
+    missing = unique("never")
+    session = SessionClient(either)
+    assert list(session.news((missing, 0, 0), (there, 0, 0))) == [(there, 0), (missing, 0)]
+    gone = DeleteTopicsRequest(topic_names=(there,), timeout_ms=60_000)
+    either.ask(DELETE_TOPICS, 5, gone)
+    until(lambda: topic_metadata(either, there), lambda it: it.error_code != E.NONE)
+    assert list(session.news()) == [(there, 0), (missing, 0)]
+
+
+def test_what_is_listed_twice_is_answered_once_as_it_is_listed_last(either: RawClient) -> None:
+    (topic,) = topics(either, (b"1", b"2"))
+    session = SessionClient(either)
+    answer = session.fetch((topic, 0, 7), (topic, 0, 1))
+    (data,) = (data for found in answer.responses for data in found.partitions)
+    assert data.error_code == E.NONE
+    assert next(iter_batches(data.records))[0].base_offset == 1
+
+
+def test_any_negative_leader_epoch_of_a_fetch_is_none(either: RawClient) -> None:
+    (topic,) = topics(either, (b"1",))
+    request = SessionClient(either).request((topic, 0, 0))
+    (listed,) = request.topics
+    (wanted,) = listed.partitions
+    wanted = replace(wanted, current_leader_epoch=-5, last_fetched_epoch=-5)
+    request = replace(request, topics=(replace(listed, partitions=(wanted,)),))
+    assert in_answer(either.ask(FETCH, 12, request))[topic, 0].error_code == E.NONE
 
 
 def test_an_offset_out_of_range_is_an_error_of_its_partition(either: RawClient) -> None:
