@@ -91,6 +91,7 @@ def main() -> None:
 @click.option(
     "--data-dir",
     metavar="DIRECTORY",
+    type=click.Path(readable=False),
     help=f"The directory that keeps everything; made if needed.  [default: ./{DEFAULT_DIRECTORY}]",
 )
 @click.option(

@@ -24,4 +24,6 @@ def completion(shell: str) -> None:
     assert made is not None, shell
     command = click.get_current_context().find_root().command
     # click's own `source` of bash also runs bash, to warn of versions before 4.4.
-    click.echo(ShellComplete.source(made(command, {}, PROGRAM, VARIABLE)))
+    script = ShellComplete.source(made(command, {}, PROGRAM, VARIABLE))
+    # click's script of fish cuts off descriptions at their first comma.
+    click.echo(script.replace('string split "," $', 'string split --max 1 "," $'))

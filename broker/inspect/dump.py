@@ -60,7 +60,7 @@ def log() -> None:
 
 
 @log.command(short_help="Show what is in a broker's files, with its transactions.")
-@click.argument("path")
+@click.argument("path", type=click.Path(readable=False))
 @click.option("--records", is_flag=True, help="Also show keys and values.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def dump(path: str, records: bool, as_json: bool) -> None:

@@ -29,7 +29,7 @@ SHOWN: Final = 20
 
 
 @log.command("repair", short_help="Show the damage in a log, and repair it.")
-@click.argument("directory", metavar="DIR")
+@click.argument("directory", metavar="DIR", type=click.Path(readable=False))
 @click.option("--cut", is_flag=True, help="End the log in front of the first damage.")
 @click.option(
     "--leave-out", is_flag=True, help="Remove the damage, keep the good batches after it."

@@ -65,3 +65,40 @@ def test_bash_completes_a_command_with_the_script(tmp_path: Path) -> None:
         cwd=tmp_path,
     )
     assert done.stdout.split() == ["topic"], done.stderr
+
+
+def test_fish_shows_descriptions_with_their_commas(tmp_path: Path) -> None:
+    """click's script cut them off: `group` was described as `List`."""
+    script = CliRunner().invoke(main, ["completion", "fish"]).output
+    assert 'string split --max 1 "," $completion' in script
+    fish = shutil.which("fish")
+    if fish is None:
+        return
+    (tmp_path / "odradek.fish").write_text(script)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        [fish, "--no-config", "-c", "source odradek.fish; complete -C 'odradek '"],
+        env={**os.environ, "PATH": path, "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    )
+    shown = dict(line.split("\t") for line in done.stdout.splitlines())
+    assert shown["group"].startswith("List, describe, reset"), done.stdout
+
+
+@pytest.mark.parametrize("words", ["log dump", "log repair", "serve --data-dir", "produce -f"])
+def test_paths_are_left_to_the_shell_to_complete(words: str) -> None:
+    """What was to be the path of a log was completed as nothing."""
+    typed = f"odradek {words} /va"
+    made = CliRunner().invoke(
+        main,
+        prog_name="odradek",
+        env={
+            "_ODRADEK_COMPLETE": "bash_complete",
+            "COMP_WORDS": typed,
+            "COMP_CWORD": str(len(typed.split()) - 1),
+        },
+    )
+    assert made.output == "file,/va\n"
