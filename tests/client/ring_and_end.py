@@ -196,6 +196,7 @@ def lines_until(program: Program, address: str, topic: str) -> int:
     sys.settrace(counting.trace)
     ended(program, address, topic, connect_tcp, Bell(ENOUGH))
     sys.settrace(None)
+    assert counting.struck > 5 * MOMENTS, "so many lines of the client run in a few rounds"
     return counting.struck
 
 
