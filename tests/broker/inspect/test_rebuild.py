@@ -289,7 +289,11 @@ def test_ids_with_a_tag_are_found_again_where_their_tag_hashes_to(broker: Runnin
                 producer.transaction() as txn,
             ):
                 txn.send("orders", b"x", partition=0)
-        before = states(admin, ids)
+        # A transaction is complete a moment after its commit was answered.
+        before = until(
+            lambda: states(admin, ids),
+            lambda found: {state for _, state in found} == {"CompleteCommit"},
+        )
     broker.kill()
     lose(broker.data_dir, "missing")
     status, said = odradek("storage", "rebuild", broker.data_dir)
