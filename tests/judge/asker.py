@@ -34,12 +34,19 @@ BETWEEN_ATTEMPTS_SECONDS: Final = 0.001
 Said = TypeVar("Said")
 
 
-def asked_until(ask: Callable[[], Said], is_right: Callable[[Said], bool]) -> None:
-    """Ask until the answer is right, and record nothing. Raises AssertionError if it takes long."""
+def asked_until(
+    ask: Callable[[], Said],
+    is_right: Callable[[Said], bool],
+    *,
+    pause_seconds: float = BETWEEN_ATTEMPTS_SECONDS,
+) -> Said:
+    """Ask until the answer is right, record nothing and return it. Raises AssertionError if it
+    takes long."""
     give_up = time.monotonic() + PATIENCE_SECONDS
     while not is_right(said := ask()):
         assert time.monotonic() < give_up, said
-        time.sleep(BETWEEN_ATTEMPTS_SECONDS)  # between two questions, not for luck
+        time.sleep(pause_seconds)  # between two questions, not for luck
+    return said
 
 
 @dataclass(frozen=True, slots=True)

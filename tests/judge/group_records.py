@@ -59,6 +59,8 @@ OWN: Final = frozenset(
 )
 """Fields of 64 bits that each broker chooses: times, a hash over topic ids, and a position in the
 metadata."""
+MEMBER: Final = ConsumerGroupMemberMetadataKey
+MATCHES: Final = ConsumerGroupRegularExpressionKey
 UNORDERED: Final = (ConsumerGroupTargetAssignmentMemberKey,)
 """Records that are written together in an order of Java's."""
 
@@ -72,6 +74,32 @@ def write_down_records(broker: Broker, *, unordered: Collection[type[Any]] = UNO
         lines = [line for _, line in group]
         for line in sorted(lines) if kind in unordered else lines:
             broker.say(line)
+
+
+def write_down_patterns(broker: Broker, kinds: Collection[type[Any]] = (MEMBER, MATCHES)) -> None:
+    """Record what is stored of patterns: of members, and of the topics that match.
+
+    Epochs are left out, and a record that only repeats the one before it: a real Kafka matches
+    patterns in the background, and again when other topics come.
+    """
+    for kind in kinds:
+        last: dict[str, str] = {}
+        for found, line in _records(broker):
+            key, _, value = line.partition(": ")
+            if found is kind and last.get(key) != value:
+                last[key] = value
+                broker.say(line)
+
+
+def patterns_of(broker: Broker, group: str) -> list[str]:
+    """Return the patterns of a group that the log has, as they were sent."""
+    found: dict[str, bool] = {}
+    for header, batch in broker.offsets.batches():
+        for record in () if header.is_control else decode_batch(batch):
+            key = decode_consumer_offsets_key(record.key)
+            if isinstance(key, ConsumerGroupRegularExpressionKey) and key.group_id == group:
+                found[key.regular_expression] = record.value is not None
+    return [pattern for pattern, is_there in found.items() if is_there]
 
 
 def _records(broker: Broker) -> Iterator[tuple[type[Any], str]]:
@@ -112,6 +140,8 @@ def _sorted(broker: Broker, value: Any) -> Any:
         case ConsumerGroupMemberMetadataValue():
             names = sorted(value.subscribed_topic_names)
             return replace(value, subscribed_topic_names=tuple(names))
+        case ConsumerGroupRegularExpressionValue():
+            return replace(value, topics=tuple(sorted(value.topics)))
         case ConsumerGroupTargetAssignmentMemberValue():
             return replace(value, topic_partitions=by_name(broker, value.topic_partitions))
         case ConsumerGroupCurrentMemberAssignmentValue():
