@@ -4,8 +4,9 @@ Behaviour: record batches from each partition's offset on, as they lie in the fi
 watermark, or to the last stable offset for read_committed with the aborted transactions in between,
 sorted by their first offset. The first batch is returned whole even if it is larger than every
 limit, so that a reader always makes progress. The answer waits for `min_bytes`, for at most
-`max_wait_ms`. It does not wait if a partition has an error, or if the client has closed its side of
-the connection.
+`max_wait_ms`. It does not wait if the client has closed its side of the connection, or if a
+partition has an error, unless that was not found while others were: a client may go on to fetch a
+topic that is gone, and would get one answer after another.
 
 The answer has the partitions in the order of the request, and then those that were not found. What
 is listed twice is read once, as it is listed last.
@@ -132,6 +133,7 @@ def _readings(context: RequestContext, request: FetchRequest) -> Iterator[Readin
             reading = Reading(number, wanted, error=unknown)
             if unknown is None:
                 reading.look_up(context, name, topic.topic_id)
+            reading.was_there = reading.is_found
             yield reading
 
 

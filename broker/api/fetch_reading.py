@@ -51,6 +51,8 @@ class Reading:
     topic: str = ""
     place: SessionPlace | None = None
     """Where it is in the session; None without one."""
+    was_there: bool = True
+    """False if it was not found when the fetch began."""
 
     def look_up(self, context: RequestContext, topic: str, topic_id: UUID) -> None:
         """Find the partition. `topic_id` is zero for a client that names its topics."""
@@ -65,6 +67,10 @@ class Reading:
         except KafkaError as error:
             self.error = error
 
+    @property
+    def is_found(self) -> bool:
+        return self.error is None or self.error.code not in NOT_FOUND
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -74,6 +80,7 @@ class Asked:
     partitions_bytes: int = 0
     batch_bytes: int = 0
     """One batch is returned whatever the request's limits are; this is the largest one."""
+    found_count: int = 0
 
     @property
     def items_bytes(self) -> int:
@@ -81,13 +88,14 @@ class Asked:
 
 
 async def asked_of(readings: Sequence[Reading], turns: Turns) -> Asked:
-    partitions_bytes = batch_bytes = 0
+    partitions_bytes = batch_bytes = found_count = 0
     for reading in readings:
         await turns.take()
+        found_count += reading.is_found
         partitions_bytes += max(0, reading.wanted.partition_max_bytes)
         if reading.partition is not None:
             batch_bytes = max(batch_bytes, reading.partition.log.config.max_message_bytes)
-    return Asked(readings, partitions_bytes, batch_bytes)
+    return Asked(readings, partitions_bytes, batch_bytes, found_count)
 
 
 class Awaited(Protocol):
@@ -122,7 +130,7 @@ class WholeFetch:
 
     @property
     def is_over(self) -> bool:
-        return not self._asked.readings
+        return not self._asked.found_count
 
     async def asked(self) -> Asked:
         return self._asked
@@ -150,11 +158,15 @@ class SessionFetch:
         self._epoch = next_epoch(request.session_epoch)
         self._refuses = refuses
         self._news = session.watch_news()
+        self._not_found: frozenset[SessionPlace] | None = None
+        """The partitions that were not found when the fetch began."""
 
     @property
     def is_over(self) -> bool:
-        """True if the session has ended, or goes on with a later fetch."""
-        return self._session.is_ended or self._session.epoch != self._epoch
+        """True if the session has ended, goes on with a later fetch, or has nothing to read."""
+        if self._session.is_ended or self._session.epoch != self._epoch:
+            return True
+        return len(self._not_found or ()) == len(self._session.places)
 
     async def asked(self) -> Asked:
         self._news = self._session.watch_news()
@@ -163,6 +175,15 @@ class SessionFetch:
         for place in self._session.in_turn():
             await turns.take(READING_STEPS)
             readings.append(self._reading(place))
+        if self._not_found is None:
+            self._not_found = frozenset(
+                reading.place
+                for reading in readings
+                if reading.place is not None and not reading.is_found
+            )
+        for reading in readings:
+            await turns.take()
+            reading.was_there = reading.place not in self._not_found
         return await asked_of(readings, turns)
 
     def _reading(self, place: SessionPlace) -> Reading:
@@ -248,9 +269,19 @@ async def _read_all(
             request, reading, max_bytes - total_bytes, is_first=min_one and not total_bytes
         )
         total_bytes += len(data.records or b"")
-        is_final = is_final or data.error_code != 0 or data.diverging_epoch.epoch != NONE_YET
+        is_final = is_final or _ends_wait(reading, data)
         found.append(data)
     return found, total_bytes, is_final
+
+
+def _ends_wait(reading: Reading, data: PartitionData) -> bool:
+    """Return True if the client should have the answer now.
+
+    A client may go on fetching what does not exist. Each fetch would be answered at once.
+    """
+    if data.error_code == ErrorCode.NONE:
+        return data.diverging_epoch.epoch != NONE_YET
+    return reading.was_there
 
 
 async def _read(

@@ -7,6 +7,7 @@ of the answer: it is the order in which the broker reads them.
 import copy
 import dataclasses
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Final
 from uuid import UUID
@@ -30,6 +31,8 @@ BY_ID: Final = 13
 """The first version of Fetch that names topics by id."""
 MAX_BYTES: Final = 1 << 20
 PATIENCE_MS: Final = 10_000
+NEARLY: Final = 0.9
+"""The part of its time after which a fetch is said to have waited: clocks are not exact."""
 NEW: Final = 0
 CLOSING: Final = -1
 NOBODYS_ID: Final = UUID(int=77)
@@ -86,6 +89,7 @@ class Session:
         max_bytes: int = MAX_BYTES,
         committed: bool = False,
         wait_ms: int = 0,
+        min_bytes: int = 1,
         client_id: str | None = None,
     ) -> FetchResponse:
         """Fetch, at once without `wait_ms`. The next fetch goes on with the session, unless this
@@ -94,7 +98,7 @@ class Session:
         asked_epoch = self.epoch if epoch is None else epoch
         request = FetchRequest(
             max_wait_ms=wait_ms,
-            min_bytes=int(wait_ms > 0),
+            min_bytes=min_bytes if wait_ms else 0,
             max_bytes=max_bytes,
             isolation_level=int(committed),
             session_id=asked_id,
@@ -106,8 +110,15 @@ class Session:
         words += ["committed"] * committed + [f"max {max_bytes}"] * (max_bytes != MAX_BYTES)
         words += [str(place) for place in places]
         words += [f"without {topic}-{partition}" for topic, partition in without]
+        words += [f"min {min_bytes}"] * (min_bytes != 1)
+        began = time.monotonic()
+
+        def said(response: FetchResponse) -> str:
+            has_waited = (time.monotonic() - began) * 1000 >= NEARLY * wait_ms > 0
+            return self._said(response) + " after its time" * has_waited
+
         response: FetchResponse = self.broker.ask(
-            " ".join(words), FETCH, self.version, request, self._said, client_id=client_id
+            " ".join(words), FETCH, self.version, request, said, client_id=client_id
         )
         if response.error_code == 0:
             self.session_id = response.session_id

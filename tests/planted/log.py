@@ -236,6 +236,13 @@ LOG_BUGS: Final = (
         tests=(f"{SESSIONS}what_is_listed_twice_is_answered_once_as_it_is_listed_last",),
     ),
     Planted(
+        bug="a fetch with a topic that is not there is answered at once, again and again",
+        file="broker/api/fetch_reading.py",
+        old="    return reading.was_there\n",
+        new="    return True\n",
+        tests=(f"{SESSIONS}a_topic_that_is_not_there_does_not_end_the_wait_for_the_others",),
+    ),
+    Planted(
         bug="a fetch takes any epoch but -1 for one that the client knows",
         file="broker/api/fetch_reading.py",
         old="check_leader_epoch(found, max(NOT_SAID, self.wanted.current_leader_epoch))",

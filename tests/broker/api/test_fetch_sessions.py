@@ -262,6 +262,36 @@ def test_an_id_of_no_topic_is_answered_each_time(either: RawClient) -> None:
         assert news[nothing, 0].error_code == E.UNKNOWN_TOPIC_ID
 
 
+@pytest.mark.parametrize("epoch", [-1, 0, 1])
+def test_a_topic_that_is_not_there_does_not_end_the_wait_for_the_others(
+    client: RawClient, epoch: int
+) -> None:
+    (there,) = topics(client, ())
+    places = ((unique("never"), 0, 0), (there, 0, 0))
+    session = SessionClient(client)
+    if epoch == 1:
+        session.fetch(*places)
+    session.epoch = epoch
+
+    def append() -> None:
+        with RawClient(Address(client)) as other:
+            produce(other, there, batch(b"a"))
+
+    thread = threading.Timer(0.05, append)
+    thread.start()
+    news = session.news(*(places if epoch < 1 else ()), max_wait_ms=FOR_EVER_MS)
+    assert news[there, 0].records
+    thread.join()
+
+
+def test_nothing_is_waited_for_if_nothing_is_there(either: RawClient) -> None:
+    session = SessionClient(either)
+    missing = unique("never")
+    for places in ((missing, 0, 0),), ():
+        news = session.news(*places, max_wait_ms=FOR_EVER_MS)
+        assert news[missing, 0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+
+
 def test_a_waiting_incremental_fetch_is_woken_by_each_kind_of_news(client: RawClient) -> None:
     quiet, busy = topics(client, (), ())
     session = SessionClient(client)
