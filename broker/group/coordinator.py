@@ -35,7 +35,7 @@ from odradek.broker.group.limits import (
 )
 from odradek.broker.group.live import LiveGroup
 from odradek.broker.group.members import ClassicGroup
-from odradek.broker.group.offset_answers import entries_of, fetched_offset, known_partitions
+from odradek.broker.group.offset_answers import accepted_offsets, fetched_offset, known_partitions
 from odradek.broker.group.rebalance import Surroundings
 from odradek.broker.group.requests import (
     Claim,
@@ -48,7 +48,7 @@ from odradek.broker.group.requests import (
     Syncing,
     UnnamedRefusalError,
 )
-from odradek.broker.group.store import OffsetEntry
+from odradek.broker.group.store import PartitionOffset
 from odradek.broker.group.tenure import GroupTenure
 from odradek.broker.group.timers import call_when_due, new_timers
 from odradek.broker.topic_partition import TopicPartition
@@ -265,10 +265,11 @@ class GroupCoordinator:
         UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS.
         """
         tenure = self._check_commit(committing, in_transaction=False)
-        results, entries = self._entries_of(committing)
-        if entries:
-            self._check_offsets_fit(tenure, entries, in_transaction=False)
-            await tenure.flushed(tenure.append(entries))
+        group_id = committing.group_id
+        results, offsets = self._accepted_offsets(committing)
+        if offsets:
+            self._check_offsets_fit(tenure, group_id, offsets, in_transaction=False)
+            await tenure.flushed(tenure.append_offsets(group_id, offsets))
         return results
 
     async def commit_transaction_offsets(
@@ -284,13 +285,15 @@ class GroupCoordinator:
         `verified_after` is from the verdict of `Admission` on the group's partition. Raises as
         `commit_offsets`, and INVALID_PRODUCER_EPOCH and INVALID_TXN_STATE.
         """
-        check_named(committing.group_id)
+        group_id = committing.group_id
+        check_named(group_id)
         tenure = self._check_commit(committing, in_transaction=True)
-        results, entries = self._entries_of(committing)
-        if entries:
-            self._check_offsets_fit(tenure, entries, in_transaction=True)
+        results, offsets = self._accepted_offsets(committing)
+        if offsets:
+            self._check_offsets_fit(tenure, group_id, offsets, in_transaction=True)
             next_offset = tenure.append_in_transaction(
-                entries,
+                group_id,
+                offsets,
                 producer_id=producer_id,
                 producer_epoch=producer_epoch,
                 verified_after=verified_after,
@@ -406,10 +409,10 @@ class GroupCoordinator:
             self.consumers.check_one_more_group()
         return tenure
 
-    def _entries_of(
+    def _accepted_offsets(
         self, committing: Committing
-    ) -> tuple[dict[TopicPartition, ErrorCode], list[OffsetEntry]]:
-        return entries_of(committing, metadata_max=self._config.offset_metadata_max_bytes)
+    ) -> tuple[dict[TopicPartition, ErrorCode], list[PartitionOffset]]:
+        return accepted_offsets(committing, metadata_max=self._config.offset_metadata_max_bytes)
 
     # bounds
 
@@ -429,7 +432,12 @@ class GroupCoordinator:
             )
 
     def _check_offsets_fit(
-        self, tenure: GroupTenure, entries: Sequence[OffsetEntry], *, in_transaction: bool
+        self,
+        tenure: GroupTenure,
+        group_id: str,
+        offsets: Iterable[PartitionOffset],
+        *,
+        in_transaction: bool,
     ) -> None:
         """Raise KafkaError if new offsets would exceed the limit of this broker."""
         # An offset that replaces a stored one is let through: consumers at work must not stop
@@ -438,7 +446,7 @@ class GroupCoordinator:
         if taken <= OFFSETS_MAX_BYTES:
             return
         takes_more = in_transaction or any(
-            tenure.offsets.stored(entry.group_id, entry.partition) is None for entry in entries
+            tenure.offsets.stored(group_id, partition) is None for partition, _ in offsets
         )
         if takes_more:
             raise KafkaError(

@@ -21,7 +21,7 @@ MEMBERSHIP_MAX_BYTES: Final = 256 * MIB
 """The limit for all members of all groups of this broker."""
 GROUPS_MAX: Final = 100_000
 BATCH_MAX_BYTES: Final = 512 * KIB
-"""The limit for keys and values in one batch of records. A single record may be larger."""
+"""The limit for one batch of records. A batch of one record may be larger."""
 OFFSETS_MAX_BYTES: Final = 256 * MIB
 """The limit for all offsets of this broker, stored and pending."""
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from odradek.broker.group.offsets import Offsets
 from odradek.broker.group.requests import Committing, FetchedOffset
-from odradek.broker.group.store import OffsetEntry
+from odradek.broker.group.store import PartitionOffset
 from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.errors import ErrorCode
 
@@ -35,21 +35,20 @@ def fetched_offset(
     )
 
 
-def entries_of(
+def accepted_offsets(
     committing: Committing, *, metadata_max: int
-) -> tuple[dict[TopicPartition, ErrorCode], list[OffsetEntry]]:
-    """Return an error code for each offset of a request, and the entries of those to store.
+) -> tuple[dict[TopicPartition, ErrorCode], list[PartitionOffset]]:
+    """Return an error code for each offset of a request, and those to store.
 
     `metadata_max` is in characters of Java.
     """
-    group_id = committing.group_id
     results = dict.fromkeys(committing.offsets, ErrorCode.NONE)
-    entries: list[OffsetEntry] = []
-    append, new = entries.append, tuple.__new__  # half the time of the class itself
-    for partition, stored in committing.offsets.items():
+    accepted: list[PartitionOffset] = []
+    for offset in committing.offsets.items():
+        partition, stored = offset
         metadata = stored.metadata
         if metadata and len(metadata.encode("utf-16-le")) // 2 > metadata_max:
             results[partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
         else:
-            append(new(OffsetEntry, (group_id, partition, stored)))
-    return results, entries
+            accepted.append(offset)
+    return results, accepted

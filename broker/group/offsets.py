@@ -12,10 +12,10 @@ Everything is synchronous. The caller decides what is durable.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
-from odradek.broker.group.store import OffsetEntry, StoredOffset
+from odradek.broker.group.store import OffsetEntry, PartitionOffset, StoredOffset
 from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.schema import ZERO_UUID
 
@@ -23,11 +23,8 @@ OFFSET_BASE_BYTES: Final = 256
 """The size that an offset counts for, without its metadata, in memory limits."""
 
 
-class Placed(NamedTuple):
-    """An offset and the place of its record in the log."""
-
-    stored: StoredOffset
-    log_offset: int
+Placed = tuple[StoredOffset, int]
+"""An offset and the place of its record in the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +33,8 @@ class PendingOffset:
 
     group_id: str
     partition: TopicPartition
-    placed: Placed
+    stored: StoredOffset
+    log_offset: int
 
 
 GroupOffsets = dict[TopicPartition, Placed]
@@ -61,11 +59,11 @@ class Offsets:
 
     def stored(self, group_id: str, partition: TopicPartition) -> StoredOffset | None:
         placed = self._stored.get(group_id, {}).get(partition)
-        return None if placed is None else placed.stored
+        return None if placed is None else placed[0]
 
     def all_stored(self, group_id: str) -> Iterator[tuple[TopicPartition, StoredOffset]]:
-        for partition, placed in self._stored.get(group_id, {}).items():
-            yield partition, placed.stored
+        for partition, (stored, _) in self._stored.get(group_id, {}).items():
+            yield partition, stored
 
     def is_unstable(self, group_id: str, partition: TopicPartition) -> bool:
         """Return True if an open transaction may change the offset."""
@@ -104,12 +102,12 @@ class Offsets:
         found = {
             (group_id, partition): None
             for group_id, partitions in self._stored.items()
-            for partition, placed in partitions.items()
-            if partition.topic == topic and placed.stored.topic_id in ids
+            for partition, (stored, _) in partitions.items()
+            if partition.topic == topic and stored.topic_id in ids
         }
         for all_pending in self._pending.values():
             for pending in all_pending:
-                if pending.partition.topic == topic and pending.placed.stored.topic_id in ids:
+                if pending.partition.topic == topic and pending.stored.topic_id in ids:
                     found[pending.group_id, pending.partition] = None
         return list(found)
 
@@ -117,21 +115,16 @@ class Offsets:
 
     def apply(self, entry: OffsetEntry, log_offset: int) -> None:
         """Apply a record outside a transaction, unless a later one was applied."""
-        self.apply_all((entry,), log_offset)
+        if entry.stored is None:
+            self._remove(entry.group_id, entry.partition, log_offset)
+        else:
+            self.store(entry.group_id, ((entry.partition, entry.stored),), log_offset)
 
-    def apply_all(self, entries: Iterable[OffsetEntry], base_offset: int) -> None:
-        """Apply records outside a transaction, one behind the other in the log, as `apply` does."""
-        new = tuple.__new__  # half the time of `Placed`
-        group: GroupOffsets = {}
-        group_here = None
-        for log_offset, (group_id, partition, stored) in enumerate(entries, base_offset):
-            if stored is None:
-                self._remove(group_id, partition, log_offset)
-                group_here = None  # the group may be gone
-                continue
-            if group_id != group_here:
-                group_here, group = group_id, self._stored.setdefault(group_id, {})
-            self._store(group, partition, new(Placed, (stored, log_offset)))
+    def store(self, group_id: str, offsets: Iterable[PartitionOffset], base_offset: int) -> None:
+        """Store offsets whose records are one behind the other in the log, as `apply` does."""
+        group = self._stored.setdefault(group_id, {})
+        for log_offset, (partition, stored) in enumerate(offsets, base_offset):
+            self._store(group, partition, (stored, log_offset))
 
     def add_pending(self, producer_id: int, entry: OffsetEntry, log_offset: int) -> None:
         """Add a record of an open transaction."""
@@ -140,7 +133,7 @@ class Offsets:
         unstable = self._unstable.setdefault(entry.group_id, {})
         unstable[entry.partition] = unstable.get(entry.partition, 0) + 1
         self.size_bytes += cost(entry.stored)
-        pending = PendingOffset(entry.group_id, entry.partition, Placed(entry.stored, log_offset))
+        pending = PendingOffset(entry.group_id, entry.partition, entry.stored, log_offset)
         self._pending.setdefault(producer_id, []).append(pending)
 
     def end_transaction(self, producer_id: int, *, committed: bool, marker_offset: int) -> None:
@@ -149,21 +142,24 @@ class Offsets:
         # may be pending already, while the marker is being made durable (KAFKA-15784).
 
         def is_decided(pending: PendingOffset) -> bool:
-            return pending.placed.log_offset < marker_offset
+            return pending.log_offset < marker_offset
 
         for pending in self._take_pending(producer_id, is_decided):
             if committed:
                 group = self._stored.setdefault(pending.group_id, {})
-                self._store(group, pending.partition, pending.placed)
+                self._store(group, pending.partition, (pending.stored, pending.log_offset))
 
     def _store(self, group: GroupOffsets, partition: TopicPartition, placed: Placed) -> None:
+        stored, log_offset = placed
         previous = group.get(partition)
         if previous is None:
-            self.size_bytes += cost(placed[0])
-        elif previous[1] > placed[1]:
-            return
-        elif (metadata := placed[0][2]) is not (before := previous[0][2]):
-            self.size_bytes += len(metadata) - len(before)
+            self.size_bytes += cost(stored)
+        else:
+            stored_before, log_offset_before = previous
+            if log_offset_before > log_offset:
+                return
+            if stored_before.metadata is not stored.metadata:
+                self.size_bytes += cost(stored) - cost(stored_before)
         group[partition] = placed
 
     def _remove(self, group_id: str, partition: TopicPartition, log_offset: int) -> None:
@@ -174,7 +170,7 @@ class Offsets:
         placed = group.get(partition)
         if placed is not None:
             del group[partition]
-            self.size_bytes -= cost(placed.stored)
+            self.size_bytes -= cost(placed[0])
             if not group:
                 del self._stored[group_id]
         if self.is_unstable(group_id, partition):
@@ -183,7 +179,7 @@ class Offsets:
                     producer_id,
                     lambda pending: (
                         (pending.group_id, pending.partition) == (group_id, partition)
-                        and pending.placed.log_offset < log_offset
+                        and pending.log_offset < log_offset
                     ),
                 )
 
@@ -201,7 +197,7 @@ class Offsets:
                 del unstable[each.partition]
             if not unstable:
                 del self._unstable[each.group_id]
-            self.size_bytes -= cost(each.placed.stored)
+            self.size_bytes -= cost(each.stored)
         if kept:
             self._pending[producer_id] = kept
         else:

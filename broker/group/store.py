@@ -63,7 +63,11 @@ class StoredOffset(NamedTuple):
     topic_id: UUID = ZERO_UUID
 
 
-class OffsetEntry(NamedTuple):
+PartitionOffset = tuple[TopicPartition, StoredOffset]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetEntry:
     """The offset of one partition for one group; None removes it."""
 
     group_id: str
@@ -83,33 +87,33 @@ Entry = OffsetEntry | GroupEntry | ConsumerEntry
 
 
 def add_entries(batch: BatchBuilder, entries: Iterable[Entry], now_ms: int) -> int:
-    """Append the record of each entry, as `write_entry` returns it, until one does not fit.
-
-    Return the number of those that were appended.
-    """
-    return batch.add_encoded(_contents(entries, now_ms), now_ms)
+    """Append the record of each entry until one does not fit. Return the number of them."""
+    records = (write_entry(entry, now_ms) for entry in entries)
+    return batch.add_encoded((encode_contents(each.key, each.value) for each in records), now_ms)
 
 
-def _contents(entries: Iterable[Entry], now_ms: int) -> Iterator[bytes]:
-    """Yield the encoded key and value of each entry.
+def add_offsets(
+    batch: BatchBuilder, offsets: Iterable[PartitionOffset], now_ms: int, *, group_id: str
+) -> int:
+    """Append the records of offsets of one group, as `add_entries` does."""
+    return batch.add_encoded(_offset_contents(group_id, offsets), now_ms)
+
+
+def _offset_contents(group_id: str, offsets: Iterable[PartitionOffset]) -> Iterator[bytes]:
+    """Yield the encoded key and value of each offset.
 
     The offsets of a request have most in common. Their keys differ in the partition, which comes
     last. Their values differ in the offset, which follows the version. The rest is encoded once.
     """
-    group_here = topic_here = None
-    common: tuple[object, ...] | None = None
+    topic_here: str | None = None
+    common: tuple[object, ...] = ()
     before_partition = before_offset = after_offset = b""
     pack = struct.Struct("").pack
-    for entry in entries:
-        if type(entry) is not OffsetEntry or entry.stored is None:
-            key, value, *_ = write_entry(entry, now_ms)
-            yield encode_contents(key, value)
-            continue
-        group_id, (topic, partition), stored = entry
-        assert stored is not None
-        if group_id != group_here or topic != topic_here or stored[1:] != common:
-            group_here, topic_here, common = group_id, topic, stored[1:]
-            key, value, *_ = write_entry(entry, now_ms)
+    for place, stored in offsets:
+        topic, partition = place
+        if topic != topic_here or stored[1:] != common:
+            topic_here, common = topic, stored[1:]
+            key, value, *_ = write_entry(OffsetEntry(group_id, place, stored), -1)
             assert key is not None
             assert value is not None
             before_partition = encode_varint(len(key)) + key[:-_PARTITION_BYTES]

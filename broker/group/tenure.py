@@ -10,10 +10,10 @@ restart leads to the same groups and offsets.
 
 import logging
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
-from itertools import groupby
-from typing import Final, NamedTuple, TypeVar, cast
+from functools import partial
+from typing import Final, TypeVar
 from uuid import UUID
 
 import trio
@@ -35,7 +35,9 @@ from odradek.broker.group.store import (
     Entry,
     GroupEntry,
     OffsetEntry,
+    PartitionOffset,
     add_entries,
+    add_offsets,
     write_entry,
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -43,7 +45,7 @@ from odradek.protocol.record import BatchBuilder
 
 log: Final = logging.getLogger(__name__)
 
-E = TypeVar("E", Entry, OffsetEntry)
+T = TypeVar("T")
 
 GROUPS_AT_A_TIME: Final = 500
 """The number of groups that are made between two checkpoints."""
@@ -63,13 +65,6 @@ CHANGE_FAILED: Final = {
 """The same for the records of a group of the new protocol."""
 
 
-class AppendedMarker(NamedTuple):
-    """The end of a producer's transaction."""
-
-    producer_id: int
-    committed: bool
-
-
 class GroupTenure(Tenure):
     def __init__(self, partition: StatePartition, name: str, around: Surroundings) -> None:
         super().__init__(partition, name)
@@ -80,9 +75,9 @@ class GroupTenure(Tenure):
         self.offsets: Final = Offsets()
         self.membership_bytes = 0
         self._around = around
-        self._unapplied: deque[tuple[int, Sequence[Entry | AppendedMarker]]] = deque()
-        """Batches that are not durable yet, by their base offsets. While the log is being read,
-        also durable ones."""
+        self._unapplied: deque[tuple[int, Callable[[], None]]] = deque()
+        """What takes effect when everything below an offset is durable. While the log is being
+        read, some of it is durable already."""
         self._durable_below = 0
 
     def group(self, group_id: str) -> LiveGroup:
@@ -137,11 +132,23 @@ class GroupTenure(Tenure):
         Raises KafkaError; then only some of the entries, from the first on, may be written.
         """
         next_offset = 0
-        for chunk, batch in self._batches(entries):
+        for some, batch in self._batches(entries, add_entries):
             with _coordinator_errors():
                 appended = self.partition.append_batch(batch)
-            self._unapplied.append((appended.base_offset, chunk))
             next_offset = appended.last_offset + 1
+            effect = partial(self._apply, some, appended.base_offset)
+            self._unapplied.append((next_offset, effect))
+        return next_offset
+
+    def append_offsets(self, group_id: str, offsets: Sequence[PartitionOffset]) -> int:
+        """Append offsets of one group, as `append` does with any entries."""
+        next_offset = 0
+        for some, batch in self._batches(offsets, partial(add_offsets, group_id=group_id)):
+            with _coordinator_errors():
+                appended = self.partition.append_batch(batch)
+            next_offset = appended.last_offset + 1
+            effect = partial(self._store, group_id, some, appended.base_offset)
+            self._unapplied.append((next_offset, effect))
         return next_offset
 
     def append_together(self, entries: Sequence[GroupEntry | ConsumerEntry]) -> int:
@@ -167,7 +174,8 @@ class GroupTenure(Tenure):
 
     def append_in_transaction(
         self,
-        entries: Sequence[OffsetEntry],
+        group_id: str,
+        offsets: Sequence[PartitionOffset],
         *,
         producer_id: int,
         producer_epoch: int,
@@ -175,7 +183,7 @@ class GroupTenure(Tenure):
     ) -> int:
         """Append offsets that stay pending until a marker. Raises as `append_batch`."""
         next_offset = 0
-        for chunk, batch in self._batches(entries):
+        for some, batch in self._batches(offsets, partial(add_offsets, group_id=group_id)):
             with _coordinator_errors():
                 appended = self.partition.append_batch(
                     batch,
@@ -185,21 +193,24 @@ class GroupTenure(Tenure):
                     is_transactional=True,
                     verified_after=verified_after,
                 )
-            for place, entry in enumerate(chunk):
-                self._expect_group(entry.group_id)
-                self.offsets.add_pending(producer_id, entry, appended.base_offset + place)
+            self._expect_group(group_id)
+            for log_offset, (partition, stored) in enumerate(some, appended.base_offset):
+                entry = OffsetEntry(group_id, partition, stored)
+                self.offsets.add_pending(producer_id, entry, log_offset)
             next_offset = appended.last_offset + 1
         return next_offset
 
-    def _batches(self, entries: Sequence[E]) -> Iterator[tuple[Sequence[E], BatchBuilder]]:
-        """Cut entries into batches of a limited size."""
+    def _batches(
+        self, items: Sequence[T], add: Callable[[BatchBuilder, Sequence[T], int], int]
+    ) -> Iterator[tuple[Sequence[T], BatchBuilder]]:
+        """Cut entries or offsets into batches of a limited size."""
         # One expiry may remove any number of offsets, more than fit into a batch (KAFKA-13099).
         now_ms = self._around.clock.wall_ms()
-        while entries:
+        while items:
             batch = BatchBuilder(BATCH_MAX_BYTES)
-            count = add_entries(batch, entries, now_ms)
-            yield entries[:count], batch
-            entries = entries[count:]
+            count = add(batch, items, now_ms)
+            yield items[:count], batch
+            items = items[count:]
 
     async def flushed(self, next_offset: int) -> None:
         """Wait until everything below `next_offset` is durable, and make it visible."""
@@ -218,7 +229,13 @@ class GroupTenure(Tenure):
 
     def marker_written(self, producer_id: int, *, committed: bool, marker_offset: int) -> None:
         """Record an appended marker, which is applied once it is durable."""
-        self._unapplied.append((marker_offset, [AppendedMarker(producer_id, committed)]))
+        effect = partial(
+            self.offsets.end_transaction,
+            producer_id,
+            committed=committed,
+            marker_offset=marker_offset,
+        )
+        self._unapplied.append((marker_offset + 1, effect))
 
     def durable_below(self, next_offset: int) -> None:
         """Apply the records below `next_offset`, which are durable."""
@@ -230,31 +247,22 @@ class GroupTenure(Tenure):
 
     def _apply_below(self, next_offset: int) -> None:
         unapplied = self._unapplied
-        while unapplied and unapplied[0][0] + len(unapplied[0][1]) <= next_offset:
-            self._apply_batch(*unapplied.popleft())
+        while unapplied and unapplied[0][0] <= next_offset:
+            _, effect = unapplied.popleft()
+            effect()
 
-    def _apply_batch(self, base_offset: int, entries: Sequence[Entry | AppendedMarker]) -> None:
-        for kind, run in groupby(entries, type):
-            some = list(run)
-            if kind is OffsetEntry:
-                self._apply_offsets(cast("list[OffsetEntry]", some), base_offset)
-            else:
-                for log_offset, entry in enumerate(some, base_offset):
-                    self._apply(entry, log_offset)
-            base_offset += len(some)
+    def _store(self, group_id: str, offsets: Sequence[PartitionOffset], base_offset: int) -> None:
+        self._expect_group(group_id)
+        self.offsets.store(group_id, offsets, base_offset)
 
-    def _apply_offsets(self, entries: Sequence[OffsetEntry], base_offset: int) -> None:
-        for group_id in {entry.group_id for entry in entries if entry.stored is not None}:
-            self._expect_group(group_id)
-        self.offsets.apply_all(entries, base_offset)
-
-    def _apply(self, entry: Entry | AppendedMarker, log_offset: int) -> None:
-        if isinstance(entry, AppendedMarker):
-            self.offsets.end_transaction(
-                entry.producer_id, committed=entry.committed, marker_offset=log_offset
-            )
-        elif isinstance(entry, GroupEntry) and entry.group is None:
-            self._bury(entry.group_id, log_offset)
+    def _apply(self, entries: Sequence[Entry], base_offset: int) -> None:
+        for log_offset, entry in enumerate(entries, base_offset):
+            if isinstance(entry, OffsetEntry):
+                if entry.stored is not None:
+                    self._expect_group(entry.group_id)
+                self.offsets.apply(entry, log_offset)
+            elif isinstance(entry, GroupEntry) and entry.group is None:
+                self._bury(entry.group_id, log_offset)
 
     def _expect_group(self, group_id: str) -> None:
         """Make a group for an offset, unless there is one, of either protocol."""

@@ -76,7 +76,7 @@ COMPLETION_BUGS: Final = (
     Planted(
         bug="a deletion takes the offsets of a topic that was made anew",
         file="broker/group/offsets.py",
-        old="if partition.topic == topic and placed.stored.topic_id in ids",
+        old="if partition.topic == topic and stored.topic_id in ids",
         new="if partition.topic == topic",
         tests=(
             "tests/broker/group/test_topic_ids.py::test_"
@@ -86,9 +86,9 @@ COMPLETION_BUGS: Final = (
     Planted(
         bug="an offset is written under the topic of the one before it",
         file="broker/group/store.py",
-        old="if group_id != group_here or topic != topic_here or stored[1:] != common:",
+        old="if topic != topic_here or stored[1:] != common:",
         new="if stored[1:] != common:",
-        tests=("tests/broker/group/test_store.py::test_many_entries_are_written_as_each_of_them",),
+        tests=("tests/broker/group/test_store.py::test_many_offsets_are_written_as_each_of_them",),
     ),
     Planted(
         bug="KAFKA-15468",
@@ -150,11 +150,11 @@ COMPLETION_BUGS: Final = (
     Planted(
         bug="KAFKA-15784",
         file="broker/group/tenure.py",
-        old="self.offsets.add_pending(producer_id, entry, appended.base_offset + place)\n",
+        old="self.offsets.add_pending(producer_id, entry, log_offset)\n",
         new="""\
-async def late(entry: OffsetEntry = entry, offset: int = place) -> None:
-                    await self.partition.flushed(appended.base_offset + offset + 1)
-                    self.offsets.add_pending(producer_id, entry, appended.base_offset + offset)
+async def late(entry: OffsetEntry = entry, offset: int = log_offset) -> None:
+                    await self.partition.flushed(offset + 1)
+                    self.offsets.add_pending(producer_id, entry, offset)
 
                 trio.lowlevel.spawn_system_task(late)
 """,

@@ -124,8 +124,8 @@ CONSUMER_GROUP_BUGS: Final = (
     Planted(
         bug="a stored offset is acknowledged before it is durable",
         file="broker/group/coordinator.py",
-        old="            await tenure.flushed(tenure.append(entries))\n        return results\n",
-        new="            tenure.durable_below(tenure.append(entries))\n        return results\n",
+        old="            await tenure.flushed(tenure.append_offsets(group_id, offsets))\n",
+        new="            tenure.durable_below(tenure.append_offsets(group_id, offsets))\n",
         tests=(
             "tests/broker/group/test_offsets.py::"
             "test_an_offset_is_seen_by_nobody_before_it_is_on_disk",

@@ -14,8 +14,10 @@ from odradek.broker.group.store import (
     Entry,
     GroupEntry,
     OffsetEntry,
+    PartitionOffset,
     StoredOffset,
     add_entries,
+    add_offsets,
     read_entry,
     subscribed_topics,
     write_entry,
@@ -72,7 +74,7 @@ ENTRIES: list[Entry] = [
 ]
 
 
-def offset_entries() -> st.SearchStrategy[OffsetEntry]:
+def partition_offsets() -> st.SearchStrategy[PartitionOffset]:
     stored = st.builds(
         StoredOffset,
         offset=st.integers(0, 2**63 - 1),
@@ -83,7 +85,7 @@ def offset_entries() -> st.SearchStrategy[OffsetEntry]:
         topic_id=st.sampled_from([UUID(int=0), UUID(int=5)]),
     )
     places = st.builds(TopicPartition, st.sampled_from(["t", "ü"]), st.integers(0, 3))
-    return st.builds(OffsetEntry, st.sampled_from(["g", "h"]), places, st.none() | stored)
+    return st.tuples(places, stored)
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
@@ -91,18 +93,27 @@ def test_what_is_written_is_read(entry: Entry) -> None:
     assert read_entry(write_entry(entry, 99)) == entry
 
 
-@given(st.lists(st.sampled_from(ENTRIES) | offset_entries(), max_size=20))
+def records_of(batch: BatchBuilder) -> list[Record]:
+    return [each._replace(offset=-1) for each in decode_batch(batch.build())]
+
+
+@given(st.lists(st.sampled_from(ENTRIES), min_size=1, max_size=20))
 def test_many_entries_are_written_as_each_of_them(entries: list[Entry]) -> None:
     batch = BatchBuilder()
     assert add_entries(batch, entries, 99) == len(entries)
-    if entries:
-        records = [each._replace(offset=-1) for each in decode_batch(batch.build())]
-        assert records == [write_entry(each, 99) for each in entries]
+    assert records_of(batch) == [write_entry(each, 99) for each in entries]
+
+
+@given(st.lists(partition_offsets(), min_size=1, max_size=20))
+def test_many_offsets_are_written_as_each_of_them(offsets: list[PartitionOffset]) -> None:
+    batch = BatchBuilder()
+    assert add_offsets(batch, offsets, 99, group_id="g") == len(offsets)
+    assert records_of(batch) == [write_entry(OffsetEntry("g", *each), 99) for each in offsets]
 
 
 def test_what_the_offsets_of_a_request_have_in_common_is_encoded_once() -> None:
-    entries = [
-        OffsetEntry("g", TopicPartition("t", index), StoredOffset(offset=index, metadata="m"))
+    offsets = [
+        (TopicPartition("t", index), StoredOffset(offset=index, metadata="m"))
         for index in range(1_000)
     ]
     encoded = 0
@@ -113,7 +124,7 @@ def test_what_the_offsets_of_a_request_have_in_common_is_encoded_once() -> None:
 
     sys.setprofile(count)
     try:
-        add_entries(BatchBuilder(), entries, 99)
+        add_offsets(BatchBuilder(), offsets, 99, group_id="g")
     finally:
         sys.setprofile(None)
     assert encoded == 1
