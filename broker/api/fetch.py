@@ -165,16 +165,14 @@ async def _read_whole(
 ) -> list[_Listed]:
     """Read what a request lists, and return it in the order of its answer."""
     _, found = await poll(context, request, WholeFetch(context, asked))
-    turns = Turns()
-    listed: list[_Listed] = []
-    for reading, data in zip(asked.readings, found, strict=True):
-        await turns.take()
-        topic = request.topics[reading.topic_number]
-        listed.append((topic.topic, topic.topic_id, reading, data))
-    return await _in_order(listed)
+    topics = request.topics
+    return await _in_order(
+        (topics[reading.topic_number].topic, topics[reading.topic_number].topic_id, reading, data)
+        for reading, data in zip(asked.readings, found, strict=True)
+    )
 
 
-async def _in_order(listed: Sequence[_Listed]) -> list[_Listed]:
+async def _in_order(listed: Iterable[_Listed]) -> list[_Listed]:
     """Return the partitions of an answer in its order: as in Kafka, what was not found is last."""
     turns = Turns()
     ranked: tuple[list[_Listed], ...] = ([], [], [])

@@ -107,7 +107,7 @@ _OF_READING: Final = (
         name="an offset out of range is answered with the bounds",
         reason="Kafka leaves high watermark, LSO and log start at -1. With the bounds, a"
         " consumer knows where it can go on.",
-        story=r"(walk|partition_walk|stable|administration|fetch_sessions)\..*",
+        story=r"(walk|partition_walk|stable|administration|fetch_sessions|fetch_walk)\..*",
         kafka=r"(?P<what>(look|read) .* -> OFFSET_OUT_OF_RANGE) hw -1 lso -1( start -1)?"
         r"(?P<rest>.*)",
         ours=r"(?P<what>(look|read) .* -> OFFSET_OUT_OF_RANGE) hw \d+ lso \d+( start (-1|\d+))?"
@@ -135,7 +135,7 @@ _OF_SESSIONS: Final = (
     Difference(
         name="an offset out of range is answered with the bounds in a session, too",
         reason="Kafka leaves high watermark, LSO and log start at -1.",
-        story=r"fetch_sessions\..*",
+        story=r"fetch_(sessions|walk)\..*",
         kafka=r"fetch .* OFFSET_OUT_OF_RANGE .*",
         ours=r"fetch .* OFFSET_OUT_OF_RANGE .*",
         also=_is_same_but_for_bounds,
@@ -145,7 +145,7 @@ _OF_SESSIONS: Final = (
         reason="If the rest of the room in an answer is too small for a batch, Kafka's list is"
         " null, and if there is no room at all, it may name some. It says nothing: there are no"
         " records.",
-        story=r"fetch_sessions\.(random_requests|batches_that_do_not_fit).*",
+        story=r"fetch_(walk|sessions\.batches_that_do_not_fit).*",
         kafka=r"(?P<what>fetch v\d+ \S+ committed max \d+ .*-> ).*",
         ours=r"(?P<what>fetch v\d+ \S+ committed max \d+ .*-> ).*",
         also=_is_same_but_where_nothing_is,

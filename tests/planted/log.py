@@ -222,10 +222,10 @@ LOG_BUGS: Final = (
         tests=(f"{SESSIONS}an_error_is_answered_each_time_until_it_is_gone",),
     ),
     Planted(
-        bug="a fetch session begins in the order of the request instead of its answer",
+        bug="a fetch is answered in the order of the request, whatever was not found",
         file="broker/api/fetch.py",
-        old="    return await _in_order(listed)\n",
-        new="    return listed\n",
+        old="ranked[NOT_FOUND.get(each[3].error_code, 0)].append(each)",
+        new="ranked[0].append(each)",
         tests=(f"{SESSIONS}what_is_not_found_is_last_in_an_answer_and_in_the_session_that_begins",),
     ),
     Planted(

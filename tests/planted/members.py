@@ -12,6 +12,7 @@ KIP848_MEMBER: Final = "client/grouping/kip848_member.py"
 MEMBERSHIP: Final = "client/grouping/membership.py"
 STICKY: Final = "client/grouping/sticky.py"
 STEPS: Final = "tests/client/grouping/test_member.py::test_"
+STORING: Final = "tests/client/grouping/test_member_commits.py::test_"
 BEATS: Final = "tests/client/grouping/test_kip848_member.py::test_"
 EPOCHS: Final = "tests/client/grouping/test_kip848_offsets.py::test_"
 CHOICE: Final = "tests/client/grouping/test_protocol_choice.py::test_"
@@ -51,21 +52,21 @@ MEMBER_BUGS: Final = (
         file=MEMBERSHIP,
         old="            self._is_commit_due = True\n            self._look()\n",
         new="            self._is_commit_due = True\n            self.store_if_due({})\n",
-        tests=(f"{STEPS}an_automatic_commit_waits_for_the_poll_after_the_records",),
+        tests=(f"{STORING}an_automatic_commit_waits_for_the_poll_after_the_records",),
     ),
     Planted(
         bug="leaving by an exception stores records that are not processed",
         file=MEMBERSHIP,
         old="            elif is_clean:\n",
         new="            else:\n",
-        tests=(f"{STEPS}a_clean_end_stores_and_an_exception_does_not",),
+        tests=(f"{STORING}a_clean_end_stores_and_an_exception_does_not",),
     ),
     Planted(
         bug="an older commit in the background overtakes a newer one",
         file=COMMITS,
         old="        self.forget(offsets)  # what waits for the same partitions is older\n",
         new="",
-        tests=(f"{STEPS}commits_in_the_background_keep_their_order",),
+        tests=(f"{STORING}commits_in_the_background_keep_their_order",),
     ),
     Planted(
         bug="a long iteration over one fetch counts as a program that hangs",

@@ -39,8 +39,7 @@ from tests.client.fake_broker import (
     refused,
 )
 from tests.client.fake_consumer_group import FakeConsumerGroup, id_of
-from tests.client.grouping.joining import joined, new_group
-from tests.client.grouping.test_member import ONE, ZERO, Told
+from tests.client.grouping.joining import ONE, ZERO, Told, joined, new_group
 from tests.client.lying_broker import REQUESTS_MAX
 
 

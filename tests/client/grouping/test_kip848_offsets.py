@@ -11,8 +11,7 @@ from odradek.protocol.apis.group_offsets import OFFSET_COMMIT, OFFSET_FETCH
 from odradek.protocol.errors import ErrorCode
 from tests.client.fake_broker import ADDRESS, refused
 from tests.client.fake_consumer_group import FakeConsumerGroup
-from tests.client.grouping.joining import joined, new_group
-from tests.client.grouping.test_member import ONE, ZERO
+from tests.client.grouping.joining import ONE, ZERO, joined, new_group
 
 
 @pytest.fixture

@@ -1,10 +1,7 @@
 """A member and its coordinator, step by step, on the mock clock."""
 
-# ruff: noqa: PT012 - what raises here is often the end of a block, so the block is the statement
-
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -14,53 +11,12 @@ from trio.testing import MockClock
 from odradek.client import Consumer, GroupMetadata, Rebalanced, Refused, TimedOut, TopicPartition
 from odradek.client.grouping.state import MemberState
 from odradek.protocol.apis.coordinator import FIND_COORDINATOR
-from odradek.protocol.apis.fetch import FetchPartition, PartitionData
 from odradek.protocol.apis.group import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
-from odradek.protocol.apis.group_offsets import OFFSET_COMMIT
 from odradek.protocol.consumer_protocol import decode_subscription
 from odradek.protocol.errors import ErrorCode
-from tests.client.consuming.test_consumer import THREE, part
 from tests.client.fake_broker import ADDRESS, LOST_BEFORE, SILENCE, refused
-from tests.client.fake_consumer_group import FakeConsumerGroup
 from tests.client.fake_group import FakeGroup
-
-ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
-Told = list[tuple[str, list[TopicPartition]]]
-
-
-@pytest.fixture
-def group(request: pytest.FixtureRequest, nursery: trio.Nursery) -> FakeGroup:
-    """A coordinator of the classic protocol, unless a test asks for others."""
-    group: FakeGroup = getattr(request, "param", FakeGroup)(nursery)
-    group.read = three_in_each
-    return group
-
-
-both = pytest.mark.parametrize("group", [FakeGroup, FakeConsumerGroup], indirect=True)
-"""What holds whatever protocol the member speaks."""
-
-
-def three_in_each(wanted: FetchPartition) -> PartitionData | None:
-    return part(wanted.partition, THREE) if wanted.fetch_offset < 3 else None
-
-
-@asynccontextmanager
-async def joined(group: FakeGroup, **options: Any) -> AsyncIterator[tuple[Consumer, Told]]:
-    """A member whose callbacks note what they are told."""
-    told: Told = []
-    options = {"group_id": "g", "connect": group.connect, **options}
-    async with Consumer(ADDRESS, **options) as consumer:
-        consumer.subscribe(
-            "t",
-            on_assigned=lambda names: told.append(("assigned", names)),
-            on_revoked=lambda names: told.append(("revoked", names)),
-            on_lost=lambda names: told.append(("lost", names)),
-        )
-        with trio.fail_after(60):
-            while not told:
-                await consumer.poll(100, max_records=1)
-        yield consumer, told
-
+from tests.client.grouping.joining import ONE, ZERO, both, joined
 
 EAGER = {"partition_assignors": ["range"]}
 
@@ -216,43 +172,6 @@ async def test_a_rebalance_is_noticed_between_two_records_of_an_iteration(
 
 
 @both
-async def test_an_automatic_commit_waits_for_the_poll_after_the_records(
-    autojump_clock: MockClock, group: FakeGroup
-) -> None:
-    """A poll tells that the records of the one before it are processed; time alone does not."""
-    async with joined(group, enable_auto_commit=True) as (consumer, _):
-        consumer.seek(ZERO, 0)
-        consumer.seek(ONE, 0)
-        records = await consumer.poll(500)
-        assert records
-        await trio.sleep(20)
-        assert set(group.committed.values()) <= {0}
-        processed = consumer.positions()
-        await consumer.poll(100)
-        await trio.sleep(1)
-        assert group.committed == processed
-        (commit, *_) = group.asked(OFFSET_COMMIT)
-        assert (commit.member_id, commit.generation_id_or_member_epoch) == (group.member_id, 1)
-
-
-async def test_a_clean_end_stores_and_an_exception_does_not(
-    autojump_clock: MockClock, group: FakeGroup
-) -> None:
-    with pytest.raises(ValueError, match="poison"):
-        async with joined(group, enable_auto_commit=True) as (consumer, told):
-            await consumer.poll(500)
-            raise ValueError("poison")
-    assert (group.committed, told[1:]) == ({}, [])
-    assert group.asked(LEAVE_GROUP)[-1].members[0].reason == "the consumer was left by ValueError"
-    async with joined(group, enable_auto_commit=True) as (consumer, told):
-        while sum(consumer.positions().values()) < 6:
-            await consumer.poll(500)
-    assert group.committed == {ZERO: 3, ONE: 3}
-    assert told[1:] == [("revoked", [ZERO, ONE])]
-    assert group.said()[-2:] == ["OffsetCommit", "LeaveGroup"]
-
-
-@both
 @pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.GROUP_AUTHORIZATION_FAILED])
 async def test_a_block_may_be_left_at_any_turn_of_a_join(
     autojump_clock: MockClock, group: FakeGroup, code: ErrorCode
@@ -299,55 +218,6 @@ async def test_leaving_does_not_wait_long_for_a_silent_coordinator(
     except ValueError:
         pass
     assert trio.current_time() - left_at <= (5 if ending == "clean" else 1) + 0.1
-
-
-async def test_a_commit_of_a_lost_generation_is_refused_and_nothing_is_sent_for_others_partitions(
-    autojump_clock: MockClock, group: FakeGroup
-) -> None:
-    async with joined(group) as (consumer, _):
-        await consumer.commit({ZERO: 1})
-        group.next(OFFSET_COMMIT, refused(ErrorCode.ILLEGAL_GENERATION))
-        with pytest.raises(Rebalanced, match="process its records again"):
-            await consumer.commit({ZERO: 2})
-        commits = len(group.asked(OFFSET_COMMIT))
-        with pytest.raises(Rebalanced, match="u-0 is not assigned to this member"):
-            await consumer.commit({TopicPartition("u", 0): 2})
-        assert len(group.asked(OFFSET_COMMIT)) == commits
-
-
-@both
-async def test_a_commit_while_the_group_waits_for_partitions_is_tried_again(
-    autojump_clock: MockClock, group: FakeGroup
-) -> None:
-    async with joined(group) as (consumer, _):
-        group.next(OFFSET_COMMIT, *[refused(ErrorCode.REBALANCE_IN_PROGRESS)] * 3)
-        await consumer.commit({ZERO: 2})
-        assert group.committed == {ZERO: 2}
-
-
-@both
-async def test_commits_in_the_background_keep_their_order(
-    autojump_clock: MockClock, group: FakeGroup
-) -> None:
-    """An older offset that was tried again must not overtake a newer one."""
-    async with joined(group) as (consumer, _):
-        group.next(OFFSET_COMMIT, *[refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)] * 5)
-        consumer.commit_soon({ZERO: 1})
-        await trio.sleep(0.01)
-        consumer.commit_soon({ZERO: 2, ONE: 1})
-        consumer.commit_soon({ONE: 2})
-        await consumer.commit({ZERO: 3})
-    assert group.committed == {ZERO: 3, ONE: 2}
-
-
-@both
-async def test_a_commit_in_the_background_that_fails_is_logged(
-    autojump_clock: MockClock, group: FakeGroup, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with joined(group) as (consumer, _):
-        group.next(OFFSET_COMMIT, refused(ErrorCode.ILLEGAL_GENERATION))
-        consumer.commit_soon({ZERO: 1})
-    assert "offsets of the group 'g' were not stored" in caplog.text
 
 
 async def test_a_fenced_static_member_says_so_at_every_poll(
@@ -528,18 +398,6 @@ async def test_an_iteration_without_partitions_ends_when_no_broker_answers(
         with pytest.raises(TimedOut):
             await anext(consumer)
         assert trio.current_time() - before <= 61
-
-
-@both
-async def test_seek_to_committed_reads_again(autojump_clock: MockClock, group: FakeGroup) -> None:
-    group.committed = {ZERO: 1, ONE: 2}
-    async with joined(group) as (consumer, _):
-        await consumer.poll(500)
-        await consumer.poll(500)
-        assert consumer.positions() == {ZERO: 3, ONE: 3}
-        assert consumer.lags() == {ZERO: 97, ONE: 97}
-        consumer.seek_to_committed()
-        assert (await consumer.poll(500))[0].offset in (1, 2)
 
 
 def test_wrong_options_are_named() -> None:

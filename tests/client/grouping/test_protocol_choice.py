@@ -23,8 +23,7 @@ from tests.client.fake_broker import (
     refused,
 )
 from tests.client.fake_consumer_group import FakeConsumerGroup
-from tests.client.grouping.joining import joined, new_group
-from tests.client.grouping.test_member import ONE, ZERO
+from tests.client.grouping.joining import ONE, ZERO, joined, new_group
 
 
 @pytest.fixture
