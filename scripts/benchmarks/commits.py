@@ -14,7 +14,13 @@ from odradek.protocol.apis.group_offsets import (
 from scripts.benchmarks.figures import Figure, at_most_of_theirs
 from scripts.benchmarks.load import new_topic
 from scripts.benchmarks.many import Where
-from scripts.benchmarks.raw_producer import GROUP, PAUSE_SECONDS, TRY_AGAIN, find_coordinator
+from scripts.benchmarks.raw_producer import (
+    GIVE_UP_SECONDS,
+    GROUP,
+    TRY_AGAIN,
+    find_coordinator,
+    pause,
+)
 from scripts.benchmarks.targets import Target
 from tests.broker.raw import RawClient
 
@@ -34,8 +40,9 @@ def measure(target: Target, quick: bool) -> Iterator[Figure]:
         host, _, port = address.rpartition(":")
         with RawClient(Where(host, int(port))) as connection:
             find_coordinator(connection, GROUP_ID, GROUP)
+            deadline = time.monotonic() + GIVE_UP_SECONDS
             while set(_commit(connection, topic, max(SIZES), 0)) & TRY_AGAIN:
-                time.sleep(PAUSE_SECONDS)
+                pause(deadline, "the first commit was not possible")
             for size in SIZES:
                 count = WARM_UP + (QUICK_COMMITS if quick else COMMITS)
                 times_ms = [_timed(connection, topic, size, number) for number in range(count)]

@@ -100,7 +100,7 @@ def find_coordinator(connection: RawClient, key: str, key_type: int = TRANSACTIO
     request = FindCoordinatorRequest(coordinator_keys=(key,), key_type=key_type)
     deadline = time.monotonic() + GIVE_UP_SECONDS
     while connection.ask(FIND_COORDINATOR, 4, request).coordinators[0].error_code:
-        _pause(deadline, "there is no coordinator")
+        pause(deadline, "there is no coordinator")
 
 
 def ask(connection: RawClient, question: Question) -> Any:
@@ -121,7 +121,7 @@ def together(connections: Sequence[RawClient], questions: Sequence[Question]) ->
             answers[place] = connections[place].response()
         todo = [place for place in todo if _is_too_early(answers[place])]
         if todo:
-            _pause(deadline, f"{questions[todo[0]][0].name} was not possible")
+            pause(deadline, f"{questions[todo[0]][0].name} was not possible")
     return answers
 
 
@@ -143,7 +143,8 @@ def error_codes(answer: Any) -> list[int]:
     return [answer.error_code]
 
 
-def _pause(deadline: float, what: str) -> None:
+def pause(deadline: float, what: str) -> None:
+    """Wait a little before the next try. Raises TimeoutError after `deadline`."""
     if time.monotonic() > deadline:
         raise TimeoutError(f"{what} in {GIVE_UP_SECONDS:g} s")
     time.sleep(PAUSE_SECONDS)
