@@ -93,6 +93,7 @@ class Rebalance:
         self._group_log = group_log
         self._around = around
         self._join_timer: Final = Timer(around.timers)
+        self._all_joined_timer: Final = Timer(around.timers)
         self._sync_timer: Final = Timer(around.timers)
         self._sessions: Final[dict[str, Timer]] = {}
         self._joins: dict[str, Reply[Joined]] = {}
@@ -149,7 +150,7 @@ class Rebalance:
                 self._rebalance()
             case Do.END_JOIN_PHASE_IF_ALL_JOINED:
                 if self.group.have_all_joined and not self._is_first_rebalance:
-                    self._end_join_phase()
+                    self._end_join_phase_soon()
             case Do.ANSWER_JOINS:
                 self._answer_joins()
             case Do.STORE_EMPTY:
@@ -197,18 +198,31 @@ class Rebalance:
             self.group = self.group.with_assignment({})
         self._sync_timer.stop()
         self._enter(GroupState.PREPARING_REBALANCE)
+        self._wait_for_joins()
         if self.group.have_all_joined:
-            self._end_join_phase()
-        else:
-            self._wait_for_joins()
+            self._end_join_phase_soon()
 
     def _wait_for_joins(self) -> None:
         timeout_ms = max(self.group.rebalance_timeout_ms, REBALANCE_TIMEOUT_MIN_MS)
         self._join_timer.start(timeout_ms, self._end_join_phase)
 
+    def _end_join_phase_soon(self) -> None:
+        """End the phase when the requests that have arrived by now are processed."""
+        # All members have joined. But if many start at the same time, some have only just asked,
+        # and each of them would cause one more rebalance.
+        if self.group.members:
+            self._all_joined_timer.start(0, self._end_join_phase_if_all_joined)
+        else:
+            self._end_join_phase()
+
+    def _end_join_phase_if_all_joined(self) -> None:
+        if self.group.have_all_joined:
+            self._end_join_phase()
+
     def _end_join_phase(self) -> None:
         """Remove dynamic members that have not joined again, and begin the next generation."""
         self._join_timer.stop()
+        self._all_joined_timer.stop()
         group = self.group
         # A static member may restart without a rebalance, so it stays until its session ends
         # (KIP-345).
@@ -392,8 +406,8 @@ class Rebalance:
         code = ErrorCode.REBALANCE_IN_PROGRESS if is_upgrade else ErrorCode.NOT_COORDINATOR
         for member_id in [*self.group.members, *self.group.promised]:
             self.give_up(member_id, code)
-        self._join_timer.stop()
-        self._sync_timer.stop()
+        for timer in (self._join_timer, self._all_joined_timer, self._sync_timer):
+            timer.stop()
         self._enter(GroupState.DEAD)
         self._group_log.membership_bytes -= self._size_bytes
         self._size_bytes = 0

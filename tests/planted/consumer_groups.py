@@ -233,6 +233,16 @@ CONSUMER_GROUP_BUGS: Final = (
         tests=(UNDER_WAY, f"{RECOVERY}members_that_do_not_come_back_after_a_restart_are_missed"),
     ),
     Planted(
+        bug="of members that join at the same time each causes a rebalance",
+        file="broker/group/rebalance.py",
+        old="            self._all_joined_timer.start(0, self._end_join_phase_if_all_joined)\n",
+        new="            self._end_join_phase()\n",
+        tests=(
+            "tests/broker/group/test_rebalance.py::"
+            "test_members_that_ask_in_one_turn_are_in_one_generation",
+        ),
+    ),
+    Planted(
         bug="a member that does not join again holds up the rebalance of the others for ever",
         file="broker/group/rebalance.py",
         old="        self._join_timer.start(timeout_ms, self._end_join_phase)\n",

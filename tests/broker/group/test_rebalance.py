@@ -62,6 +62,42 @@ async def test_a_second_member_makes_the_first_join_again(world: World) -> None:
     assert second.synced.assignment == second.member_id.encode()
 
 
+async def test_members_that_ask_in_one_turn_are_in_one_generation(world: World) -> None:
+    """Before, the generation began as soon as all that were known had joined."""
+    first, second, third, fourth = members = [world.member(name) for name in "abcd"]
+    await first.join_and_sync()
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(second.join)
+            await trio.testing.wait_all_tasks_blocked()
+            for member in (third, first, fourth):  # of two tasks, trio may run either first
+                nursery.start_soon(member.join)
+    assert [member.generation for member in members] == [2, 2, 2, 2]
+
+
+async def test_a_member_that_got_its_id_in_the_turn_of_the_last_join_is_waited_for(
+    world: World,
+) -> None:
+    first, second, third = members = [world.member(name) for name in "abc"]
+    await first.join_and_sync()
+
+    async def ask_for_an_id() -> None:
+        with pytest.raises(MemberIdRequiredError) as required:
+            await world.groups.join_group(third._joining())
+        third.member_id = required.value.member_id
+
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(second.join)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(first.join)
+            nursery.start_soon(ask_for_an_id)
+            await trio.testing.wait_all_tasks_blocked()
+            assert state_of(world) is GroupState.PREPARING_REBALANCE
+            nursery.start_soon(third.join)
+    assert [member.generation for member in members] == [2, 2, 2]
+
+
 async def test_offsets_may_not_be_stored_between_generations(world: World) -> None:
     first, second = world.member("a"), world.member("b")
     await first.join_and_sync()
