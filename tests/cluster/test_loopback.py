@@ -27,12 +27,14 @@ CONNECT = """
 import pathlib, socket, sys
 host, port = "a:9092".split(":")
 with socket.create_connection((host, port), timeout=10) as connection:
-    connection.settimeout(0.5)
-    connection.sendall(b"?")
+    connection.settimeout(2)
     try:
+        connection.sendall(b"?")
         said = "connected" if connection.recv(1) else "lost"
     except TimeoutError:
         said = "silence"
+    except OSError:  # the proxy accepts, and the service does not listen yet
+        said = "lost"
 pathlib.Path(sys.argv[1]).write_text(said)
 """
 STARTER = """
