@@ -54,6 +54,12 @@ class StatePartition(Protocol):
     async def settled(self) -> None:
         """Wait until everything that the partition has is durable. Raises as `flushed`."""
 
+    async def prove_lead(self) -> None:
+        """Wait for proof that this broker leads the partition after the call (`barrier.py`).
+
+        Raises KafkaError.
+        """
+
     def runs(self, from_offset: int = 0) -> AsyncGenerator[Buffer, None]:
         """Yield what is in the log at the time of the call, in runs of whole batches of 0.5 MiB."""
 

@@ -69,6 +69,19 @@ class Tenure:
             await self.partition.flushed(next_offset)
         self.check()
 
+    async def prove(self) -> None:
+        """Wait for proof that what is remembered was the newest when this was called.
+
+        Without an append nothing else shows it: a coordinator that is cut off from the others does
+        not know yet that one of them has taken its place, and may have decided differently. Raises
+        KafkaError, as `flushed`.
+        """
+        try:
+            await self.partition.prove_lead()
+        except KafkaError as error:
+            raise KafkaError(LOG_ERRORS.get(error.code, error.code), error.message) from error
+        self.check()
+
     def check(self) -> None:
         """Raise KafkaError(NOT_COORDINATOR) if the tenure has ended."""
         if self.is_over:

@@ -30,6 +30,7 @@ import trio
 from odradek.broker.env import Buffer, Clock, inline
 from odradek.broker.partitions.answers import Appended, ReadResult
 from odradek.broker.partitions.background import Background
+from odradek.broker.partitions.barrier import read_barrier
 from odradek.broker.partitions.group_commit import GroupCommit
 from odradek.broker.partitions.lead import Lead
 from odradek.broker.partitions.maintenance import MAP_BYTES, Maintenance
@@ -115,10 +116,8 @@ class Partition:
         """Raise KafkaError: NOT_LEADER_OR_FOLLOWER, and as `Log.check_available`."""
         self.log.check_available()
         if self.lead is None:
-            raise KafkaError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"{self.topic}-{self.index} is not led by this broker",
-            )
+            message = f"{self.topic}-{self.index} is not led by this broker"
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
 
     def check_in_sync(self) -> None:
         """Raise KafkaError: NOT_ENOUGH_REPLICAS, and as `check_available`."""
@@ -322,6 +321,10 @@ class Partition:
         """Return when everything that is here now is below the high watermark. See `flushed`."""
         await self.flushed(self.log_end_offset)
 
+    async def prove_lead(self) -> None:
+        """Wait for proof that this broker leads after the call. Raises as `read_barrier`."""
+        await read_barrier(self)
+
     def has_committed(self, appended: Appended, *, by_all: bool = True) -> bool:
         """Return True if a batch counts: below the high watermark, or else on this disk alone."""
         end = self.marks.high_watermark if by_all else self.own_offset
@@ -336,8 +339,7 @@ class Partition:
             await self.commit.flush(next_offset)
 
     def _is_still_led(self, leader_epoch: int) -> bool:
-        log = self.log
-        is_usable = log.failure is None and not log.is_deleted
+        is_usable = self.log.failure is None and not self.log.is_deleted
         return is_usable and self.lead is not None and self.leader_epoch == leader_epoch
 
     def _check_epoch(self, leader_epoch: int) -> None:
@@ -409,12 +411,10 @@ class Partition:
 
     def update_visible(self) -> None:
         """Compute high watermark and last stable offset, and wake readers if either has moved."""
-        lead = self.lead
         high_watermark = self.marks.high_watermark
-        if lead is not None:
-            high_watermark = lead.high_watermark(
-                self.own_offset, high_watermark, self.log.config.min_insync_replicas
-            )
+        if self.lead is not None:
+            minimum = self.log.config.min_insync_replicas
+            high_watermark = self.lead.high_watermark(self.own_offset, high_watermark, minimum)
         self.marks.move(high_watermark)
         if self.marks.deletions:  # a follower may have gone
             self.marks.start_reported()

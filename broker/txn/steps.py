@@ -97,7 +97,12 @@ class Steps:
                 # (KAFKA-5477).
                 has_fenced = True
             elif cell is Answer.DONE:
-                return entry.transaction
+                # Before transaction version 2 all transactions of a producer have one epoch. What
+                # repeats a commit here may be the commit of the next one, of which only a newer
+                # coordinator knows.
+                done = entry.transaction
+                await entry.tenure.prove()
+                return done
             elif cell is Answer.BUSY:
                 await wait_for_change(entry, give_up_at)
             else:

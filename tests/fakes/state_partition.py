@@ -116,6 +116,9 @@ class FakeStatePartition:
             self._must_lead()
             yield header, memoryview(batch)
 
+    async def prove_lead(self) -> None:
+        self._must_lead()
+
     async def settled(self) -> None:
         await trio.lowlevel.checkpoint()
         if self.durable_offset < self.end_offset:

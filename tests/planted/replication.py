@@ -399,6 +399,16 @@ REPLICATION_BUGS: Final = (
         tests=(f"{REPLICAS}a_leader_that_is_cut_off_cannot_prove_that_it_leads",),
     ),
     Planted(
+        bug="a deposed coordinator takes a commit for the repeated one of the transaction before",
+        file="broker/txn/steps.py",
+        old="                await entry.tenure.prove()\n",
+        new="",
+        tests=(
+            "tests/broker/txn/test_known_bugs.py::"
+            "test_a_deposed_coordinator_does_not_say_that_a_commit_is_done",
+        ),
+    ),
+    Planted(
         bug="KAFKA-20734",
         file=MARKERS,
         old="is_gone = leader is None and await self._sender.is_gone(partition)",

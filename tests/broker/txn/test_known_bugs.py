@@ -122,6 +122,19 @@ async def test_a_commit_of_an_aborted_transaction_is_not_taken_for_a_retry(world
         await world.commit(me)
 
 
+async def test_a_deposed_coordinator_does_not_say_that_a_commit_is_done(world: World) -> None:
+    """Found by a simulation: the producer had begun its next transaction at another coordinator,
+    under the same epoch, and asked the old one to commit it. The write was lost."""
+    me = await world.init()
+    await world.add(me, P0, version=0)
+    await world.commit(me, 0)
+    await world.settled()
+    await world.commit(me, 0)  # the answer was lost
+    world.log.is_led = False  # and the broker does not know it yet
+    with refused(ErrorCode.NOT_COORDINATOR):
+        await world.commit(me, 0)
+
+
 # Appends that fail
 
 Step = Callable[[World, ProducerIdAndEpoch], Awaitable[object]]
