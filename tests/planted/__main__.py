@@ -82,7 +82,7 @@ def try_bug(planted: Planted, copies: Copies) -> str | None:
     root = copies.get()
     sound = planted.plant(root)
     try:
-        run = run_tests(root, planted.tests)
+        problem = have_seen(root, planted.tests)
         words = planted.simulation
         simulated = None if words is None else run_seed(root, words)
     finally:
@@ -91,6 +91,16 @@ def try_bug(planted: Planted, copies: Copies) -> str | None:
     # a process that ends with an error of its own has judged nothing
     if simulated is not None and "\nVIOLATED " not in simulated.stdout:
         return f"seed {planted.seed} did not find it:\n{simulated.stdout}{simulated.stderr[-2000:]}"
+    return problem
+
+
+def have_seen(root: Path, tests: tuple[str, ...]) -> str | None:
+    """Return None if the tests saw the bug, otherwise a description of the problem."""
+    try:
+        run = run_tests(root, tests)
+    except subprocess.TimeoutExpired:
+        # The exception that ends a test which hangs is raised at a random place. It may be caught.
+        return None
     if run.returncode == TESTS_FAILED:
         return None
     if run.returncode == ALL_PASSED:
