@@ -150,10 +150,12 @@ class Maintenance:
         log.epochs.truncate_start(log_start_offset)
 
     async def _start_anew(self, offset: int, log_start_offset: int) -> None:
-        async with self._alone():
-            await start_anew(self._log, offset, log_start_offset)
+        def raise_mark() -> None:
             # On an idle partition nothing else would raise it, and the log begins above it.
             self._partition.marks.move(max(self._partition.high_watermark, offset))
+
+        async with self._alone():
+            await start_anew(self._log, offset, log_start_offset, raise_mark)
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:

@@ -453,16 +453,16 @@ class Log:
         summary = new.summary()
         put_in_place(self._disk, self.directory, summary, [segment.base_offset for segment in old])
 
-    async def cut_to(self, state: LogState) -> None:
+    async def cut_to(self, state: LogState, became: Callable[[], None] = lambda: None) -> None:
         """Let the log have an earlier state, in memory and on disk (see `cut.py`).
 
-        Everything is flushed. Raises OSError. The log is then unchanged, or offline after the
-        commit point.
+        Everything is flushed. `became` is called in the step in which memory changes. Raises
+        OSError. The log is then unchanged, or offline after the commit point.
         """
         to_save = self._saver.to_save(self._appended_bytes, state=state, is_cut=True)
         # A cancelled cut would leave a checkpoint with which recovery removes later appends.
         with trio.CancelScope(shield=True):
-            await self.save(to_save, partial(self._become, state))
+            await self.save(to_save, partial(self._become, state, became))
             try:
                 await carry_out(self._disk, self.directory, to_save.segments)
                 await self.save(self._saver.to_save(self._appended_bytes, follows_cut=True))
@@ -470,12 +470,11 @@ class Log:
                 self.fail(error)
                 raise
 
-    def _become(self, state: LogState) -> None:
+    def _become(self, state: LogState, became: Callable[[], None]) -> None:
         self.cut_count += 1
         kept = set(state.segments)
-        for segment in self.segments:
-            if segment not in kept:
-                self.reader.forget(segment)
+        for segment in [each for each in self.segments if each not in kept]:
+            self.reader.forget(segment)
         self.segments[:] = state.segments
         self.active = state.segments[-1]
         self.log_end_offset = self.active.next_offset
@@ -486,6 +485,7 @@ class Log:
         self.state.high_watermark = state.high_watermark
         self._flush.truncated(self.log_end_offset)
         self._saver.forget_after(self.log_end_offset)
+        became()
 
     async def remove_deleted(self) -> None:
         """Remove the files in front of the log's first segment. Raises OSError."""

@@ -11,7 +11,7 @@ While a log is cut nothing may be appended or flushed, no checkpoint written and
 replaced. Reads may go on.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
@@ -55,11 +55,17 @@ async def truncate(log: Log, offset: int, *, now_ms: int) -> None:
         await log.cut_to(state)
 
 
-async def start_anew(log: Log, offset: int, log_start_offset: int | None = None) -> None:
+async def start_anew(
+    log: Log,
+    offset: int,
+    log_start_offset: int | None = None,
+    became: Callable[[], None] = lambda: None,
+) -> None:
     """Remove everything: the log is empty then, and starts and ends at `offset`.
 
     `log_start_offset` is beyond `offset` if it is inside the batch that is appended next. Durable
-    on return; a crash leaves the old log or the new one. Raises as `truncate`.
+    on return; a crash leaves the old log or the new one. `became` as in `Log.cut_to`. Raises as
+    `truncate`.
     """
     await log.sync()
     disk = log.files.disk
@@ -74,7 +80,8 @@ async def start_anew(log: Log, offset: int, log_start_offset: int | None = None)
             log_start_offset=offset if log_start_offset is None else log_start_offset,
             clean_offset=offset,
             high_watermark=offset,
-        )
+        ),
+        became,
     )
 
 

@@ -372,7 +372,7 @@ REPLICATION_BUGS: Final = (
         bug="a replica that begins anew has a high watermark below its log",
         file="broker/partitions/maintenance.py",
         old="            self._partition.marks.move(max(self._partition.high_watermark, offset))\n",
-        new="",
+        new="            pass\n",
         tests=(f"{REPLICAS}a_follower_below_the_leaders_log_begins_anew",),
     ),
     Planted(
