@@ -140,8 +140,6 @@ REPLICATION_BUGS: Final = (
         old="                if node not in isr and node in self.followers:\n",
         new="                if node is None:\n",
         tests=(f"{DAMAGED}a_damaged_follower_is_fetched_anew",),
-        seed=3,
-        fixed=reach.BIT_ROT,
     ),
     Planted(
         bug="a damaged replica goes on reporting what it had",
@@ -149,7 +147,7 @@ REPLICATION_BUGS: Final = (
         old="            if copy.partition.log.failure is not None:\n",
         new="            if copy.partition is None:\n",
         tests=(f"{DAMAGED}a_damaged_follower_is_fetched_anew",),
-        seed=11,
+        seed=3,
         fixed=reach.BIT_ROT,
     ),
     Planted(
@@ -212,8 +210,6 @@ REPLICATION_BUGS: Final = (
         "                change.lead.proposed = None\n"
         "            raise\n",
         tests=(f"{LOST}a_follower_counts_whose_way_into_the_set_had_a_lost_answer",),
-        seed=24,
-        fixed=reach.DEAF,
     ),
     Planted(
         bug="a leader that is cut off keeps its clients waiting",
