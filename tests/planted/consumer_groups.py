@@ -3,7 +3,7 @@
 from typing import Final
 
 from tests.planted.bug import Planted
-from tests.planted.reach import MEMBERS, MEMBERS_CUT_OFF
+from tests.planted.reach import CLOCKS, MEMBERS, MEMBERS_CUT_OFF
 
 RECONCILE: Final = "broker/group/consumer/reconcile.py"
 MODEL: Final = (
@@ -137,6 +137,8 @@ CONSUMER_GROUP_BUGS: Final = (
         old="not 0 <= now_ms - self.assigned_ms < interval_ms",
         new="now_ms - self.assigned_ms >= interval_ms",
         tests=(f"{SCENARIO}a_clock_that_is_set_back_does_not_delay_the_next_targets",),
+        seed=29,
+        fixed=CLOCKS,
     ),
     Planted(
         bug="a revocation may take any time",

@@ -140,6 +140,8 @@ REPLICATION_BUGS: Final = (
         old="                if node not in isr and node in self.followers:\n",
         new="                if node is None:\n",
         tests=(f"{DAMAGED}a_damaged_follower_is_fetched_anew",),
+        seed=29,
+        fixed=reach.BIT_ROT,
     ),
     Planted(
         bug="a damaged replica goes on reporting what it had",
@@ -210,6 +212,8 @@ REPLICATION_BUGS: Final = (
         "                change.lead.proposed = None\n"
         "            raise\n",
         tests=(f"{LOST}a_follower_counts_whose_way_into_the_set_had_a_lost_answer",),
+        seed=105,
+        fixed=reach.DEAF,
     ),
     Planted(
         bug="a leader that is cut off keeps its clients waiting",
