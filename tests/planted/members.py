@@ -65,7 +65,7 @@ MEMBER_BUGS: Final = (
         bug="an older commit in the background overtakes a newer one",
         file=COMMITS,
         old="        self.forget(offsets)  # what waits for the same partitions is older\n",
-        new="",
+        new="        if offsets == self._waiting:\n            self.forget(offsets)\n",
         tests=(f"{STORING}commits_in_the_background_keep_their_order",),
     ),
     Planted(
