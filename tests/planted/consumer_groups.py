@@ -3,7 +3,7 @@
 from typing import Final
 
 from tests.planted.bug import Planted
-from tests.planted.reach import CLOCKS, MEMBERS, MEMBERS_CUT_OFF
+from tests.planted.reach import CLOCKS, MEMBERS, MEMBERS_CUT_OFF, SHARERS
 
 RECONCILE: Final = "broker/group/consumer/reconcile.py"
 MODEL: Final = (
@@ -22,6 +22,7 @@ RECOVERY: Final = "tests/broker/group/test_recovery.py::test_"
 UNDER_WAY: Final = (
     f"{RECOVERY}a_rebalance_that_was_under_way_ends_without_those_who_do_not_join_again"
 )
+OFFSETS: Final = "tests/broker/group/test_offsets.py::test_"
 SETTLING: Final = "tests/broker/group/test_settling.py::test_"
 BESIDE: Final = "tests/broker/group/test_consumer_interplay.py::test_"
 
@@ -255,5 +256,27 @@ CONSUMER_GROUP_BUGS: Final = (
         old="                reply.settle(self.joined(member_id))\n            self.expect",
         new="                reply.settle(self.joined(member_id))\n                self.expect",
         tests=(f"{SETTLING}a_group_settles_within_two_sessions_of_a_death",),
+    ),
+    Planted(
+        bug="an owner begins at an offset that an open transaction may still change",
+        file="broker/group/offset_answers.py",
+        old="    if require_stable and offsets.is_unstable(group_id, partition):\n",
+        new="    if False:\n",
+        tests=(f"{OFFSETS}an_offset_in_a_transaction_is_seen_after_the_commit",),
+        seed=1,
+        fixed=SHARERS,
+    ),
+    Planted(
+        bug="offsets in a transaction are taken from a member that owns the partitions no more",
+        file="broker/group/coordinator.py",
+        old="        if consumer is not None:\n            check_commit(",
+        new="        if in_transaction:\n            pass\n"
+        "        elif consumer is not None:\n            check_commit(",
+        tests=(
+            f"{BESIDE}epochs_fence_offsets_in_transactions",
+            "tests/broker/group/test_wire_offsets.py::test_who_may_store_offsets_in_a_transaction",
+        ),
+        seed=9,
+        fixed=SHARERS,
     ),
 )

@@ -42,6 +42,9 @@ MEMBERS_CUT_OFF: Final = Fixed(
     seconds=8.0,
     clients=("members",),
 )
+SHARERS: Final = Fixed(
+    faults=("ClientCut", "Resets"), settings=QUICK, seconds=10.0, clients=("sharers",)
+)
 CLOCKS: Final = Fixed(
     faults=("ClockJump", "ClockJump", "Kill"), settings=QUICK, seconds=6.0, clients=("members",)
 )

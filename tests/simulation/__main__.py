@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.simulation.faults import ALONE, CLUSTER, FOR_GOOD
 from tests.simulation.fixed import Fixed
-from tests.simulation.load import CROWD, GROUPS
+from tests.simulation.load import CROWD, GROUPS, SHARERS
 from tests.simulation.marks import CLUSTER_MARKS, MARKS
 from tests.simulation.plan import KINDS, draw
 from tests.simulation.rare_load import RARE
@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--clients",
         default="",
-        help=f"with --faults: clients besides, of {', '.join((GROUPS, CROWD, *RARE))}",
+        help=f"with --faults: clients besides, of {', '.join((GROUPS, CROWD, SHARERS, *RARE))}",
     )
     parser.add_argument(
         "--seconds", type=float, default=Fixed().seconds, help="with --faults: time of the load"

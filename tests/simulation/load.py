@@ -7,7 +7,6 @@ handle is made anew, as a program that is restarted.
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 from typing import Any, Final
@@ -26,17 +25,11 @@ from odradek.client import (
     TransactionGroup,
 )
 from odradek.protocol.errors import ErrorCode
-from tests.checker.history import (
-    Found,
-    GroupPartition,
-    History,
-    Outcome,
-    Partition,
-    Poll,
-    Transaction,
-)
+from tests.checker.history import Found, GroupPartition, History, Outcome, Partition, Poll
+from tests.simulation.journal import Journal, by_partition, place
 from tests.simulation.members import Crowd
 from tests.simulation.old_producers import make_old
+from tests.simulation.processors import Application
 from tests.simulation.rare_load import RARE
 from tests.simulation.raw import VERSIONS, GivenUp, RawProducer
 from tests.simulation.world import World
@@ -54,6 +47,8 @@ GROUPS: Final = "group"
 """The name of the client that ends transactions of several producers together."""
 CROWD: Final = "members"
 """The name of the members of a consumer group."""
+SHARERS: Final = "sharers"
+"""The name of the processors of a group that copy exactly once."""
 MEMBERS_MAX: Final = 4
 FINAL_SECONDS: Final = 30.0
 
@@ -62,42 +57,13 @@ class OnPurpose(Exception):
     """Ends a transaction by an exception of the program."""
 
 
-@dataclass
-class Journal:
-    """What the clients did, in order."""
-
-    transactions: list[Transaction] = field(default_factory=list)
-    polls: list[Poll] = field(default_factory=list)
-
-    def begin(self, process: str) -> int:
-        """Note a new transaction, in doubt until `end`. Return its number."""
-        begun = Transaction(
-            process=process,
-            outcome=Outcome.INFO,
-            sends=[],
-            acknowledged={},
-            polled={},
-            started=trio.current_time(),
-            commit_asked=float("inf"),
-        )
-        self.transactions.append(begun)
-        return len(self.transactions) - 1
-
-    def note(self, number: int, **what: Any) -> None:
-        self.transactions[number] = replace(self.transactions[number], **what)
-
-    @property
-    def committed(self) -> int:
-        return sum(each.outcome is Outcome.OK for each in self.transactions)
-
-
 class Load:
     """The clients of one world."""
 
     def __init__(
         self, world: World, *, transaction_timeout_ms: int, rare: Sequence[str] = ()
     ) -> None:
-        """`rare`: names of clients of `rare_load.py`, or `GROUPS`, or `CROWD`."""
+        """`rare`: names of clients of `rare_load.py`, `GROUPS`, `CROWD` or `SHARERS`."""
         self.world = world
         self.crowd = Crowd(world) if CROWD in rare else None
         self._rare = rare
@@ -112,6 +78,17 @@ class Load:
         }
         self._transaction_timeout_ms = transaction_timeout_ms
         self._values: defaultdict[str, int] = defaultdict(int)
+        self.application = self._sharing() if SHARERS in rare else None
+
+    def _sharing(self) -> Application:
+        return Application(
+            self.world,
+            self.journal,
+            source=TOPIC,
+            partitions=PARTITIONS,
+            target=COPIES,
+            options=self._timeouts,
+        )
 
     async def prepare(self) -> None:
         """Create the topics. That waits for all brokers: a fault may have one down."""
@@ -138,17 +115,23 @@ class Load:
         """Write and read until `stop` is set, and end what is open then."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._again, "reader", self._read)
-            async with trio.open_nursery() as writers:
-                for number in range(WRITERS):
-                    writers.start_soon(self._again, f"writer{number}", self._write)
-                writers.start_soon(self._again, "single", self._write_single)
-                writers.start_soon(self._again, "copier", self._copy)
-                for version in range(len(VERSIONS)):
-                    write = partial(self._write_raw, transaction_version=version)
-                    writers.start_soon(self._again, f"raw{version}", write)
-                writers.start_soon(self._again, "renewer", self._renew)
-                for name in self._rare:
-                    writers.start_soon(self._again, name, self._rare_client(name))
+            async with trio.open_nursery() as processors:
+                if self.application is not None:
+                    rng = Random(self._rng.getrandbits(64))
+                    processors.start_soon(self.application.live, rng)
+                async with trio.open_nursery() as writers:
+                    for number in range(WRITERS):
+                        writers.start_soon(self._again, f"writer{number}", self._write)
+                    writers.start_soon(self._again, "single", self._write_single)
+                    writers.start_soon(self._again, "copier", self._copy)
+                    for version in range(len(VERSIONS)):
+                        write = partial(self._write_raw, transaction_version=version)
+                        writers.start_soon(self._again, f"raw{version}", write)
+                    writers.start_soon(self._again, "renewer", self._renew)
+                    for name in [each for each in self._rare if each != SHARERS]:
+                        writers.start_soon(self._again, name, self._rare_client(name))
+                if self.application is not None:
+                    self.application.is_input_whole.set()
             nursery.cancel_scope.cancel()
         self.ended.set()
 
@@ -474,14 +457,3 @@ class Load:
                 for n in range(PARTITIONS)
             },
         )
-
-
-def place(partition: TopicPartition) -> Partition:
-    return partition.topic, partition.partition
-
-
-def by_partition(records: list[Any]) -> dict[Partition, list[Found]]:
-    found: dict[Partition, list[Found]] = {}
-    for record in records:
-        found.setdefault((record.topic, record.partition), []).append((record.offset, record.value))
-    return found

@@ -19,6 +19,9 @@ MARKS: Final = (
     "a member of a group was fenced",
     "a member of a group went on where another had been",
     "a commit of a member was refused",
+    "a processor committed",
+    "a processor was killed",
+    "a processor lost its partitions before its commit",
 )
 """The points that every kind of world reaches. Each kind of fault is a mark of its own name."""
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from tests.simulation.faults import ALONE, BY_HAND, CLUSTER, FOR_GOOD, Fault
 from tests.simulation.fixed import Fixed
-from tests.simulation.load import CROWD, GROUPS
+from tests.simulation.load import CROWD, GROUPS, SHARERS
 
 BROKERS = (1, 1, 1, 3, 3, 5)
 """The numbers of brokers that are drawn."""
@@ -27,6 +27,7 @@ FIXED_STRIKES = (12, 25)
 OLD_PROBABILITY = 0.2
 GROUPS_PROBABILITY = 0.5
 CROWD_PROBABILITY = 0.5
+SHARERS_PROBABILITY = 0.5
 AT_ONCE = 3
 """So many of them strike at the beginning."""
 LONG_PROBABILITY = 0.15
@@ -104,8 +105,12 @@ def draw(
 
 
 def _rare(rng: Random) -> tuple[str, ...]:
-    has_groups, has_crowd = rng.random() < GROUPS_PROBABILITY, rng.random() < CROWD_PROBABILITY
-    return (*((GROUPS,) if has_groups else ()), *((CROWD,) if has_crowd else ()))
+    probabilities = (
+        (GROUPS, GROUPS_PROBABILITY),
+        (CROWD, CROWD_PROBABILITY),
+        (SHARERS, SHARERS_PROBABILITY),
+    )
+    return tuple(name for name, probability in probabilities if rng.random() < probability)
 
 
 def _draw_the_rest(

@@ -149,6 +149,8 @@ async def _live(plan: Plan, world: World, outcome: Outcome) -> None:
     outcome.violations += [str(anomaly) for anomaly in check(history)]
     if load.crowd is not None:
         outcome.violations += [str(each) for each in check_members(load.crowd.history)]
+    if load.application is not None:
+        outcome.violations += [str(each) for each in load.application.wrong_copies(history)]
     outcome.violations += watch.at_rest()
 
 
