@@ -70,8 +70,8 @@ def from_classic(group: ClassicGroup, shapes: TopicShapes) -> ConsumerGroup:
 
 
 def _from_classic(group: ClassicGroup, member: Member, shapes: TopicShapes) -> ConsumerMember:
-    # A group in its first rebalance has not selected a protocol yet.
-    protocol = group.protocol_name or group.selected_protocol()
+    # The generation's protocol may be none of a member that has joined during a rebalance.
+    protocol = group.selected_protocol()
     try:
         subscription = decode_subscription(member.metadata(protocol))
         assignment = decode_assignment(member.assignment)

@@ -137,6 +137,21 @@ async def test_members_that_wait_for_a_rebalance_join_again(world: World) -> Non
     assert sorted(len(owned) for owned in share(first, second, new)) == [1, 1, 2]
 
 
+async def test_a_member_without_the_protocol_of_the_generation_before_does_not_stop_a_conversion(
+    world: World,
+) -> None:
+    """Members that are upgraded one by one may leave out an assignor, and then their protocol."""
+    old = classic(world, "old", protocols=("roundrobin", "range"))
+    await old.join_and_sync()
+    upgraded, new = classic(world, "upgraded"), modern(world)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(upgraded.join_and_sync)
+        await trio.testing.wait_all_tasks_blocked()
+        await new.beat()
+    await settle(old, upgraded, new)
+    assert sorted(len(owned) for owned in share(old, upgraded, new)) == [1, 1, 2]
+
+
 async def test_a_group_is_converted_while_its_assignment_is_on_the_way_to_disk(
     world: World,
 ) -> None:
