@@ -49,6 +49,15 @@ async def test_nonsense_is_refused_and_leaves_no_group(world: World) -> None:
     assert world.log.end_offset == 0
 
 
+async def test_a_group_id_has_the_same_limit_in_both_protocols(world: World) -> None:
+    """A longer one made a group that could not store an offset and could not be deleted."""
+    newcomer = Consumer(world=world, member_id="m", group_id="g" * 1025)
+    assert await refusal_of(newcomer) is ErrorCode.INVALID_REQUEST
+    assert world.groups.consumers.list_groups() == []
+    newcomer.group_id = "g" * 1024
+    assert await refusal_of(newcomer) is ErrorCode.NONE
+
+
 async def test_a_long_client_id_is_cut_off(world: World) -> None:
     member = world.member("c" * 32_000, is_old=True)
     await member.join_and_sync()
