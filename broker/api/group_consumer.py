@@ -84,10 +84,10 @@ async def consumer_group_heartbeat(
 
 async def _beat(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Beat:
     turns = Turns()
-    owned: dict[UUID, frozenset[int]] = {}
+    owned: dict[UUID, set[int]] = {}
     for each in request.topic_partitions or ():
         await turns.take(1 + len(each.partitions))
-        owned[each.topic_id] = owned.get(each.topic_id, frozenset()) | frozenset(each.partitions)
+        owned.setdefault(each.topic_id, set()).update(each.partitions)
     names = request.subscribed_topic_names
     return Beat(
         group_id=request.group_id,

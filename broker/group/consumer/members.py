@@ -4,7 +4,7 @@ Every change returns a new value. What has not changed stays the same object, so
 finds the difference of two groups quickly. `members` is in the order in which the members joined.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from hashlib import blake2b
@@ -17,7 +17,7 @@ from odradek.broker.group.members import MEMBER_BASE_BYTES, MemberProtocol
 from odradek.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from odradek.protocol.errors import ErrorCode, KafkaError
 
-Partitions = Mapping[UUID, frozenset[int]]
+Partitions = Mapping[UUID, Set[int]]
 """Partitions by the id of their topic."""
 
 Epochs = Mapping[UUID, Mapping[int, int]]

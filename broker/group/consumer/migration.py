@@ -102,12 +102,11 @@ def _from_classic(group: ClassicGroup, member: Member, shapes: TopicShapes) -> C
 
 def _by_id(listed: Iterable[ConsumerTopicPartitions], shapes: TopicShapes) -> Partitions:
     """Return partitions by the id of their topic. Topics that are not there are left out."""
-    found: dict[UUID, frozenset[int]] = {}
+    found: dict[UUID, set[int]] = {}
     for each in listed:
         shape = shapes.topics.get(each.topic)
         if shape is not None and each.partitions:
-            known = found.get(shape.topic_id, frozenset())
-            found[shape.topic_id] = known | frozenset(each.partitions)
+            found.setdefault(shape.topic_id, set()).update(each.partitions)
     return found
 
 

@@ -7,10 +7,16 @@ import pytest
 import trio
 import trio.testing
 
+from odradek.broker.group.consumer.migration import beat_of
 from odradek.broker.group.consumer.state import ConsumerState
 from odradek.broker.group.members import MemberProtocol
 from odradek.broker.group.requests import Claim, MemberIdRequiredError, UnnamedRefusalError
 from odradek.broker.group.state import GroupState
+from odradek.protocol.consumer_protocol import (
+    ConsumerProtocolSubscription,
+    ConsumerTopicPartitions,
+    encode_versioned,
+)
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.broker.group.consuming import id_of, newest, places, refusal_of, topics
 from tests.broker.group.migrating import (
@@ -233,6 +239,21 @@ async def test_a_classic_member_joins_a_consumer_group(world: World) -> None:
     assert [len(owned) for owned in share(new, old)] == [2, 2]
     joined = await old.join()
     assert (joined.leader_id, joined.members, joined.protocol_name) == ("", (), "range")
+
+
+async def test_a_classic_member_may_list_a_topic_again_for_each_of_its_partitions(
+    world: World,
+) -> None:
+    listed = ConsumerProtocolSubscription(
+        topics=("t",),
+        owned_partitions=tuple(
+            ConsumerTopicPartitions(topic="t", partitions=(index,)) for index in (2, 0, 1, 0)
+        ),
+    )
+    joining = replace(
+        classic(world).joining(), protocols=(MemberProtocol("range", encode_versioned(listed, 1)),)
+    )
+    assert beat_of(joining, "m", world.shapes).owned == {id_of("t"): {0, 1, 2}}
 
 
 async def test_a_policy_can_forbid_classic_members(world_without_migration: World) -> None:
