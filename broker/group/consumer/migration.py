@@ -52,7 +52,13 @@ def from_classic(group: ClassicGroup, shapes: TopicShapes) -> ConsumerGroup:
     """
     if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         raise _cannot_upgrade(group, "the group does not use the consumer embedded protocol")
-    members = {key: _from_classic(group, each, shapes) for key, each in group.members.items()}
+    # The generation's protocol may be none of a member that has joined during a rebalance.
+    protocol = group.selected_protocol()
+    known: dict[frozenset[str], frozenset[str]] = {}
+    members = {
+        key: _from_classic(group, each, protocol, shapes, known)
+        for key, each in group.members.items()
+    }
     _check_owners(group, members.values())
     targets = {
         key: {topic_id: frozenset(epochs) for topic_id, epochs in each.assigned.items()}
@@ -69,9 +75,14 @@ def from_classic(group: ClassicGroup, shapes: TopicShapes) -> ConsumerGroup:
     )
 
 
-def _from_classic(group: ClassicGroup, member: Member, shapes: TopicShapes) -> ConsumerMember:
-    # The generation's protocol may be none of a member that has joined during a rebalance.
-    protocol = group.selected_protocol()
+def _from_classic(
+    group: ClassicGroup,
+    member: Member,
+    protocol: str,
+    shapes: TopicShapes,
+    known: dict[frozenset[str], frozenset[str]],
+) -> ConsumerMember:
+    """Return the member. `known`: the subscriptions of other members, which it shares."""
     try:
         subscription = decode_subscription(member.metadata(protocol))
         assignment = decode_assignment(member.assignment)
@@ -79,6 +90,7 @@ def _from_classic(group: ClassicGroup, member: Member, shapes: TopicShapes) -> C
         raise _cannot_upgrade(group, "the embedded consumer protocol is malformed") from None
     if assignment.user_data:
         raise _cannot_upgrade(group, "an unsupported custom assignor is in use")
+    topics = frozenset(subscription.topics)
     owned = _by_id(assignment.assigned_partitions, shapes)
     return ConsumerMember(
         member_id=member.member_id,
@@ -87,7 +99,7 @@ def _from_classic(group: ClassicGroup, member: Member, shapes: TopicShapes) -> C
         client_id=member.client_id,
         client_host=member.client_host,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
-        topics=frozenset(subscription.topics),
+        topics=known.setdefault(topics, topics),
         classic=ClassicSide(
             session_timeout_ms=member.session_timeout_ms, protocols=member.protocols
         ),

@@ -144,6 +144,19 @@ async def test_all_groups_take_only_so_much_memory(
     await members[10].join()
 
 
+async def test_members_of_the_new_protocol_count_for_the_memory_of_their_topics_names(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Short names took 35 times what they counted for, shared ones counted for each member."""
+    monkeypatch.setattr("odradek.broker.group.live_consumer.GROUP_MAX_BYTES", 20_000)
+    names = tuple(f"t{number:03}" for number in range(100))
+    members = [Consumer(world=world, member_id=f"m{n}", names=names) for n in range(10)]
+    for member in members:
+        assert await refusal_of(member) is ErrorCode.NONE
+    other = Consumer(world=world, member_id="other", names=(*names, "one more"))
+    assert await refusal_of(other) is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
 async def test_there_are_only_so_many_groups(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("odradek.broker.group.consumers.GROUPS_MAX", 2)
     await world.commit({P0: 1}, group_id="a")
