@@ -26,7 +26,6 @@ from odradek.broker.group.consumer.members import (
     hash_of,
 )
 from odradek.broker.group.consumer.reconcile import OwnerOf
-from odradek.broker.group.limits import CLIENT_ID_MAX_CHARACTERS
 from odradek.broker.group.members import ClassicGroup, Member
 from odradek.broker.group.requests import Joining
 from odradek.broker.group.state import GroupState
@@ -211,7 +210,7 @@ def beat_of(joining: Joining, member_id: str, shapes: TopicShapes) -> Beat:
         group_id=joining.group_id,
         member_id=member_id,
         member_epoch=JOIN_EPOCH,
-        client_id=joining.client_id[:CLIENT_ID_MAX_CHARACTERS],
+        client_id=joining.client_id,
         client_host=joining.client_host,
         instance_id=joining.group_instance_id,
         rack_id=subscription.rack_id or None,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import trio
 
-from odradek.broker.group.limits import MEMBER_MAX_BYTES, GroupConfig
+from odradek.broker.group.limits import CLIENT_ID_MAX_CHARACTERS, MEMBER_MAX_BYTES, GroupConfig
 from odradek.broker.group.members import MemberProtocol
 from odradek.broker.group.requests import MemberIdRequiredError
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -64,6 +64,13 @@ async def test_a_long_client_id_is_cut_off(world: World) -> None:
     assert len(member.member_id) < 300
     await world.crash()
     member.heartbeat()
+
+
+async def test_a_long_client_id_of_a_consumer_is_cut_off(world: World) -> None:
+    beaten = await Consumer(world=world, member_id="m").beat(client_id="c" * 32_000)
+    assert beaten.member.client_id == "c" * CLIENT_ID_MAX_CHARACTERS
+    again = await Consumer(world=world, member_id="m", epoch=2).beat(client_id="c" * 32_000)
+    assert again.member is beaten.member
 
 
 async def small_world(nursery: trio.Nursery, **settings: Any) -> World:
